@@ -91,7 +91,8 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
     said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
-        said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
+        if rest:
+            said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
     return said
 
 
@@ -105,8 +106,7 @@ def prepare(
     """
     call = Arguments(a, b, **terms)
     tensors = call.tensors()
-    asked = [tensors] if rows is None else [_with_rows(tensors, m) for m in rows]
-    resolved = [call.resolved(each, arch) for each in asked]
+    resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else rows)]
     requests = dict.fromkeys(each.request for each in resolved if not each.empty)
     return len({providers.kernel_for(request).kernel for request in requests})
 
@@ -179,14 +179,14 @@ class Arguments(NamedTuple):
         numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
-    def resolved(self, tensors: Mapping[str, Any], arch: str | None) -> Resolved:
-        """Return the request, with these tensors in the place of its own."""
+    def resolved(self, tensors: Mapping[str, Any], arch: str | None, rows: int | None = None) -> Resolved:
+        """Return the request of a call with these tensors, for an `a` of this number of `rows` if it is given."""
         if isinstance(self.a, np.ndarray):
             dtype = None if self.out_dtype is None else arrays.dtype_name(self.out_dtype)
-            return arrays.resolve_arrays(tensors, self.formula(), dtype, arch)
+            return arrays.resolve_arrays(tensors, self.formula(), dtype, arch, rows)
         from cutegen.torch_ops.eager import resolved_tensors
 
-        return resolved_tensors(tensors, self.formula(), self.out_dtype, arch)
+        return resolved_tensors(tensors, self.formula(), self.out_dtype, arch, rows)
 
 
 _TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
@@ -197,14 +197,3 @@ def _of_arrays(call: Arguments) -> Any:
     tensors, formula = call.tensors(), call.formula()
     dtype = None if call.out_dtype is None else arrays.dtype_name(call.out_dtype)
     return arrays.matmul(tensors, formula, call.scalars(), dtype)
-
-
-def _with_rows(tensors: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The tensors with an `a` of another number of rows, whose values nobody reads, and without what has rows."""
-    a = tensors["a"]
-    if a.ndim != 2:
-        raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with rows to be varied")
-    if isinstance(a, np.ndarray):
-        return tensors | {"a": np.empty((rows, a.shape[1]), a.dtype)}
-    changed = {"a": a.new_empty((rows, a.shape[1]), device="meta")}
-    return {name: tensor.to("meta") for name, tensor in tensors.items()} | changed

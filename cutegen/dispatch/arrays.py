@@ -12,7 +12,7 @@ from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
 from cutegen.dispatch.ready import make_ready
-from cutegen.dispatch.resolve import Resolved, Where, resolve
+from cutegen.dispatch.resolve import Resolved, Where, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.hardware import dtype as element_type
 from cutegen.hardware.targeting import choose_target
@@ -46,12 +46,19 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
 
 
 def resolve_arrays(
-    arrays: Mapping[str, Array], formula: Formula, out_dtype: str | None, arch: str | None = None
+    arrays: Mapping[str, Array],
+    formula: Formula,
+    out_dtype: str | None,
+    arch: str | None = None,
+    rows: int | None = None,
 ) -> Resolved:
-    """Return the request of a call. Raises OperandError, RequestError."""
+    """Return the request of a call, for an `a` of this number of `rows` if it is given. Raises OperandError,
+    RequestError.
+    """
     views = {name: view_of(array, name) for name, array in arrays.items()}
     where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
-    return resolve({name: (view.form, view.pointer) for name, view in views.items()}, formula, where, out_dtype)
+    given = {name: (view.form, view.pointer) for name, view in views.items()}
+    return resolve(with_rows(given, rows), formula, where, out_dtype)
 
 
 def dtype_name(asked: Any) -> str:

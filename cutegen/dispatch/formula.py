@@ -52,7 +52,7 @@ class Formula:
 
 def check_activation(name: str | None) -> None:
     """Refuse an activation that is none of `ACTIVATIONS`. Raises RequestError."""
-    if name is None or name in ACTIVATIONS:
+    if name is None or (isinstance(name, str) and name in ACTIVATIONS):
         return
     close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
     raise RequestError(

@@ -142,7 +142,8 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
     if name == "b":
         shape, strides = (*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2])
     steps = tuple(outer * stride * x for x in compact_strides(batch))
-    copy = Copy(tuple(form.shape), (*batch, rows, columns), (*steps, *strides[-2:]), prod(batch) * outer * stride, why)
+    seen = (rows, columns) if single else tuple(form.shape)
+    copy = Copy(seen, (*batch, rows, columns), (*steps, *strides[-2:]), prod(batch) * outer * stride, why)
     return Placement(form._replace(shape=shape, strides=strides), Matrix(dtype, "k", VECTOR_BYTES), copy)
 
 
@@ -172,7 +173,8 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     if prod(form.shape) == 1:
         return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
     kept = len(form.shape) - (1 if of_a else 2)
-    dropped = len(form.shape) > 1 and form.shape[kept] == 1
+    whole_batch = tuple(form.shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
+    dropped = len(form.shape) > 1 and form.shape[kept] == 1 and not whole_batch
     shape, strides = (
         tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
     )

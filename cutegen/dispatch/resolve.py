@@ -105,6 +105,19 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     )
 
 
+def with_rows(given: Given, rows: int | None) -> Given:
+    """The tensors with an `a` of this number of rows in memory of its own, and so an `out` that has one row; as they
+    are for None. Raises OperandError.
+    """
+    if rows is None:
+        return given
+    a, out = given["a"][0], given["out"][0] if "out" in given else None
+    if len(a.shape) != 2:
+        raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with rows to be varied")
+    varied = {"a": a} | ({"out": out} if out is not None and out.shape[:-1] == (1,) else {})
+    return {**given, **{name: (replace_form(x, (rows, x.shape[-1]), x.dtype), 0) for name, x in varied.items()}}
+
+
 def replace_form(like: Form, shape: Shape, element: str) -> Form:
     """A new contiguous tensor of `like`'s framework and device."""
     return like._replace(shape=shape, strides=compact_strides(shape), dtype=element, read_only=False)

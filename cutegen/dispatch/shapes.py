@@ -79,15 +79,15 @@ def broadcast(a: Shape, b: Shape) -> Shape:
     >>> broadcast((5, 1), (3,))
     (5, 3)
     """
-    rank = max(len(a), len(b))
-    pairs = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
-    found = []
-    for one, other in pairs:
+    least = min(len(a), len(b))
+    # Nothing is asked of extents that are given once, or are alike: while torch traces, some are not known yet.
+    found = [*a[: len(a) - least], *b[: len(b) - least]]
+    for one, other in zip(a[len(a) - least :], b[len(b) - least :], strict=True):
         if one != other and 1 not in (one, other):
             raise OperandError(
                 operand="b",
                 found=f"a batch of {tuple(b)}",
                 expected=f"one that broadcasts with {tuple(a)}, that of a: equal extents, or 1, from the last on",
             )
-        found.append(other if one == 1 else one)
+        found.append(one if one == other or other == 1 else other)
     return tuple(found)

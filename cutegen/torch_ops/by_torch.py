@@ -29,9 +29,9 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if alpha is not None:
         x = alpha * x
     if scale_a is not None:
-        x = per_row(scale_a, x.shape, a) * x
+        x = per_row(scale_a, a, b) * x
     if scale_b is not None:
-        x = per_column(scale_b, b) * x
+        x = per_column(scale_b, a, b) * x
     if c is not None:
         scale = 1.0 if beta is None else beta
         x = x + scale * c.to(torch.float32) if scale else x.expand(torch.broadcast_shapes(x.shape, c.shape))
@@ -45,21 +45,24 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return rounded(x, dtype), rounded(before, dtype)
 
 
-def per_row(scale: Tensor, shape: torch.Size, a: Tensor) -> Tensor:
-    """A scale of A's rows so that it multiplies a result of `shape`."""
-    if scale.numel() == 1 or a.dim() == 1:
+def per_row(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """A scale of A's rows so that it multiplies the result of `a @ b`."""
+    if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
-    missing = scale.dim() < a.dim() or scale.shape[-1] != 1
-    scale = scale if not missing else scale.unsqueeze(-1)
-    return (scale if len(shape) >= a.dim() else scale.squeeze(-1)).to(torch.float32)
+    # (M,), (M,1), (batch,M) or (batch,M,1), as `place_scale` reads them
+    if not (scale.dim() == max(a.dim(), b.dim()) or scale.shape == (a.shape[-2], 1)):
+        scale = scale.unsqueeze(-1)
+    return (scale if b.dim() > 1 else scale.squeeze(-1)).to(torch.float32)
 
 
-def per_column(scale: Tensor, b: Tensor) -> Tensor:
-    """A scale of B's columns so that it multiplies a result."""
-    if scale.numel() == 1 or b.dim() == 1:
+def per_column(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """A scale of B's columns so that it multiplies the result of `a @ b`."""
+    if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
-    kept = scale.dim() > 1 and scale.shape[-2] == 1
-    return (scale if kept or scale.dim() == 1 else scale.unsqueeze(-2)).to(torch.float32)
+    # (N,), (1,N), (batch,N) or (batch,1,N)
+    if not (scale.dim() in (1, max(a.dim(), b.dim())) or scale.shape == (1, b.shape[-1])):
+        scale = scale.unsqueeze(-2)
+    return (scale if a.dim() > 1 or scale.dim() == 1 else scale.squeeze(-2)).to(torch.float32)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

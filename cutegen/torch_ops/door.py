@@ -33,14 +33,15 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
     """
     if (known := quick_fused(call)) is not None:
         return known
+    check(call)
     kind = call.a.device.type
     tensors = (call.a, call.b, call.bias, call.residual, call.c, call.scale_a, call.scale_b, call.out)
-    alone = not torch.compiler.is_compiling() and is_undisturbed() and kind in ("cuda", "cpu")
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    alone = not traced and is_undisturbed() and kind in ("cuda", "cpu")
     if not (alone and all(type(x) in _PLAIN for x in tensors if x is not None)):
         return dispatched(call)
     if torch.is_autocast_enabled(kind):
         return dispatched(call)
-    check(call)
     if not call.wants_grad:
         found = compute(call)[0]
         if call.has_more:
@@ -53,7 +54,6 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
 
 def dispatched(call: Call) -> Tensor:
     """Call through the ops of `torch.ops.cutegen`."""
-    check(call)
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()
         register_sharding()

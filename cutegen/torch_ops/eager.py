@@ -12,7 +12,7 @@ from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import Copy
 from cutegen.dispatch.ready import make_ready
-from cutegen.dispatch.resolve import Resolved, resolve
+from cutegen.dispatch.resolve import Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, name_of, view_of
@@ -35,6 +35,8 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     out = call.out
     if out is None or resolved.out_copied:
         out = _empty(resolved, device)
+    elif out.is_neg():  # its memory holds the other sign: torch writes it, from memory that lies alike
+        out = out.resolve_neg()
     aux = _empty(resolved, device) if call.aux else None
     if not resolved.empty:
         _launch(call, resolved, out, aux)
@@ -52,10 +54,14 @@ def resolved_call(call: Call) -> Resolved:
 
 
 def resolved_tensors(
-    tensors: Mapping[str, Tensor], formula: Formula, out_dtype: torch.dtype | str | None, arch: str | None = None
+    tensors: Mapping[str, Tensor],
+    formula: Formula,
+    out_dtype: torch.dtype | str | None,
+    arch: str | None = None,
+    rows: int | None = None,
 ) -> Resolved:
-    """Return the request of a call with these tensors, on the target `arch` if it is given. Raises OperandError,
-    RequestError.
+    """Return the request of a call with these tensors, on the target `arch` and for an `a` of this number of `rows`,
+    where they are given. Raises OperandError, RequestError.
 
     Tensors on the device "meta" stand for aligned ones on a GPU of that target, or of the default one.
     """
@@ -64,7 +70,7 @@ def resolved_tensors(
         given = {name: _form(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else name_of(str(out_dtype).removeprefix("torch."))
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
-    return resolve(given, formula, where(a.device, least=least, arch=arch), asked)
+    return resolve(with_rows(given, rows), formula, where(a.device, least=least, arch=arch), asked)
 
 
 def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
@@ -89,7 +95,7 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
-    if not resolved.copies:
+    if not (resolved.copies or remembered.is_negative(call)):  # a copy without the bit may lie otherwise
         remembered.remember(call, resolved, ready, out)
 
 

@@ -49,8 +49,8 @@ class Float8Copies(NamedTuple):
 def _quantized(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Each row divided by its scale (R,), contiguous along the row."""
     largest = rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(rows.shape[0])
-    scale = torch.where(largest > 0, largest / torch.finfo(dtype).max, 1.0)
-    most = torch.finfo(dtype).max
+    most, least = torch.finfo(dtype).max, torch.finfo(torch.float32).tiny  # smaller scales are rounded, and to 0
+    scale = torch.where(largest > 0, (largest / most).clamp(min=least), 1.0)
     return (rows / scale[:, None]).clamp(-most, most).contiguous().to(dtype), scale
 
 
@@ -130,7 +130,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         """Gradients of x, weight and bias."""
         x, of_x, weight, of_weight, before = ctx.saved_tensors
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
-        rows = grad.reshape(-1, grad.shape[-1])  # (..., N) -> (M, N)
+        rows = gradients.as_rows(grad)
         if before is not None:
             rows = gradients.through(ctx.activation, rows, before)
         copies = Float8Copies.of(rows, ctx.grad_dtype)

@@ -94,7 +94,7 @@ def quick_fused(call: Call) -> Tensor | None:
     every = (a, b, *given, result)
     addresses = tuple([every[place].data_ptr() for place in known.order])  # type: ignore[union-attr]
     for address, low in zip(addresses, known.low, strict=True):
-        if address & low:
+        if address & low or not address:  # 0: its memory was freed
             return None
     if out is not None:
         known.check_addresses(addresses)

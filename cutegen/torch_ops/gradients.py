@@ -77,9 +77,9 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         grad = through(ctx.activation, grad, before)
     scaled = grad
     if scale_a is not None:
-        scaled = per_row(scale_a, grad.shape, a) * scaled
+        scaled = per_row(scale_a, a, b) * scaled
     if scale_b is not None:
-        scaled = per_column(scale_b, b) * scaled
+        scaled = per_column(scale_b, a, b) * scaled
     found = (
         *of_product(scaled, a, b, ctx.alpha, need_a, need_b),
         of_bias(grad, b, like_bias[1]) if need_bias else None,
@@ -120,8 +120,12 @@ def of_product(
 
 def of_bias(grad: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient of a bias of this type: sums over all rows."""
-    rows = grad.unsqueeze(-1) if b.dim() == 1 else grad
-    return rows.reshape(-1, rows.shape[-1]).sum(0, dtype=dtype)
+    return as_rows(grad.unsqueeze(-1) if b.dim() == 1 else grad).sum(0, dtype=dtype)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """(..., N) as (M, N), of no elements too, of which `reshape` does not know M."""
+    return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
 
 
 def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
@@ -142,7 +146,7 @@ def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
 def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
     """(..., K, M) @ (..., M, N), lying as B does; a batch that B lacks is more rows of one product."""
     if b.dim() == 2 and of_z.dim() > 2:
-        a, of_z = a.reshape(-1, a.shape[-1]), of_z.reshape(-1, of_z.shape[-1])
+        a, of_z = as_rows(a), as_rows(of_z)
     return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)
 
 

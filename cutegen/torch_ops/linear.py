@@ -57,7 +57,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
             weight, bias = given["weight"], given["bias"]  # as attributes, nn.Module looks them up in Python
         except KeyError:  # parametrized, or a replica
             weight, bias = self.weight, self.bias
-        if torch.is_grad_enabled() and getattr(weight, "main_grad", None) is not None:
+        if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
             accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
             return accumulated
         found = quick(input, weight, bias, activation, None, across=True)

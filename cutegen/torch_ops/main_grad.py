@@ -17,11 +17,15 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-        """Keeps x, the weight, and the value before an activation."""
+        """Keeps x, the weight, and the value before an activation; x and the weight as autocast has them multiplied."""
+        ctx.main_grad = weight.main_grad
+        if torch.is_autocast_enabled(x.device.type):
+            wanted = torch.get_autocast_dtype(x.device.type)
+            x, weight = x.to(wanted), weight.to(wanted)
         arguments = (x, weight.t(), bias, activation)
         out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
         ctx.save_for_backward(x, weight, before)
-        ctx.activation, ctx.main_grad = activation, weight.main_grad
+        ctx.activation = activation
         ctx.bias_dtype = None if bias is None else bias.dtype
         return out
 
@@ -32,9 +36,9 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         x, weight, before = ctx.saved_tensors
         if before is not None:
             grad = gradients.through(ctx.activation, grad, before)
-        rows = grad.reshape(-1, grad.shape[-1]).to(weight.dtype)
+        rows = gradients.as_rows(grad).to(weight.dtype)
         main = ctx.main_grad
-        ops.OPS.matmul_out(rows.t(), x.reshape(-1, x.shape[-1]), None, None, None, None, 1.0, main, out=main)
+        ops.OPS.matmul_out(rows.t(), gradients.as_rows(x), None, None, None, None, 1.0, main, out=main)
         need_x, _, need_bias, _ = ctx.needs_input_grad
         of_x = ops.OPS.matmul(rows, weight).reshape(x.shape) if need_x else None
         return of_x, None, rows.sum(0, dtype=ctx.bias_dtype) if need_bias else None, None

@@ -30,7 +30,7 @@ _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, float? alpha=None, "
     "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
 )
-_C, _OUT_DTYPE = 7, 10
+_C, _SCALES, _OUT_DTYPE = 7, slice(8, 10), 10
 """Their places among the arguments."""
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 """Autocast makes its own type of these."""
@@ -108,12 +108,15 @@ def _autocast(op: Any, device: str) -> Callable[..., Any]:
 
 
 def _vmap(op: Any) -> Callable[..., Any]:
-    """Batched A and B are one product with one batch more; whatever else is batched goes one by one."""
+    """Batched A and B are one product with one batch more; whatever else is batched goes one by one, and so does what
+    has scales with dimensions of their own, which do not expand.
+    """
 
     def batched(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
         many = [i for i, dim in enumerate(in_dims) if dim is not None]
         both_matrices = all(arguments[i].dim() - (in_dims[i] is not None) > 1 for i in (0, 1))
-        if set(many) <= {0, 1} and both_matrices:
+        scales_fit = all(scale is None or scale.dim() < 2 for scale in _whole(arguments)[_SCALES])
+        if set(many) <= {0, 1} and both_matrices and scales_fit:
             found = op(*_in_front(arguments[:2], in_dims), *arguments[2:])
         else:
             each = [

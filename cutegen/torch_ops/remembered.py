@@ -169,12 +169,12 @@ def launch(
     """
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
-    if (at_a | at_b | at_out) & known.low:
+    if (at_a | at_b | at_out) & known.low or not (at_a and at_b and at_out):  # 0: its memory was freed
         return None
     addresses: tuple[int, ...] = (at_a, at_b, at_out)
     if bias is not None:
         at_bias = bias.data_ptr()
-        if at_bias & known.low_bias:
+        if at_bias & known.low_bias or not at_bias:
             return None
         addresses = (at_a, at_b, at_out, at_bias)
     if aux is not None:
@@ -206,10 +206,15 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
 
 def known_here(call: Call) -> Known | None:
     """Return what is known of a call that the thread can repeat where it is: its GPU is the current one."""
-    known = table.known.get(_key(call)) if _has_guards else None
+    known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
     if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
         return known
     return None
+
+
+def is_negative(call: Call) -> bool:
+    """Return whether a tensor has the negative bit: its memory is not what the kernel is to read or write."""
+    return any(tensor.is_neg() for tensor in call.tensors.values())
 
 
 def _is_at_home(launch: object) -> bool:
@@ -243,9 +248,9 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     known = table.known.get(_key(call))
     if known is None or table.changes != providers.changes + settings.changes:
         return None
-    tensors = call.tensors
-    if any(tensor.is_neg() for tensor in tensors.values()):
+    if is_negative(call) or _forward_ad._current_level >= 0:  # a tangent is refused where it is looked for
         return None
+    tensors = call.tensors
     out = tensors["out"] if call.out is not None else known.allocate()
     aux = known.allocate() if call.aux else None
     addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
@@ -253,7 +258,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     if aux is not None:
         addresses["aux"] = aux.data_ptr()
     pointers = tuple([addresses[name] for name in known.names])
-    if any(pointer & low for pointer, low in zip(pointers, known.low, strict=True)):
+    if 0 in pointers or any(pointer & low for pointer, low in zip(pointers, known.low, strict=True)):
         return None
     if call.out is not None:
         known.check_addresses(pointers)

@@ -110,6 +110,9 @@ def test_scales_are_one_element_or_vectors_with_or_without_a_dimension_of_one() 
     for shape in ((32,), (1, 32)):
         assert ask(a, b, scale_b=form(shape, dtype="f32")).placements["scale_b"].form.shape == (32,)
     assert ask(a, b, scale_b=form((32,), (3,), "f32")).copies.keys() == {"scale_b"}
+    one_row = form((4, 1, 64), dtype="e4m3")
+    for shape in ((4, 1), (4, 1, 1)):
+        assert ask(one_row, b, scale_a=form(shape, dtype="f32")).placements["scale_a"].form.shape == (4,)
     request = ask(a, b, scale_a=form((), dtype="f32"), scale_b=form((32,), dtype="f32")).request
     assert (request.ops, request.scale, request.c.dtype) == (("scale_m", "scale_n"), "f32", "bf16")
 

@@ -10,8 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
+import cutegen.torch_ops.ops  # noqa: E402 - defines the ops, without a call before
 from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.provider import Served  # noqa: E402
+from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
+from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close  # noqa: E402
 
 HALF = torch.float16
@@ -64,10 +68,20 @@ def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any
     close(b.grad, exact_b.grad, HALF, "b", times=2)
 
 
-def test_empty_products_are_torchs() -> None:
-    for of_a, of_b in (((0, 8), (8, 4)), ((4, 0), (0, 5)), ((0, 4, 8), (8, 5)), ((0,), (0,))):
-        a, b = half(*of_a), half(*of_b)
-        assert torch.equal(cutegen.matmul(a, b), torch.matmul(a, b))
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        *[((0, 8), (8, 4)), ((4, 0), (0, 5)), ((0, 4, 8), (8, 5)), ((0,), (0,))],
+        *[((2, 3, 0), (0, 5)), ((2, 3, 8), (8, 0)), ((2, 0, 8), (8, 5)), ((2, 3, 0), (0,))],
+    ],
+)
+def test_empty_products_are_torchs_with_their_gradients(of_a: Any, of_b: Any) -> None:
+    a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
+    bias = half(of_b[-1] if len(of_b) > 1 else 1).requires_grad_()
+    assert torch.equal(cutegen.matmul(a, b), torch.matmul(a, b))
+    found = torch.autograd.grad(cutegen.matmul(a, b, bias=bias).sum(), (a, b, bias))
+    for one, other in zip(found, torch.autograd.grad((torch.matmul(a, b) + bias).sum(), (a, b, bias)), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_scales_types_and_rounding() -> None:
@@ -83,6 +97,35 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(cutegen.matmul(whole_a, whole_w.T, out_dtype=torch.int8), exact.clamp(-128, 127).to(torch.int8))
     one = cutegen.matmul(whole_a, whole_w.T, scale_a=torch.tensor(0.25), out_dtype=torch.float32)
     assert torch.equal(one, 0.25 * exact.float())
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "scale", "seen"),
+    [
+        ((2, 2, 8), (8, 4), {"scale_a": (2, 1)}, (2, 1)),
+        ((2, 1, 3, 8), (8, 4), {"scale_a": (3, 1)}, (3, 1)),
+        ((3, 1, 8), (8, 4), {"scale_a": (3, 1)}, (3, 1, 1)),
+        ((2, 1, 1, 8), (8, 4), {"scale_a": (2, 1, 1)}, (2, 1, 1, 1)),
+        ((2, 3, 8), (8,), {"scale_a": (3, 1)}, (3,)),
+        ((2, 3, 8), (8,), {"scale_a": (2, 3, 1)}, (2, 3)),
+        ((8,), (3, 8, 4), {"scale_b": (3, 1, 4)}, (3, 4)),
+        ((8,), (3, 8, 4), {"scale_b": (1, 4)}, (4,)),
+        ((2, 8), (3, 1, 8, 4), {"scale_b": (3, 1, 4)}, (3, 1, 1, 4)),
+    ],
+)
+def test_scales_multiply_their_rows_and_columns_also_of_gradients(of_a: Any, of_b: Any, scale: Any, seen: Any) -> None:
+    a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
+    ((name, shape),) = scale.items()
+    scale = torch.rand(shape) + 0.5
+    exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
+    wanted = scale.reshape(seen) * (exact_a @ exact_b)
+    out = cutegen.matmul(a, b, **{name: scale})
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, HALF, "result")
+    close(a.grad, exact_a.grad, HALF, "a", times=2)
+    close(b.grad, exact_b.grad, HALF, "b", times=2)
 
 
 @pytest.mark.slow
@@ -113,6 +156,28 @@ def test_fakes_say_what_comes() -> None:
         assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
 
 
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_a_batch_whose_extent_only_values_say_is_compiled() -> None:
+    x, w, kept = half(5, 4, 8).requires_grad_(), half(8, 6), torch.tensor([True, False, True, True, False])
+
+    def of_some(x: Any, kept: Any) -> Any:
+        return cutegen.matmul(x[kept], w, activation="gelu")
+
+    out = torch.compile(of_some, fullgraph=True, backend="aot_eager")(x, kept)
+    wanted = of_some(x, kept)
+    assert torch.equal(out, wanted)
+    assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (out, wanted)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_a_traced_call_is_an_op_of_its_program() -> None:
+    w = half(8, 6)
+    traced = torch.jit.trace(lambda x: cutegen.matmul(x, w, activation="silu"), (half(4, 8),))
+    assert "cutegen::matmul" in str(traced.graph)
+    x = half(7, 8)
+    assert torch.equal(traced(x), cutegen.matmul(x, w, activation="silu"))
+
+
 def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
     x, w, bias = torch.randn(4, 8), torch.randn(6, 8, requires_grad=True), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):
@@ -132,6 +197,12 @@ def test_vmap_is_a_batch_or_a_loop() -> None:
     each = torch.vmap(lambda x, y, z: cutegen.matmul(x, y, bias=z, activation="gelu"))(a, b, bias)
     for one, (x, y, z) in zip(each, zip(a, b, bias, strict=True), strict=True):
         assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
+
+
+def test_vmap_takes_scales_of_a_batch() -> None:
+    a, b, scale = half(3, 2, 4, 8), half(8, 6), torch.rand(2, 4) + 0.5
+    found = torch.vmap(lambda x: cutegen.matmul(x, b, scale_a=scale))(a)
+    assert torch.equal(found, torch.stack([cutegen.matmul(x, b, scale_a=scale) for x in a]))
 
 
 def test_out_is_written_counted_and_may_be_c() -> None:
@@ -166,6 +237,8 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
     ("call", "match"),
     [
         (lambda a, b: cutegen.matmul(a, [1.0]), "operand b: found a list; expected a torch tensor"),
+        (lambda a, b: cutegen.Linear(8, 6)(a.numpy()), "operand a: found a ndarray; expected a torch tensor"),
+        (lambda a, b: cutegen.matmul(a, b, activation=["relu"]), "activation: found .*; expected None or one of relu"),
         (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one that kernels multiply"),
         (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16, as a has"),
         (lambda a, b: cutegen.matmul(a, b.T), r"K = 6; expected K = 8.*`b.T` if it is stored"),
@@ -202,6 +275,14 @@ def test_a_result_that_shares_memory_with_an_operand_is_refused(
 
 
 @pytest.mark.dsl
+def test_a_batch_of_one_that_must_be_copied_is_multiplied(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, b = half(1, 64, 128)[:, :, ::2], half(1, 1, 128, 64)[:, :, ::2]  # contiguous in neither mode
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        close(cutegen.matmul(a, b), a.double() @ b.double(), HALF, "result")
+
+
+@pytest.mark.dsl
 def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     a, w = half(40, 128), half(32, 128)
@@ -210,6 +291,25 @@ def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch
         assert torch.equal(cutegen.matmul(a[:3], w.T), whole[:3])
         assert torch.equal(cutegen.matmul(a[7], w.T), whole[7])
         assert cutegen.explain(a, w.T).splitlines()[-1] == cutegen.explain(a[:1], w.T).splitlines()[-1]
+
+
+def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
+    assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU there would be")
+    assert cutegen.explain(half(0, 8), half(8, 6)).endswith("no element to compute, and no kernel is asked for")
+
+
+def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    devices: list[str] = []
+    real = eager.where
+    monkeypatch.setattr(providers, "kernel_for", lambda request: asked.append(request) or Served(None, "", ""))
+    monkeypatch.setattr(eager, "where", lambda device, **how: devices.append(device.type) or real(device, **how))
+    a, w, out = half(4, 60), half(32, 72)[:, :60], torch.empty(1, 32)
+    cutegen.prepare(a, w.T, out=out, rows=(4, 16))
+    for rows in (4, 16):
+        cutegen.prepare(half(rows, 60), w.T, out=torch.empty(rows, 32))
+    assert asked[:2] == asked[2:]
+    assert set(devices) == {"cpu"}
 
 
 def test_tf32_is_for_those_who_allow_it() -> None:

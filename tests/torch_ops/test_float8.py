@@ -111,6 +111,14 @@ def test_copies_hold_a_matrix_by_its_rows_and_by_its_columns() -> None:
             assert ((found - matrix.double()).abs() <= room).all()
 
 
+def test_copies_of_tiny_elements_are_finite() -> None:
+    matrix = torch.zeros(2, 4)
+    matrix[0, 0] = 4e-41  # over the largest e5m2 that is less than the least f32
+    by_rows, by_columns = exact(cutegen.Float8Copies.of(matrix, E5M2))
+    for found in (by_rows, by_columns):
+        assert torch.allclose(found, matrix.double(), rtol=0.125, atol=0.0)
+
+
 def test_without_copies_a_gradient_is_refused_and_told_where_to_give_them() -> None:
     a = torch.randn(16, 32).to(E4M3).requires_grad_()
     b = torch.randn(8, 32).to(E4M3).T

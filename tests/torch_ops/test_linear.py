@@ -73,3 +73,28 @@ def test_main_grad_sums_in_f32_and_leaves_grad_alone(activation: str | None) -> 
     close(layer.weight.main_grad, wanted, torch.float16, "main_grad")
     close(xs[0].grad, of_x.double(), torch.float16, "x")
     close(layer.bias.grad, of_bias.double(), torch.float16, "bias", times=2)
+
+
+def test_main_grad_of_a_frozen_weight_stays_as_it_is() -> None:
+    layer = cutegen.Linear(16, 8)
+    layer.weight.requires_grad_(False).main_grad = torch.zeros(8, 16)
+    layer(torch.randn(4, 16, requires_grad=True)).sum().backward()
+    assert not layer.weight.main_grad.any()
+    assert layer.bias.grad is not None
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_main_grad_under_autocast(activation: str | None) -> None:
+    layer = cutegen.Linear(16, 8, activation=activation)
+    xs = [torch.randn(4, 16, dtype=dtype, requires_grad=True) for dtype in (torch.float32, torch.bfloat16)]
+    for x in xs:
+        grads = []
+        for main in (None, torch.zeros(8, 16)):
+            layer.weight.main_grad, x.grad, layer.weight.grad = main, None, None
+            with torch.autocast("cpu", torch.bfloat16):
+                out = layer(x)
+            out.sum().backward()
+            grads.append((layer.weight.grad if main is None else main, x.grad))
+        assert x.grad.dtype is x.dtype
+        for one, other in zip(*grads, strict=True):
+            close(other, one.double(), torch.bfloat16, "gradient")

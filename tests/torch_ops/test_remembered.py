@@ -188,6 +188,17 @@ def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.Monkey
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": half(32).requires_grad_()}])
+def test_memory_that_was_freed_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
+    for freed in range(2):
+        operands = [half(16, 64), half(32, 64).T]
+        for _ in range(2):
+            cutegen.matmul(*operands, **terms)
+        operands[freed].untyped_storage().resize_(0)
+        with pytest.raises(OperandError, match="its memory was freed"):
+            cutegen.matmul(*operands, **terms)
+
+
 def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
@@ -204,6 +215,33 @@ def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -
         assert cutegen.matmul(a, w).dtype is torch.bfloat16
     flipped = torch._neg_view(a)
     assert torch.equal(cutegen.matmul(flipped, w), -plain)
+
+
+def test_the_negative_bit_is_noticed_each_time() -> None:
+    a, w, bias, c = half(16, 64), half(32, 64).T, half(32), half(16, 32)
+    plain = cutegen.matmul(a, w)
+    given = torch._neg_view(torch.full((16, 32), torch.nan, dtype=HALF))
+    for _ in range(3):
+        assert torch.equal(cutegen.matmul(torch._neg_view(a), w), -plain)
+        assert torch.equal(cutegen.matmul(a, w, bias=torch._neg_view(bias)), cutegen.matmul(a, w, bias=-bias))
+        assert torch.equal(cutegen.matmul(a, w, c=torch._neg_view(c)), cutegen.matmul(a, w, c=-c))
+        assert cutegen.matmul(a, w, out=given) is given
+        assert torch.equal(given, plain)
+    wide = half(16, 128)
+    cutegen.matmul(torch._neg_view(wide[:, :64]), w)
+    close(cutegen.matmul(wide[:, :64], w), wide[:, :64].double() @ w.double(), HALF, "strides of a copy")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
+def test_a_tangent_is_refused_the_second_time(terms: dict[str, Any]) -> None:
+    a, w = half(16, 64), half(32, 64).T
+    cutegen.matmul(a, w, **terms)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(a, torch.ones_like(a))
+        with pytest.raises(OperandError, match="a tangent of forward-mode AD"):
+            cutegen.matmul(dual, w, **terms)
+        cutegen.matmul(a, w, **terms)
 
 
 def test_a_provider_that_comes_later_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
