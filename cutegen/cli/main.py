@@ -48,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
-    except BrokenPipeError:  # the reader has seen enough, as in `cutegen plan SPEC | head`
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader has seen enough, as in `cutegen plan SPEC | head`; within a verb typer makes an exit with 1 of it.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

@@ -105,6 +105,16 @@ def test_text_follows_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     assert widest["60"] < widest["100"]
 
 
+@pytest.mark.parametrize("command", [f"plan {SPEC}", f"emit {SPEC} --json", "--help"])
+def test_a_reader_that_is_gone_is_no_failure(command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as unread:
+        words = [sys.executable, "-m", "cutegen", *command.split()]
+        done = subprocess.run(words, stdout=unread, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_kernel_does_not_follow_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its text is the key of the cache."""
     before = cli(f"emit {SPEC} --arch sm_80").out
