@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbose = "--verbose" in words
     words = [word for word in words if word != "--verbose"] or ["--help"]
     logging.getLogger("cutegen").handlers[:] = [_Complain()]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a description may have what a Latin-1 terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
