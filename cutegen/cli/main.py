@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -44,11 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbose = "--verbose" in words
     words = [word for word in words if word != "--verbose"] or ["--help"]
     logging.getLogger("cutegen").handlers[:] = [_Complain()]
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a description may have what a Latin-1 terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
-    except BrokenPipeError:  # the reader has seen enough, as in `cutegen plan SPEC | head`
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader has seen enough, as in `cutegen plan SPEC | head`; within a verb typer makes an exit with 1 of it.
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

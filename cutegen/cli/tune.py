@@ -296,10 +296,9 @@ def _path(name: str) -> Path:
     found = [path for path in paths if path.name == name] or [path for path in paths if path.name.startswith(name)]
     if len(found) == 1:
         return found[0]
-    there = ", ".join(path.name for path in (found or paths)[:4]) or "nothing"
-    raise RequestError(
-        f"record: found {len(found)} called {name!r} in {store.folder()}; expected one; there are {there}"
-    )
+    there = ", ".join(path.name for path in (found or paths)[:4])
+    way_out = f"there are {there}" if there else "`cutegen tune SPEC --problem M,N,K` makes the first"
+    raise RequestError(f"record: found {len(found)} called {name!r} in {store.folder()}; expected one; {way_out}")
 
 
 def _sound_paths() -> list[Path]:

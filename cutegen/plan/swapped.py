@@ -12,6 +12,7 @@ from dataclasses import replace
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WGMMA_ROWS
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
 
@@ -42,12 +43,22 @@ def shape_multiplied(problem: ProblemShape) -> ProblemShape:
 def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:
     """The kernel's plan as calls see it: C = A B, by the names that `spec` has."""
     launch = replace(plan.launch.exchanged(), epilogue=tuple(step.text for step in spec.epilogue.steps))
-    return replace(plan, spec=spec, problem=problem, swapped=True, decisions=(decide(), *plan.decisions), launch=launch)
+    decisions = (decide(), *_named_by(spec, plan.decisions))
+    return replace(plan, spec=spec, problem=problem, swapped=True, decisions=decisions, launch=launch)
 
 
 def as_planned(plan: GemmPlan) -> GemmPlan:
-    """A plan with the launch contract in the kernel's own terms, where they are others than a call's."""
-    return replace(plan, launch=plan.launch.exchanged()) if plan.swapped else plan
+    """A plan with contract and epilogue in the kernel's own terms, where they are others than a call's."""
+    if not plan.swapped:
+        return plan
+    decisions = _named_by(as_multiplied(plan.spec), plan.decisions)
+    return replace(plan, launch=plan.launch.exchanged(), decisions=decisions)
+
+
+def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    """The decisions, those of the epilogue and its operands by the names and majors that `spec` has."""
+    found = {each.key: each for each in choose_fusion(spec)[1]}
+    return tuple(found.get(each.key, each) for each in decisions)
 
 
 def _other_major(operand: Operand) -> Operand:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -16,6 +17,7 @@ from cutegen.cli.main import VERBS
 from cutegen.errors import RequestError
 from cutegen.hardware import GPU_NAMES, TARGETS, resolve_target
 from cutegen.spec import shipped_specs
+from cutegen.spec.load import spec_path
 from tests.cli.commands import Cli
 
 SPEC = "sm80_hgemm_tn"
@@ -103,6 +105,27 @@ def test_text_follows_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
         widest[columns] = max(map(len, cli(f"plan {SPEC} --arch sm_80").out.splitlines()))
     assert widest["100"] == widest["nonsense"] <= 100 < widest["200"] <= 200
     assert widest["60"] < widest["100"]
+
+
+@pytest.mark.parametrize("command", [f"plan {SPEC}", f"emit {SPEC} --json", "--help"])
+def test_a_reader_that_is_gone_is_no_failure(command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as unread:
+        words = [sys.executable, "-m", "cutegen", *command.split()]
+        done = subprocess.run(words, stdout=unread, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["plan", "emit"])
+def test_what_a_stream_cannot_encode_is_escaped(verb: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    text = spec_path(SPEC).read_text()
+    path.write_text(re.sub(r'description = ".*"', 'description = "\u03bb"', text), encoding="utf-8")
+    words = [sys.executable, "-m", "cutegen", verb, str(path)]
+    done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u03bb" in done.stdout
 
 
 def test_the_kernel_does_not_follow_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,16 @@ def test_a_problem_gets_the_family_of_the_least_predicted_time(problem: tuple[in
     assert predicted <= min(of_others)
 
 
+@pytest.mark.parametrize(("arch", "lacking"), [("sm_80", ("sm90", "sm120")), ("sm_120", ("sm90",))])
+def test_a_family_that_the_target_lacks_has_no_time_for_a_problem(arch: str, lacking: tuple[str, ...]) -> None:
+    """It would be slower here, too; but why it was not taken is that it cannot be."""
+    family, decision = chosen(OPEN, arch, (100, 72, 88))
+    assert family == "sm80"
+    why = {each.what: each.why for each in decision.rejected}
+    for name in lacking:
+        assert why[name].startswith(f'family: found "{name}" for {arch}; expected sm_90')
+
+
 @pytest.mark.parametrize("problem", [None, (512, 512, 512)])
 @pytest.mark.parametrize(
     ("keys", "family"),
@@ -119,3 +129,10 @@ def test_a_candidate_whose_stages_do_not_fit_is_no_prediction(monkeypatch: pytes
     found, decision = chosen(OPEN, "sm_90", problem)
     assert found == "sm120"
     assert "1e+06 us predicted" in {each.what: each.why for each in decision.rejected}["sm90"]
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+def test_one_stage_is_planned_for_a_problem_by_a_family_that_has_one(arch: str) -> None:
+    assert chosen(replace(OPEN, tile=Tile(stages=1)), arch, (100, 72, 88))[0] == "sm80"
+    with pytest.raises(SpecError, match=r"tile\.stages: found 1; expected 2 or more"):
+        plan(replace(OPEN, tile=Tile(stages=1), family="sm90"), "sm_90", (100, 72, 88))

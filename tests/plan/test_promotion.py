@@ -36,6 +36,14 @@ def test_not_where_sums_are_f16() -> None:
     assert plan(of("e4m3", accumulator="f16"), "sm_90").promote_k == 0
 
 
+def test_not_where_the_atom_says_that_sums_are_f16() -> None:
+    atom = "SM90_64x64x32_F16E4M3E4M3_SS_TN"
+    found = plan(replace(of("e4m3"), mma=Mma(atom=atom)), "sm_90")
+    assert (found.atom.name, found.promote_k) == (atom, 0)
+    with pytest.raises(SpecError, match="128 with e4m3 operands and f16 sums"):
+        plan(replace(of("e4m3"), mma=Mma(atom=atom, promote_k=128)), "sm_90")
+
+
 def test_sums_and_promoted_sums_have_registers_both() -> None:
     """128x128 for two warpgroups: 64 registers a thread, twice. 128x256 would be all 256."""
     open_tile = replace(of("e4m3"), tile=Tile(), mma=Mma())
@@ -50,7 +58,7 @@ def test_sums_and_promoted_sums_have_registers_both() -> None:
     ("dtype", "asked", "said"),
     [
         ("e4m3", 96, "expected a multiple of 64"),
-        ("s8", 128, "expected 8-bit floats and f32 sums"),
+        ("s8", 128, "with s8 operands and s32 sums; expected 8-bit floats and f32 sums"),
         ("f16", 64, "expected 8-bit floats and f32 sums"),
     ],
 )

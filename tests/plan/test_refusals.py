@@ -30,7 +30,11 @@ CASES: dict[str, Case] = {
         "problem.accumulator",
         ('"f16" with bf16 operands', "no mma.sync", 'accumulator = "f32"'),
     ),
-    "f32 operands": ({"dtype": "f32"}, "problem.a.dtype", ('"f32"', "f16 or bf16 or tf32", 'dtype = "tf32"')),
+    "f32 operands": (
+        {"dtype": "f32"},
+        "problem.a.dtype",
+        ('"f32"', "f16 or bf16 or tf32", "operands: there is no mma.sync for others", 'dtype = "tf32"'),
+    ),
     "atom layout that does not divide": (
         {"tile": Tile(cta=(96, 64, 32)), "mma": Mma(atom_layout=(4, 1, 1))},
         "mma.atom_layout",

@@ -12,6 +12,7 @@ from cutegen.build import Cache, build
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
+from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
@@ -45,6 +46,18 @@ def test_a_call_passes_what_it_would_pass_otherwise() -> None:
         assert found.tensors == as_it_is.tensors
         assert found.epilogue == as_it_is.epilogue
         assert found.cta_tile == (16, 64)
+
+
+def test_the_plan_names_the_epilogue_as_the_spec_does_and_the_kernel_as_it_computes() -> None:
+    found = plan(swapped(ops=("bias_n", "scale_m", "residual")), "sm_90")
+    assert isinstance(found, GemmPlan)
+    said = {each.key: each.chosen for each in found.decisions}
+    assert said["epilogue.ops"] == "bias_n, scale_m, residual"
+    assert (said["problem.bias"], said["problem.scale"]) == ("f16, along n", "f32, along m")
+    assert said["problem.residual"] == "f16, n-major"
+    kernel = render(found).text
+    assert "# epilogue.ops: bias_m, scale_n, residual" in kernel
+    assert "# problem.residual: f16, m-major" in kernel
 
 
 def test_the_kernel_takes_them_where_it_multiplies_b_by_a() -> None:

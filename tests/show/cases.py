@@ -31,6 +31,7 @@ SPECS = {
     "one stage": OPERANDS + 'tile = { cta = [64, 64, 32], stages = 1 }\ng2s.a = { op = "universal" }\n',
     "wgmma": OPERANDS.replace("sm80", "sm90"),
     "wgmma, M-major A": OPERANDS.replace("sm80", "sm90").replace('major = "k"', 'major = "m"', 1),
+    "wgmma, A and B exchanged": OPERANDS.replace("sm80", "sm90") + "schedule.swap = true\n",
     "plain loads": OPERANDS + 'tile.cta = [64, 64, 32]\ns2r.a = { atom = "universal" }\n',
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import parse_layout
+from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan
 from cutegen.show.canvas import Picture
@@ -183,6 +184,16 @@ def test_the_epilogue_is_drawn_either_way(plan: GemmPlan) -> None:
     straight = epilogue.picture(plan_of("cute_tutorial_tn"), 0)
     assert any("straight from registers" in item.text for item in texts(straight))
     assert len([box for box in labelled(straight) if len(box.lines) == 2]) == 32 * 32
+
+
+@pytest.mark.parametrize("name", ["wgmma", "wgmma, A and B exchanged"])
+def test_the_first_write_of_sums_has_the_wavefronts_that_are_predicted(name: str) -> None:
+    """Of an exchanged product C's tile is the kernel's: contiguous along its m where the spec says n."""
+    plan = plan_of(name)
+    blocks = epilogue.view(plan, 0, ProblemShape(512, 512, 512)).blocks
+    (said,) = (block for block in blocks if block[0].startswith("First write"))
+    assert [line.split()[1] for line in said[2:]] == ["1"] * 4
+    assert plan.predictions.wavefronts["epilogue.write"].ways == 1
 
 
 @pytest.mark.parametrize(("element", "element_bytes"), [("f16", 2), ("f32", 4)])

@@ -63,7 +63,7 @@ def table(capsys: pytest.CaptureFixture[str], row: str, *words: str) -> dict[str
         (["open.toml", "--problems", "wrong.txt"], 2, "wrong.txt:2: found '4,x,4'; expected M,N,K or M,N,K,BATCH"),
         (["open.toml", "--problem", "64,64,64", "--by", "luck"], 2, "--by: found 'luck'; expected graph or launch"),
         (["open.toml", "--suite", "bunk"], 2, "bunk"),
-        (["show", "nobody"], 2, "found 0 called 'nobody'"),
+        (["show", "nobody"], 2, "expected one; `cutegen tune SPEC --problem M,N,K` makes the first"),
         (["forget"], 2, "expected names in `cutegen tune list`, --damaged or --all"),
         (["export", "away"], 2, "export: found no record"),
         (["import", "open.toml"], 3, "found no table tuned.asked"),

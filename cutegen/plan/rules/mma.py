@@ -93,7 +93,7 @@ def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
     return spec.error(
         "problem.a.dtype",
         found=f'"{a}"',
-        expected=f"{' or '.join(known)} operands: the sm80 family has no mma.sync for others",
+        expected=f"{' or '.join(known)} operands: there is no mma.sync for others",
         fix='tensor cores read f32 elements as tf32, 11 significant bits: write dtype = "tf32" where they will do'
         if a == "f32"
         else "only C may be s32",

@@ -7,7 +7,7 @@ end. (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3
 from __future__ import annotations
 
 from cutegen.algebra import Extents
-from cutegen.hardware import dtype
+from cutegen.hardware import WGMMA_ATOMS, dtype
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.spec import GemmSpec
 
@@ -22,7 +22,15 @@ def promotes(spec: GemmSpec) -> bool:
 def _can_promote(spec: GemmSpec) -> bool:
     """Return whether operands are 8-bit floats and sums float32."""
     element = dtype(spec.problem.a.dtype)
-    return element.bits == 8 and not element.is_integer and spec.problem.accumulator != "f16"
+    return element.bits == 8 and not element.is_integer and _sums(spec) != "f16"
+
+
+def _sums(spec: GemmSpec) -> str:
+    """Name the tensor core's sums: what is asked for, by the key or by the atom, else what such operands have."""
+    atom = WGMMA_ATOMS.get(spec.mma.atom or "")
+    if spec.problem.accumulator is None and atom is not None:
+        return atom.c_dtype.name
+    return spec.problem.accumulator or ("s32" if dtype(spec.problem.a.dtype).is_integer else "f32")
 
 
 def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
@@ -31,7 +39,7 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
     if asked and not _can_promote(spec):
         raise spec.error(
             "mma.promote_k",
-            found=f"{asked} with {spec.problem.a.dtype} operands and {spec.problem.accumulator or 'f32'} sums",
+            found=f"{asked} with {spec.problem.a.dtype} operands and {_sums(spec)} sums",
             expected="8-bit floats and f32 sums: no others lose digits in the tensor core",
             fix="leave the key out",
         )
