@@ -75,6 +75,15 @@ def test_keys_decide(keys: dict[str, object], family: str, problem: tuple[int, i
     assert chosen(replace(OPEN, **keys), "sm_90", problem)[0] == family  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_one_stage_is_no_candidate_of_warpgroups(arch: str) -> None:
+    """Nothing hides a copy there: it has no time, and the rules refuse it."""
+    asked = replace(OPEN, tile=Tile(stages=1))
+    assert chosen(asked, arch, (1000, 1000, 1000))[0] == "sm80"
+    with pytest.raises(SpecError, match=r"tile\.stages: found 1; expected 2 or more"):
+        plan(replace(asked, family="sm90"), "sm_90", (1000, 1000, 1000))
+
+
 def test_the_plan_is_the_familys_own() -> None:
     named, found = plan(replace(OPEN, family="sm90"), "sm_90"), plan(OPEN, "sm_90")
     assert isinstance(named, GemmPlan)

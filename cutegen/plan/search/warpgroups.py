@@ -138,7 +138,7 @@ def _candidates(
         rows = [row for row in rows if row.slices == 1 or (row.cluster[2] > 1) == (schedule.reduction == CLUSTER)]
     for row in rows:
         candidate = candidate_of(spec, target, row)
-        if spec.tile.stages is not None or candidate.stages >= DOUBLE_BUFFERED:
+        if candidate.stages >= DOUBLE_BUFFERED:
             yield row, candidate
 
 
