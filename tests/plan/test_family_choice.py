@@ -84,6 +84,15 @@ def test_one_stage_is_no_candidate_of_warpgroups(arch: str) -> None:
         plan(replace(asked, family="sm90"), "sm_90", (1000, 1000, 1000))
 
 
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90", "sm_120"])
+@pytest.mark.parametrize("dtype", ["s8", "e4m3"])
+@pytest.mark.parametrize("majors", ["mkn", "knn", "mnn"])
+def test_columns_of_bytes_find_the_family_that_takes_them(majors: str, dtype: str, arch: str) -> None:
+    """The narrowest tiles have columns of 8 bytes: no span of memory for warpgroups, which refuse them anyway."""
+    for problem in ((1000, 1000, 1000), (4096, 16, 4096), (16, 4096, 4096)):
+        assert chosen(replace(gemm(majors, dtype), family=None), arch, problem)[0] in ("sm80", "sm120")
+
+
 def test_the_plan_is_the_familys_own() -> None:
     named, found = plan(replace(OPEN, family="sm90"), "sm_90"), plan(OPEN, "sm_90")
     assert isinstance(named, GemmPlan)

@@ -170,7 +170,8 @@ def _of_span(spec: GemmSpec, row: Row) -> float:
     if operand.major == "k":
         return 1.0
     column_bytes = row.cta[1] * dtype(operand.dtype).bytes
-    return next(correction for span, correction in SPANS.items() if column_bytes % span == 0)
+    # Narrower are those of 8-bit elements alone, for which the rules refuse columns.
+    return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[16])
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
