@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
-from cutegen.spec import GemmSpec, Operand, Schedule, load_spec
+from cutegen.spec import GemmSpec, Operand, Problem, Schedule, load_spec
 from tests.run.wgmma import spec
 
 TILE = (128, 128, 64)
@@ -150,6 +150,20 @@ def test_other_families_have_no_clusters() -> None:
         )
     open_family = GemmSpec(problem=spec("x").problem, schedule=Schedule(split_k=4, reduction="cluster"))
     assert plan(open_family, "sm_90").family == "sm90"
+
+
+@pytest.mark.parametrize("problem", [(256, 256, 65536), (64, 4096, 4096)])
+def test_where_no_cluster_adds_slices_a_problem_has_the_best_tile_of_whole_k(problem: tuple[int, int, int]) -> None:
+    """Slices are refused there, and with those of a tile the tile itself was passed over."""
+    row = Operand("f16", "k")
+    asked = GemmSpec(problem=Problem(a=row, b=row, c=Operand("f16", "n")))
+    clustered, whole = (
+        plan(replace(asked, schedule=schedule), "sm_80", problem)
+        for schedule in (Schedule(reduction="cluster"), Schedule(split_k=1))
+    )
+    assert isinstance(clustered, GemmPlan)
+    assert isinstance(whole, GemmPlan)
+    assert (clustered.cta_tile, clustered.stages, clustered.split_k) == (whole.cta_tile, whole.stages, None)
 
 
 def of_launch(**fields: object) -> Callable[[GemmPlan], GemmPlan]:

@@ -85,12 +85,22 @@ def test_keys_decide(keys: dict[str, object], family: str, problem: tuple[int, i
     assert chosen(replace(OPEN, **keys), "sm_90", problem)[0] == family  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_one_stage_is_no_candidate_of_warpgroups(arch: str) -> None:
+    """Nothing hides a copy there: it has no time, and the rules refuse it."""
+    asked = replace(OPEN, tile=Tile(stages=1))
+    assert chosen(asked, arch, (1000, 1000, 1000))[0] == "sm80"
+    with pytest.raises(SpecError, match=r"tile\.stages: found 1; expected 2 or more"):
+        plan(replace(asked, family="sm90"), "sm_90", (1000, 1000, 1000))
+
+
+@pytest.mark.parametrize("arch", ["sm_89", "sm_90", "sm_120"])
 @pytest.mark.parametrize("dtype", ["s8", "e4m3"])
-@pytest.mark.parametrize("majors", ["mkn", "knn", "mnn", "mnm"])
-def test_bytes_that_wgmma_cannot_read_get_another_family(dtype: str, majors: str) -> None:
-    # Of these sm90 compares tiles of 8 columns, which would be rows of 8 bytes: no box is so narrow.
-    family, _ = chosen(replace(gemm(majors, dtype), family=None), "sm_90", (256, 256, 4096))
-    assert family == "sm80"
+@pytest.mark.parametrize("majors", ["mkn", "knn", "mnn"])
+def test_columns_of_bytes_find_the_family_that_takes_them(majors: str, dtype: str, arch: str) -> None:
+    """The narrowest tiles have columns of 8 bytes: no span of memory for warpgroups, which refuse them anyway."""
+    for problem in ((1000, 1000, 1000), (4096, 16, 4096), (16, 4096, 4096)):
+        assert chosen(replace(gemm(majors, dtype), family=None), arch, problem)[0] in ("sm80", "sm120")
 
 
 def test_the_plan_is_the_familys_own() -> None:

@@ -12,7 +12,8 @@ from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.spec import Mma, Operand, Schedule
+from cutegen.spec import Epilogue, Mma, Operand, Schedule
+from tests.plan.specs import gemm
 from tests.run.wgmma import spec
 
 
@@ -96,6 +97,23 @@ def test_atomics_are_another_familys() -> None:
     asked = replace(spec("atomics"), schedule=Schedule(split_k=2, reduction="atomics"), mma=Mma())
     with pytest.raises(SpecError, match="bulk tensor stores leave C whole"):
         plan(asked, "sm_90")
+
+
+@pytest.mark.parametrize("slices", [None, 8])
+def test_for_a_problem_atomics_are_no_workspace(slices: int | None) -> None:
+    asked = gemm(c_dtype="f32", epilogue=Epilogue(smem=False), schedule=Schedule(split_k=slices, reduction="atomics"))
+    found = plan(replace(asked, family=None), "sm_90", (256, 256, 65536))
+    assert isinstance(found, GemmPlan)
+    assert found.split_k is not None
+    assert found.split_k.atomics
+    whole = replace(asked, family="sm90")
+    if slices is None:
+        alone = plan(whole, "sm_90", (256, 256, 65536))
+        assert isinstance(alone, GemmPlan)
+        assert alone.split_k is None
+    else:
+        with pytest.raises(SpecError, match="bulk tensor stores leave C whole"):
+            plan(whole, "sm_90", (256, 256, 65536))
 
 
 @pytest.mark.parametrize("key", [{"consumers": "pingpong"}, {"cluster": (2, 1)}])

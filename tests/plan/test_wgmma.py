@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -129,7 +130,7 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         replace(gemm("mkn", dtype="e4m3", c_dtype="f16"), family="sm90"),
         "sm_90",
         "problem.a.major",
-        ('"m" with e4m3', "along K alone", 'major = "k"', "sm120"),
+        ('"m" with e4m3', "along K alone", 'major = "k"', 'family = "sm80"'),
     ),
     "8 bits along n": (
         replace(gemm("knn", dtype="s8"), family="sm90"),
@@ -211,6 +212,15 @@ def test_what_cannot_be_is_refused_with_a_way_out(name: str) -> None:
     assert caught.value.key == key
     for text in texts:
         assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["8 bits along m", "8 bits along n"])
+def test_the_family_that_a_refusal_names_takes_it(name: str) -> None:
+    spec, arch, _, _ = CASES[name]
+    with pytest.raises(SpecError) as caught:
+        plan(spec, arch)
+    (family,) = re.findall(r'family = "(\w+)"', caught.value.fix)
+    assert planned(replace(spec, family=family)).family == family
 
 
 def test_keys_of_copies_to_registers_name_the_family_that_has_them() -> None:

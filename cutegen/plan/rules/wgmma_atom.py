@@ -29,7 +29,7 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
                 f"problem.{name}.major",
                 found=f'"{operand.major}" with {operand.dtype} operands',
                 expected='"k": wgmma reads operands of 8 bits along K alone',
-                fix=f'major = "k"{way_out}; {OTHER} and takes it',
+                fix=f'major = "k"{way_out}; family = "sm80" loads it without ldmatrix and takes it',
             )
 
 

@@ -12,6 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
+from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.epilogue import FEW_SUMS
 from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, choose_cta_tile
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
@@ -36,7 +37,9 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Option]:
-    splits, gpu = SPLITS if spec.schedule.split_k is None else (spec.schedule.split_k,), GPUS[target.name]
+    gpu, schedule = GPUS[target.name], spec.schedule
+    is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # there is none to add slices
+    splits = SPLITS if is_open else (schedule.split_k or 1,)
     for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
         whole = work_of(spec, target, candidate, 1)
         for slices in splits:

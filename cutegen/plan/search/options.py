@@ -72,9 +72,9 @@ class Option:
         return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
 
 
-def reduction_of(option: Option) -> Reduction:
-    """Return how the slices of an option are added."""
-    return CLUSTER if option.candidate.cluster[2] > 1 else "workspace"
+def reduction_in(cluster: Extents) -> Reduction:
+    """Return how slices are added in such a cluster."""
+    return CLUSTER if cluster[2] > 1 else "workspace"
 
 
 def tile_is_open(spec: GemmSpec) -> bool:

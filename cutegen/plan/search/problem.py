@@ -15,7 +15,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search.options import Candidate, Option, reduction_of, tile_is_open
+from cutegen.plan.search.options import Candidate, Option, reduction_in, tile_is_open
 from cutegen.plan.search.reasons import decisions
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
@@ -84,7 +84,7 @@ def _filled(spec: GemmSpec, option: Option) -> GemmSpec:
             consumers=candidate.consumers,
             cluster=(m, n) if k == 1 else (m, n, k),
             swap=candidate.swap or schedule.swap,
-            reduction=reduction_of(option) if option.slices > 1 else schedule.reduction,
+            reduction=reduction_in(candidate.cluster) if option.slices > 1 else schedule.reduction,
         )
     return replace(
         spec,

@@ -231,7 +231,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         arriving_bytes=(rows + columns) * row_bytes,
         asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
-        hiding_stages=max(1, work.stages - 1),  # one stage is refused by the rules, later than it is timed
+        hiding_stages=work.stages - 1,
         sharers=ctas_m + ctas_n - 2,
         spread=float(work.spreads and max(work.cluster) == 1 and 2 * ctas <= gpu.sms and k_tiles > work.stages),
         whole_lines=float(begins == LINE_BYTES),

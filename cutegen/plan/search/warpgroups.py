@@ -18,7 +18,7 @@ from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.chain_cost import chain_instructions
-from cutegen.plan.rules.cluster import ALONE, CLUSTER
+from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.last_k_tiles import busy_alone, may_end_in_turns
@@ -29,7 +29,7 @@ from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
-from cutegen.plan.search.options import Candidate, Option, mma_flops, tile_is_open
+from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_space import every_row, splits_of_given
@@ -138,11 +138,11 @@ def _candidates(
         ("slices", 1, schedule.split_k),
     ):
         rows = _having(rows, key, open_value, asked)
-    if schedule.reduction is not None:
-        rows = [row for row in rows if row.slices == 1 or (row.cluster[2] > 1) == (schedule.reduction == CLUSTER)]
+    if schedule.reduction is not None:  # by atomics warpgroups add no slices
+        rows = [row for row in rows if row.slices == 1 or reduction_in(row.cluster) == schedule.reduction]
     for row in rows:
         candidate = candidate_of(spec, target, row)
-        if spec.tile.stages is not None or candidate.stages >= DOUBLE_BUFFERED:
+        if candidate.stages >= DOUBLE_BUFFERED:
             yield row, candidate
 
 
