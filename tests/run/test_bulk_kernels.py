@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,6 +20,7 @@ from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, Problem, Tile
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
 from tests.run.bulk import CASES
+from tests.run.wgmma_mutants import with_ptx
 
 pytestmark = pytest.mark.dsl
 CTA = (64, 64, 64)
@@ -124,6 +126,25 @@ def test_one_stage_is_filled_when_it_is_empty(compiled: Any) -> None:
     counts = run(compiled(spec), spec, 192, 128, 320, policy="random:3")
     assert counts.differing() == {}
     assert counts.boxes["g2s.a"].measured == 6 * 5
+
+
+FENCE = re.compile(r"fence\.proxy\.async\.shared::cta;")
+
+
+@pytest.mark.parametrize("policy", ["in-order", "reversed", "random:1"])
+@pytest.mark.parametrize("name", ["tn", "one_stage", "c_from_registers", "skinny"])
+def test_copies_into_a_stage_come_after_its_loads(compiled: Any, name: str, policy: str) -> None:
+    """By a fence of the warp that copies: without it nothing orders the async proxy's writes after `ldmatrix`."""
+    kernel = compiled(CASES[name])
+    unfenced = FENCE.sub("", kernel.artifact.ptx, count=1)
+    assert [conventions_of(kernel, text, policy) for text in (kernel.artifact.ptx, unfenced)] == [0, 2]
+
+
+def conventions_of(kernel: Kernel, text: str, policy: str) -> int:
+    """Accesses, of A and of B, that nothing in PTX orders, while five k-tiles go through the stages."""
+    k = 5 * json.loads(kernel.artifact.plan_json)["tile"][2]
+    a, b, out = random_operands(kernel.contract, 65, 129, k, seed=k)
+    return len(with_ptx(kernel, text).execute(a, b, out=out, policy=policy).conventions)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(65, 63, 33), (5, 9, 0)])

@@ -8,9 +8,9 @@ import pytest
 
 import cutegen
 from cutegen.run import Kernel
-from cutegen.spec import load_spec
+from cutegen.spec import Operand, Tile, load_spec
 from cutegen.verify import compare, expected_outcome
-from tests.run.bulk import CASES
+from tests.run.bulk import CASES, spec
 from tests.run.on_gpu import check, made
 
 torch = pytest.importorskip("torch")
@@ -87,3 +87,17 @@ def test_many_tiles_for_each_cta() -> None:
     """More rounds of the pipeline than a barrier's phase can be mistaken for."""
     kernel = compiled("tn")
     check(kernel, *made(kernel, 6400, 6400, 96))
+
+
+@pytest.mark.parametrize(("tile", "stages"), [((128, 256, 64), 4), ((128, 128, 64), 3), ((64, 64, 64), 3)])
+@pytest.mark.parametrize("k", [640, 4096])
+def test_copies_do_not_overtake_loads_that_queue_behind_stores(tile: tuple[int, int, int], stages: int, k: int) -> None:
+    """C leaves one element a store. Without its fence half of these launches and more are wrong on an H100 (cu13)."""
+    kernel = cutegen.compile(spec("scalars", "knn", c=Operand("f32", "n", 4), tile=Tile(tile, stages)))
+    a, b, out, extras = made(kernel, 2048, 5120, k)
+    check(kernel, a, b, out, extras)
+    right = out.clone()
+    for _ in range(20):
+        out.fill_(torch.nan)
+        kernel(a, b, out=out)
+        assert torch.equal(out, right)

@@ -94,11 +94,16 @@ def _counts(name: str, register: str, line: str) -> bool:
     return name in line and line.rstrip().endswith(f", {register};")
 
 
+def with_ptx(kernel: Kernel, text: str) -> Kernel:
+    """The kernel with another text, which the CPU executes in the place of its own."""
+    kept = kernel.artifact
+    fields = {"path": kept.path, "plan_json": kept.plan_json, "cubin": kept.cubin, "manifest": kept.manifest}
+    return Kernel(cast("Artifact", SimpleNamespace(**fields, ptx=text)))
+
+
 def verdict(right: Kernel, text: str) -> str:
     """What shows that a text in the place of a right kernel's is wrong, if anything does."""
-    kept = right.artifact
-    fields = {"path": kept.path, "plan_json": kept.plan_json, "cubin": kept.cubin, "manifest": kept.manifest}
-    kernel = Kernel(cast("Artifact", SimpleNamespace(**fields, ptx=text)))
+    kernel = with_ptx(right, text)
     for policy, problem in RUNS:
         a, b, out = random_operands(kernel.contract, *problem, seed=1)
         try:
