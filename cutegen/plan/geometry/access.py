@@ -47,12 +47,12 @@ def joined(
 
     int64[access, thread], the coordinate of the first element of each, and the elements of each access. Made one are
     two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
-    together, for each of the threads.
+    together: the same vectors in the same order for each of the threads, since one instruction names their registers.
     """
     table = vectors(threads, values, tile)
     placed = offsets(layout)[table[..., 0]]
-    in_order = np.argsort(placed, axis=0)
-    first = np.take_along_axis(placed, in_order, axis=0).T  # [thread, vector], ascending
+    in_order = np.argsort(placed[:, 0])
+    first = placed[in_order].T  # [thread, vector], of the first thread ascending
     vector = table.shape[2]
     joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
     lengths: list[int] = []
@@ -62,14 +62,13 @@ def joined(
         starts.append(at)
         lengths.append(next((length for length, begins in joins if at in begins), vector))
         at += lengths[-1] // vector
-    coordinates: Coordinates = np.take_along_axis(table[..., 0], in_order, axis=0)[starts]
-    return coordinates, tuple(lengths)
+    return table[in_order[starts], :, 0], tuple(lengths)
 
 
 def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
     """Return, for each length beyond a vector, the longest first, the accesses with which one of that length can begin.
 
-    `first` [thread, access] holds where accesses begin, in order: each thread's follow one another, aligned.
+    `first` [thread, access] holds where accesses begin: each thread's follow one another, aligned.
     """
     follows = (np.diff(first, axis=1) == vector).all(axis=0)  # [access]: the next one lies behind it
     found = []
