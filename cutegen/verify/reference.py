@@ -48,14 +48,15 @@ class Reference:
     operands: str = ""
 
     def bounded(self, accumulator: str) -> Bounded:
-        """The sums, with the error that `compare` allows them: 2 g(K) scale + e, none for integers.
+        """The sums, with the error that `compare` allows them: 2 g(K) hypot(scale, product / 2) + e, none for integers.
 
         e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 (n + 5 sqrt(n)) scale with n =
         K / 32 for 8-bit floats that are summed in float32.
         """
         if dtype(accumulator).is_integer:
             return Bounded(self.product, 0 * self.scale)
-        error = 2 * accumulation_error(accumulator, self.k) * self.scale + self.k * _HALF_STEP[accumulator]
+        partial_sums = (self.scale**2 + self.product**2 / 4) ** 0.5
+        error = 2 * accumulation_error(accumulator, self.k) * partial_sums + self.k * _HALF_STEP[accumulator]
         if self.operands == "tf32":
             error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
         if self.operands in ("e4m3", "e5m2") and accumulator == "f32":
@@ -267,7 +268,7 @@ def _read(contract: LaunchContract) -> list[CallTensor]:
 def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator: str = "f32") -> Comparison:
     """Compare `out`, whose elements are `dtype`, with the reference. An element passes when it lies in
 
-        [nearest(product - error), nearest(product + error)],  error = 2 g(K) scale + e
+        [nearest(product - error), nearest(product + error)],  error = 2 g(K) hypot(scale, product / 2) + e
         g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
 
     `nearest` rounds once to `dtype`, ties to even; 8-bit floats and integers clamp what is out of their range. So the
@@ -276,7 +277,8 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
     error of the sum is smaller than a step of `dtype`. u is the unit roundoff (f16 2**-11, f32 2**-24).
 
     g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts off instead of
-    rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision. Integers sum
+    rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision. What is rounded
+    are partial sums: of a large product these grow towards it, of a small one they are as large as scale. Integers sum
     without error. In C of f32 at K = 4096 this is some hundred steps, so that no comparison with a product tells a
     result that is a few steps off from what a tensor core may do.
 

@@ -195,3 +195,14 @@ def test_bf16_bits_round_like_torch() -> None:
     found = torch.from_numpy(bf16_values(bf16_bits(values)))
     assert torch.equal(found.isnan(), expected.isnan())
     assert torch.equal(found.nan_to_num(), expected.float().nan_to_num())
+
+
+@pytest.mark.parametrize("k", [8, 16])
+def test_right_sums_pass_however_large_they_become(k: int) -> None:
+    """Of two million sums of few products some are far larger than most, and so are their roundings."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((1500, k)), rng.standard_normal((k, 1500))
+    sums = np.zeros((1500, 1500), np.float32)
+    for i in range(k):
+        sums = (sums + np.outer(a[:, i], b[i])).astype(np.float32)
+    assert compare(sums, float64_reference(a, b), dtype="f32").ok
