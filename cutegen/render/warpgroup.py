@@ -68,8 +68,12 @@ def _pins_parts(plan: GemmPlan) -> bool:
 
     Where a chain reads nothing ptxas would otherwise compute all parts before the first is stored. Where it reads
     vectors, shuffles keep it there; a branch is faster still where warpgroups take turns, and slower elsewhere.
+    Conversions to bf16 that are stored one by one ptxas would place before the wait for the sums, and then serialize
+    every `wgmma` (C7514).
     """
     fusion = plan.epilogue.fusion
+    if plan.epilogue.smem is None and plan.epilogue.dtype.name == "bf16":
+        return True
     read = [x for x in fusion.tensors if x.name != STORE]
     return bool(fusion.steps) and (not read or (plan.pingpong and all(len(x.modes) == 1 for x in read)))
 

@@ -15,7 +15,9 @@ from cutegen.build.cubin import ResourceUsage
 from cutegen.contract.source import KernelSource
 from cutegen.errors import EmissionError
 from cutegen.hardware import target
+from cutegen.spec import Epilogue
 from tests.build.warm import WarmCompiler
+from tests.plan.specs import gemm
 
 WGMMA = "wgmma.fence.sync.aligned"
 SERIALIZED = ("C7514", "Potential Performance Loss: wgmma.mma_async instructions are serialized")
@@ -67,3 +69,19 @@ def test_a_build_asks_for_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sm90_hgemm_tn", "sm120_hgemm_tn"):
         builder._make(build_request(name, "sm_90"), 1.0)
     assert asked == [True, False]
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("ops", [(), ("bias_n",)])
+@pytest.mark.parametrize(
+    "dtype", ["bf16", *(pytest.param(x, marks=pytest.mark.slow) for x in ("f16", "f32", "e5m2", "s8"))]
+)
+def test_no_result_that_is_stored_one_by_one_serializes(
+    dtype: str, ops: tuple[str, ...], tmp_path: Path, compiler_kept_warm: WarmCompiler
+) -> None:
+    """Conversions of sums stay behind the wait for them, of an odd number of columns as `torch` has it too."""
+    asked = gemm("kkn", c_dtype=dtype, align=(16, 16, 4 if dtype == "f32" else 2), epilogue=Epilogue(ops=ops))
+    request = build_request(replace(asked, family="sm90"), "sm_90", problem=(2048, 2047, 2048))
+    with compiler_kept_warm.used():
+        output = compile_source(request.source, "sm_90a", tmp_path, timeout_s=100, remarks=True)
+    assert output.of_wgmma == ()
