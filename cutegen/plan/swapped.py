@@ -13,6 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WGMMA_ROWS
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.rules.fusion import choose_fusion
+from cutegen.plan.transposed import as_read
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
 
@@ -51,8 +52,14 @@ def as_planned(plan: GemmPlan) -> GemmPlan:
     """A plan with contract and epilogue in the kernel's own terms, where they are others than a call's."""
     if not plan.swapped:
         return plan
-    decisions = _named_by(as_multiplied(plan.spec), plan.decisions)
+    decisions = _named_by(spec_of_kernel(plan), plan.decisions)
     return replace(plan, launch=plan.launch.exchanged(), decisions=decisions)
+
+
+def spec_of_kernel(plan: GemmPlan) -> GemmSpec:
+    """The spec of what the kernel does: it reads B as its copy lies, where there is one, and may multiply B by A."""
+    read = as_read(plan.spec)
+    return as_multiplied(read) if plan.swapped else read
 
 
 def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:

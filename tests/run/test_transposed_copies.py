@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cutegen.plan import plan
 from cutegen.run import KeptCopies, Kernel, kept_copies
 from cutegen.run.call.storage import CallTensor
 from cutegen.run.call.transposed_copies import Transposed
-from cutegen.spec import GemmSpec, Operand, Problem, Tile, parse_spec
+from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile, parse_spec
 from cutegen.verify import compare, float64_reference, random_operands
 
 torch = pytest.importorskip("torch")
@@ -47,6 +48,16 @@ def transposed(copies: KeptCopies) -> Transposed:
 @pytest.fixture(scope="module")
 def kernel(kernels: Cache) -> Kernel:
     return Kernel(build(build_request(SPEC, "sm_80"), kernels))
+
+
+@pytest.mark.dsl
+def test_a_copy_of_b_is_multiplied_by_a_where_they_are_exchanged(kernels: Cache) -> None:
+    swapped = replace(SPEC, family="sm90", tile=Tile(cta=(64, 16, 64), stages=2), schedule=Schedule(swap=True))
+    kernel = Kernel(build(build_request(swapped, "sm_90"), kernels))
+    a, b, out = random_operands(kernel.contract, 24, 72, 80, seed=3)
+    assert b.strides[1] == 2  # along N, as calls pass it
+    kernel(a, b, out=out)
+    assert compare(out, float64_reference(a, b), dtype="f16").ok
 
 
 def matrix(k: int = 13, n: int = 9) -> Any:

@@ -14,7 +14,7 @@ from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.rules.epilogue_parts import part_mma
 from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
-from cutegen.plan.swapped import as_multiplied
+from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.operand import operand_tile
 from cutegen.plan.values.smem import SmemTile
@@ -192,7 +192,7 @@ def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
     `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
     """
     c, mma = plan.epilogue, plan.tiled_mma
-    spec = as_multiplied(plan.spec) if plan.swapped else plan.spec  # the tile is the kernel's, so is C's major
+    spec = spec_of_kernel(plan)  # the tile is the kernel's, so is C's major
     x = operand_tile(spec, "c", (*tile.extents, plan.cta_tile[2]))
     if c.parts is not None:
         if c.stmatrix is not None:
