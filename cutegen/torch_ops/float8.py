@@ -130,7 +130,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         """Gradients of x, weight and bias."""
         x, of_x, weight, of_weight, before = ctx.saved_tensors
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
-        rows = gradients.as_rows(grad)
+        rows = gradients.as_rows(gradients.wide(grad))
         if before is not None:
             rows = gradients.through(ctx.activation, rows, before)
         copies = Float8Copies.of(rows, ctx.grad_dtype)
