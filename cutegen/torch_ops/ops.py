@@ -119,15 +119,23 @@ def _vmap(op: Any) -> Callable[..., Any]:
         if set(many) <= {0, 1} and both_matrices and scales_fit:
             found = op(*_in_front(arguments[:2], in_dims), *arguments[2:])
         else:
+            given = [_of_some(x, in_dims[i]) if i in many else x for i, x in enumerate(arguments)]
             each = [
-                op(*(x.select(in_dims[i], k) if i in many else x for i, x in enumerate(arguments)))
-                for k in range(info.batch_size)
+                op(*(x[k] if i in many else x for i, x in enumerate(given))) for k in range(max(info.batch_size, 1))
             ]
             several = isinstance(each[0], tuple)
             found = tuple(map(torch.stack, zip(*each, strict=True))) if several else torch.stack(each)
+            if not info.batch_size:
+                found = tuple(x[:0] for x in found) if several else found[:0]
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
     return batched
+
+
+def _of_some(x: Tensor, dim: int) -> Tensor:
+    """`x` with the mapped dimension first; one element of zeros where it has none, so that the result has a shape."""
+    x = x.movedim(dim, 0)
+    return x if x.shape[0] else torch.cat((x, x.new_zeros(1, *x.shape[1:])))
 
 
 def _in_front(matrices: tuple[Tensor, ...], in_dims: tuple[Any, ...]) -> list[Tensor]:

@@ -218,6 +218,27 @@ def test_vmap_is_a_batch_or_a_loop() -> None:
         assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
 
 
+def test_vmap_over_nothing_is_empty_with_gradients() -> None:
+    x, bias, w = (tensor.requires_grad_() for tensor in (half(0, 8), half(0, 6), half(8, 6)))
+    rows, matrices = half(0, 4, 8), half(4, 0, 8)
+    for mine, theirs, given in (
+        (cutegen.matmul, torch.matmul, (x,)),
+        (lambda x, w, y: cutegen.matmul(x, w, bias=y), lambda x, w, y: x @ w + y, (x, bias)),
+        (lambda x, w, y: cutegen.matmul(x, w, bias=y, activation="silu"), lambda x, w, y: x @ w + y, (rows, bias)),
+    ):
+        found, wanted = (
+            torch.vmap(function, in_dims=(0, None, *[0] * (len(given) - 1)))(given[0], w, *given[1:])
+            for function in (mine, theirs)
+        )
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        leaves = [w, *(tensor for tensor in given if tensor.requires_grad)]
+        for one, other in zip(*(torch.autograd.grad(each.sum(), leaves) for each in (found, wanted)), strict=True):
+            assert torch.equal(one, other)
+    assert torch.vmap(lambda x: cutegen.matmul(x, w, scale_a=torch.ones(4, 1)), in_dims=1)(matrices).shape == (0, 4, 6)
+    narrow = torch.vmap(lambda x: cutegen.matmul(x, w.detach().to(torch.float8_e5m2)))
+    assert narrow(torch.empty(0, 8).to(torch.float8_e5m2)).dtype is torch.bfloat16
+
+
 def test_vmap_takes_scales_of_a_batch() -> None:
     a, b, scale = half(3, 2, 4, 8), half(8, 6), torch.rand(2, 4) + 0.5
     found = torch.vmap(lambda x: cutegen.matmul(x, b, scale_a=scale))(a)
