@@ -10,19 +10,19 @@ They are defined once, when this is imported, and stay until the process ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.shapes import multiplied
-from cutegen.dispatch.types import check_operands, result_type
+from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.eager import compute, form_of
 from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
@@ -67,15 +67,18 @@ def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return arguments + (None,) * (gradients.COUNT - len(arguments))
 
 
-def _fake(*arguments: Any) -> Tensor:
-    """An empty result of the right shape and type, wherever the arguments are."""
-    a, b, _, activation, *_, out_dtype = _whole(arguments)
-    check_activation(activation)
-    name_a, name_b = dtype_name(a.dtype), dtype_name(b.dtype)
-    check_operands(name_a, name_b)
-    element = result_type(name_a, None if out_dtype is None else dtype_name(out_dtype))
-    shape = multiplied(tuple(a.shape), tuple(b.shape)).result
-    return a.new_empty(shape, dtype=getattr(torch, element_type(element).torch_name))
+def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
+    """An empty result of the right shape and type, wherever the arguments are. Raises as a call with tensors does."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, if nobody traces
+
+    call = _call(arguments)._replace(out=out)
+    check_activation(call.activation)
+    dtype = call.out_dtype if out is None else out.dtype
+    given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
+    problem, element = product_of(given["a"], given["b"], None if dtype is None else dtype_name(dtype))
+    with suppress(GuardOnDataDependentSymNode):  # of extents that only values say, which the call itself judges
+        check_given(given, problem, element)
+    return call.a.new_empty(problem.result, dtype=getattr(torch, element_type(element).torch_name))
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -83,7 +86,7 @@ def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _fake_out(*arguments: Any, out: Tensor) -> None:
-    _fake(*arguments[:_OUT_DTYPE], out.dtype)
+    _fake(*arguments, out=out)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -175,16 +175,51 @@ def test_fakes_say_what_comes() -> None:
         assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
 
 
+@pytest.mark.parametrize(
+    ("terms", "match"),
+    [
+        ({"bias": (8,)}, r"operand bias: found shape \(8,\); expected \(6,\)"),
+        ({"residual": (5, 6)}, r"operand residual: found shape \(5, 6\); expected \(4, 6\)"),
+        ({"c": (4, 6, 1)}, r"operand c: found shape \(4, 6, 1\)"),
+        ({"scale_a": (6,)}, r"operand scale_a: found shape \(6,\); expected one element, or .*row of a: \(4,\)"),
+        ({"scale_b": (6, 1)}, r"operand scale_b: found shape \(6, 1\).*column of b: \(6,\)"),
+        ({"out": (6, 4)}, r"operand out: found shape \(6, 4\); expected \(4, 6\)"),
+    ],
+)
+def test_fakes_refuse_what_calls_refuse(terms: dict[str, tuple[int, ...]], match: str) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    given = {name: half(*shape) for name, shape in terms.items()}
+    with pytest.raises(OperandError, match=match):
+        cutegen.matmul(half(4, 8), half(8, 6), **given)
+    with FakeTensorMode():
+        a, b, *fakes = (torch.empty(shape, dtype=HALF) for shape in ((4, 8), (8, 6), *terms.values()))
+        with pytest.raises(OperandError, match=match):
+            cutegen.matmul(a, b, **dict(zip(terms, fakes, strict=True)))
+
+
+def test_a_wrong_bias_is_refused_while_torch_compiles() -> None:
+    step = torch.compile(lambda x, w, bias: cutegen.matmul(x, w, bias=bias), fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match=r"operand bias: found shape \(8,\)") as caught:
+        step(half(4, 8), half(8, 6), half(8))
+    assert type(caught.value).__module__.startswith("torch._dynamo")
+
+
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_a_batch_whose_extent_only_values_say_is_compiled() -> None:
     x, w, kept = half(5, 4, 8).requires_grad_(), half(8, 6), torch.tensor([True, False, True, True, False])
+    residual = half(5, 4, 6)
 
     def of_some(x: Any, kept: Any) -> Any:
         return cutegen.matmul(x[kept], w, activation="gelu")
 
-    out = torch.compile(of_some, fullgraph=True, backend="aot_eager")(x, kept)
-    wanted = of_some(x, kept)
-    assert torch.equal(out, wanted)
+    def beside_some(x: Any, kept: Any) -> Any:
+        return cutegen.matmul(x[kept], w, activation="gelu", residual=residual[kept.clone()])  # of another extent yet
+
+    for function in (beside_some, of_some):
+        out = torch.compile(function, fullgraph=True, backend="aot_eager")(x, kept)
+        wanted = function(x, kept)
+        assert torch.equal(out, wanted)
     assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (out, wanted)))
 
 
