@@ -85,6 +85,13 @@ def float8_linear(
 
 
 def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> None:
+    if not isinstance(copies, Float8Copies):
+        raise OperandError(
+            operand=name,
+            found=f"a {type(copies).__qualname__}",
+            expected="a cutegen.Float8Copies",
+            fix=f"`cutegen.Float8Copies(*{name})` of values, scale, across and across_scale",
+        )
     for part, scale, mode in (("values", "scale", 1), ("across", "across_scale", 0)):
         found, extent = getattr(copies, part), shape[1 - mode]
         if tuple(found.shape) != shape or found.dtype not in FLOAT8:

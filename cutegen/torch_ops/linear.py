@@ -42,9 +42,21 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     @classmethod
     def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
-        """A layer with the parameters of `linear`, the same tensors. Raises RequestError for anything else."""
+        """A layer with the parameters of `linear`, the same tensors; without an `activation`, with that of `linear`.
+
+        Raises RequestError for anything else, and for weights that are computed, as parametrizations do.
+        """
         if not isinstance(linear, torch.nn.Linear):
             raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
+        for name in ("weight", "bias"):
+            if name not in linear._parameters:
+                raise RequestError(
+                    f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} is computed from others; "
+                    "expected parameters; parametrize the new layer, or have the value for a parameter by "
+                    f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`'
+                )
+        if activation is None:
+            activation = linear.activation if isinstance(linear, Linear) else None
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", activation=activation)
         made.weight, made.bias = linear.weight, linear.bias
         made.train(linear.training)

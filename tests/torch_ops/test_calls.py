@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -116,6 +118,19 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(cutegen.matmul(whole_a, whole_w.T, out_dtype=torch.int8), exact.clamp(-128, 127).to(torch.int8))
     one = cutegen.matmul(whole_a, whole_w.T, scale_a=torch.tensor(0.25), out_dtype=torch.float32)
     assert torch.equal(one, 0.25 * exact.float())
+
+
+def test_numbers_of_other_kinds_multiply_as_floats() -> None:
+    a, b, c = half(4, 8), half(8, 6), half(4, 6)
+    wanted = cutegen.matmul(a, b, alpha=0.5, beta=0.25, c=c)
+    for kind in (Fraction, np.float32, np.float64):
+        assert torch.equal(cutegen.matmul(a, b, alpha=kind(0.5), beta=kind(0.25), c=c), wanted)
+    w = half(8, 6).requires_grad_()
+    found, wanted = (torch.autograd.grad(cutegen.matmul(a, w, alpha=x).sum(), w)[0] for x in (Fraction(1, 2), 0.5))
+    assert torch.equal(found, wanted)
+    assert torch.equal(
+        *(torch.vmap(lambda x, by=by: cutegen.matmul(x, b, alpha=by))(a[None]) for by in (Fraction(1, 2), 0.5))
+    )
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,8 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
     ):
         with pytest.raises(OperandError, match=said):
             cutegen.float8_linear(x, weight, of_x=changed, of_weight=of_weight)
+    with pytest.raises(OperandError, match=r"operand of_x: found a tuple; expected a .*`cutegen\.Float8Copies\(\*of_x"):
+        cutegen.float8_linear(x, weight, of_x=tuple(of_x), of_weight=of_weight)
     with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
         cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
     with pytest.raises(RequestError, match=r"dtype: found torch\.int8"):

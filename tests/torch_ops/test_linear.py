@@ -28,6 +28,27 @@ def test_it_is_an_nn_linear_with_the_same_state() -> None:
         cutegen.Linear.from_linear(torch.nn.GELU())
 
 
+def test_a_layer_of_a_layer_keeps_its_activation_unless_another_is_given() -> None:
+    gelu = cutegen.Linear(16, 8, activation="gelu")
+    assert cutegen.Linear.from_linear(gelu).activation == "gelu"
+    assert cutegen.Linear.from_linear(gelu, activation="relu").activation == "relu"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.nn.utils.weight_norm:FutureWarning")
+def test_computed_weights_are_no_parameters_of_a_layer() -> None:
+    new, old = torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.weight_norm
+    with pytest.raises(RequestError, match=r"whose bias is computed.*remove_parametrizations\(linear, \"bias\"\)"):
+        cutegen.Linear.from_linear(new(torch.nn.Linear(4, 2), "bias", dim=None))
+    for normed in (new, old):
+        with pytest.raises(RequestError, match=r"whose weight is computed from others; expected parameters"):
+            cutegen.Linear.from_linear(normed(torch.nn.Linear(4, 2)))
+    theirs = new(torch.nn.Linear(4, 2))
+    weight = theirs.weight
+    torch.nn.utils.parametrize.remove_parametrizations(theirs, "weight")  # as the message says
+    mine, x = cutegen.Linear.from_linear(theirs), torch.randn(3, 4)
+    close(mine(x), x.double() @ weight.double().T + theirs.bias.double(), torch.float32, "result")
+
+
 @pytest.mark.slow
 def test_a_compiled_block_trains_as_with_torchs_linear_at_every_length() -> None:
     theirs, mine = pair()
