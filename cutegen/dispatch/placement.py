@@ -162,8 +162,9 @@ def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, f
     return None if align < element_bytes else Placement(placed, Matrix(dtype, "n" if last else "m", align))
 
 
-def mode_of_scale(name: str, shape: Shape, problem: Multiplied) -> int | None:
-    """Return which dimension of a scale with several elements is the 1 in the place of K, if any.
+def ones_of_scale(name: str, shape: Shape, problem: Multiplied) -> frozenset[int]:
+    """Return the dimensions of 1 that say nothing, of a scale with several elements: that in the place of K, and a
+    batch of ones.
 
     Raises OperandError for a shape that is neither one element for each row of A or column of B, nor that for each
     matrix of the batch.
@@ -172,11 +173,13 @@ def mode_of_scale(name: str, shape: Shape, problem: Multiplied) -> int | None:
     extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
     at = len(shape) - (1 if of_a else 2)
     whole_batch = tuple(shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
-    mode = at if len(shape) > 1 and shape[at] == 1 and not whole_batch else None
-    *batch, found = (x for each, x in enumerate(shape) if each != mode)
-    if not (has_mode and found == extent and tuple(batch) in ((), problem.batch)):
+    mode = {at} if len(shape) > 1 and shape[at] == 1 and not whole_batch else set[int]()
+    *outer, last = (each for each in range(len(shape)) if each not in mode)
+    batch = tuple(shape[each] for each in outer)
+    of_ones = len(batch) <= len(problem.batch) and all(each == 1 for each in batch)
+    if not (has_mode and shape[last] == extent and (of_ones or batch == problem.batch)):
         raise _no_scale(name, shape, extent)
-    return mode
+    return frozenset(mode | set(outer if of_ones else ()))
 
 
 def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
@@ -186,7 +189,7 @@ def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
 
 
 def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
-    """A scale: one element for all, or one for each row of A or column of B, with a dimension of 1 in its place or not.
+    """A scale: one element for all, or one for each row of A or column of B, with dimensions of 1 in places or not.
 
     Raises OperandError for another shape.
     """
@@ -195,8 +198,8 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     matrix = Matrix(form.dtype, "m" if of_a else "n", element_type(form.dtype).bytes)
     if prod(form.shape) == 1:
         return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
-    mode = mode_of_scale(name, form.shape, problem)
-    shape, strides = (tuple(x for at, x in enumerate(each) if at != mode) for each in (form.shape, form.strides))
+    ones = ones_of_scale(name, form.shape, problem)
+    shape, strides = (tuple(x for at, x in enumerate(each) if at not in ones) for each in (form.shape, form.strides))
     batch = shape[:-1]
     rows_of_all = fold and of_a  # the batch is more rows of A, and B has none
     if batch and fold and not of_a:

@@ -14,7 +14,7 @@ from cutegen.dispatch.placement import (
     Copy,
     Placement,
     as_matrices,
-    mode_of_scale,
+    ones_of_scale,
     place_operand,
     place_result,
     place_scale,
@@ -229,7 +229,7 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
         if given[name].dtype != given[scales[0]].dtype:
             _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
         if prod(given[name].shape) != 1:
-            mode_of_scale(name, given[name].shape, problem)
+            ones_of_scale(name, given[name].shape, problem)
     for name in ("c", "out"):
         if name in given and given[name].dtype != element:
             _refuse_type(name, given[name], f"{element}, the result's")
