@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import RequestError
@@ -69,15 +69,23 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
             weight, bias = given["weight"], given["bias"]  # as attributes, nn.Module looks them up in Python
         except KeyError:  # parametrized, or a replica
             weight, bias = self.weight, self.bias
-        if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
-            accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
-            return accumulated
-        found = quick(input, weight, bias, activation, None, across=True)
-        if found is None:
-            found = matmul(Call(input, weight.t(), bias, activation), weight)
-        return found
+        return linear(input, weight, bias, activation)
 
     def extra_repr(self) -> str:
         """As torch shows it, with the activation."""
         shown: str = super().extra_repr()
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """`activation(input @ weight.T + bias)`, with the weight's gradient added to its `main_grad` where it has one."""
+    if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
+        accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
+        return accumulated
+    found = quick(input, weight, bias, activation, None, across=True)
+    if found is None:
+        found = matmul(Call(input, weight.t(), bias, activation), weight)
+    return found
+
+
+fx.wrap("linear")  # one node of what `symbolic_trace` makes: leaves are there only layers of torch's own modules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -66,6 +68,18 @@ def test_export_with_dynamic_shapes() -> None:
     assert sum("cutegen.matmul" in str(node.target) for node in exported.graph.nodes) == 4
     x = torch.randn(3, 5, 64)
     assert torch.equal(exported.module()(x), mine(x))
+
+
+def test_symbolic_trace_has_a_node_for_each_layer() -> None:
+    model = torch.nn.Sequential(cutegen.Linear(8, 6, activation="gelu"), cutegen.Linear(6, 4, bias=False))
+    traced = pickle.loads(pickle.dumps(torch.fx.symbolic_trace(model)))
+    assert [node.name for node in traced.graph.nodes if node.op == "call_function"] == ["linear", "linear_1"]
+    x = torch.randn(3, 8)
+    assert torch.equal(traced(x), model(x))
+    traced(x).sum().backward()
+    model(x).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(traced.get_parameter(name).grad, parameter.grad)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
