@@ -87,7 +87,7 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
     Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, as "h100", in the place of
     the one where the tensors are. Raises as `matmul` does.
     """
-    call = Arguments(a, b, **terms)
+    call = _arguments("explain", a, b, terms)
     said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
@@ -104,7 +104,7 @@ def prepare(
     Returns how many kernels they come to. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` one row,
     or none. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
     """
-    call = Arguments(a, b, **terms)
+    call = _arguments("prepare", a, b, terms)
     tensors = call.tensors()
     resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else rows)]
     requests = dict.fromkeys(each.request for each in resolved if not each.empty)
@@ -187,6 +187,14 @@ class Arguments(NamedTuple):
         from cutegen.torch_ops.eager import resolved_tensors
 
         return resolved_tensors(tensors, self.formula(), self.out_dtype, arch, rows)
+
+
+def _arguments(function: str, a: Any, b: Any, terms: Terms) -> Arguments:
+    """The arguments of `explain` or `prepare`. Raises TypeError for keywords that `matmul` has not, as Python does."""
+    for name in terms:
+        if name not in Terms.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    return Arguments(a, b, **terms)
 
 
 _TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")

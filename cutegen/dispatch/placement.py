@@ -162,33 +162,48 @@ def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, f
     return None if align < element_bytes else Placement(placed, Matrix(dtype, "n" if last else "m", align))
 
 
+def ones_of_scale(name: str, shape: Shape, problem: Multiplied) -> frozenset[int]:
+    """Return the dimensions of 1 that say nothing, of a scale with several elements: that in the place of K, and a
+    batch of ones.
+
+    Raises OperandError for a shape that is neither one element for each row of A or column of B, nor that for each
+    matrix of the batch.
+    """
+    of_a = name == "scale_a"
+    extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
+    at = len(shape) - (1 if of_a else 2)
+    whole_batch = tuple(shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
+    mode = {at} if len(shape) > 1 and shape[at] == 1 and not whole_batch else set[int]()
+    *outer, last = (each for each in range(len(shape)) if each not in mode)
+    batch = tuple(shape[each] for each in outer)
+    of_ones = len(batch) <= len(problem.batch) and all(each == 1 for each in batch)
+    if not (has_mode and shape[last] == extent and (of_ones or batch == problem.batch)):
+        raise _no_scale(name, shape, extent)
+    return frozenset(mode | set(outer if of_ones else ()))
+
+
+def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
+    what = "row of a" if name == "scale_a" else "column of b"
+    expected = f"one element, or one for each {what}: ({extent},)"
+    return OperandError(operand=name, found=f"shape {tuple(shape)}", expected=expected)
+
+
 def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
-    """A scale: one element for all, or one for each row of A or column of B, with a dimension of 1 in its place or not.
+    """A scale: one element for all, or one for each row of A or column of B, with dimensions of 1 in places or not.
 
     Raises OperandError for another shape.
     """
     of_a = name == "scale_a"
-    extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
+    extent = problem.m if of_a else problem.n
     matrix = Matrix(form.dtype, "m" if of_a else "n", element_type(form.dtype).bytes)
     if prod(form.shape) == 1:
         return Placement(form._replace(shape=(1,), strides=(1,)), matrix)
-    kept = len(form.shape) - (1 if of_a else 2)
-    whole_batch = tuple(form.shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
-    dropped = len(form.shape) > 1 and form.shape[kept] == 1 and not whole_batch
-    shape, strides = (
-        tuple(x for at, x in enumerate(each) if not (dropped and at == kept)) for each in (form.shape, form.strides)
-    )
-    *batch, found = shape
+    ones = ones_of_scale(name, form.shape, problem)
+    shape, strides = (tuple(x for at, x in enumerate(each) if at not in ones) for each in (form.shape, form.strides))
+    batch = shape[:-1]
     rows_of_all = fold and of_a  # the batch is more rows of A, and B has none
-    batch_fits = not batch or (tuple(batch) == problem.batch and (of_a or not fold))
-    fits = found == extent and has_mode and batch_fits
-    if not fits:
-        what = "row of a" if of_a else "column of b"
-        raise OperandError(
-            operand=name,
-            found=f"shape {tuple(form.shape)}",
-            expected=f"one element, or one for each {what}: ({extent},)",
-        )
+    if batch and fold and not of_a:
+        raise _no_scale(name, form.shape, extent)
     seen = form._replace(shape=shape, strides=strides)
     whole = (*problem.batch, extent) if batch or rows_of_all else (extent,)
     placed = _as_vectors(seen, fold=rows_of_all, many=len(whole) > 1)

@@ -10,7 +10,15 @@ from typing import NoReturn
 from cutegen.contract.buckets import bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.placement import Copy, Placement, as_matrices, place_operand, place_result, place_scale
+from cutegen.dispatch.placement import (
+    Copy,
+    Placement,
+    as_matrices,
+    ones_of_scale,
+    place_operand,
+    place_result,
+    place_scale,
+)
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
 from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
@@ -62,11 +70,9 @@ class Resolved:
 def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None = None) -> Resolved:
     """Judge a call and place its tensors. Raises OperandError where they do not go together, RequestError."""
     (a, at_a), (b, at_b) = given["a"], given["b"]
-    check_operands(a.dtype, b.dtype)
-    problem = multiplied(a.shape, b.shape)
     out, at_out = given.get("out") or (None, 0)
-    element = result_type(a.dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
-    _check_given(given, problem, element)
+    problem, element = product_of(a, b, out.dtype if out is not None and out_dtype is None else out_dtype)
+    check_given({name: form for name, (form, _) in given.items()}, problem, element)
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
     beside = {name: given[name] for name in ("c", "residual") if name in given}
@@ -103,6 +109,12 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
         dtype=element,
         out_copied=out_copied,
     )
+
+
+def product_of(a: Form, b: Form, out_dtype: str | None) -> tuple[Multiplied, str]:
+    """The product of two tensors, and the element type of its result. Raises OperandError, RequestError."""
+    check_operands(a.dtype, b.dtype)
+    return multiplied(a.shape, b.shape), result_type(a.dtype, out_dtype)
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
@@ -194,34 +206,36 @@ def _bias(form: Form, address: int) -> Placement:
     return Placement(form._replace(strides=(1,)), matrix, copy)
 
 
-def _check_given(given: Given, problem: Multiplied, element: str) -> None:
+def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) -> None:
     """Shapes, types and devices of what stands beside A and B. Raises OperandError."""
-    device = given["a"][0].device
-    for name, (form, _) in given.items():
+    device = given["a"].device
+    for name, form in given.items():
         if form.device != device:
             fix = f'`{name}.to("{_spelled(device)}")`'
             expected = f"{_spelled(device)}, where a is"
             raise OperandError(operand=name, found=f"device {_spelled(form.device)}", expected=expected, fix=fix)
     if "bias" in given:
-        _check_shape("bias", given["bias"][0], (problem.n,), "one for each column")
+        _check_shape("bias", given["bias"], (problem.n,), "one for each column")
     for name in ("c", "residual"):
-        if name in given and not _expands(given[name][0].shape, problem.result):
-            _check_shape(name, given[name][0], problem.result, "the result's, or one that expands to it")
+        if name in given and not _expands(given[name].shape, problem.result):
+            _check_shape(name, given[name], problem.result, "the result's, or one that expands to it")
     for name in ("bias", "residual"):
-        if name in given and given[name][0].dtype not in OUT_DTYPES:
-            _refuse_type(name, given[name][0], f"one of {', '.join(OUT_DTYPES)}")
+        if name in given and given[name].dtype not in OUT_DTYPES:
+            _refuse_type(name, given[name], f"one of {', '.join(OUT_DTYPES)}")
     scales = [name for name in ("scale_a", "scale_b") if name in given]
     for name in scales:
-        if given[name][0].dtype not in SCALE_DTYPES:
-            _refuse_type(name, given[name][0], f"one of {', '.join(SCALE_DTYPES)}")
-        if given[name][0].dtype != given[scales[0]][0].dtype:
-            _refuse_type(name, given[name][0], f"{given[scales[0]][0].dtype}, as {scales[0]} has")
+        if given[name].dtype not in SCALE_DTYPES:
+            _refuse_type(name, given[name], f"one of {', '.join(SCALE_DTYPES)}")
+        if given[name].dtype != given[scales[0]].dtype:
+            _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
+        if prod(given[name].shape) != 1:
+            ones_of_scale(name, given[name].shape, problem)
     for name in ("c", "out"):
-        if name in given and given[name][0].dtype != element:
-            _refuse_type(name, given[name][0], f"{element}, the result's")
+        if name in given and given[name].dtype != element:
+            _refuse_type(name, given[name], f"{element}, the result's")
     if "out" in given:
-        _check_shape("out", given["out"][0], problem.result, "the result's")
-        if given["out"][0].read_only:
+        _check_shape("out", given["out"], problem.result, "the result's")
+        if given["out"].read_only:
             raise OperandError(operand="out", found="a read-only array", expected="one that can be written")
 
 

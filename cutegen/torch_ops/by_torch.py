@@ -49,9 +49,9 @@ def per_row(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """A scale of A's rows so that it multiplies the result of `a @ b`."""
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
-    # (M,), (M,1), (batch,M) or (batch,M,1), as `place_scale` reads them
-    if not (scale.dim() == max(a.dim(), b.dim()) or scale.shape == (a.shape[-2], 1)):
-        scale = scale.unsqueeze(-1)
+    # (M,), (M,1), (batch,M) or (batch,M,1), as `place_scale` reads them; a batch of ones may be shorter
+    if scale.dim() != max(a.dim(), b.dim()):
+        scale = scale.reshape(-1, 1) if scale.numel() == a.shape[-2] else scale.unsqueeze(-1)
     return (scale if b.dim() > 1 else scale.squeeze(-1)).to(torch.float32)
 
 
@@ -60,8 +60,8 @@ def per_column(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
     # (N,), (1,N), (batch,N) or (batch,1,N)
-    if not (scale.dim() in (1, max(a.dim(), b.dim())) or scale.shape == (1, b.shape[-1])):
-        scale = scale.unsqueeze(-2)
+    if scale.dim() != max(a.dim(), b.dim()):
+        scale = scale.reshape(-1) if scale.numel() == b.shape[-1] else scale.unsqueeze(-2)
     return (scale if a.dim() > 1 or scale.dim() == 1 else scale.squeeze(-2)).to(torch.float32)
 
 

@@ -34,6 +34,7 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
     if (known := quick_fused(call)) is not None:
         return known
     check(call)
+    call = _with_floats(call)
     kind = call.a.device.type
     tensors = (call.a, call.b, call.bias, call.residual, call.c, call.scale_a, call.scale_b, call.out)
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
@@ -97,6 +98,14 @@ def check(call: Call) -> None:
                 fix=f"`torch.as_tensor({name})`",
             )
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)
+
+
+def _with_floats(call: Call) -> Call:
+    """Numbers of other kinds, which torch does not multiply by, as floats: a Fraction, one of NumPy's."""
+    if all(value is None or isinstance(value, (float, int)) for value in (call.alpha, call.beta)):
+        return call
+    alpha, beta = (None if value is None else float(value) for value in (call.alpha, call.beta))
+    return call._replace(alpha=alpha, beta=beta)
 
 
 __all__ = ["Call", "Tensor", "matmul", "quick"]

@@ -75,10 +75,15 @@ def resolved_tensors(
 
 def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
     if tensor.device.type == "meta":
-        dtype = name_of(str(tensor.dtype).removeprefix("torch."))
-        return Form(tuple(tensor.shape), tensor.stride(), dtype, ("meta", 0), "torch", read_only=False), 0
+        return form_of(tensor), 0
     view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
     return view.form, view.pointer
+
+
+def form_of(tensor: Tensor) -> Form:
+    """All of a strided tensor but its address, also where it has none."""
+    dtype, device = name_of(str(tensor.dtype).removeprefix("torch.")), (tensor.device.type, tensor.device.index or 0)
+    return Form(tuple(tensor.shape), tensor.stride(), dtype, device, "torch", read_only=False)
 
 
 def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:

@@ -85,6 +85,13 @@ def float8_linear(
 
 
 def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> None:
+    if not isinstance(copies, Float8Copies):
+        raise OperandError(
+            operand=name,
+            found=f"a {type(copies).__qualname__}",
+            expected="a cutegen.Float8Copies",
+            fix=f"`cutegen.Float8Copies(*{name})` of values, scale, across and across_scale",
+        )
     for part, scale, mode in (("values", "scale", 1), ("across", "across_scale", 0)):
         found, extent = getattr(copies, part), shape[1 - mode]
         if tuple(found.shape) != shape or found.dtype not in FLOAT8:
@@ -130,7 +137,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         """Gradients of x, weight and bias."""
         x, of_x, weight, of_weight, before = ctx.saved_tensors
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
-        rows = gradients.as_rows(grad)
+        rows = gradients.as_rows(gradients.wide(grad))
         if before is not None:
             rows = gradients.through(ctx.activation, rows, before)
         copies = Float8Copies.of(rows, ctx.grad_dtype)

@@ -69,7 +69,7 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
     a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
     need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
     like_bias, like_residual, like_c = ctx.like
-    whole = grad
+    whole = grad = wide(grad)
     if ctx.activation is not None:
         if before is None:
             terms = (bias, None, None, ctx.alpha, None if c is None else ctx.beta, c, scale_a, scale_b, ctx.out_dtype)
@@ -128,9 +128,18 @@ def as_rows(x: Tensor) -> Tensor:
     return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
 
 
+def wide(x: Tensor) -> Tensor:
+    """`x`, in f32 where it is of 8-bit floats, with which torch does not calculate."""
+    return x.to(torch.float32) if x.dtype in _FLOAT8 else x
+
+
 def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
-    """The gradient before the activation."""
-    aten = torch.ops.aten
+    """The gradient before the activation; of 8-bit floats in f32.
+
+    Slopes of the smooth activations change by less than 0.8 of what a value does, so that the value as it was rounded
+    will do: at the ends of the 8-bit range they are 0 or 1.
+    """
+    aten, grad, before = torch.ops.aten, wide(grad), wide(before)
     if activation == "relu":
         return aten.threshold_backward(grad, before, 0)
     if activation == "silu":

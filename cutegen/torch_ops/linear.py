@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import RequestError
@@ -42,9 +42,21 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     @classmethod
     def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
-        """A layer with the parameters of `linear`, the same tensors. Raises RequestError for anything else."""
+        """A layer with the parameters of `linear`, the same tensors; without an `activation`, with that of `linear`.
+
+        Raises RequestError for anything else, and for weights that are computed, as parametrizations do.
+        """
         if not isinstance(linear, torch.nn.Linear):
             raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
+        for name in ("weight", "bias"):
+            if name not in linear._parameters:
+                raise RequestError(
+                    f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} is computed from others; "
+                    "expected parameters; parametrize the new layer, or have the value for a parameter by "
+                    f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`'
+                )
+        if activation is None:
+            activation = linear.activation if isinstance(linear, Linear) else None
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", activation=activation)
         made.weight, made.bias = linear.weight, linear.bias
         made.train(linear.training)
@@ -57,15 +69,23 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
             weight, bias = given["weight"], given["bias"]  # as attributes, nn.Module looks them up in Python
         except KeyError:  # parametrized, or a replica
             weight, bias = self.weight, self.bias
-        if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
-            accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
-            return accumulated
-        found = quick(input, weight, bias, activation, None, across=True)
-        if found is None:
-            found = matmul(Call(input, weight.t(), bias, activation), weight)
-        return found
+        return linear(input, weight, bias, activation)
 
     def extra_repr(self) -> str:
         """As torch shows it, with the activation."""
         shown: str = super().extra_repr()
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    """`activation(input @ weight.T + bias)`, with the weight's gradient added to its `main_grad` where it has one."""
+    if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
+        accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
+        return accumulated
+    found = quick(input, weight, bias, activation, None, across=True)
+    if found is None:
+        found = matmul(Call(input, weight.t(), bias, activation), weight)
+    return found
+
+
+fx.wrap("linear")  # one node of what `symbolic_trace` makes: leaves are there only layers of torch's own modules

@@ -10,19 +10,19 @@ They are defined once, when this is imported, and stay until the process ends.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.shapes import multiplied
-from cutegen.dispatch.types import check_operands, result_type
+from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.eager import compute, form_of
 from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
@@ -67,15 +67,18 @@ def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     return arguments + (None,) * (gradients.COUNT - len(arguments))
 
 
-def _fake(*arguments: Any) -> Tensor:
-    """An empty result of the right shape and type, wherever the arguments are."""
-    a, b, _, activation, *_, out_dtype = _whole(arguments)
-    check_activation(activation)
-    name_a, name_b = dtype_name(a.dtype), dtype_name(b.dtype)
-    check_operands(name_a, name_b)
-    element = result_type(name_a, None if out_dtype is None else dtype_name(out_dtype))
-    shape = multiplied(tuple(a.shape), tuple(b.shape)).result
-    return a.new_empty(shape, dtype=getattr(torch, element_type(element).torch_name))
+def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
+    """An empty result of the right shape and type, wherever the arguments are. Raises as a call with tensors does."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, if nobody traces
+
+    call = _call(arguments)._replace(out=out)
+    check_activation(call.activation)
+    dtype = call.out_dtype if out is None else out.dtype
+    given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
+    problem, element = product_of(given["a"], given["b"], None if dtype is None else dtype_name(dtype))
+    with suppress(GuardOnDataDependentSymNode):  # of extents that only values say, which the call itself judges
+        check_given(given, problem, element)
+    return call.a.new_empty(problem.result, dtype=getattr(torch, element_type(element).torch_name))
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -83,7 +86,7 @@ def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _fake_out(*arguments: Any, out: Tensor) -> None:
-    _fake(*arguments[:_OUT_DTYPE], out.dtype)
+    _fake(*arguments, out=out)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -119,15 +122,23 @@ def _vmap(op: Any) -> Callable[..., Any]:
         if set(many) <= {0, 1} and both_matrices and scales_fit:
             found = op(*_in_front(arguments[:2], in_dims), *arguments[2:])
         else:
+            given = [_of_some(x, in_dims[i]) if i in many else x for i, x in enumerate(arguments)]
             each = [
-                op(*(x.select(in_dims[i], k) if i in many else x for i, x in enumerate(arguments)))
-                for k in range(info.batch_size)
+                op(*(x[k] if i in many else x for i, x in enumerate(given))) for k in range(max(info.batch_size, 1))
             ]
             several = isinstance(each[0], tuple)
             found = tuple(map(torch.stack, zip(*each, strict=True))) if several else torch.stack(each)
+            if not info.batch_size:
+                found = tuple(x[:0] for x in found) if several else found[:0]
         return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
     return batched
+
+
+def _of_some(x: Tensor, dim: int) -> Tensor:
+    """`x` with the mapped dimension first; one element of zeros where it has none, so that the result has a shape."""
+    x = x.movedim(dim, 0)
+    return x if x.shape[0] else torch.cat((x, x.new_zeros(1, *x.shape[1:])))
 
 
 def _in_front(matrices: tuple[Tensor, ...], in_dims: tuple[Any, ...]) -> list[Tensor]:

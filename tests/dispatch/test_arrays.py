@@ -122,5 +122,5 @@ def test_explain_and_prepare_show_every_keyword_of_matmul_in_their_signatures() 
         shown = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
         assert shown[: len(terms)] == terms
         assert [each.name for each in shown[len(terms) :]] == own
-        with pytest.raises(TypeError, match="unexpected keyword argument 'biass'"):
+        with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got an unexpected keyword argument 'biass'"):
             function(np.ones((2, 2), np.float16), np.ones((2, 2), np.float16), biass=1)  # type: ignore[call-arg]

@@ -107,8 +107,12 @@ def test_scales_are_one_element_or_vectors_with_or_without_a_dimension_of_one() 
         assert ask(a, b, scale_a=form(shape, dtype="f32")).placements["scale_a"].form.shape == (24,)
     for shape in ((), (1,), (1, 1)):
         assert ask(a, b, scale_b=form(shape, dtype="f32")).placements["scale_b"].form.shape == (1,)
-    for shape in ((32,), (1, 32)):
+    for shape in ((32,), (1, 32), (1, 1, 32)):
         assert ask(a, b, scale_b=form(shape, dtype="f32")).placements["scale_b"].form.shape == (32,)
+    of_all = ask(a, b, scale_a=form((1, 6, 1), dtype="f32")).placements["scale_a"]  # rows of the batch are rows of A
+    assert (of_all.form.shape, of_all.copy and of_all.copy.shape) == ((24,), (4, 6))
+    apart = ask(a, form((4, 64, 32), (2048, 1, 64), "e4m3"), scale_a=form((1, 6, 1), dtype="f32"))
+    assert (apart.placements["scale_a"].form.shape, set(apart.copies)) == ((6,), set())
     assert ask(a, b, scale_b=form((32,), (3,), "f32")).copies.keys() == {"scale_b"}
     one_row = form((4, 1, 64), dtype="e4m3")
     for shape in ((4, 1), (4, 1, 1)):

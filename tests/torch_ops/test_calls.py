@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -36,6 +38,25 @@ def test_gradients_of_all_majors_and_activations(majors: str, activation: str | 
 def test_gradients_of_batches_and_residuals(activation: str | None) -> None:
     check_gradients("cpu", "tn", activation, bias=True, residual=True, batch=(3, 2))
     check_gradients("cpu", "nt", activation, bias=False, batch=(3, 2), batched_b=True, residual=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_of_results_in_8_bit_floats(activation: str | None, dtype: Any) -> None:
+    a, b, residual = half(40, 56), half(56, 48) / 8, half(1, 48)
+    bias, c, scale = half(48), torch.randn(1, 48).to(dtype), torch.rand(40) + 0.5
+    leaves = [x.requires_grad_() for x in (a, b, bias, residual, c)]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    wanted = scale.double()[:, None] * (exact[0] @ exact[1]) + 0.5 * exact[4] + exact[2]
+    wanted = ACTIVATIONS[activation](wanted) + exact[3]
+    terms = {"bias": bias, "residual": residual, "beta": 0.5, "c": c, "scale_a": scale}
+    grad = torch.randn(40, 48).sign().to(dtype)
+    cutegen.matmul(a, b, activation=activation, out_dtype=dtype, **terms).backward(grad)
+    wanted.backward(grad.double())
+    for leaf, x in zip(leaves, exact, strict=True):
+        assert leaf.grad.dtype is leaf.dtype
+        error = (leaf.grad.double() - x.grad).norm() / x.grad.norm()
+        assert error < 0.12  # of the value before the activation, and of c; one that relu sees as 0 makes 0.03
 
 
 @pytest.mark.dsl
@@ -99,6 +120,19 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(one, 0.25 * exact.float())
 
 
+def test_numbers_of_other_kinds_multiply_as_floats() -> None:
+    a, b, c = half(4, 8), half(8, 6), half(4, 6)
+    wanted = cutegen.matmul(a, b, alpha=0.5, beta=0.25, c=c)
+    for kind in (Fraction, np.float32, np.float64):
+        assert torch.equal(cutegen.matmul(a, b, alpha=kind(0.5), beta=kind(0.25), c=c), wanted)
+    w = half(8, 6).requires_grad_()
+    found, wanted = (torch.autograd.grad(cutegen.matmul(a, w, alpha=x).sum(), w)[0] for x in (Fraction(1, 2), 0.5))
+    assert torch.equal(found, wanted)
+    assert torch.equal(
+        *(torch.vmap(lambda x, by=by: cutegen.matmul(x, b, alpha=by))(a[None]) for by in (Fraction(1, 2), 0.5))
+    )
+
+
 @pytest.mark.parametrize(
     ("of_a", "of_b", "scale", "seen"),
     [
@@ -111,6 +145,14 @@ def test_scales_types_and_rounding() -> None:
         ((8,), (3, 8, 4), {"scale_b": (3, 1, 4)}, (3, 4)),
         ((8,), (3, 8, 4), {"scale_b": (1, 4)}, (4,)),
         ((2, 8), (3, 1, 8, 4), {"scale_b": (3, 1, 4)}, (3, 1, 1, 4)),
+        ((2, 3, 8), (8, 4), {"scale_b": (1, 1, 4)}, (1, 1, 4)),
+        ((2, 5, 3, 8), (1, 1, 8, 4), {"scale_b": (1, 1, 4)}, (1, 1, 1, 4)),
+        ((1, 3, 8), (2, 8, 4), {"scale_a": (1, 3, 1)}, (1, 3, 1)),
+        ((2, 5, 3, 8), (8, 4), {"scale_a": (1, 1, 3)}, (1, 1, 3, 1)),
+        ((2, 5, 3, 8), (8,), {"scale_a": (1, 1, 3, 1)}, (1, 1, 3)),
+        ((2, 5, 3, 8), (8, 4), {"scale_a": (1, 3, 1)}, (1, 1, 3, 1)),
+        ((8,), (3, 8, 4), {"scale_b": (1, 1, 4)}, (1, 4)),
+        ((8,), (2, 3, 8, 4), {"scale_b": (1, 1, 4)}, (1, 1, 4)),
     ],
 )
 def test_scales_multiply_their_rows_and_columns_also_of_gradients(of_a: Any, of_b: Any, scale: Any, seen: Any) -> None:
@@ -156,16 +198,51 @@ def test_fakes_say_what_comes() -> None:
         assert (fake.shape, fake.dtype, fake.stride()) == (found.shape, found.dtype, found.stride())
 
 
+@pytest.mark.parametrize(
+    ("terms", "match"),
+    [
+        ({"bias": (8,)}, r"operand bias: found shape \(8,\); expected \(6,\)"),
+        ({"residual": (5, 6)}, r"operand residual: found shape \(5, 6\); expected \(4, 6\)"),
+        ({"c": (4, 6, 1)}, r"operand c: found shape \(4, 6, 1\)"),
+        ({"scale_a": (6,)}, r"operand scale_a: found shape \(6,\); expected one element, or .*row of a: \(4,\)"),
+        ({"scale_b": (6, 1)}, r"operand scale_b: found shape \(6, 1\).*column of b: \(6,\)"),
+        ({"out": (6, 4)}, r"operand out: found shape \(6, 4\); expected \(4, 6\)"),
+    ],
+)
+def test_fakes_refuse_what_calls_refuse(terms: dict[str, tuple[int, ...]], match: str) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    given = {name: half(*shape) for name, shape in terms.items()}
+    with pytest.raises(OperandError, match=match):
+        cutegen.matmul(half(4, 8), half(8, 6), **given)
+    with FakeTensorMode():
+        a, b, *fakes = (torch.empty(shape, dtype=HALF) for shape in ((4, 8), (8, 6), *terms.values()))
+        with pytest.raises(OperandError, match=match):
+            cutegen.matmul(a, b, **dict(zip(terms, fakes, strict=True)))
+
+
+def test_a_wrong_bias_is_refused_while_torch_compiles() -> None:
+    step = torch.compile(lambda x, w, bias: cutegen.matmul(x, w, bias=bias), fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match=r"operand bias: found shape \(8,\)") as caught:
+        step(half(4, 8), half(8, 6), half(8))
+    assert type(caught.value).__module__.startswith("torch._dynamo")
+
+
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_a_batch_whose_extent_only_values_say_is_compiled() -> None:
     x, w, kept = half(5, 4, 8).requires_grad_(), half(8, 6), torch.tensor([True, False, True, True, False])
+    residual = half(5, 4, 6)
 
     def of_some(x: Any, kept: Any) -> Any:
         return cutegen.matmul(x[kept], w, activation="gelu")
 
-    out = torch.compile(of_some, fullgraph=True, backend="aot_eager")(x, kept)
-    wanted = of_some(x, kept)
-    assert torch.equal(out, wanted)
+    def beside_some(x: Any, kept: Any) -> Any:
+        return cutegen.matmul(x[kept], w, activation="gelu", residual=residual[kept.clone()])  # of another extent yet
+
+    for function in (beside_some, of_some):
+        out = torch.compile(function, fullgraph=True, backend="aot_eager")(x, kept)
+        wanted = function(x, kept)
+        assert torch.equal(out, wanted)
     assert torch.equal(*(torch.autograd.grad(each.sum(), x)[0] for each in (out, wanted)))
 
 
@@ -197,6 +274,27 @@ def test_vmap_is_a_batch_or_a_loop() -> None:
     each = torch.vmap(lambda x, y, z: cutegen.matmul(x, y, bias=z, activation="gelu"))(a, b, bias)
     for one, (x, y, z) in zip(each, zip(a, b, bias, strict=True), strict=True):
         assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
+
+
+def test_vmap_over_nothing_is_empty_with_gradients() -> None:
+    x, bias, w = (tensor.requires_grad_() for tensor in (half(0, 8), half(0, 6), half(8, 6)))
+    rows, matrices = half(0, 4, 8), half(4, 0, 8)
+    for mine, theirs, given in (
+        (cutegen.matmul, torch.matmul, (x,)),
+        (lambda x, w, y: cutegen.matmul(x, w, bias=y), lambda x, w, y: x @ w + y, (x, bias)),
+        (lambda x, w, y: cutegen.matmul(x, w, bias=y, activation="silu"), lambda x, w, y: x @ w + y, (rows, bias)),
+    ):
+        found, wanted = (
+            torch.vmap(function, in_dims=(0, None, *[0] * (len(given) - 1)))(given[0], w, *given[1:])
+            for function in (mine, theirs)
+        )
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        leaves = [w, *(tensor for tensor in given if tensor.requires_grad)]
+        for one, other in zip(*(torch.autograd.grad(each.sum(), leaves) for each in (found, wanted)), strict=True):
+            assert torch.equal(one, other)
+    assert torch.vmap(lambda x: cutegen.matmul(x, w, scale_a=torch.ones(4, 1)), in_dims=1)(matrices).shape == (0, 4, 6)
+    narrow = torch.vmap(lambda x: cutegen.matmul(x, w.detach().to(torch.float8_e5m2)))
+    assert narrow(torch.empty(0, 8).to(torch.float8_e5m2)).dtype is torch.bfloat16
 
 
 def test_vmap_takes_scales_of_a_batch() -> None:

@@ -99,6 +99,20 @@ def test_a_quantized_gradient_is_multiplied_exactly() -> None:
     close(weight.grad, grad.double().T @ x64, BF16, "weight")
 
 
+@pytest.mark.parametrize("activation", [None, "gelu", "relu"])
+def test_a_result_in_8_bits_has_gradients(activation: str | None) -> None:
+    x, weight, bias = (torch.randn(shape, dtype=BF16).requires_grad_() for shape in ((32, 64), (48, 64), (48,)))
+    of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
+    found = []
+    for out_dtype in (BF16, E4M3):
+        how: Any = {"activation": activation, "out_dtype": out_dtype}
+        out = cutegen.float8_linear(x, weight, bias, of_x=of_x, of_weight=of_weight, **how)
+        grad = (torch.arange(out.numel()).reshape(out.shape) % 7 - 3.0).to(out_dtype)
+        found.append(torch.autograd.grad(out, (x, weight, bias), grad))
+    for wide, narrow in zip(*found, strict=True):
+        assert (wide - narrow).norm() < 0.08 * wide.norm()
+
+
 def test_copies_hold_a_matrix_by_its_rows_and_by_its_columns() -> None:
     matrix = torch.randn(30, 50) * torch.logspace(-6, 6, 30)[:, None] * torch.logspace(-2, 2, 50)
     matrix[3], matrix[:, 7] = 0, 0
@@ -140,6 +154,8 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
     ):
         with pytest.raises(OperandError, match=said):
             cutegen.float8_linear(x, weight, of_x=changed, of_weight=of_weight)
+    with pytest.raises(OperandError, match=r"operand of_x: found a tuple; expected a .*`cutegen\.Float8Copies\(\*of_x"):
+        cutegen.float8_linear(x, weight, of_x=tuple(of_x), of_weight=of_weight)
     with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
         cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
     with pytest.raises(RequestError, match=r"dtype: found torch\.int8"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -28,6 +30,27 @@ def test_it_is_an_nn_linear_with_the_same_state() -> None:
         cutegen.Linear.from_linear(torch.nn.GELU())
 
 
+def test_a_layer_of_a_layer_keeps_its_activation_unless_another_is_given() -> None:
+    gelu = cutegen.Linear(16, 8, activation="gelu")
+    assert cutegen.Linear.from_linear(gelu).activation == "gelu"
+    assert cutegen.Linear.from_linear(gelu, activation="relu").activation == "relu"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.nn.utils.weight_norm:FutureWarning")
+def test_computed_weights_are_no_parameters_of_a_layer() -> None:
+    new, old = torch.nn.utils.parametrizations.weight_norm, torch.nn.utils.weight_norm
+    with pytest.raises(RequestError, match=r"whose bias is computed.*remove_parametrizations\(linear, \"bias\"\)"):
+        cutegen.Linear.from_linear(new(torch.nn.Linear(4, 2), "bias", dim=None))
+    for normed in (new, old):
+        with pytest.raises(RequestError, match=r"whose weight is computed from others; expected parameters"):
+            cutegen.Linear.from_linear(normed(torch.nn.Linear(4, 2)))
+    theirs = new(torch.nn.Linear(4, 2))
+    weight = theirs.weight
+    torch.nn.utils.parametrize.remove_parametrizations(theirs, "weight")  # as the message says
+    mine, x = cutegen.Linear.from_linear(theirs), torch.randn(3, 4)
+    close(mine(x), x.double() @ weight.double().T + theirs.bias.double(), torch.float32, "result")
+
+
 @pytest.mark.slow
 def test_a_compiled_block_trains_as_with_torchs_linear_at_every_length() -> None:
     theirs, mine = pair()
@@ -45,6 +68,18 @@ def test_export_with_dynamic_shapes() -> None:
     assert sum("cutegen.matmul" in str(node.target) for node in exported.graph.nodes) == 4
     x = torch.randn(3, 5, 64)
     assert torch.equal(exported.module()(x), mine(x))
+
+
+def test_symbolic_trace_has_a_node_for_each_layer() -> None:
+    model = torch.nn.Sequential(cutegen.Linear(8, 6, activation="gelu"), cutegen.Linear(6, 4, bias=False))
+    traced = pickle.loads(pickle.dumps(torch.fx.symbolic_trace(model)))
+    assert [node.name for node in traced.graph.nodes if node.op == "call_function"] == ["linear", "linear_1"]
+    x = torch.randn(3, 8)
+    assert torch.equal(traced(x), model(x))
+    traced(x).sum().backward()
+    model(x).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(traced.get_parameter(name).grad, parameter.grad)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
