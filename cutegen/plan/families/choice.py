@@ -83,7 +83,7 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
         candidates = family.search(filled, target, problem) if problem else ()
         settled = next((one for one in candidates if one.fits), None)
         predicted_us = None if settled is None else settled.predicted_us
-        family.check(filled, target)
+        family.check(filled, target, problem)
     except SpecError as refusal:
         return _Option(name, predicted_us, refusal)
     return _Option(name, predicted_us)
