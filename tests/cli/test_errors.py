@@ -160,6 +160,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("check layouts/hgemm_tn.toml", "layouts/hgemm_tn.toml: line 1: unexpected character '#'"),
         ("run --ptx layouts/hgemm_tn.toml", "layouts/hgemm_tn.toml: line 1: unexpected character '#'"),
         ("check examples/reverse.ptx", "--arg: found 0 for reverse; expected 1, one for each parameter in order: data"),
+        ("tune import none.toml", "import: found no file none.toml; expected a record"),
         ("run none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
         ("run examples/reverse.ptx --ptx examples/reverse.ptx", "run: found both"),
         ("plan examples/reverse.ptx", "expected a spec, which ends in .toml; PTX is for `cutegen run FILE.ptx`"),
