@@ -161,6 +161,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("run --ptx layouts/hgemm_tn.toml", "layouts/hgemm_tn.toml: line 1: unexpected character '#'"),
         ("check examples/reverse.ptx", "--arg: found 0 for reverse; expected 1, one for each parameter in order: data"),
         ("tune import none.toml", "import: found no file none.toml; expected a record"),
+        ("probe sm120_hgemm_tn --arch sm_90", 'family: found "sm120", which has no probe; expected "sm80"'),
         ("run none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
         ("run examples/reverse.ptx --ptx examples/reverse.ptx", "run: found both"),
         ("plan examples/reverse.ptx", "expected a spec, which ends in .toml; PTX is for `cutegen run FILE.ptx`"),
