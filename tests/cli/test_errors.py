@@ -88,6 +88,15 @@ def test_a_bad_spec_is_refused_in_one_line(name: str, verb: str, cli: Cli, tmp_p
     assert [mention for mention in mentions if mention not in outcome.error] == []
 
 
+@pytest.mark.parametrize("verb", ["plan", "pack --out x.cutepack"])
+def test_a_place_in_an_expression_is_told_without_a_mark_under_it(verb: str, cli: Cli, tmp_path: Path) -> None:
+    spec = tmp_path / "mine.toml"
+    spec.write_text(MINIMAL + "epilogue.expression = 'x -> relu(x'\n")
+    outcome = cli(f"{verb} {spec} --arch sm_80")
+    assert outcome.code == 2
+    assert outcome.error == f'{spec}: epilogue.expression: found the end, at character 12; expected ")"'
+
+
 def test_files_that_are_no_specs(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     (tmp_path / "binary.toml").write_bytes(bytes(range(256)))
