@@ -22,7 +22,7 @@ from cutegen.cli.output import Answer
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run.foreign import check_foreign, file_launch, read_ptx, words_launch
+from cutegen.run.foreign import check_foreign, file_launch, of_file, read_ptx, words_launch
 from cutegen.verify.foreign_report import check_lines, check_table
 
 OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
@@ -57,13 +57,14 @@ def check(
     else:
         words = tuple(arg or ())
         asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=words)
-    found = check_foreign(
-        Program.parse(read_ptx(file)),
-        asked,
-        policies=policies,
-        seed=seed,
-        max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,
-    )
+    with of_file(file):
+        found = check_foreign(
+            Program.parse(read_ptx(file)),
+            asked,
+            policies=policies,
+            seed=seed,
+            max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,
+        )
     answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
 

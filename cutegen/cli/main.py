@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from cutegen.cli.output import complain
-from cutegen.errors import CutegenError, OutsideError
+from cutegen.errors import CutegenError, OutsideError, SpecError
 
 VERBS = (
     "list",
@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _verdict(error: Exception) -> tuple[int, str]:
     match error:
+        case SpecError():  # a mark under a place of a text is nothing in one line, which says at which character it is
+            return error.exit_code, str(error).removesuffix(error.place)
         case CutegenError():
             return error.exit_code, str(error)
         case typer.TyperException():

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from cutegen.build import Cache
-from cutegen.cli.options import named_archs, named_problems
+from cutegen.cli.options import named_archs, named_file, named_problems
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
 from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
@@ -42,7 +42,7 @@ def named_kernels(
     problems, archs = named_problems(problem, batch), named_archs(arch)
     if problems and not specs:
         raise RequestError("--problem: found no SPEC beside it; the kernels of a list name their own problems")
-    rows = () if listed is None else read_list(listed, archs)
+    rows = () if listed is None else read_list(named_file("--from", listed, "a list of kernels"), archs)
     wanted = tuple(dict.fromkeys((*combinations(specs or (), problems, archs), *rows)))
     if not wanted:
         raise RequestError(f"{verb}: found neither SPEC nor --from LIST.toml; expected kernels to {verb}")

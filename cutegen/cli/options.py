@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -247,6 +248,13 @@ def refuse_options(context: typer.Context, names: Collection[str], why: str) -> 
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise RequestError(f"{parameter.opts[0]}: found {why}; leave it out")
+
+
+def named_file(option: str, path: Path, expected: str) -> Path:
+    """The path of a file that is to be read. Raises RequestError where there is none, before it is called damaged."""
+    if not os.path.isfile(path):  # unlike Path's, of any name
+        raise RequestError(f"{option}: found no file {path}; expected {expected}")
+    return path
 
 
 def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:

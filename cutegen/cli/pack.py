@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.build.pack_file import SUFFIX, read_pack
+from cutegen.build.pack_file import MAGIC, SUFFIX, PackFile, read_pack
 from cutegen.cli.many import built, named_kernels, refuse_failures
 from cutegen.cli.options import (
     ArchsOption,
@@ -18,6 +18,7 @@ from cutegen.cli.options import (
     ProblemsOption,
     SchedulerOption,
     SpecsArgument,
+    named_file,
     refuse_options,
 )
 from cutegen.cli.output import Answer
@@ -61,7 +62,7 @@ def pack(
     answer = Answer.asked(json=json)
     if shown is not None:
         refuse_options(context, OF_MAKING, "beside --list, which makes nothing")
-        file, size_bytes = read_pack(shown), shown.stat().st_size
+        file, size_bytes = _named_pack(shown), shown.stat().st_size
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
     path = _asked_path(out)
@@ -71,6 +72,20 @@ def pack(
         refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")
     _write(path, outcomes, answer)
     refuse_failures(outcomes, f"{path} has the others")
+
+
+def _named_pack(path: Path) -> PackFile:
+    """The pack that --list names. Raises RequestError for what is no pack, ArtifactError for a damaged one."""
+    try:
+        with named_file("--list", path, f"a FILE{SUFFIX}").open("rb") as file:
+            begins = file.read(len(MAGIC))
+    except OSError as error:
+        raise RequestError(f"--list: {path} cannot be read: {error.strerror}") from error
+    if begins != MAGIC:
+        raise RequestError(
+            f"--list: found {path}, which is no pack; expected a FILE{SUFFIX}; `cutegen pack` makes them"
+        )
+    return read_pack(path)
 
 
 def _asked_path(out: Path | None) -> Path:

@@ -13,7 +13,7 @@ from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.errors import OutsideError
 from cutegen.ptx import Program
-from cutegen.run.foreign import only_entry, parse_argument, parse_extents, read_ptx
+from cutegen.run.foreign import check_count, of_file, only_entry, parse_argument, parse_extents, read_ptx
 from cutegen.verify.foreign_report import launch_lines
 
 
@@ -34,14 +34,18 @@ class PtxLaunch:
 
 def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
     """Execute, report, and save the arrays if asked to. Raises RequestError, PtxFault, OutsideError."""
-    program = Program.parse(read_ptx(launch.file))
+    with of_file(launch.file):
+        program = Program.parse(read_ptx(launch.file))
     generator = np.random.default_rng(launch.seed)
     values = [parse_argument(text, generator) for text in launch.arguments]
-    with progress() as told:
+    grid, block = parse_extents("--grid", launch.grid), parse_extents("--block", launch.block)
+    entry = only_entry(program, launch.entry)
+    check_count(program, entry, len(values))
+    with progress() as told, of_file(launch.file):
         report = program.launch(
-            only_entry(program, launch.entry),
-            grid=parse_extents("--grid", launch.grid),
-            block=parse_extents("--block", launch.block),
+            entry,
+            grid=grid,
+            block=block,
             args=values,
             dynamic_smem_bytes=launch.smem_bytes,
             progress=told,

@@ -23,6 +23,7 @@ from cutegen.cli.options import (
     ProblemsOption,
     SchedulerOption,
     SpecArgument,
+    named_file,
     named_problems,
     parse_problem,
 )
@@ -253,7 +254,7 @@ def import_records(
     named = [each for path in files for each in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
     if not named:
         raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
-    loaded = [store.load(path) for path in named]  # all are judged before one is kept
+    loaded = [store.load(named_file("import", path, "a record")) for path in named]  # all are judged before one is kept
     kept, here = [store.keep(each) for each in loaded], present_gpu_name()
     rows = [
         (path.name, "answers here" if each.evidence.device.name == here else f"of {each.evidence.device.name}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import transposed
@@ -49,7 +50,10 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
     """
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
-    gemm = _plan_gemm(transposed.as_read(spec), target, ProblemShape.of(problem))
+    try:
+        gemm = _plan_gemm(transposed.as_read(spec), target, ProblemShape.of(problem))
+    except SpecError as refusal:
+        raise transposed.as_asked(refusal, spec) from None
     if spec.problem.b.transposed is not None:
         gemm = transposed.as_given(gemm, spec)
     return plan_probe(gemm) if spec.kind == PROBE else gemm

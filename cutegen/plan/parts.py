@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutegen.algebra import Extents
+from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
@@ -108,7 +109,7 @@ class Schedule(Protocol):
     def ctas_per_multiprocessor(self) -> int | None:
         """CTAs of a launch for each multiprocessor where they are persistent."""
 
-    def check(self, spec: GemmSpec, family: str) -> None:
+    def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
 
     def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:

@@ -21,7 +21,7 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.gemm_plan import OperandPlan, Predictions
 from cutegen.plan.values.smem import Wavefronts
-from cutegen.spec import GEMM, GemmSpec
+from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural
 
@@ -136,10 +136,10 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
     """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
     if gemm.family != PROBED_FAMILY:
         raise gemm.spec.error(
-            "kind",
-            found=f'"{gemm.spec.kind}" in family {gemm.family}',
-            expected=f'family = "{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
-            fix=f'write kind = "{GEMM}", or another family',
+            "family",
+            found=f'"{gemm.family}", which has no probe',
+            expected=f'"{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
+            fix="leave family out",
         )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.split_k import (
     check_together,
     choose_split_k,
+    refuse_atomics,
     refuse_clusters,
     refuse_split_k,
 )
@@ -26,8 +28,9 @@ class CtaPerTile:
     splits: bool = True
     ctas_per_multiprocessor: ClassVar[int | None] = None
 
-    def check(self, spec: GemmSpec, family: str) -> None:
-        """Raise SpecError where K is split and may not be."""
+    def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
+        """Raise SpecError where K is split and may not be, or added up as it cannot be."""
+        refuse_clusters(spec, problem)
         if not self.splits:
             refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
 
@@ -35,7 +38,6 @@ class CtaPerTile:
         """The slices that the spec asks for."""
         if not self.splits:
             return None, ()
-        refuse_clusters(spec)
         return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
 
     def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
@@ -65,8 +67,9 @@ class Persistent:
     short_of_l2: bool = False
     spreads_alone: bool = False
 
-    def check(self, spec: GemmSpec, family: str) -> None:
-        """Raise SpecError where K is split and may not be."""
+    def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
+        """Raise SpecError where K is split and may not be, or added up as it cannot be."""
+        refuse_atomics(spec, problem)
         if not self.splits:
             refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 

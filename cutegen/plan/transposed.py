@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutegen.errors import SpecError
 from cutegen.plan.contract import tensor_contract
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.decision import Decision
@@ -19,6 +20,14 @@ def as_read(spec: GemmSpec) -> GemmSpec:
     if b.transposed is None:
         return spec
     return replace(spec, problem=replace(spec.problem, b=Operand(b.dtype, _OTHER[b.major])))
+
+
+def as_asked(refusal: SpecError, spec: GemmSpec) -> SpecError:
+    """A refusal of the spec that the kernel reads, in terms of the one that was written: B's major is another there."""
+    if spec.problem.b.transposed is None or refusal.key != "problem.b.major":
+        return refusal
+    found = f'"once", so that B, {spec.problem.b.major.upper()}-major, is read as "{_OTHER[spec.problem.b.major]}"'
+    return spec.error(KEY, found=found, expected=refusal.expected, fix="leave transposed out")
 
 
 def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.errors import RequestError
+from cutegen.errors import PtxSyntaxError, RequestError
 from cutegen.ptx import Program, TensorMap
 from cutegen.ptx.checking import Finding, Shape, check_entry, explored_policies
 from cutegen.ptx.machine.policy import Policy
@@ -46,12 +47,16 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignLaunch:
-    """One launch of an entry; `make` gives fresh arguments, the same ones for the same generator."""
+    """One launch of an entry; `make` gives fresh arguments, the same ones for the same generator.
+
+    `each` is what writes one of them.
+    """
 
     entry: str | None
     shape: Shape
     make: tuple[Callable[[np.random.Generator], Any], ...]
     expected: Mapping[int, Expected]
+    each: str = "--arg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +86,12 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
     """Launches in `policies` orders, on the same arguments each time.
 
     Raises:
-        RequestError: no such entry, or what is expected has another shape than the argument.
+        RequestError: no such entry, other arguments than it has parameters, or what is expected has another shape.
         LaunchError: the launch does not fit the entry.
         PtxSyntaxError: an instruction that is not known.
     """
     entry = only_entry(program, launch.entry)
+    check_count(program, entry, len(launch.make), launch.each)
     wrong: list[WrongResult] = []
 
     def arguments() -> list[Any]:
@@ -197,6 +203,25 @@ def only_entry(program: Program, name: str | None) -> str:
     return name
 
 
+def check_count(program: Program, entry: str, found: int, each: str = "--arg") -> None:
+    """Raise RequestError where there is not an argument for each parameter of the entry; `each` writes one."""
+    parameters = program.entries[entry].parameters
+    if found == len(parameters):
+        return
+    names = ", ".join(parameter.name for parameter in parameters)
+    expected = f"{len(parameters)}, one for each parameter in order: {names}" if names else "none: it has no parameter"
+    raise RequestError(f"{each}: found {found} for {entry}; expected {expected}")
+
+
+@contextmanager
+def of_file(path: Path) -> Iterator[None]:
+    """Name the file in what is said of its text: PTX that cannot be read knows its line alone."""
+    try:
+        yield
+    except PtxSyntaxError as error:
+        raise RequestError(f"{path}: {error}") from error
+
+
 def read_ptx(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -245,7 +270,8 @@ def file_launch(path: Path) -> ForeignLaunch:
         dynamic_smem_bytes=smem,
         cluster=_sizes(table, "cluster", 1, path) if "cluster" in table else None,
     )
-    return ForeignLaunch(entry=entry, shape=shape, make=tuple(row.maker() for row in rows), expected=expected)
+    make = tuple(row.maker() for row in rows)
+    return ForeignLaunch(entry=entry, shape=shape, make=make, expected=expected, each=f"[[argument]] of {path}")
 
 
 def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:

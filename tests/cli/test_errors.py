@@ -88,6 +88,15 @@ def test_a_bad_spec_is_refused_in_one_line(name: str, verb: str, cli: Cli, tmp_p
     assert [mention for mention in mentions if mention not in outcome.error] == []
 
 
+@pytest.mark.parametrize("verb", ["plan", "pack --out x.cutepack"])
+def test_a_place_in_an_expression_is_told_without_a_mark_under_it(verb: str, cli: Cli, tmp_path: Path) -> None:
+    spec = tmp_path / "mine.toml"
+    spec.write_text(MINIMAL + "epilogue.expression = 'x -> relu(x'\n")
+    outcome = cli(f"{verb} {spec} --arch sm_80")
+    assert outcome.code == 2
+    assert outcome.error == f'{spec}: epilogue.expression: found the end, at character 12; expected ")"'
+
+
 def test_files_that_are_no_specs(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     (tmp_path / "binary.toml").write_bytes(bytes(range(256)))
@@ -157,6 +166,11 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("run --ptx examples/reverse.ptx --strict", "--strict: found beside --ptx"),
         ("run examples/reverse.ptx --strict", "--strict: found beside --ptx"),
         ("check none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
+        ("check layouts/hgemm_tn.toml", "layouts/hgemm_tn.toml: line 1: unexpected character '#'"),
+        ("run --ptx layouts/hgemm_tn.toml", "layouts/hgemm_tn.toml: line 1: unexpected character '#'"),
+        ("check examples/reverse.ptx", "--arg: found 0 for reverse; expected 1, one for each parameter in order: data"),
+        ("tune import none.toml", "import: found no file none.toml; expected a record"),
+        ("probe sm120_hgemm_tn --arch sm_90", 'family: found "sm120", which has no probe; expected "sm80"'),
         ("run none.ptx", "none.ptx: cannot be read: No such file or directory; expected a file of PTX"),
         ("run examples/reverse.ptx --ptx examples/reverse.ptx", "run: found both"),
         ("plan examples/reverse.ptx", "expected a spec, which ends in .toml; PTX is for `cutegen run FILE.ptx`"),

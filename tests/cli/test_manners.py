@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib import metadata
@@ -115,6 +116,19 @@ def test_a_reader_that_is_gone_is_no_failure(command: str) -> None:
         words = [sys.executable, "-m", "cutegen", *command.split()]
         done = subprocess.run(words, stdout=unread, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(f"plan {SPEC}", 0), (f"emit {SPEC} --json", 0), ("--help", 0), ("--version", 0), ("plan nothing", 2)],
+)
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed_is_no_failure(command: str, code: int, closed: str) -> None:
+    """What would go there goes nowhere, and the exit code is the same."""
+    words = shlex.join([sys.executable, "-m", "cutegen", *command.split()])
+    done = subprocess.run(f"{words} {closed}", shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr.count("\n") == (code != 0 and "2>&-" not in closed)
 
 
 @pytest.mark.parametrize("verb", ["plan", "emit"])

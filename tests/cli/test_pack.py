@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.build import Cache, open_artifact
-from cutegen.build.pack_file import read_pack
+from cutegen.build.pack_file import MAGIC, read_pack
 from cutegen.pack.building import build_all
 from cutegen.pack.wanted import combinations
 from tests.cli.commands import Cli
@@ -73,15 +73,35 @@ def test_what_fails_is_said_and_leaves_no_pack_but_loses_nothing(cli: Cli) -> No
         ("pack sm80_hgemm_tn --arch sm_80,, --out model.cutepack", "--arch: found 'sm_80,,'"),
         ("pack sm80_hgemm_tn --batch 3 --out model.cutepack", "--batch: found 3 without --problem"),
         ("pack sm80_hgemm_tn --out no/model.cutepack --arch sm_80", "expected an existing folder"),
-        ("pack --list nothing.cutepack", "nothing.cutepack: cannot be opened"),
+        ("pack --from no.toml --out model.cutepack", "--from: found no file no.toml; expected a list of kernels"),
+        ("build --from no.toml", "--from: found no file no.toml; expected a list of kernels"),
         ("build", "found neither SPEC nor --from"),
         ("build sm80_hgemm_tn sm80_bf16_nn --arch x", "unknown target 'x'"),
     ],
 )
 def test_what_cannot_be_is_refused(sentence: str, said: str, cli: Cli) -> None:
     refused = cli(sentence)
-    assert refused.code in (2, 3)
+    assert (refused.code, refused.out) == (2, "")
     assert said in refused.error
+
+
+def test_what_is_no_pack_is_a_wrong_request_and_a_damaged_pack_is_not(cli: Cli) -> None:
+    Path("foreign.cutepack").write_text("[[kernel]]")
+    Path("empty.cutepack").touch()
+    Path("folder.cutepack").mkdir()
+    Path("cut.cutepack").write_bytes(MAGIC)
+    for name, said in (
+        ("nothing", "--list: found no file nothing.cutepack; expected a FILE.cutepack"),
+        ("folder", "--list: found no file folder.cutepack; expected a FILE.cutepack"),
+        ("foreign", "--list: found foreign.cutepack, which is no pack; expected a FILE.cutepack; `cutegen pack` makes"),
+        ("empty", "--list: found empty.cutepack, which is no pack"),
+    ):
+        refused = cli(f"pack --list {name}.cutepack")
+        assert (refused.code, refused.out) == (2, "")
+        assert refused.error.startswith(said)
+    damaged = cli("pack --list cut.cutepack")
+    assert damaged.code == 3
+    assert "expected a header" in damaged.error
 
 
 @pytest.mark.slow

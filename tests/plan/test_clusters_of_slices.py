@@ -12,6 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
+from cutegen.render.spec_lines import settled_spec
 from cutegen.spec import GemmSpec, Operand, Problem, Schedule, load_spec
 from tests.run.wgmma import spec
 
@@ -142,13 +143,12 @@ def test_what_cannot_be_is_refused(parts: dict[str, Any], said: str) -> None:
         planned(**parts)
 
 
-def test_other_families_have_no_clusters() -> None:
+@pytest.mark.parametrize("slices", [4, 1, None])
+def test_other_families_have_no_clusters(slices: int | None) -> None:
+    """Also where no slices are there to add: nothing but a problem would make some."""
+    open_family = GemmSpec(problem=spec("x").problem, schedule=Schedule(split_k=slices, reduction="cluster"))
     with pytest.raises(SpecError, match=r'"cluster" in a family without clusters.*family = "sm90" has clusters'):
-        plan(
-            GemmSpec(family="sm80", problem=spec("x").problem, schedule=Schedule(split_k=4, reduction="cluster")),
-            "sm_90",
-        )
-    open_family = GemmSpec(problem=spec("x").problem, schedule=Schedule(split_k=4, reduction="cluster"))
+        plan(replace(open_family, family="sm80"), "sm_90")
     assert plan(open_family, "sm_90").family == "sm90"
 
 
@@ -164,6 +164,9 @@ def test_where_no_cluster_adds_slices_a_problem_has_the_best_tile_of_whole_k(pro
     assert isinstance(clustered, GemmPlan)
     assert isinstance(whole, GemmPlan)
     assert (clustered.cta_tile, clustered.stages, clustered.split_k) == (whole.cta_tile, whole.stages, None)
+    again = plan(settled_spec(clustered), "sm_80")
+    assert isinstance(again, GemmPlan)
+    assert (again.cta_tile, again.split_k) == (whole.cta_tile, None)
 
 
 def of_launch(**fields: object) -> Callable[[GemmPlan], GemmPlan]:

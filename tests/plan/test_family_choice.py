@@ -14,7 +14,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.search.problem import Settled
 from cutegen.plan.values.decision import Decision
-from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Tile, load_spec
+from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Schedule, Tile, load_spec
 from tests.plan.specs import gemm
 
 OPEN = replace(gemm(), family=None)
@@ -114,6 +114,23 @@ def test_the_plan_is_the_familys_own() -> None:
 def test_what_every_family_refuses_is_refused_by_a_rule() -> None:
     with pytest.raises(SpecError, match=r"tile\.cta: found 256x256x64|tile\.stages: found 4"):
         plan(replace(gemm(tile=Tile(cta=(256, 256, 64), stages=4)), family=None), "sm_80")
+
+
+@pytest.mark.parametrize("problem", [None, (16, 4096, 4096)])
+@pytest.mark.parametrize("keys", [{"swap": True}, {"cluster": (2, 1)}, {"consumers": "pingpong"}])
+@pytest.mark.parametrize(("arch", "family"), [("sm_80", "sm80"), ("sm_120", "sm120")])
+def test_a_key_that_no_family_of_a_target_has_names_the_target_that_has_it(
+    arch: str, family: str, keys: dict[str, Any], problem: tuple[int, int, int] | None
+) -> None:
+    """And no family that the target lacks."""
+    asked = replace(OPEN, schedule=Schedule(**keys))
+    with pytest.raises(SpecError) as caught:
+        plan(asked, arch, problem)
+    (key,) = keys
+    assert caught.value.key == f"schedule.{key}"
+    assert caught.value.found.endswith(f' in family "{family}"')
+    assert caught.value.fix == f'leave schedule.{key} out, or --arch sm_90, whose family "sm90" has it'
+    assert plan(asked, "sm_90", problem).family == "sm90"
 
 
 def test_a_probe_is_of_the_family_that_has_probes() -> None:

@@ -224,8 +224,11 @@ def test_what_is_said_of_it_is_only_what_it_does() -> None:
 
 def test_a_family_without_probes_is_told_so() -> None:
     spec = replace(load_spec("sm120_hgemm_tn"), kind=PROBE)
-    with pytest.raises(SpecError, match=r'kind: found "ldmatrix_probe" in family sm120; expected family = "sm80"'):
+    with pytest.raises(
+        SpecError, match=r'family: found "sm120", which has no probe; expected "sm80".*; leave family out'
+    ):
         plan(spec, "sm_90")
+    assert plan(replace(spec, family=None), "sm_90").spec.kind == PROBE
 
 
 def test_kinds_are_checked() -> None:

@@ -126,6 +126,17 @@ def test_what_the_spec_says_is_said_to_be_given(parts: dict[str, Any], key: str)
         assert not decisions(open_plan())[key].given
 
 
+@pytest.mark.parametrize("slices", [None, 1])
+@pytest.mark.parametrize(("family", "reduction"), [("sm80", "workspace"), ("sm90", "workspace"), ("sm90", "cluster")])
+def test_how_slices_would_be_added_is_said_to_be_without_use(family: str, reduction: str, slices: int | None) -> None:
+    asked = replace(gemm(schedule=Schedule(split_k=slices, reduction=reduction)), family=family)
+    found = decisions(plan(asked, "sm_90"))["schedule.reduction"]
+    assert (found.chosen, found.given) == (reduction, True)
+    assert "K is whole, so that there are no slices to add" in found.why
+    sliced = replace(asked, schedule=replace(asked.schedule, split_k=4))
+    assert "schedule.reduction" not in decisions(plan(sliced, "sm_90"))
+
+
 def test_sums_added_by_atomics_are_given() -> None:
     spec = gemm(c_dtype="f32", epilogue=Epilogue(smem=False), schedule=Schedule(split_k=4, reduction="atomics"))
     found = decisions(plan(spec, "sm_80"))["schedule.split_k"]

@@ -12,7 +12,7 @@ from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.spec import Epilogue, Mma, Operand, Schedule
+from cutegen.spec import Epilogue, Operand, Schedule
 from tests.plan.specs import gemm
 from tests.run.wgmma import spec
 
@@ -93,10 +93,13 @@ def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
         prove(replace(right, b=replace(right.b, g2s=spoiled)))
 
 
-def test_atomics_are_another_familys() -> None:
-    asked = replace(spec("atomics"), schedule=Schedule(split_k=2, reduction="atomics"), mma=Mma())
-    with pytest.raises(SpecError, match="bulk tensor stores leave C whole"):
-        plan(asked, "sm_90")
+@pytest.mark.parametrize("slices", [2, 1, None])
+def test_atomics_are_another_familys(slices: int | None) -> None:
+    """Also where no slices are there to add; an open family becomes one that adds so."""
+    asked = gemm(c_dtype="f32", epilogue=Epilogue(smem=False), schedule=Schedule(split_k=slices, reduction="atomics"))
+    with pytest.raises(SpecError, match=r'"atomics" in family "sm90".*bulk tensor stores leave C whole'):
+        plan(replace(asked, family="sm90"), "sm_90")
+    assert plan(replace(asked, family=None), "sm_90").family == "sm80"
 
 
 @pytest.mark.parametrize("slices", [None, 8])

@@ -223,6 +223,20 @@ def test_the_family_that_a_refusal_names_takes_it(name: str) -> None:
     assert planned(replace(spec, family=family)).family == family
 
 
+@pytest.mark.parametrize("dtype", ["s8", "e4m3"])
+def test_a_copy_that_would_turn_bytes_the_wrong_way_is_what_is_refused(dtype: str) -> None:
+    """B lies as wgmma reads it: the copy is to be left out, and no major is to be changed."""
+    asked = replace(gemm(dtype=dtype, c_dtype="f32"), family="sm90")
+    turned = replace(asked, problem=replace(asked.problem, b=replace(asked.problem.b, transposed="once")))
+    with pytest.raises(SpecError) as caught:
+        plan(turned, "sm_90")
+    assert caught.value.key == "problem.b.transposed"
+    assert caught.value.found == '"once", so that B, K-major, is read as "n"'
+    assert caught.value.expected == '"k": wgmma reads operands of 8 bits along K alone'
+    assert caught.value.fix == "leave transposed out"
+    assert planned(asked).family == "sm90"
+
+
 def test_keys_of_copies_to_registers_name_the_family_that_has_them() -> None:
     with pytest.raises(SpecError, match=r'leave s2r\.a\.atom out, or family = "sm120"'):
         wgmma(s2r=S2r(a=S2rCopy("SM75_U32x4_LDSM_N")))

@@ -84,6 +84,15 @@ def test_an_array_has_a_known_type_and_fill(text: str) -> None:
         parse_argument(text, np.random.default_rng(0))
 
 
+def test_arguments_that_a_file_lacks_are_told_with_the_file(tmp_path: Path) -> None:
+    launch = file_launch(launch_of(tmp_path, "[[argument]]\ntype = 'f32'\nnumber = 2.5\n"))
+    said = (
+        r"\[\[argument\]\] of .*launch\.toml: found 1 for scale; expected 2, one for each parameter in order: x, factor"
+    )
+    with pytest.raises(RequestError, match=said):
+        check_foreign(Program.parse(HEAD + SCALE), launch, policies=1, seed=1, max_steps=10**6)
+
+
 def test_one_of_two_entries_has_to_be_named() -> None:
     two = Program.parse(HEAD + ".visible .entry one() { ret; }\n.visible .entry two() { ret; }")
     assert only_entry(two, "two") == "two"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.errors import SpecError
+from cutegen.hardware import WGMMA_ATOMS, OperandSource
 from cutegen.spec import OPS, STORE, GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
 from cutegen.spec.expression import FUNCTIONS
 from cutegen.spec.steps import OPERANDS
@@ -72,6 +73,14 @@ def test_what_a_problem_settles_is_said(key: str) -> None:
 @pytest.mark.parametrize("toml", snippets("toml")[:-1])
 def test_an_example_loads(toml: str) -> None:
     parse_spec(toml if toml.startswith("family") else MINIMAL + toml)
+
+
+def test_a_wgmma_of_every_ending_is_documented() -> None:
+    """Each by an atom that there is; those with A in registers no spec may name."""
+    named = set(re.findall(r"`(SM90_\w+_SS\w*)`", README))
+    assert named <= WGMMA_ATOMS.keys()
+    read = {name for name, atom in WGMMA_ATOMS.items() if atom.a_source is OperandSource.SMEM}
+    assert {name.partition("_SS")[2] for name in named} == {name.partition("_SS")[2] for name in read}
 
 
 def test_the_epilogues_ops_and_functions_are_documented() -> None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import Target
+from cutegen.hardware import Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")
@@ -58,7 +59,8 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
         rejected = tuple(other.rejected for other in options if other.name != option.name)
         decision = _decision(option, rejected, problem)
         return replace(found, spec=spec, decisions=(decision, *found.decisions))
-    raise _most_telling([option.refusal for option in options if option.refusal is not None])
+    had = [option for option in options if target.has(*SPEC_FAMILIES[option.name].needs)]
+    raise _with_way_out(spec, target, _most_telling([option.refusal for option in had if option.refusal is not None]))
 
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
@@ -83,7 +85,7 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
         candidates = family.search(filled, target, problem) if problem else ()
         settled = next((one for one in candidates if one.fits), None)
         predicted_us = None if settled is None else settled.predicted_us
-        family.check(filled, target)
+        family.check(filled, target, problem)
     except SpecError as refusal:
         return _Option(name, predicted_us, refusal)
     return _Option(name, predicted_us)
@@ -101,3 +103,13 @@ def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemS
 def _most_telling(refusals: list[SpecError]) -> SpecError:
     """One that is about the spec, not about what a family is for."""
     return next((refusal for refusal in refusals if refusal.key != "family"), refusals[0])
+
+
+def _with_way_out(spec: GemmSpec, target: Target, refusal: SpecError) -> SpecError:
+    """The refusal; of a key that no family of the target has, with another target where one has it."""
+    having = [row for row in SPEC_FAMILIES.values() if refusal.key not in row.without]
+    if len(having) == len(SPEC_FAMILIES) or not having or any(target.has(*row.needs) for row in having):
+        return refusal
+    (first, *_), family = targets_with(*having[0].needs), having[0].name
+    fix = f'{refusal.fix}, or --arch {first}, whose family "{family}" has it'
+    return spec.error(refusal.key, found=refusal.found, expected=refusal.expected, fix=fix)

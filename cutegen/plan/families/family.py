@@ -62,14 +62,14 @@ class Family:
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
         """Decide all that `spec` leaves open, for `target` and a problem. Raises SpecError where it cannot be met."""
-        self.check(spec, target)
+        self.check(spec, target, problem)
         settled = self.search(spec, target, problem) if problem else ()
         return first_that_holds(spec, settled, lambda filled: self._exchange(filled, target, problem))
 
-    def check(self, spec: GemmSpec, target: Target) -> None:
+    def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
         """Raise SpecError for a target or a spec that this family is not for, before anything is chosen."""
         self.feed.check(spec, target, self.name)
-        self.schedule.check(spec, self.name)
+        self.schedule.check(spec, problem, self.name)
         self.multiplier.check(spec, target)
 
     def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:

@@ -11,7 +11,10 @@ for who asks for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cutegen.algebra import Extents
+from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DTYPES, MmaAtom
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG, pingpong
@@ -42,10 +45,8 @@ def choose_split_k(
     if spec.schedule.reduction == "atomics":
         _check_atomics(spec)
     slices = spec.schedule.split_k
-    if slices is None:
-        return None, ()
-    if slices == 1:
-        return None, (Decision("schedule.split_k", "1", "given; one CTA multiplies all of a tile's K", given=True),)
+    if slices is None or slices == 1:
+        return None, tuple(_whole(spec))
     if spec.schedule.reduction == "atomics":
         why = (
             "given; each slice adds its sums to C, which is set to 0 before the launch, in the order of arrival: the "
@@ -70,6 +71,16 @@ def choose_split_k(
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
 
 
+def _whole(spec: GemmSpec) -> Iterator[Decision]:
+    """Decide that K is whole, where the spec says so, and that nothing is to be done with sums of slices."""
+    schedule = spec.schedule
+    if schedule.split_k is not None:
+        yield Decision("schedule.split_k", "1", "given; one CTA multiplies all of a tile's K", given=True)
+    if schedule.reduction is not None:
+        why = "given; K is whole, so that there are no slices to add: schedule.split_k makes some"
+        yield Decision("schedule.reduction", schedule.reduction, why, given=True)
+
+
 def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     """Decide where the sums of clustered slices are added."""
     far = plan.far_bytes(cta_tile)
@@ -82,15 +93,34 @@ def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     )
 
 
-def refuse_clusters(spec: GemmSpec) -> None:
-    """Raise SpecError where slices are to be added in a cluster and the family has none."""
-    if spec.schedule.reduction == CLUSTER and (spec.schedule.split_k or 1) > 1:
+def refuse_clusters(spec: GemmSpec, problem: ProblemShape | None) -> None:
+    """Raise SpecError where slices are to be added in a cluster and the family has none.
+
+    For a problem K may stay whole instead, as the family's best way to do it.
+    """
+    if spec.schedule.reduction == CLUSTER and _may_have_slices(spec, problem):
         raise spec.error(
             "schedule.reduction",
             found=f'"{CLUSTER}" in a family without clusters',
             expected='"workspace" or "atomics"',
             fix='family = "sm90" has clusters',
         )
+
+
+def refuse_atomics(spec: GemmSpec, problem: ProblemShape | None) -> None:
+    """Raise SpecError where slices are to be added to C by warpgroups. For a problem K may stay whole instead."""
+    if spec.schedule.reduction == "atomics" and _may_have_slices(spec, problem):
+        raise spec.error(
+            "schedule.reduction",
+            found='"atomics" in family "sm90"',
+            expected='"workspace" or "cluster": bulk tensor stores leave C whole',
+            fix='family = "sm80" adds to C',
+        )
+
+
+def _may_have_slices(spec: GemmSpec, problem: ProblemShape | None) -> bool:
+    """Return whether the spec makes slices, or says how they are added where nothing else settles how many."""
+    return problem is None or (spec.schedule.split_k or 1) > 1
 
 
 def refuse_split_k(spec: GemmSpec, why: str) -> None:
@@ -101,22 +131,13 @@ def refuse_split_k(spec: GemmSpec, why: str) -> None:
 
 
 def check_together(spec: GemmSpec) -> None:
-    """Raise SpecError where warpgroups would take turns at a slice, or add to C without a workspace."""
-    if (spec.schedule.split_k or 1) == 1:
-        return
-    if pingpong(spec):
+    """Raise SpecError where warpgroups would take turns at a slice."""
+    if (spec.schedule.split_k or 1) > 1 and pingpong(spec):
         raise spec.error(
             "schedule.consumers",
             found=f'"{PINGPONG}" with K in {spec.schedule.split_k} slices',
             expected=f'"{COOPERATIVE}": all threads that multiply a tile count its slices together',
             fix="leave one of the two keys out",
-        )
-    if spec.schedule.reduction == "atomics":
-        raise spec.error(
-            "schedule.reduction",
-            found='"atomics" in family "sm90"',
-            expected='"workspace" or "cluster": bulk tensor stores leave C whole',
-            fix='family = "sm80" adds to C',
         )
 
 
