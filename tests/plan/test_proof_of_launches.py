@@ -12,7 +12,7 @@ from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
 
 
 def boxes() -> GemmPlan:
@@ -142,3 +142,13 @@ def test_maps_name_the_operands_in_the_order_of_the_kernels_parameters() -> None
     launch = boxes().launch
     assert [each.name for each in launch.maps] == ["a", "b"]
     assert [x.name for x in launch.parameters if x.type == "tensormap"] == ["map_a", "map_b"]
+
+
+@pytest.mark.parametrize("stages", [3, None])
+def test_gaps_behind_stages_that_are_no_whole_periods_are_counted(stages: int | None) -> None:
+    """B and C begin at multiples of 1024 bytes. Three stages of 7680 and 12288 bytes and 40960 of C leave 512 of
+    sm_120's 101376: the gap behind A takes them, and nothing is left for the barriers.
+    """
+    problem = Problem(a=Operand("s8", "k"), b=Operand("s8", "k"), c=Operand("s32", "m"))
+    found = plan(GemmSpec(family="sm120", problem=problem, tile=Tile(cta=(80, 128, 96), stages=stages)), "sm_120")
+    assert found.smem_bytes <= 101376
