@@ -77,6 +77,15 @@ def other_bytes(found: GemmPlan) -> GemmPlan:
     return replace(found, launch=replace(found.launch, split=less))
 
 
+def launched_slices(more: int) -> Callable[[GemmPlan], GemmPlan]:
+    def spoil(found: GemmPlan) -> GemmPlan:
+        assert found.launch.split is not None
+        other = replace(found.launch.split, slices=found.launch.split.slices + more)
+        return replace(found, launch=replace(found.launch, split=other))
+
+    return spoil
+
+
 def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
     assert found.split_k is not None
     return replace(found, split_k=replace(found.split_k, in_flight=3))
@@ -121,6 +130,8 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
     "a workspace of another size": (split, other_bytes, "workspace of another size"),
     "a workspace that nobody uses": (split, lambda found: replace(found, split_k=None), "split K another way|nobody"),
+    "a launch of fewer slices": (split, launched_slices(-1), "split K another way"),
+    "a launch of more slices": (split, launched_slices(1), "split K another way"),
     "slices that are not there": (split, other_slices_in_flight, "slices that are not there"),
 }
 
