@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,6 @@ from cutegen.analysis.sass import MULTIPLIES, Loop, main_loop
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.build import Artifact, disassemble
-from cutegen.contract.launch import INT32_MAX
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.hardware import SM_RATES
@@ -47,14 +45,19 @@ class Report:
 
     @property
     def ctas(self) -> int:
-        """CTAs of the launch; persistent ones as many as there are tiles, as a GPU with room for all would have."""
-        return math.prod(self.plan.launch.geometry(self.problem, multiprocessors=INT32_MAX).grid)
+        """CTAs with a tile, or a slice of one: a persistent CTA counts for each of its tiles, and one that only keeps a
+        multiprocessor free for none.
+        """
+        return self.plan.launch.tiles(self.problem) * self._slices
 
     @property
     def k_tiles(self) -> int:
         """Turns of a CTA's main loop; of the longest slice's where K is split."""
-        slices = self.plan.split_k.slices if self.plan.split_k else 1
-        return -(-self.problem.k // self.plan.cta_tile[2] // slices)
+        return -(-self.problem.k // self.plan.cta_tile[2] // self._slices)
+
+    @property
+    def _slices(self) -> int:
+        return self.plan.split_k.slices if self.plan.split_k else 1
 
     def waves(self, sms: int) -> float:
         """Return how often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a

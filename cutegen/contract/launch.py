@@ -44,8 +44,6 @@ A kernel with one bias has it as "bias", along either mode.
 SUMS, COUNTERS = "sums", "counters"
 """What the kernel calls its workspace where K is split: the slices' sums, and how far the CTAs of each tile are."""
 
-INT32_MAX = 2**31 - 1
-
 ONE_CTA = (1, 1)
 """The extents of a cluster that is no cluster."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
+BARRIER_BYTES = 8
 MOST_COUNTED = 127
 """CTAs of a tile that share its slices out: a byte each of a signed counter says how many are how far."""
 
@@ -107,6 +108,8 @@ def _prove_boxes(
     address ^= (address >> 7 & (1 << copy.swizzle_bits) - 1) << 4
     placed = _one_stage(smem, tile) * matrix.dtype.bytes
     _demand(np.array_equal(address, placed), f"{key} writes elsewhere than the layout says")
+    stages = offsets(inner_layout(smem.layout))[:: tile[0] * tile[1]] * matrix.dtype.bytes
+    _demand(not (stages % copy.period_bytes).any(), f"{key} has a stage that begins within a period of the swizzle")
 
 
 def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode: int, threads: int) -> None:
@@ -177,9 +180,6 @@ def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, ti
             np.array_equal(read, placed[x : x + rows, column : column + k]),
             f"{key} reads elsewhere than the layout says",
         )
-    stages = offsets(inner_layout(operand.smem.layout))[:: operand.tile[0] * operand.tile[1]] * element_bytes
-    period = described.layout.mode.period_bytes
-    _demand(not (stages % period).any(), f"{key} has a stage that begins within a period of the swizzle")
 
 
 def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
@@ -364,13 +364,35 @@ def _shared_out(parts: EpilogueParts | None, groups: int) -> bool:
 
 
 def _prove_capacity(plan: GemmPlan) -> None:
-    """A, B and C have room, and a launch says what the plan says."""
-    end_of_b = plan.smem_b_offset_bytes + plan.b.smem.bytes
-    staged_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
-    _demand(plan.a.smem.bytes <= plan.smem_b_offset_bytes, "A's shared memory runs into B's")
-    _demand(plan.smem_b_offset_bytes % ROW_BYTES == 0, "B's shared memory is not aligned for ldmatrix")
-    _demand(max(end_of_b, staged_bytes) <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
+    """A, B, C and barriers have room and begin where they may, and a launch says what the plan says."""
+    a, b, c, store = plan.a, plan.b, plan.epilogue.smem, plan.epilogue.store
+    c_bytes = c.bytes if c else 0
+    placed = [
+        ("A", 0, a.smem.bytes, _alignment(a.g2s)),
+        ("B", plan.smem_b_offset_bytes, b.smem.bytes, _alignment(b.g2s)),
+    ]
+    c_begin, barriers_begin = plan.smem_c_offset_bytes, plan.smem_barriers_offset_bytes
+    if c_begin is not None and barriers_begin is not None:
+        placed.append(("C", c_begin, c_bytes, _alignment(store) if store else 1))
+        placed.append(("barriers", barriers_begin, _barriers(plan) * BARRIER_BYTES, BARRIER_BYTES))
+    _demand(len(placed) == (4 if plan.producer_threads else 2), "C would be written over what warps still copy")
+    for (before, place, bytes_before, _), (name, begin, _, aligned) in pairwise(placed):
+        _demand(place + bytes_before <= begin, f"the shared memory of {before} runs into that of {name}")
+        _demand(begin % aligned == 0, f"the shared memory of {name} does not begin at a multiple of {aligned} bytes")
+    end = max(placed[-1][1] + placed[-1][2], c_bytes)
+    _demand(end <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
     _demand(plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")
     _demand(plan.threads <= plan.target.threads_per_cta, f"{plan.threads} threads do not fit a CTA")
     launched = plan.launch.threads, plan.launch.dynamic_smem_bytes, plan.launch.cta_tile
     _demand(launched == (plan.threads, plan.smem_bytes, plan.cta_tile[:2]), "a launch would differ from the plan")
+
+
+def _alignment(copy: TileCopy) -> int:
+    """Return what the address of a copied tile is a multiple of: rows of `ldmatrix`, or whole periods of a swizzle."""
+    return copy.by_kind(vectors=lambda _: ROW_BYTES, boxes=lambda copy: copy.period_bytes)
+
+
+def _barriers(plan: GemmPlan) -> int:
+    """Two of each stage, two by which warpgroups take turns, and as much as one for the flag of a CTA that adds."""
+    takes_turns, flagged = plan.pingpong or plan.ends_in_turns, plan.split_k is not None and plan.split_k.leaves_sums
+    return 2 * (plan.stages + takes_turns) + flagged

@@ -61,6 +61,13 @@ def test_the_page_has_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 100 for line in printed.splitlines())
 
 
+def test_ctas_that_only_keep_a_multiprocessor_free_are_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A launch of few tiles has twice as many CTAs, half of which leave at once: 8 x 4 tiles are 32 CTAs' work."""
+    assert plan(load_spec("sm90_hgemm_tn"), "sm_90").launch.spread
+    assert main(["report", "sm90_hgemm_tn", "--arch", "sm_90", "--problem", "1024,1024,1024", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ctas"] == 32
+
+
 def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixture[str]) -> None:
     made = plan(load_spec("sm80_hgemm_tn"), "sm_90")
     found = table(capsys)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
@@ -163,3 +164,13 @@ def test_one_stage_is_planned_for_a_problem_by_a_family_that_has_one(arch: str) 
     assert chosen(replace(OPEN, tile=Tile(stages=1)), arch, (100, 72, 88))[0] == "sm80"
     with pytest.raises(SpecError, match=r"tile\.stages: found 1; expected 2 or more"):
         plan(replace(OPEN, tile=Tile(stages=1), family="sm90"), "sm_90", (100, 72, 88))
+
+
+def test_where_there_are_no_warpgroups_nothing_is_compared_with_them() -> None:
+    """Family sm120 keeps the time that its search predicts, and is taken: with a fifth added it would not be."""
+    problem = (1056, 312, 528)
+    family, decision = chosen(OPEN, "sm_120", problem)
+    asked = replace(OPEN, family=family), TARGETS["sm_120"], ProblemShape(*problem)
+    first = next(iter(FAMILIES["sm120"].search(*asked)))
+    assert family == "sm120"
+    assert decision.for_problem.endswith(f"{first.predicted_us:.3g} us predicted")

@@ -77,10 +77,13 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
         lambda p: replace(p, tiled_mma=TiledMma(p.atom, Layout((2, 2, 1)), (96, 32, 16))),
         "leaves out|every element",
     ),
-    "B begins within A": (lambda p: replace(p, smem_b_offset_bytes=p.smem_b_offset_bytes - 128), "runs into B's"),
+    "B begins within A": (
+        lambda p: replace(p, smem_b_offset_bytes=p.smem_b_offset_bytes - 128),
+        "of A runs into that of B",
+    ),
     "B unaligned": (
         lambda p: replace(p, smem_b_offset_bytes=p.smem_b_offset_bytes + 8, smem_bytes=p.smem_bytes + 8),
-        "not aligned",
+        "of B does not begin at a multiple of 16 bytes",
     ),
     "too few bytes": (lambda p: replace(p, smem_bytes=p.smem_bytes - 1), "too few"),
     "a launch with fewer bytes": (

@@ -1,4 +1,4 @@
-"""The proof of boxes, of views of fragments, and of what a launch brings: each way to spoil one is noticed."""
+"""The proof of boxes and their memory, of views of fragments, and of launches: each way to spoil one is noticed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from cutegen.algebra import Layout
+from cutegen.algebra import Layout, inner_layout, make_layout, mode, with_inner
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.spec import GemmSpec, Operand, Problem, load_spec
+from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
 
 
 def boxes() -> GemmPlan:
     return plan(load_spec("sm120_hgemm_tn"), "sm_120")
+
+
+def warpgroups() -> GemmPlan:
+    """C in parts, and two barriers more by which warpgroups take turns."""
+    found = plan(load_spec("sm90_hgemm_tn"), "sm_90")
+    assert found.ends_in_turns
+    return found
 
 
 def split() -> GemmPlan:
@@ -39,6 +46,23 @@ def with_boxes(**fields: object) -> Callable[[GemmPlan], GemmPlan]:
     return spoil
 
 
+def moved(**by: int) -> Callable[[GemmPlan], GemmPlan]:
+    """Parts of the shared memory so many bytes further, or nearer."""
+    return lambda found: replace(
+        found, **{f"smem_{name}": getattr(found, f"smem_{name}") + of for name, of in by.items()}
+    )
+
+
+def stages_apart(found: GemmPlan) -> GemmPlan:
+    """B's stages lie half a period of the swizzle further from each other, with the memory that they need."""
+    smem, half = found.b.smem, 512
+    inner, stage_bytes = inner_layout(smem.layout), smem.bytes // found.stages + half
+    stages = Layout(found.stages, stage_bytes // found.b.dtype.bytes)
+    layout = with_inner(smem.layout, make_layout(mode(inner, 0), mode(inner, 1), stages))
+    wider = replace(smem, layout=layout, bytes=found.stages * stage_bytes)
+    return replace(found, b=replace(found.b, smem=wider))
+
+
 def another_view(found: GemmPlan) -> GemmPlan:
     """The values of each load in the MMA's own order."""
     view = found.b.s2r.view
@@ -51,6 +75,15 @@ def other_bytes(found: GemmPlan) -> GemmPlan:
     assert found.launch.split is not None
     less = replace(found.launch.split, bytes_per_slice=found.launch.split.bytes_per_slice - 16)
     return replace(found, launch=replace(found.launch, split=less))
+
+
+def launched_slices(more: int) -> Callable[[GemmPlan], GemmPlan]:
+    def spoil(found: GemmPlan) -> GemmPlan:
+        assert found.launch.split is not None
+        other = replace(found.launch.split, slices=found.launch.split.slices + more)
+        return replace(found, launch=replace(found.launch, split=other))
+
+    return spoil
 
 
 def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
@@ -72,14 +105,38 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
         lambda found: replace(found, launch=replace(found.launch, maps=found.launch.maps[:1])),
         "other addresses",
     ),
+    "B begins within a period of the swizzle": (
+        boxes,
+        moved(b_offset_bytes=512),
+        "of B does not begin at a multiple of 1024",
+    ),
+    "C begins within B": (boxes, moved(c_offset_bytes=-1024), "of B runs into that of C"),
+    "C begins within a period of the swizzle": (
+        warpgroups,
+        moved(c_offset_bytes=512, barriers_offset_bytes=512, bytes=512),
+        "of C does not begin at a multiple",
+    ),
+    "C written over the stages": (
+        boxes,
+        lambda found: replace(found, smem_c_offset_bytes=None),
+        "over what warps still copy",
+    ),
+    "barriers within C": (boxes, moved(barriers_offset_bytes=-8), "of C runs into that of barriers"),
+    "barriers that are not aligned": (boxes, moved(barriers_offset_bytes=4, bytes=8), "of barriers does not begin"),
+    "barriers past the memory that is asked for": (boxes, moved(barriers_offset_bytes=8), "too few"),
+    "barriers of turns past it": (warpgroups, moved(barriers_offset_bytes=8), "too few"),
+    "stages within a period of the swizzle": (boxes, stages_apart, "b has a stage that begins within a period"),
+    "parts of C within B's stages": (warpgroups, moved(c_offset_bytes=-1024), "of B runs into that of C"),
     "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
     "a workspace of another size": (split, other_bytes, "workspace of another size"),
     "a workspace that nobody uses": (split, lambda found: replace(found, split_k=None), "split K another way|nobody"),
+    "a launch of fewer slices": (split, launched_slices(-1), "split K another way"),
+    "a launch of more slices": (split, launched_slices(1), "split K another way"),
     "slices that are not there": (split, other_slices_in_flight, "slices that are not there"),
 }
 
 
-@pytest.mark.parametrize("make", [boxes, split, viewed])
+@pytest.mark.parametrize("make", [boxes, warpgroups, split, viewed])
 def test_plans_as_they_are(make: Callable[[], GemmPlan]) -> None:
     prove(make())
 
@@ -96,3 +153,13 @@ def test_maps_name_the_operands_in_the_order_of_the_kernels_parameters() -> None
     launch = boxes().launch
     assert [each.name for each in launch.maps] == ["a", "b"]
     assert [x.name for x in launch.parameters if x.type == "tensormap"] == ["map_a", "map_b"]
+
+
+@pytest.mark.parametrize("stages", [3, None])
+def test_gaps_behind_stages_that_are_no_whole_periods_are_counted(stages: int | None) -> None:
+    """B and C begin at multiples of 1024 bytes. Three stages of 7680 and 12288 bytes and 40960 of C leave 512 of
+    sm_120's 101376: the gap behind A takes them, and nothing is left for the barriers.
+    """
+    problem = Problem(a=Operand("s8", "k"), b=Operand("s8", "k"), c=Operand("s32", "m"))
+    found = plan(GemmSpec(family="sm120", problem=problem, tile=Tile(cta=(80, 128, 96), stages=stages)), "sm_120")
+    assert found.smem_bytes <= 101376

@@ -76,19 +76,18 @@ def _beside_the_first(options: list[_Option]) -> list[_Option]:
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
-    """Return what is known of a family before its rules run: the time of the first candidate whose stages fit, and
-    whether the family is for such a spec and target at all.
+    """Return what is known of a family before its rules run: whether it is for such a spec and target at all, and the
+    time of the first candidate whose stages fit.
     """
-    family, predicted_us = FAMILIES[name], None
+    family = FAMILIES[name]
     try:
         filled = replace(spec, family=name)
+        family.check(filled, target, problem)
         candidates = family.search(filled, target, problem) if problem else ()
         settled = next((one for one in candidates if one.fits), None)
-        predicted_us = None if settled is None else settled.predicted_us
-        family.check(filled, target, problem)
     except SpecError as refusal:
-        return _Option(name, predicted_us, refusal)
-    return _Option(name, predicted_us)
+        return _Option(name, refusal=refusal)
+    return _Option(name, None if settled is None else settled.predicted_us)
 
 
 def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:

@@ -131,11 +131,13 @@ class Bulk:
         why = "a stage is left when the next one is being multiplied"
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
-        capacity = capacity_bytes(target)
+        # B and C begin where a swizzle does, behind a gap where stages are not whole periods of it.
+        gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
+        capacity = capacity_bytes(target) - gaps_bytes
         of_thread = registers.split.mma if registers.split else registers.at_launch
         epilogue = self.consumers.epilogue(spec, fusion, by, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-        reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES
+        reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
         least, most = self.consumers.least_stages, self.consumers.most_stages
         if (for_sums := stages_for_sums(by, sum(stage_bytes))) > least:
             least, why = for_sums, "a tile's sums lie in the stages while a cluster adds them"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma, size, spec_notation
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Instruction, Target
-from cutegen.hardware.units import REGISTER_BITS, SECTOR_BYTES
+from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, SECTOR_BYTES
 from cutegen.plan.geometry.access import joined, touched_sectors, vectors
 from cutegen.plan.loop import Action, Check, Step
 from cutegen.plan.values.opcodes import load_global, store_joined, store_shared
@@ -169,6 +169,11 @@ class BulkTensorCopy:
     def swizzle_bytes(self) -> int:
         """Length of the rows that are permuted, 0 for none, as a tensor map names its swizzle."""
         return 16 << self.swizzle_bits if self.swizzle_bits else 0
+
+    @property
+    def period_bytes(self) -> int:
+        """After so many bytes the swizzle begins anew, so that a tile's address is a multiple of them."""
+        return BULK_ALIGN_BYTES << self.swizzle_bits
 
     through_registers: ClassVar[bool] = False
     fetch: ClassVar[Action] = Action.BULK_FETCH
