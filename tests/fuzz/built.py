@@ -64,7 +64,7 @@ def _problem(rng: random.Random, table: Table) -> str:
     """Sometimes a small problem, for which a tile is chosen, and where K is deep its slices."""
     if not chance(rng, 0.12):
         return ""
-    table.pop("tile.cta")
+    table.pop("tile.cta", None)
     m, n = rng.choice(SIDES), rng.choice(SIDES)
     return f"{m},{n},{rng.choice([k for k in (*SIDES, *DEEP) if m * n * k <= WORK])}"
 
