@@ -92,7 +92,7 @@ def test_many_tiles_for_each_cta() -> None:
 @pytest.mark.parametrize(("tile", "stages"), [((128, 256, 64), 4), ((128, 128, 64), 3), ((64, 64, 64), 3)])
 @pytest.mark.parametrize("k", [640, 4096])
 def test_copies_do_not_overtake_loads_that_queue_behind_stores(tile: tuple[int, int, int], stages: int, k: int) -> None:
-    """C leaves one element a store. Without its fence half of these launches and more are wrong on an H100 (cu13)."""
+    """C leaves one element a store. Such kernels without the fence were wrong, in up to every launch (docs/ptx.md)."""
     kernel = cutegen.compile(spec("scalars", "knn", c=Operand("f32", "n", 4), tile=Tile(tile, stages)))
     a, b, out, extras = made(kernel, 2048, 5120, k)
     check(kernel, a, b, out, extras)

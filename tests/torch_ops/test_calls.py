@@ -27,6 +27,16 @@ def half(*shape: int) -> Any:
     return torch.randn(shape, dtype=HALF)
 
 
+def close_with_gradients(out: Any, wanted: Any, leaves: dict[str, tuple[Any, Any]]) -> None:
+    """A product and a random gradient's way back, each leaf beside its float64."""
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, HALF, "result")
+    for name, (leaf, exact) in leaves.items():
+        close(leaf.grad, exact.grad, HALF, name, times=2)
+
+
 @pytest.mark.parametrize("majors", MAJORS)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_of_all_majors_and_activations(majors: str, activation: str | None) -> None:
@@ -80,13 +90,7 @@ def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any
     a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
     out = cutegen.matmul(a, b)
     exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
-    wanted = torch.matmul(exact_a, exact_b)
-    grad = torch.randn_like(out)
-    out.backward(grad)
-    wanted.backward(grad.double())
-    close(out, wanted, HALF, "result")
-    close(a.grad, exact_a.grad, HALF, "a", times=2)
-    close(b.grad, exact_b.grad, HALF, "b", times=2)
+    close_with_gradients(out, torch.matmul(exact_a, exact_b), {"a": (a, exact_a), "b": (b, exact_b)})
 
 
 @pytest.mark.parametrize(
@@ -162,12 +166,7 @@ def test_scales_multiply_their_rows_and_columns_also_of_gradients(of_a: Any, of_
     exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
     wanted = scale.reshape(seen) * (exact_a @ exact_b)
     out = cutegen.matmul(a, b, **{name: scale})
-    grad = torch.randn_like(out)
-    out.backward(grad)
-    wanted.backward(grad.double())
-    close(out, wanted, HALF, "result")
-    close(a.grad, exact_a.grad, HALF, "a", times=2)
-    close(b.grad, exact_b.grad, HALF, "b", times=2)
+    close_with_gradients(out, wanted, {"a": (a, exact_a), "b": (b, exact_b)})
 
 
 @pytest.mark.slow
