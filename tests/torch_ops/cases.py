@@ -38,6 +38,15 @@ def close(found: Tensor, wanted: Tensor, dtype: torch.dtype, what: str, times: f
     assert worst <= times * TOLERANCE[dtype] * scale, f"{what}: {worst} of {scale}"
 
 
+def random_gradient(inner: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of an activation's result, given the exact values before it: 0 where one of them is within its rounding of 0.
+
+    relu's slope jumps there, and a sum that is right to its last bit may lie on either side.
+    """
+    grad = torch.randn(inner.shape, dtype=dtype, device=inner.device)
+    return grad.masked_fill(inner.abs() <= TOLERANCE[dtype], 0.0)
+
+
 def check_gradients(
     device: str,
     majors: str,
@@ -65,9 +74,9 @@ def check_gradients(
         out = cutegen.matmul(a, b, activation=activation, alpha=alpha, **named)
     exact = {"a": a, "b": b} | {name: x for name, x in named.items() if x is not None}
     exact = {name: x.detach().double().requires_grad_() for name, x in exact.items()}
-    wanted = (1.0 if alpha is None else alpha) * (exact["a"] @ exact["b"]) + exact.get("bias", 0.0)
-    wanted = ACTIVATIONS[activation](wanted) + exact.get("residual", 0.0)
-    grad = torch.randn(out.shape, **make)
+    inner = (1.0 if alpha is None else alpha) * (exact["a"] @ exact["b"]) + exact.get("bias", 0.0)
+    wanted = ACTIVATIONS[activation](inner) + exact.get("residual", 0.0)
+    grad = random_gradient(inner, dtype)
     out.backward(grad)
     wanted.backward(grad.double())
     close(out, wanted, dtype, "result")

@@ -19,7 +19,7 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import door, eager, recorded  # noqa: E402
-from tests.torch_ops.cases import close  # noqa: E402
+from tests.torch_ops.cases import close, random_gradient  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
@@ -136,14 +136,15 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
     monkeypatch.setattr(recorded, "compute", None)
     act = {None: lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
     for call in calls:
-        x, grad = half(16, 64).requires_grad_(), half(16, 32)
+        x = half(16, 64).requires_grad_()
         layer.zero_grad()
         found = call(x)
-        found.backward(grad)
         exact = {
             name: p.detach().double().requires_grad_() for name, p in {"x": x, **dict(layer.named_parameters())}.items()
         }
-        wanted = act(torch.nn.functional.linear(exact["x"], exact["weight"], exact.get("bias")))
+        inner = torch.nn.functional.linear(exact["x"], exact["weight"], exact.get("bias"))
+        wanted, grad = act(inner), random_gradient(inner, HALF)
+        found.backward(grad)
         wanted.backward(grad.double())
         close(found, wanted, HALF, "result")
         for name, p in {"x": x, **dict(layer.named_parameters())}.items():
