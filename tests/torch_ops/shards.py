@@ -64,4 +64,4 @@ def main(rank: int, port: int, device: str) -> None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
-    os._exit(0)  # a thread of gloo frees its last tensor late: where the interpreter ends before, it aborts (torch 2.13)
+    os._exit(0)  # a thread of gloo may free its last tensor after the interpreter, and aborts (torch 2.13)
