@@ -26,6 +26,7 @@ from cutegen.support.words import plural
 Sites = Sequence[InstructionReport]
 EDGES = "not predicted: some tiles are cut off by the matrices' edges"
 BIAS = "not predicted: how often a bias is read is the compiler's choice"
+STORES = "not predicted: the compiler joins stores of single elements in one main loop and not in the other"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
 COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
 
@@ -149,7 +150,9 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
     written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
     counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
-        counts[key] = count(often.step(Action.STORE), unit[key], _main_loop_sites(plan, report, "st.shared"))
+        stored = sum(site.wavefronts for site in _main_loop_sites(plan, report, "st.shared"))
+        unknown = STORES if "st.shared." in _spellings(plan) else ""
+        counts[key] = _unless(unknown, often.step(Action.STORE), unit[key], stored)
         counts = dict(sorted(counts.items()))
     counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
     if vectors := _clustered_vectors(plan):
@@ -266,9 +269,7 @@ def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRepor
 def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
-    spellings = tuple(
-        name for x in plan.through_registers for name in x.g2s.ambiguous(x.landing(plan.tiled_mma, plan.target))
-    )
+    spellings = _spellings(plan)
     for x in plan.through_registers:
         units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
         for action, unit in units.items():
@@ -282,6 +283,12 @@ def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: Launc
                 measured, why = _executions(plan, report, opcode), unknown if action is Action.GLOBAL_LOAD else ""
                 counts[opcode] = _unless(why, times, count * plan.threads // WARP, measured)
     return counts
+
+
+def _spellings(plan: GemmPlan) -> tuple[str, ...]:
+    """Beginnings of opcodes of plain copies that the compiler writes in more than one way."""
+    landing = ((x.g2s, x.landing(plan.tiled_mma, plan.target)) for x in plan.through_registers)
+    return tuple(name for g2s, at in landing for name in g2s.ambiguous(at))
 
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
@@ -393,10 +400,12 @@ def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
     """Return the last line of the main loop's last multiplication or st.shared, both of which an epilogue may have
-    too.
+    too. Where none has st.shared, it is the text's last one: the compiler may have joined those of one loop alone.
     """
     multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
-    multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")[:stores]
+    multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")
+    if plan.epilogue.smem is not None or plan.split_k is not None:
+        stored = stored[:stores]
     return max((site.line for site in (*multiplied, *stored)), default=0)
 
 

@@ -121,13 +121,13 @@ def test_stores_of_vectors_that_are_not_joined_are_one_each() -> None:
 @pytest.mark.parametrize(
     ("bits", "tile", "ambiguous"),
     [
-        (32, TILE, ("ld.global.b32", "st.shared.b32")),
-        (64, TILE, ("ld.global.v2.b32", "st.shared.v2.b32")),
+        (32, TILE, ("ld.global.b32", "ld.global.v2.b16", "st.shared.b32", "st.shared.v2.b16")),
+        (64, TILE, ("ld.global.v2.b32", "ld.global.v4.b16", "st.shared.v2.b32", "st.shared.v4.b16")),
         (128, TILE, ()),
         (16, TILE, ()),
     ],
 )
-def test_pairs_and_quads_of_16_bits_are_spelled_in_two_ways(
+def test_pairs_and_quads_of_16_bits_have_two_spellings_each(
     bits: int, tile: tuple[int, int], ambiguous: tuple[Any, ...]
 ) -> None:
     """Single elements with 8 threads side by side lie 8 apart, so that none is joined."""

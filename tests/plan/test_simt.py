@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, offsets_2d, parse_layout
-from cutegen.errors import SpecError
+from cutegen.errors import CompileError, EmissionError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.loop import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.epilogue import accumulators
+from cutegen.plan.rules.smem import Access
 from cutegen.run import Kernel
 from cutegen.show.timeline import residences, shown
 from cutegen.spec import (
@@ -295,6 +296,48 @@ def test_what_one_thread_reads_whole_has_no_narrow_gaps(
         else:
             with pytest.raises(SpecError, match=rf"smem\.{name}.*joins its loads over gaps.*a pad of whole 8 bytes"):
                 plan(spec, "sm_80")
+
+
+OUT_OF_ORDER = {
+    "pairs of K's columns exchanged": ("f16", "(16,(2,2,2)):(8,(2,1,4))", "(16,(2,2,2)):(8,(1,2,4))"),
+    "columns between those of other rows": ("f16", "(8,4):(8,1)", "(32,4):(8,1)"),
+    "a thread's rows side by side": ("f32", "((4,2,2),(8,4)):((64,4,256),(8,1))", "(16,32):(32,1)"),
+}
+"""Layouts of A in which the compiler joins what a thread reads, and others in which a load brings what it can."""
+
+
+def out_of_order(dtype: str, layout: str) -> GemmSpec:
+    smem = Smem(a=SmemLayout(layout=layout))
+    return simt("kkn", (dtype, dtype, "f32"), tile=Tile(cta=(32, 32, 32)), smem=smem)
+
+
+@pytest.mark.parametrize("name", OUT_OF_ORDER)
+def test_what_a_thread_reads_lies_in_the_order_of_k_or_apart(name: str) -> None:
+    dtype, refused, taken = OUT_OF_ORDER[name]
+    assert plan(out_of_order(dtype, taken), "sm_90")
+    with pytest.raises(SpecError, match=r"smem\.a.*in another order than along K.*in their order"):
+        plan(out_of_order(dtype, refused), "sm_90")
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OUT_OF_ORDER)
+def test_the_compiler_joins_loads_in_another_order(name: str, built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why such a layout is refused: the loads of the plan are not in the text."""
+    monkeypatch.setattr(Access, "joins_further", lambda *_: False)
+    with pytest.raises(EmissionError, match=r"nothing else where the plan calls for ld\.shared"):
+        built(out_of_order(*OUT_OF_ORDER[name][:2]), "sm_90")
+
+
+@pytest.mark.dsl
+def test_one_load_of_all_rows_must_not_swizzle_them(built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    tile, smem = Tile(cta=(32, 128, 8)), Smem(a=SmemLayout(layout="Sw<2,4,2> o (8,4):(4,1)"))
+    spec = simt("knn", tile=tile, smem=smem)
+    with pytest.raises(SpecError, match=r"smem\.a.*a thread's own accesses swizzle one another"):
+        plan(spec, "sm_90")
+    monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
+    with pytest.raises(CompileError, match="_ComposedLayout"):
+        built(spec, "sm_90")
 
 
 @pytest.mark.slow

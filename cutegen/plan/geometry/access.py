@@ -84,6 +84,12 @@ def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[in
     return found
 
 
+def joins_further(placed: Coordinates, elems: int, element_bits: int) -> bool:
+    """True where a compiler finds accesses to join in `placed` [access, thread], offsets of accesses of `elems`."""
+    first = placed[np.argsort(placed[:, 0])].T
+    return any(begins for _, begins in _joins(first, elems, MOST_ACCESS_BITS // element_bits))
+
+
 def fragment_loads(
     tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int, along_mode: int = 1
 ) -> Coordinates:

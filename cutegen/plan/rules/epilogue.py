@@ -98,10 +98,10 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
 def _written(x: OperandTile, tiled_mma: TiledMma, pair: int) -> Access:
     """Return how accumulators write C's tile, `pair` neighbours along N at once."""
     first = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
-    return Access(first, pair * x.dtype.bytes, at_once=True)
+    return Access(first, pair * x.dtype.bytes, at_once=len(first))
 
 
 def _read(x: OperandTile, store: VectorCopy) -> Access:
     """Return how C's tile is read for the stores."""
     first = by_warp(vectors(store.threads, store.values, x.extents)[..., 0])
-    return Access(first, store.bits // 8, at_once=True)
+    return Access(first, store.bits // 8, at_once=len(first))

@@ -72,7 +72,7 @@ def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
     """Return the addresses that the lanes of each store to shared memory have."""
     first = by_warp(vectors(copy.threads, copy.values, x.extents)[..., 0])
     source = source_bytes(x, first) if copy.bypasses_l1 else None
-    return Access(first, copy.bits // 8, at_once=True, source_bytes=source)
+    return Access(first, copy.bits // 8, at_once=len(first), source_bytes=source)
 
 
 def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:

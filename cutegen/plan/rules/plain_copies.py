@@ -81,7 +81,8 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     @cache
     def loads(together: _Together) -> Access:
         first = fragment_loads(tiled_mma, x.operand, x.extents, together.elems, together.mode)[..., 0]
-        return Access(by_warp(first), together.elems * x.dtype.bytes, shares=True)
+        rows = x.extents[0] // tiled_mma.tile_of(x.operand)[0]
+        return Access(by_warp(first), together.elems * x.dtype.bytes, shares=True, at_once=rows)
 
     def read(layout: LayoutExpr) -> Access:
         return loads(_together(x, layout, tiled_mma))

@@ -30,9 +30,9 @@ from cutegen.algebra import (
     with_inner,
 )
 from cutegen.errors import SpecError
-from cutegen.hardware import alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
+from cutegen.hardware import DType, alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry.access import Coordinates, joins_further
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, all_options
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
@@ -46,8 +46,12 @@ UNEVEN = "the tile ends within a period of the swizzle"
 UNDIVIDED = "{}'s blocks and the layout's do not nest"
 CUT_SHORT = "{}'s threads end within a period of the swizzle"
 JOINED = "one thread reads all of it, and the compiler joins its loads over gaps that are no whole 8 bytes"
-NO_GAPS = "a pad of whole 8 bytes, or more threads along the operand's mode of mma.threads"
+OUT_OF_ORDER = "what a thread reads lies side by side in another order than along K, and the compiler joins such loads"
 JOINED_BYTES = 8
+FIXES = {
+    JOINED: "a pad of whole 8 bytes, or more threads along the operand's mode of mma.threads",
+    OUT_OF_ORDER: "keep neighbours along K in their order, or further apart; without the key a layout is chosen",
+}
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
@@ -57,13 +61,13 @@ class Access:
 
     `source_bytes`, of a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
     begins at a whole line. `shares` says that it is a load whose lanes may want the same, so that phases merge,
-    `at_once` that one copy of the DSL makes all of a thread's accesses.
+    `at_once` how many of a thread's accesses, from the first on, one copy of the DSL makes; 0 says each by itself.
     """
 
     coordinates: Coordinates
     bytes: int
     shares: bool = False
-    at_once: bool = False
+    at_once: int = 0
     source_bytes: Coordinates | None = None
 
     def count_by_line(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts | None:
@@ -83,12 +87,18 @@ class Access:
         predicted = int(wavefronts(placed, self.bytes) @ times) - merged
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
+    def joins_further(self, layout: LayoutExpr, element: DType, k_blocks: int) -> bool:
+        """Return whether a compiler makes accesses of a thread to the same k-block that lie side by side one."""
+        placed = offsets(layout)[self.coordinates.reshape(len(self.coordinates), -1)]  # [instruction, thread]
+        first = placed[: len(placed) // k_blocks]
+        return joins_further(first, self.bytes // element.bytes, element.bits)
+
     def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
         """Return whether a thread's accesses differ in bits of the offset that they also swizzle.
 
         Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
         layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
-        are alike, and is right then, unless one copy makes all accesses. Where the tile is `staged`, further ones lie
+        are alike, and is right then, unless one copy makes those accesses. Where the tile is `staged`, further ones lie
         behind it, and which is accessed is as little known as the thread; where a stage's offset swizzles bits in which
         a thread's accesses differ, and threads differ in swizzled bits too, the DSL loses one of the two.
         """
@@ -96,13 +106,16 @@ class Access:
             return False
         swizzle = layout.outer
         placed = offsets(inner_layout(layout))[self.coordinates]
-        own = int(np.bitwise_or.reduce(placed[:, 0, 0] ^ placed[0, 0, 0]))
+        own, together = (
+            int(np.bitwise_or.reduce(placed[:count, 0, 0] ^ placed[0, 0, 0])) for count in (len(placed), self.at_once)
+        )
         threads = int(np.bitwise_or.reduce(placed[0] ^ placed[0, 0, 0], axis=None))
         stages = int(np.bitwise_or.reduce(np.arange(MOST_STAGES) * cosize(layout.inner))) if staged else 0
         swizzled = ((1 << swizzle.bits) - 1) << swizzle.base
         differing = (threads | stages) & (swizzled | swizzled << swizzle.shift)
         by_stages = bool(own & stages >> swizzle.shift & swizzled) and bool(threads & swizzled)
-        return by_stages or (bool(own & own >> swizzle.shift & swizzled) and (self.at_once or bool(differing)))
+        torn = own & own >> swizzle.shift & swizzled if differing else together & together >> swizzle.shift & swizzled
+        return by_stages or bool(torn)
 
 
 AccessOf = Callable[[LayoutExpr], Access]
@@ -149,21 +162,30 @@ def rank_addressable(
 
     def hindered(option: LayoutOption) -> str:
         layout = tile_to_shape(option.atom, x.extents)
-        torn = any(access.tears(layout, staged=staged) for access in sliced)
-        if torn:
+        fetched = read(layout) if callable(read) else read
+        if any(access.tears(layout, staged=staged) for access in (*sliced, *((fetched,) if fetched.at_once else ()))):
             return TORN
-        return JOINED if alone and has_gaps(layout, x.dtype.bytes) else uneven(x, option, shares)
+        if alone:
+            return JOINED if has_gaps(layout, x.dtype.bytes) else uneven(x, option, shares)
+        out_of_order = x.name != "c" and fetched.joins_further(layout, x.dtype, k_blocks)
+        return OUT_OF_ORDER if out_of_order else uneven(x, option, shares)
 
     shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
     staged = x.name != "c" and spec.tile.stages != 1
     alone = x.name != "c" and by_one_thread(tiled_mma, x)
+    k_blocks = 1 if x.name == "c" else _blocks_apart(x, tiled_mma)
     hinders = {option: hindered(option) for option in (*options, *x.requested)}
     requested = tuple(option for option in x.requested if not hinders[option])
     if x.requested and not requested:
         why = hinders[x.requested[0]]
-        raise not_addressable(spec, x, x.requested[0], why, fix=NO_GAPS if why == JOINED else WAY_OUT)
+        raise not_addressable(spec, x, x.requested[0], why, fix=FIXES.get(why, WAY_OUT))
     choice = rank_options(x, tuple(option for option in options if not hinders[option]), requested, write, read)
     return also_rejected(choice, (Rejected(option.name, hinders[option]) for option in options if hinders[option]))
+
+
+def _blocks_apart(x: OperandTile, tiled_mma: TiledMma) -> int:
+    """Parts of a k-tile across which no loads are joined: the k-blocks of tensor cores, else the k-tile is one."""
+    return 1 if size(tiled_mma.atom.thr_id) == 1 else x.extents[1] // tiled_mma.tile_of(x.operand)[1]
 
 
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:

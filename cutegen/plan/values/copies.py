@@ -13,7 +13,7 @@ from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, C
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, SECTOR_BYTES
 from cutegen.plan.geometry.access import joined, touched_sectors, vectors
 from cutegen.plan.loop import Action, Check, Step
-from cutegen.plan.values.opcodes import load_global, store_joined, store_shared
+from cutegen.plan.values.opcodes import copy_spellings, load_global, store_joined, store_shared
 from cutegen.support.words import round_up
 
 T = TypeVar("T")
@@ -131,10 +131,10 @@ class VectorCopy:
         """
         if not self.through_registers or size(at.tiled_mma.atom.thr_id) > 1:
             return ()
-        store = store_shared(self.bits, at.element, at.target)
         packed = at.target.has(Instruction.FMA_PACKED)
         if self.bits in {16: (32, 64), 32: (64, 128) if packed else ()}.get(at.element.bits, ()):
-            return load_global(self.bits, at.element, at.target), store
+            return copy_spellings(self.bits, at.element, at.target)
+        store = store_shared(self.bits, at.element, at.target)
         return () if store in self.opcodes(Step(Action.STORE), at) else ("st.shared.",)
 
     def to_json(self) -> dict[str, Any]:

@@ -30,6 +30,17 @@ def store_shared(bits: int, element: DType, target: Target) -> str:
     return f"st.shared.{_copied(bits, element, target)}"
 
 
+def copy_spellings(bits: int, element: DType, target: Target) -> tuple[str, ...]:
+    """Opcodes of a plain copy of `bits` where the compiler has a choice: as its registers are, as words, as elements.
+
+    >>> from cutegen.hardware import dtype, target
+    >>> copy_spellings(128, dtype("f32"), target("sm_120"))[:2]
+    ('ld.global.v2.b64', 'ld.global.v4.b32')
+    """
+    spelled = _copied(bits, element, target), _joined(bits, bits), _joined(bits, element.bits)
+    return tuple(f"{access}.{each}" for access in ("ld.global", "st.shared") for each in dict.fromkeys(spelled))
+
+
 def load_shared(bits: int, element_bits: int) -> str:
     """The opcode of plain loads of elements from shared memory, of which the compiler makes one of `bits`.
 
