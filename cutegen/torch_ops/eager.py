@@ -14,7 +14,9 @@ from cutegen.dispatch.placement import Copy
 from cutegen.dispatch.ready import make_ready
 from cutegen.dispatch.resolve import Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.errors import OperandError
 from cutegen.hardware import dtype as element_type
+from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, name_of, view_of
 from cutegen.torch_ops import by_torch, remembered
 from cutegen.torch_ops.call import Call
@@ -107,6 +109,8 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
 def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
     resolved = resolved_call(call)
+    if call.out is not None and not (resolved.empty or resolved.out_copied):
+        _check_apart(call.out, {name: x for name, x in call.tensors.items() if not resolved.placements[name].copy})
     dtype = getattr(torch, element_type(resolved.dtype).torch_name)
     with torch.no_grad():
         found, before = by_torch.compute(call, dtype)
@@ -115,6 +119,21 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
         return found.contiguous(), aux
     call.out.copy_(found)
     return call.out, aux
+
+
+def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a result that shares memory with what a kernel would still read, as `check_apart` does."""
+    form, pointer = _form(out, "out")
+    for name, tensor in tensors.items():
+        other, at = _form(tensor, name)
+        in_place = name in ("c", "residual") and (other, at) == (form, pointer)
+        if name != "out" and not in_place and share_memory(form, pointer, other, at):
+            raise OperandError(
+                operand="out",
+                found=f"memory shared with {name}",
+                expected="memory apart from it, as on a GPU, where operands are still read when results are written",
+                fix="leave out= away, or use `torch.empty_like(out)`",
+            )
 
 
 def _empty(resolved: Resolved, device: torch.device) -> Tensor:

@@ -362,13 +362,24 @@ def test_wrong_calls_name_what_is_wrong_and_a_way_out(call: Callable[[Any, Any],
 
 
 @pytest.mark.dsl
+@pytest.mark.parametrize("by", ["torch", "executor"])
 def test_a_result_that_shares_memory_with_an_operand_is_refused(
-    kernels: Cache, monkeypatch: pytest.MonkeyPatch
+    by: Any, kernels: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whoever computes; C as it was and a residual may lie exactly where the result does."""
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
-    a = half(64, 64)
-    with cutegen.matmul_settings(cpu_tensors="executor"), pytest.raises(OperandError, match="memory shared with a"):
-        cutegen.matmul(a, half(64, 64).T, out=a)
+    whole, w = half(65, 64), half(64, 64).T
+    a, out, before = whole[:64], half(64, 64), half(64, 64)
+    with cutegen.matmul_settings(cpu_tensors=by):
+        for shared in (a, whole[1:]):
+            with pytest.raises(OperandError, match="memory shared with a"):
+                cutegen.matmul(a, w, out=shared)
+        with pytest.raises(OperandError, match="memory shared with residual"):
+            cutegen.matmul(a[:63], w, residual=out[1:], out=out[:63])
+        out.copy_(before)
+        close(cutegen.matmul(a, w, residual=out, out=out), a.double() @ w.double() + before.double(), HALF, "out")
+        halves = half(64, 128)  # its rows lie between one another
+        close(cutegen.matmul(halves[:, :64], w, out=halves[:, 64:]), halves[:, :64].double() @ w.double(), HALF, "out")
 
 
 @pytest.mark.dsl

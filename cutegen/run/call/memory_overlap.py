@@ -8,9 +8,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from cutegen.errors import OperandError
+from cutegen.hardware import dtype
 from cutegen.run.call import suggestions
 from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import CallTensor
+
+Strided = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Bytes in memory: extents, strides, and how many there are from the first to the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +87,36 @@ def check_apart(written: Placed, pointer: int, other: Placed, other_pointer: int
 
 
 def _share_bytes(written: Placed, offset_bytes: int, other: Placed) -> bool:
-    """Return whether two strided operands share a byte, exactly: NumPy solves it on addresses and reads no memory.
+    """Return whether two strided operands share a byte."""
 
-    Interleaved ones, as column slices of one buffer, do not.
-    """
+    def strided(x: Placed) -> Strided:
+        return (x.batch, x.rows, x.row_bytes), (x.batch_pitch_bytes, x.pitch_bytes, 1), x.span_bytes
+
+    return _meet(strided(written), offset_bytes, strided(other))
+
+
+def share_memory(one: Form, pointer: int, other: Form, other_pointer: int) -> bool:
+    """Return whether two tensors share a byte: those of a call that no kernel judges."""
+    return _meet(_strided(one), pointer - other_pointer, _strided(other))
+
+
+def _strided(form: Form) -> Strided:
+    element = dtype(form.dtype).bytes
+    last = sum((extent - 1) * stride for extent, stride in zip(form.shape, form.strides, strict=True))
+    span = 0 if 0 in form.shape else (last + 1) * element
+    return (*form.shape, element), (*(stride * element for stride in form.strides), 1), span
+
+
+def _meet(one: Strided, offset_bytes: int, other: Strided) -> bool:
+    """Solve it exactly: NumPy does so on addresses, and reads no memory. Column slices of one buffer do not meet."""
     low = min(0, offset_bytes)
-    spanned = max(offset_bytes + written.span_bytes, other.span_bytes) - low
+    spanned = max(offset_bytes + one[2], other[2]) - low
     buffer = as_strided(np.empty(1, np.uint8), (spanned,), (1,))
-    return np.shares_memory(_rows(buffer, offset_bytes - low, written), _rows(buffer, -low, other))
-
-
-def _rows(buffer: np.ndarray, offset_bytes: int, placed: Placed) -> np.ndarray:
-    shape = placed.batch, placed.rows, placed.row_bytes
-    return as_strided(buffer[offset_bytes:], shape, (placed.batch_pitch_bytes, placed.pitch_bytes, 1))
+    mine, theirs = (
+        as_strided(buffer[start:], shape, strides)
+        for start, (shape, strides, _) in ((offset_bytes - low, one), (-low, other))
+    )
+    return np.shares_memory(mine, theirs)
 
 
 def copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
