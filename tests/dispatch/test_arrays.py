@@ -12,8 +12,13 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
+from cutegen.contract import ProblemShape
+from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.patience import be_patient
+from cutegen.dispatch.resolve import Where, resolve
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import Arguments, Terms
+from cutegen.run.call.operands import view_of
 from tests.house.documents import ROOT
 
 
@@ -85,6 +90,18 @@ def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:
     huge = np.broadcast_to(np.float16(1), (32768, 32768))
     with pytest.raises(RequestError, match=r"found 32768x32768x32768, about .* hours on the CPU.*at most"):
         cutegen.matmul(huge, huge)
+
+
+def test_a_call_that_takes_minutes_is_announced_and_made(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = resolve(
+        {name: (view_of(half(512, 512), name).form, 64) for name in "ab"}, Formula(), Where("sm_80")
+    ).request
+    for seconds, said in ((1.0, []), (300.0, ["matmul: 512x512x512 takes about 5 minutes on the CPU"])):
+        monkeypatch.setattr("cutegen.verify.cost_estimate.estimate_s", lambda *_, seconds=seconds: seconds)
+        be_patient(request, ProblemShape(512, 512, 512))
+        assert [record.message for record in caplog.records] == said
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,15 @@ def test_a_batch_of_one_weight_is_more_rows_of_one_product() -> None:
     assert not apart.copies
 
 
+def test_batches_of_several_dimensions_are_one_with_the_strides_of_their_matrices() -> None:
+    """Where A's rows lie apart, B's columns, and both batches are parts of larger ones."""
+    a, b = form((2, 3, 8, 16), (1200, 400, 20, 1)), form((2, 3, 16, 24), (3600, 1200, 1, 30))
+    found = {name: placed.form for name, placed in ask(a, b).placements.items()}
+    assert (found["a"].shape, found["a"].strides) == ((6, 8, 16), (400, 20, 1))
+    assert (found["b"].shape, found["b"].strides) == ((6, 16, 24), (1200, 1, 30))
+    assert (found["out"].shape, found["out"].strides) == ((6, 8, 24), (192, 24, 1))
+
+
 def test_what_no_kernel_reads_is_copied_and_said() -> None:
     every_other = ask(form((64, 64), (256, 2)), form((64, 64)))
     assert set(every_other.copies) == {"a"}

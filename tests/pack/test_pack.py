@@ -162,6 +162,16 @@ def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch
     assert given(pack, REQUEST) is None
 
 
+@pytest.mark.parametrize("others", [("alpha",), ("relu",), ("beta", "relu")])
+def test_a_kernel_that_does_more_serves_no_call_that_asks_for_less(
+    others: tuple[str, ...], pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pack, "entries", (replace(pack.entries[0], ops=others),))
+    assert given(pack, REQUEST) is None
+    assert given(pack, replace(REQUEST, ops=others)) == 0
+    assert given(pack, replace(REQUEST, ops=(*others, "silu"))) is None
+
+
 def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
     with cutegen.load_pack(pack_path) as pack:
         served = providers.kernel_for(REQUEST)

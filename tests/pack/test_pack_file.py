@@ -124,6 +124,12 @@ def test_every_byte_counts(pack_path: Path, tmp_path: Path, rng: random.Random) 
         for n in FILES
     ]
     damaged = tmp_path / "damaged.cutepack"
+    ends = {
+        begin + place["offset"] + place["size_bytes"] for row in index["entries"] for place in row["files"].values()
+    }
+    between = [end for end in ends if end % 64 and end < len(data)]  # the first byte that fills up to the next member
+    assert between
+    inside += between
     for at in [*range(HEADER_BYTES), *rng.sample(range(HEADER_BYTES, begin), 20), begin - 1, *inside, len(data) - 1]:
         damaged.write_bytes(data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :])
         with pytest.raises(ArtifactError, match=r"^\S*damaged\.cutepack: .+"):

@@ -302,6 +302,21 @@ def test_vmap_takes_scales_of_a_batch() -> None:
     assert torch.equal(found, torch.stack([cutegen.matmul(x, b, scale_a=scale) for x in a]))
 
 
+def test_vmap_multiplies_a_batch_at_once_where_nothing_else_is_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a C of any shape beside it, which no scale is."""
+    a, b, c = half(5, 4, 8), half(8, 6), half(1, 1, 6)
+    calls: list[Any] = []
+    monkeypatch.setattr("cutegen.torch_ops.ops.compute", lambda call: calls.append(call) or eager.compute(call))
+    found = torch.vmap(lambda x: cutegen.matmul(x[None], b, c=c, beta=1.0))(a)
+    assert (len(calls), calls[0].a.shape) == (1, (5, 1, 4, 8))
+    assert torch.equal(found, torch.stack([cutegen.matmul(x[None], b, c=c, beta=1.0) for x in a]))
+
+
+def test_results_that_are_no_numbers_become_the_integer_0() -> None:
+    a, b = torch.full((2, 8), torch.inf, dtype=HALF), half(8, 6)
+    assert torch.equal(cutegen.matmul(a, b - b, out_dtype=torch.int8), torch.zeros(2, 6, dtype=torch.int8))
+
+
 def test_out_is_written_counted_and_may_be_c() -> None:
     a, b = half(4, 8), half(8, 6)
     for out in (torch.full((4, 6), torch.nan, dtype=HALF), torch.full((6, 4), torch.nan, dtype=HALF).T):

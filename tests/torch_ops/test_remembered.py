@@ -155,6 +155,18 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
             torch.autograd.grad(call(x).sum(), x, create_graph=True)
 
 
+def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
+    """Of the same A, B and bias, one after the other, and twice."""
+    a, w, bias, residual = half(16, 64).requires_grad_(), half(32, 64).T, half(32), half(16, 32)
+    for _ in range(2):
+        plain, more = cutegen.matmul(a, w, bias=bias), cutegen.matmul(a, w, bias=bias, residual=residual, alpha=2.0)
+        product = a.detach().double() @ w.double()
+        close(plain.detach(), product + bias.double(), HALF, "plain")
+        close(more.detach(), 2 * product + bias.double() + residual.double(), HALF, "more")
+        of_more, of_plain = (torch.autograd.grad(found.sum(), a)[0] for found in (more, plain))
+        close(of_more, 2 * of_plain.double(), HALF, "gradient", times=2)
+
+
 def test_a_recorded_call_with_a_worse_aligned_tensor_is_right() -> None:
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (0, 0, 1):

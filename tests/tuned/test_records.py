@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,17 @@ def test_the_plan_is_the_winner_and_says_so(record: Record) -> None:
     assert (found.cta_tile, found.cluster, found.swapped) != (before.cta_tile, before.cluster, before.swapped)
     assert f"tuned on {DEVICE} at {PROBLEM}" in found.explain()
     assert found.spec == open_spec()
+
+
+def test_what_is_said_of_a_record_is_as_much_as_was_measured(record: Record) -> None:
+    found = record.evidence
+    assert re.search(r", \S+: [\d.]+ us, where the model's choice takes [\d.]+ us$", record.said)
+    favourite = replace(record, evidence=replace(found, winner=found.favourite))
+    assert f"us, the model's choice, which none of {len(found.candidates)} beat" in favourite.said
+    unmeasured = tuple(
+        x if x.name != found.favourite else replace(x, graph=None, launch=None) for x in found.candidates
+    )
+    assert " us" not in replace(record, evidence=replace(found, candidates=unmeasured)).said
 
 
 def test_what_was_measured_is_what_is_built_later(record: Record) -> None:

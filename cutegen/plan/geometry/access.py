@@ -49,7 +49,11 @@ def joined(
     two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
     together: the same vectors in the same order for each of the threads, since one instruction names their registers.
     """
-    table = vectors(threads, values, tile)
+    return joined_of(vectors(threads, values, tile), layout, element_bits)
+
+
+def joined_of(table: Coordinates, layout: LayoutExpr, element_bits: int) -> tuple[Coordinates, tuple[int, ...]]:
+    """The same of whatever vectors a thread accesses, int64[instruction, thread, element of the vector]."""
     placed = offsets(layout)[table[..., 0]]
     in_order = np.argsort(placed[:, 0])
     first = placed[in_order].T  # [thread, vector], of the first thread ascending

@@ -7,7 +7,7 @@ from functools import cache, partial
 from cutegen.algebra import Extents, LayoutExpr, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import universal_atom
-from cutegen.plan.geometry.access import by_warp, contiguity, vectors
+from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, joined_of, vectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.rules.smem import Access, choose_smem, lay_out
 from cutegen.plan.rules.vectors import thread_grid, vector_copy
@@ -40,14 +40,17 @@ def choose_epilogue(
         why = f"a thread has {FEW_SUMS} sums at most: two barriers would take longer than stores of narrow pieces"
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     store = _store(x, tiled_mma.threads)
-    pair, written = min(held_together(tiled_mma, LAST_MODE), x.last_elems), cache(partial(_written, x, tiled_mma))
+    pair = min(held_together(tiled_mma, LAST_MODE), x.last_elems)
+    held = cache(partial(accumulators, tiled_mma, x.extents))
 
     def write(layout: LayoutExpr) -> Access:
         # Where none is asked for, all that are compared keep as many together.
-        return written(min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair)
+        table = held(min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair)
+        first, lengths = joined_of(table, layout, x.dtype.bits)
+        return _written(x, first, lengths[0]) if len(set(lengths)) == 1 else _written(x, table[..., 0], table.shape[2])
 
-    read = _read(x, store)
-    ranking = choose_smem(spec, x, tiled_mma, write, read, (written(pair), read), store.tiled_copy)
+    read, sliced = _read(x, store), _written(x, held(pair)[..., 0], pair)
+    ranking = choose_smem(spec, x, tiled_mma, write, read, (sliced, read), store.tiled_copy)
     staged = lay_out(ranking.value, x.extents, None)
     if staged.bytes > smem_capacity_bytes:
         if spec.epilogue.smem is not None:
@@ -55,8 +58,8 @@ def choose_epilogue(
         why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
-    held = held_together(tiled_mma, x.major_mode)
-    not_direct = Rejected(DIRECT, f"a thread holds {held * x.dtype.bytes} neighbouring bytes at most, of a sector's 32")
+    held_bytes = held_together(tiled_mma, x.major_mode) * x.dtype.bytes
+    not_direct = Rejected(DIRECT, f"a thread holds {held_bytes} neighbouring bytes at most, of a sector's 32")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     rejected = (not_direct, *ranking.decision.rejected)
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
@@ -95,10 +98,9 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
     raise AssertionError(f"{threads} threads cannot tile C {x.extents}")
 
 
-def _written(x: OperandTile, tiled_mma: TiledMma, pair: int) -> Access:
-    """Return how accumulators write C's tile, `pair` neighbours along N at once."""
-    first = by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0])
-    return Access(first, pair * x.dtype.bytes, at_once=len(first))
+def _written(x: OperandTile, first: Coordinates, elems: int) -> Access:
+    """Return how accumulators write C's tile, `elems` at once from each of `first` [instruction, thread] on."""
+    return Access(by_warp(first), elems * x.dtype.bytes, at_once=len(first))
 
 
 def _read(x: OperandTile, store: VectorCopy) -> Access:
