@@ -310,6 +310,9 @@ def test_vmap_multiplies_a_batch_at_once_where_nothing_else_is_batched(monkeypat
     found = torch.vmap(lambda x: cutegen.matmul(x[None], b, c=c, beta=1.0))(a)
     assert (len(calls), calls[0].a.shape) == (1, (5, 1, 4, 8))
     assert torch.equal(found, torch.stack([cutegen.matmul(x[None], b, c=c, beta=1.0) for x in a]))
+    calls.clear()
+    torch.vmap(cutegen.matmul)(a, half(5, 8, 6))
+    assert [call.b.shape for call in calls] == [(5, 8, 6)]
 
 
 def test_results_that_are_no_numbers_become_the_integer_0() -> None:
