@@ -9,6 +9,7 @@ from cutegen.algebra import parse_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan
+from cutegen.plan import plan as plan_by_model
 from cutegen.show.canvas import Picture
 from cutegen.show.canvas.banks import bank_tile, phase_charts
 from cutegen.show.canvas.colours import CONFLICT, MARK, bank_colour
@@ -18,6 +19,7 @@ from cutegen.show.parts import epilogue, layout, mma, s2r
 from cutegen.show.parts.mma import operand
 from cutegen.show.parts.tile import Tile, tile_picture
 from cutegen.show.parts.vector_copies import copy_grid
+from cutegen.spec import parse_spec
 from tests.show.cases import plan_of
 from tests.show.geometry import boxes, by_place, labelled, texts
 
@@ -194,6 +196,37 @@ def test_the_first_write_of_sums_has_the_wavefronts_that_are_predicted(name: str
     (said,) = (block for block in blocks if block[0].startswith("First write"))
     assert [line.split()[1] for line in said[2:]] == ["1"] * 4
     assert plan.predictions.wavefronts["epilogue.write"].ways == 1
+
+
+ONE_THREAD_ALONG_N = """
+family = "simt"
+problem.a = { dtype = "f32", major = "k" }
+problem.b = { dtype = "f32", major = "n" }
+problem.c = { dtype = "f32", major = "n" }
+tile.cta = [32, 32, 8]
+mma.threads = "(32,1)"
+epilogue.smem = { pad = 4 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "access_bytes"),
+    [
+        (ONE_THREAD_ALONG_N, 16),
+        (ONE_THREAD_ALONG_N.replace("(32,1)", "(2,16)"), 4),
+        (ONE_THREAD_ALONG_N.replace('"n" }\ntile', '"m" }\ntile').replace("(32,1)", "(1,32)"), 16),
+    ],
+)
+def test_writes_of_sums_that_the_compiler_joins_are_shown_as_one(text: str, access_bytes: int) -> None:
+    """Each of a warp's writes has as many wavefronts as the first."""
+    plan = plan_by_model(parse_spec(text, name="mine"), "sm_90")
+    assert isinstance(plan, GemmPlan)
+    blocks = epilogue.view(plan, 0, ProblemShape(512, 512, 512)).blocks
+    (said,) = (block for block in blocks if block[0].startswith("First write"))
+    assert said[0].endswith(f"by st.shared of {access_bytes} bytes")
+    writes = 32 * 32 * 4 // (32 * access_bytes)
+    shown = sum(int(line.split()[1]) for line in said[2:])
+    assert shown * writes == plan.predictions.wavefronts["epilogue.write"].predicted
 
 
 @pytest.mark.parametrize(("element", "element_bytes"), [("f16", 2), ("f32", 4)])

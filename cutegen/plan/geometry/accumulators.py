@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import TiledMma, offsets_2d
-from cutegen.plan.geometry.access import Coordinates, over_tile
+from collections.abc import Callable
+
+from cutegen.algebra import LayoutExpr, TiledMma, offsets_2d
+from cutegen.plan.geometry.access import Coordinates, joined_of, over_tile
 
 PAIR_ELEMS = 2
 
@@ -21,3 +23,16 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
     held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), (m, n), tile)
     split = held.reshape(*held.shape[:2], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, held.shape[1], vector_elems)
+
+
+def written_together(
+    held: Callable[[int], Coordinates], pair: int, layout: LayoutExpr, element_bits: int
+) -> tuple[Coordinates, int]:
+    """Each thread's writes of its accumulators to C's tile in shared memory, as the compiler joins them.
+
+    `held` are the accumulators in vectors of `pair` neighbours along N, or of any other number. Returned are the first
+    elements, int64[write, thread], and how many elements a write has; where that differs, those that a vector has.
+    """
+    table = held(pair)
+    first, lengths = joined_of(table, layout, element_bits)
+    return (first, lengths[0]) if len(set(lengths)) == 1 else (table[..., 0], pair)

@@ -7,8 +7,8 @@ from functools import cache, partial
 from cutegen.algebra import Extents, LayoutExpr, TiledMma
 from cutegen.errors import SpecError
 from cutegen.hardware import universal_atom
-from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, joined_of, vectors
-from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, vectors
+from cutegen.plan.geometry.accumulators import accumulators, held_together, written_together
 from cutegen.plan.rules.smem import Access, choose_smem, lay_out
 from cutegen.plan.rules.vectors import thread_grid, vector_copy
 from cutegen.plan.values.copies import VectorCopy
@@ -45,9 +45,8 @@ def choose_epilogue(
 
     def write(layout: LayoutExpr) -> Access:
         # Where none is asked for, all that are compared keep as many together.
-        table = held(min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair)
-        first, lengths = joined_of(table, layout, x.dtype.bits)
-        return _written(x, first, lengths[0]) if len(set(lengths)) == 1 else _written(x, table[..., 0], table.shape[2])
+        kept = min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair
+        return _written(x, *written_together(held, kept, layout, x.dtype.bits))
 
     read, sliced = _read(x, store), _written(x, held(pair)[..., 0], pair)
     ranking = choose_smem(spec, x, tiled_mma, write, read, (sliced, read), store.tiled_copy)

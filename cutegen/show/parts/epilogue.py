@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from cutegen.algebra import format_layout, spec_notation
@@ -11,12 +12,12 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry.access import Coordinates, by_warp
-from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.geometry.accumulators import accumulators, held_together, written_together
 from cutegen.plan.rules.epilogue_parts import part_mma
 from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
 from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy
-from cutegen.plan.values.operand import operand_tile
+from cutegen.plan.values.operand import LAST_MODE, operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
@@ -189,7 +190,8 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
     """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
-    `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together.
+    `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together, and in the whole tile what lies
+    side by side there as well.
     """
     c, mma = plan.epilogue, plan.tiled_mma
     spec = spec_of_kernel(plan)  # the tile is the kernel's, so is C's major
@@ -198,5 +200,10 @@ def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
         if c.stmatrix is not None:
             return matrix_rows(x, c.stmatrix), ROW_BYTES
         mma = part_mma(plan.atom, c.parts.tile)
-    pair = min(held_together(mma, x.major_mode), x.vector_elems)
-    return by_warp(accumulators(mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes
+    held = partial(accumulators, mma, x.extents)
+    if c.parts is not None:
+        pair = min(held_together(mma, x.major_mode), x.vector_elems)
+        return by_warp(held(pair)[..., 0]), pair * x.dtype.bytes
+    pair = min(held_together(mma, LAST_MODE), x.last_elems)
+    first, elems = written_together(held, pair, tile.smem.layout, x.dtype.bits)
+    return by_warp(first), elems * x.dtype.bytes
