@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cutegen.cli import progress
 from cutegen.cli.main import main
 from tests.cli.commands import Cli, Golden, Outcome
 
@@ -13,8 +14,12 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Call the command line with words; a quoted sentence is split at its blanks."""
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Call the command line with words; a quoted sentence is split at its blanks.
+
+    It says nothing of its progress, as on a machine that has nothing else to do.
+    """
+    monkeypatch.setattr(progress, "SILENT_S", 3600.0)
 
     def call(sentence: str, *more: str) -> Outcome:
         capsys.readouterr()
