@@ -23,6 +23,11 @@ TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5}
 """Of the largest magnitude: a few roundings to the type, of the result and of what is kept for the gradient."""
 
 
+def half(*shape: int) -> Tensor:
+    """Random f16 in host memory."""
+    return torch.randn(shape, dtype=torch.float16)
+
+
 def lies_as(x: Tensor, letter: str, straight: str) -> Tensor:
     """`x` as a leaf with the major that a letter of BLAS says."""
     made = x.clone() if letter == straight else x.mT.contiguous().mT

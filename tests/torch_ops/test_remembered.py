@@ -19,7 +19,7 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import door, eager, recorded  # noqa: E402
-from tests.torch_ops.cases import close, random_gradient  # noqa: E402
+from tests.torch_ops.cases import close, half, random_gradient  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
@@ -30,10 +30,6 @@ def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     with cutegen.matmul_settings(cpu_tensors="executor"):
         yield
-
-
-def half(*shape: int) -> Any:
-    return torch.randn(shape, dtype=HALF)
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
