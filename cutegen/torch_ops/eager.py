@@ -110,7 +110,8 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
     resolved = resolved_call(call)
     if call.out is not None and not (resolved.empty or resolved.out_copied):
-        _check_apart(call.out, {name: x for name, x in call.tensors.items() if not resolved.placements[name].copy})
+        read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
+        _check_apart(call.out, read)
     dtype = getattr(torch, element_type(resolved.dtype).torch_name)
     with torch.no_grad():
         found, before = by_torch.compute(call, dtype)
@@ -127,7 +128,7 @@ def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         other, at = _form(tensor, name)
         in_place = name in ("c", "residual") and (other, at) == (form, pointer)
-        if name != "out" and not in_place and share_memory(form, pointer, other, at):
+        if not in_place and share_memory(form, pointer, other, at):
             raise OperandError(
                 operand="out",
                 found=f"memory shared with {name}",

@@ -49,15 +49,17 @@ def joined(
     two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
     together: the same vectors in the same order for each of the threads, since one instruction names their registers.
     """
-    return joined_of(vectors(threads, values, tile), layout, element_bits)
+    table = vectors(threads, values, tile)
+    return joined_of(table[..., 0], table.shape[2], layout, element_bits)
 
 
-def joined_of(table: Coordinates, layout: LayoutExpr, element_bits: int) -> tuple[Coordinates, tuple[int, ...]]:
-    """The same of whatever vectors a thread accesses, int64[instruction, thread, element of the vector]."""
-    placed = offsets(layout)[table[..., 0]]
+def joined_of(
+    coordinates: Coordinates, vector: int, layout: LayoutExpr, element_bits: int
+) -> tuple[Coordinates, tuple[int, ...]]:
+    """The same of any vectors of `vector` elements, the first of which are `coordinates` [instruction, thread]."""
+    placed = offsets(layout)[coordinates]
     in_order = np.argsort(placed[:, 0])
     first = placed[in_order].T  # [thread, vector], of the first thread ascending
-    vector = table.shape[2]
     joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
     lengths: list[int] = []
     starts: list[int] = []
@@ -66,7 +68,7 @@ def joined_of(table: Coordinates, layout: LayoutExpr, element_bits: int) -> tupl
         starts.append(at)
         lengths.append(next((length for length, begins in joins if at in begins), vector))
         at += lengths[-1] // vector
-    return table[in_order[starts], :, 0], tuple(lengths)
+    return coordinates[in_order[starts]], tuple(lengths)
 
 
 def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
@@ -86,12 +88,6 @@ def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[in
         found.append((length, set(np.flatnonzero(begins).tolist())))
         length //= 2
     return found
-
-
-def joins_further(placed: Coordinates, elems: int, element_bits: int) -> bool:
-    """True where a compiler finds accesses to join in `placed` [access, thread], offsets of accesses of `elems`."""
-    first = placed[np.argsort(placed[:, 0])].T
-    return any(begins for _, begins in _joins(first, elems, MOST_ACCESS_BITS // element_bits))
 
 
 def fragment_loads(

@@ -33,6 +33,6 @@ def written_together(
     `held` are the accumulators in vectors of `pair` neighbours along N, or of any other number. Returned are the first
     elements, int64[write, thread], and how many elements a write has; where that differs, those that a vector has.
     """
-    table = held(pair)
-    first, lengths = joined_of(table, layout, element_bits)
-    return (first, lengths[0]) if len(set(lengths)) == 1 else (table[..., 0], pair)
+    alone = held(pair)[..., 0]
+    first, lengths = joined_of(alone, pair, layout, element_bits)
+    return (first, lengths[0]) if len(set(lengths)) == 1 else (alone, pair)

@@ -91,7 +91,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
     options = all_options(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
     element = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
-    sliced = (vector_access(x, copy), Access(element, x.dtype.bytes))
+    sliced = (vector_access(x, copy), Access(element, x.dtype.bytes), read)
     write = write_access(x, copy, tiled_mma)
     smem = rank_addressable(spec, x, tiled_mma, tuple(options), write, read, sliced, copy.tiled_copy)
     together = _together(x, tile_to_shape(smem.value.chosen.atom, x.extents), tiled_mma)

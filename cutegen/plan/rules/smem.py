@@ -32,7 +32,7 @@ from cutegen.algebra import (
 from cutegen.errors import SpecError
 from cutegen.hardware import DType, alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.geometry.access import Coordinates, joins_further
+from cutegen.plan.geometry.access import Coordinates, joined_of
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, all_options
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
@@ -89,9 +89,10 @@ class Access:
 
     def joins_further(self, layout: LayoutExpr, element: DType, k_blocks: int) -> bool:
         """Return whether a compiler makes accesses of a thread to the same k-block that lie side by side one."""
-        placed = offsets(layout)[self.coordinates.reshape(len(self.coordinates), -1)]  # [instruction, thread]
-        first = placed[: len(placed) // k_blocks]
-        return joins_further(first, self.bytes // element.bytes, element.bits)
+        by_thread = self.coordinates.reshape(len(self.coordinates), -1)  # [instruction, thread]
+        elems = self.bytes // element.bytes
+        _, lengths = joined_of(by_thread[: len(by_thread) // k_blocks], elems, layout, element.bits)
+        return max(lengths) > elems
 
     def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
         """Return whether a thread's accesses differ in bits of the offset that they also swizzle.
@@ -152,7 +153,7 @@ def rank_addressable(
     options: tuple[LayoutOption, ...],
     write: Access | AccessOf,
     read: Access | AccessOf,
-    sliced: tuple[Access, ...],
+    sliced: tuple[Access | AccessOf, ...],
     copy: TiledCopy,
 ) -> Choice[SmemRanking]:
     """The ranking of those layouts in which the DSL finds what `sliced` accesses want, by slicing them for each thread.
@@ -162,18 +163,18 @@ def rank_addressable(
 
     def hindered(option: LayoutOption) -> str:
         layout = tile_to_shape(option.atom, x.extents)
-        fetched = read(layout) if callable(read) else read
-        if any(access.tears(layout, staged=staged) for access in (*sliced, *((fetched,) if fetched.at_once else ()))):
+        if any(_of(layout, access).tears(layout, staged=staged) for access in sliced):
             return TORN
-        if alone:
-            return JOINED if has_gaps(layout, x.dtype.bytes) else uneven(x, option, shares)
-        out_of_order = x.name != "c" and fetched.joins_further(layout, x.dtype, k_blocks)
-        return OUT_OF_ORDER if out_of_order else uneven(x, option, shares)
+        if alone and has_gaps(layout, x.dtype.bytes):
+            return JOINED
+        if by_k_blocks and _of(layout, read).joins_further(layout, x.dtype, _blocks_apart(x, tiled_mma)):
+            return OUT_OF_ORDER
+        return uneven(x, option, shares)
 
     shares = {**shares_of(tiled_mma, x), "the copy": copy.shared_out}
     staged = x.name != "c" and spec.tile.stages != 1
     alone = x.name != "c" and by_one_thread(tiled_mma, x)
-    k_blocks = 1 if x.name == "c" else _blocks_apart(x, tiled_mma)
+    by_k_blocks = x.name != "c" and not alone
     hinders = {option: hindered(option) for option in (*options, *x.requested)}
     requested = tuple(option for option in x.requested if not hinders[option])
     if x.requested and not requested:
@@ -181,6 +182,10 @@ def rank_addressable(
         raise not_addressable(spec, x, x.requested[0], why, fix=FIXES.get(why, WAY_OUT))
     choice = rank_options(x, tuple(option for option in options if not hinders[option]), requested, write, read)
     return also_rejected(choice, (Rejected(option.name, hinders[option]) for option in options if hinders[option]))
+
+
+def _of(layout: LayoutExpr, access: Access | AccessOf) -> Access:
+    return access(layout) if callable(access) else access
 
 
 def _blocks_apart(x: OperandTile, tiled_mma: TiledMma) -> int:

@@ -13,8 +13,8 @@ from cutegen.run.call import suggestions
 from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import CallTensor
 
-Strided = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Bytes in memory: extents, strides, and how many there are from the first to the last."""
+Strided = tuple[tuple[int, ...], tuple[int, ...]]
+"""Bytes in memory: extents and strides, all of them 0 or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _share_bytes(written: Placed, offset_bytes: int, other: Placed) -> bool:
     """Return whether two strided operands share a byte."""
 
     def strided(x: Placed) -> Strided:
-        return (x.batch, x.rows, x.row_bytes), (x.batch_pitch_bytes, x.pitch_bytes, 1), x.span_bytes
+        return (x.batch, x.rows, x.row_bytes), (x.batch_pitch_bytes, x.pitch_bytes, 1)
 
     return _meet(strided(written), offset_bytes, strided(other))
 
@@ -102,21 +102,26 @@ def share_memory(one: Form, pointer: int, other: Form, other_pointer: int) -> bo
 
 def _strided(form: Form) -> Strided:
     element = dtype(form.dtype).bytes
-    last = sum((extent - 1) * stride for extent, stride in zip(form.shape, form.strides, strict=True))
-    span = 0 if 0 in form.shape else (last + 1) * element
-    return (*form.shape, element), (*(stride * element for stride in form.strides), 1), span
+    return (*form.shape, element), (*(stride * element for stride in form.strides), 1)
 
 
 def _meet(one: Strided, offset_bytes: int, other: Strided) -> bool:
     """Solve it exactly: NumPy does so on addresses, and reads no memory. Column slices of one buffer do not meet."""
+    if 0 in one[0] or 0 in other[0]:
+        return False
     low = min(0, offset_bytes)
-    spanned = max(offset_bytes + one[2], other[2]) - low
+    last_byte = max(start + _last(strided) for start, strided in ((offset_bytes, one), (0, other)))
+    spanned = last_byte + 1 - low
     buffer = as_strided(np.empty(1, np.uint8), (spanned,), (1,))
     mine, theirs = (
         as_strided(buffer[start:], shape, strides)
-        for start, (shape, strides, _) in ((offset_bytes - low, one), (-low, other))
+        for start, (shape, strides) in ((offset_bytes - low, one), (-low, other))
     )
     return np.shares_memory(mine, theirs)
+
+
+def _last(strided: Strided) -> int:
+    return sum((extent - 1) * stride for extent, stride in zip(*strided, strict=True))
 
 
 def copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
