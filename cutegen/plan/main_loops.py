@@ -93,7 +93,7 @@ def produced(stages: int, k_blocks: int) -> Loop:
     A stage is filled again as soon as every warp that multiplies has arrived at its `empty` barrier, which each does
     before a k-tile's last k-block. Without a K there is still one k-tile, of zeros.
     """
-    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
+    fetch = (Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END),)
     begin = ((Step(Action.BULK_WAIT), *_loads_before(k_blocks)),)
     leaving = (Step(Action.RELEASE), Step(Action.BULK_WAIT, 1))
     consume = (
@@ -113,7 +113,6 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
     second drains what it has before it waits for its turn, as the parts say; the first goes on, and waits for that, and
     releases its stage, behind the multiplications of the next k-tile.
     """
-    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
     wait = Step(Action.MMA_WAIT, pending=1)
     finish = (wait, Step(Action.RELEASE, -1))
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
@@ -127,10 +126,10 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
         )
 
     if not ends_in_turns:
-        return _produced(stages, k_blocks, fetch, run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
+        return _produced(stages, k_blocks, _first_apart(), run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
     alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.LAST_ALIKE, Mark.IN_TURNS)
     in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END, behind=(wait,))
-    return _produced(stages, k_blocks, fetch, (*alike, *in_turns))
+    return _produced(stages, k_blocks, _first_apart(), (*alike, *in_turns))
 
 
 def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
@@ -140,13 +139,21 @@ def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
     tensor core's sums a warpgroup's own: a turn takes `PROMOTED_TILES` k-tiles, of which all but the last are waited
     for behind the next one's multiplications; k-tiles left over go one by one.
     """
-    fetch = Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END)
     finish = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     k_tile = (*_multiplied(k_blocks), finish)
     if sets == 1:
-        return _produced(stages, k_blocks, fetch, (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
+        return _produced(stages, k_blocks, _first_apart(), (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
     turn = Part(PartName.TURN, k_tile, Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES)
-    return _produced(stages, k_blocks, fetch, (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
+    return _produced(stages, k_blocks, _first_apart(), (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
+
+
+def _first_apart() -> tuple[Part, Part]:
+    """Bulk fetches of a producer that sends for a CTA's first k-tile before it goes into the loop.
+
+    Of a later tile the loop takes the first one too.
+    """
+    slots = ((Step(Action.BULK_FETCH),),)
+    return Part(PartName.PROLOGUE, slots, Mark.FIRST, Mark.ONE), Part(PartName.TURN, slots, Mark.ONE, Mark.END)
 
 
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
@@ -158,12 +165,12 @@ def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
     )
 
 
-def _produced(stages: int, k_blocks: int, fetch: Part, consume: tuple[Part, ...]) -> Loop:
+def _produced(stages: int, k_blocks: int, fetch: tuple[Part, ...], consume: tuple[Part, ...]) -> Loop:
     """A producer warp and those that multiply, with two barriers a stage between them."""
     return Loop(
         stages=stages,
         k_blocks=k_blocks,
-        roles=(Role("producer", (fetch,)), Role("consumers", consume)),
+        roles=(Role("producer", fetch), Role("consumers", consume)),
         edges=(Edge("full", "producer", "consumers"), Edge("empty", "consumers", "producer", credits=stages)),
         least_k_tiles=1,
         persistent=True,

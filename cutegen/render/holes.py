@@ -44,6 +44,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
         "constants": head(plan.decisions, settled),
         "spec_lines": spec_lines(plan),
+        **_raster_holes(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
         "through_f32": through_f32,
@@ -83,6 +84,11 @@ def fragment_context(plan: GemmPlan) -> dict[str, Any]:
 
 
 MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
+
+
+def _raster_holes(plan: GemmPlan) -> dict[str, str]:
+    """The mode that bands of tiles lie along, and the one across, which each band is swept along."""
+    return {"along": "n", "across": "m"} if plan.raster.along == "n" else {"along": "m", "across": "n"}
 
 
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:

@@ -58,6 +58,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **_host_clusters(plan),
         "a_multicast": plan.cluster[1] > 1,
         "b_multicast": plan.cluster[0] > 1,
+        "masks": (", row_mask" if plan.cluster[1] > 1 else "") + (", column_mask" if plan.cluster[0] > 1 else ""),
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
     }

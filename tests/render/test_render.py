@@ -332,6 +332,31 @@ def test_tiles_are_counted_in_32_bits_as_far_as_a_grid_goes(along: str, zigzag: 
         assert found == [(0, 0), end]
 
 
+@pytest.mark.parametrize("reciprocal_error", [-(2.0**-23), 0.0, 2.0**-23])
+@pytest.mark.parametrize(
+    ("along", "group", "zigzag"), [("n", 8, False), ("m", 6, True), ("n", 1, True), ("m", 16, False)]
+)
+def test_the_first_tile_is_the_one_that_bands_say(
+    along: str, group: int, zigzag: bool, reciprocal_error: float
+) -> None:
+    """Random grids and the first 2^21 tiles of them, against integers: bands of a group, each swept across."""
+    spec = replace(gemm(), family="sm90", schedule=Schedule(raster=Raster(along, group, zigzag)))
+    text = render(plan(spec, "sm_90")).text
+    scope = functions_of(text, "first_tile_coordinate", reciprocal_error=reciprocal_error, RASTER_GROUP=group)
+    drawn = np.random.default_rng()
+    for bits in drawn.integers(0, 15, (500, 2)):
+        sweep, wide = (int(drawn.integers(1, 2**x, endpoint=True)) for x in bits)
+        tiles_m, tiles_n = (sweep, wide) if along == "n" else (wide, sweep)
+        end = min(sweep * wide, 2**21)
+        for index in {0, end - 1, *(int(x) for x in drawn.integers(0, end, 20))}:
+            band, within = divmod(index, min(group, wide) * sweep)
+            swept, beside = divmod(within, min(group, wide - band * group))
+            swept = sweep - 1 - swept if zigzag and band % 2 else swept
+            expected = (swept, band * group + beside) if along == "n" else (band * group + beside, swept)
+            found = scope["first_tile_coordinate"](Int32(index), Int32(tiles_m), Int32(tiles_n))
+            assert found == expected, (index, tiles_m, tiles_n)
+
+
 def test_text_that_may_be_anything() -> None:
     assert comment("a\nb") == ("# a b",)
     assert all(len(line) <= LINE_WIDTH for line in comment("word " * 100))
