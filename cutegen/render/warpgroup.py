@@ -49,6 +49,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "takes_turns": plan.pingpong or plan.ends_in_turns,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
         "promoted_sets": plan.promoted_sets,
+        "staggered": plan.promoted_sets == 2 and not plan.pingpong and plan.tiled_mma.threads == 2 * WARPGROUP,
         "promotes_each": plan.promote_k == plan.cta_tile[2],
         "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),

@@ -99,6 +99,18 @@ def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int)
     check(compiled(spec), spec, 72, 64, k)
 
 
+@pytest.mark.parametrize("policy", ["in-order", "reversed"])
+@pytest.mark.parametrize("k", [64, 128, 144, 1296])
+def test_a_second_warpgroup_that_promotes_begins_a_k_tile_behind(compiled: Any, k: int, policy: str) -> None:
+    """One k-tile, behind which nobody can be, two and eleven, of a CTA's only tile and of several."""
+    spec = CASES["e4m3_of_two_warpgroups"]
+    behind = "mbarrier_wait(full + 1, 0)"
+    assert behind in compiled(spec).artifact.source
+    assert behind not in compiled(CASES["e4m3"]).artifact.source
+    for m, n in ((120, 56), (300, 200)):
+        check(compiled(spec), spec, m, n, k, policy=policy)
+
+
 @pytest.mark.parametrize("name", ["tn", "pingpong", "ends_in_turns", "split_k", "e4m3"])
 def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than tiles, as many, or more: of twice as many, which a launch of few tiles has, every second leaves."""
