@@ -8,6 +8,14 @@ PROMOTED_TILES = 8
 """K-tiles of a turn in which two sets of registers take the tensor core's sums in turn."""
 BLOCKS_AHEAD = 1
 """K-blocks whose fragments are loaded before they are multiplied: while b is multiplied, b + 1 comes to registers."""
+_FETCH = ((Step(Action.BULK_FETCH),),)
+FETCHED = (Part(PartName.TURN, _FETCH, Mark.FIRST, Mark.END),)
+"""A producer that sends for every k-tile in its loop."""
+FIRST_APART = (
+    Part(PartName.PROLOGUE, _FETCH, Mark.FIRST, Mark.ONE),
+    Part(PartName.TURN, _FETCH, Mark.ONE, Mark.END),
+)
+"""One that sends for a CTA's first k-tile before its loop. Of later tiles the loop takes the first k-tile, too."""
 
 
 def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> Loop:
@@ -93,7 +101,6 @@ def produced(stages: int, k_blocks: int) -> Loop:
     A stage is filled again as soon as every warp that multiplies has arrived at its `empty` barrier, which each does
     before a k-tile's last k-block. Without a K there is still one k-tile, of zeros.
     """
-    fetch = (Part(PartName.TURN, ((Step(Action.BULK_FETCH),),), Mark.FIRST, Mark.END),)
     begin = ((Step(Action.BULK_WAIT), *_loads_before(k_blocks)),)
     leaving = (Step(Action.RELEASE), Step(Action.BULK_WAIT, 1))
     consume = (
@@ -101,7 +108,7 @@ def produced(stages: int, k_blocks: int) -> Loop:
         Part(PartName.TURN, _k_blocks(k_blocks, leaving=leaving), Mark.FIRST, Mark.LAST),
         Part(PartName.TAIL, (*_k_blocks(k_blocks, last=True), (Step(Action.RELEASE),)), Mark.LAST, Mark.END),
     )
-    return _produced(stages, k_blocks, fetch, consume)
+    return _produced(stages, k_blocks, FETCHED, consume)
 
 
 def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -> Loop:
@@ -126,10 +133,10 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
         )
 
     if not ends_in_turns:
-        return _produced(stages, k_blocks, _first_apart(), run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
+        return _produced(stages, k_blocks, FIRST_APART, run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
     alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.LAST_ALIKE, Mark.IN_TURNS)
     in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END, behind=(wait,))
-    return _produced(stages, k_blocks, _first_apart(), (*alike, *in_turns))
+    return _produced(stages, k_blocks, FIRST_APART, (*alike, *in_turns))
 
 
 def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
@@ -142,18 +149,9 @@ def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
     finish = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     k_tile = (*_multiplied(k_blocks), finish)
     if sets == 1:
-        return _produced(stages, k_blocks, _first_apart(), (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
+        return _produced(stages, k_blocks, FIRST_APART, (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
     turn = Part(PartName.TURN, k_tile, Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES)
-    return _produced(stages, k_blocks, _first_apart(), (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
-
-
-def _first_apart() -> tuple[Part, Part]:
-    """Bulk fetches of a producer that sends for a CTA's first k-tile before it goes into the loop.
-
-    Of a later tile the loop takes the first one too.
-    """
-    slots = ((Step(Action.BULK_FETCH),),)
-    return Part(PartName.PROLOGUE, slots, Mark.FIRST, Mark.ONE), Part(PartName.TURN, slots, Mark.ONE, Mark.END)
+    return _produced(stages, k_blocks, FIRST_APART, (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
 
 
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
