@@ -38,6 +38,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         ),
         "plain_tensors": beside,
         "pins_parts": _pins_parts(plan),
+        "parts_at_once": _parts(plan).at_once,
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),

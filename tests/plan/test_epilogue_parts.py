@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -103,6 +104,71 @@ def test_functions_beside_the_other_warpgroups_wgmma_go_in_narrow_parts(
     (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
     said = [x.what for x in decision.rejected if "holds up the other warpgroup's wgmma" in x.why]
     assert ("64x64 parts" in said) == (columns == 16)
+
+
+PINGPONG = 'consumers = "pingpong"'
+THREE_PROMOTE = "cta = [192, 128, 128]\nstages = 4"
+
+
+def promoted(
+    c: str = "f16", tile: str = "cta = [128, 128, 128]", dtype: str = "e4m3", schedule: str = "", epilogue: str = ""
+) -> GemmPlan:
+    text = spec_text(c, epilogue=epilogue, tile=tile, schedule=schedule)
+    return planned(text.replace('dtype = "f16", major = "k"', f'dtype = "{dtype}", major = "k"'))
+
+
+@pytest.mark.parametrize(
+    ("tile", "columns"),
+    [
+        ("cta = [128, 128, 128]", 128),
+        ("cta = [128, 160, 64]\nstages = 7", 160),
+        ("cta = [128, 96, 128]\nstages = 7", 96),
+    ],
+)
+@pytest.mark.parametrize("epilogue", ["", 'ops = ["bias_m", "relu"]'])
+def test_promoted_sums_that_warpgroups_share_leave_at_once(tile: str, columns: int, epilogue: str) -> None:
+    """All of a warpgroup's sums are one part, in one buffer: as much memory as two parts of half as many columns."""
+    found = promoted(tile=tile, epilogue=epilogue)
+    parts = found.epilogue.parts
+    assert parts is not None
+    assert (parts.tile, parts.count, parts.buffers, parts.at_once) == ((64, columns), 1, 1, True)
+    assert found.epilogue.smem is not None
+    assert found.epilogue.smem.bytes == parts.warpgroups * 64 * columns * 2
+    (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
+    assert "each warpgroup has 1 buffer: all of its sums are stored while the next tile is multiplied" in decision.why
+    assert any("behind copies of the next tile" in x.why and x.what.endswith(" parts") for x in decision.rejected)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(lambda: promoted(dtype="s8", c="s32"), id="sums that are not promoted"),
+        pytest.param(lambda: promoted(tile="cta = [64, 128, 128]"), id="one warpgroup"),
+        pytest.param(lambda: promoted(tile="cta = [64, 128, 128]", schedule=PINGPONG), id="tiles in turns"),
+        pytest.param(lambda: promoted("f32"), id="twice the memory"),
+        pytest.param(lambda: promoted(tile="cta = [128, 160, 64]\nstages = 11"), id="no room beside the stages"),
+        pytest.param(lambda: promoted(tile=THREE_PROMOTE, epilogue=CHAIN), id="no registers"),
+        pytest.param(lambda: promoted(epilogue="smem = false"), id="from registers"),
+        pytest.param(lambda: promoted(schedule="split_k = 4"), id="slices"),
+        pytest.param(lambda: promoted(tile="cta = [128, 64, 128]"), id="one part in any case"),
+    ],
+)
+def test_other_sums_leave_in_parts_of_a_line(found: Callable[[], GemmPlan]) -> None:
+    parts = found().epilogue.parts
+    assert parts is not None
+    assert not parts.at_once
+    assert parts.tile[1] <= 64
+
+
+def test_what_is_lacking_for_sums_to_leave_at_once_is_said() -> None:
+    assert promoted(tile=THREE_PROMOTE).epilogue.parts.at_once  # type: ignore[union-attr]
+    for tile, epilogue, lacking in (
+        (THREE_PROMOTE, CHAIN, "registers a thread, of which it has 160"),
+        ("cta = [128, 160, 64]\nstages = 11", "", "beside the stages there is room for"),
+    ):
+        (decision,) = (x for x in promoted(tile=tile, epilogue=epilogue).decisions if x.key == "epilogue.smem")
+        wide = tile.split(",")[1].strip()
+        assert [lacking in x.why for x in decision.rejected if x.what == f"64x{wide} parts"] == [True]
 
 
 @pytest.mark.slow

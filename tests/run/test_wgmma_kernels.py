@@ -111,6 +111,19 @@ def test_a_second_warpgroup_that_promotes_begins_a_k_tile_behind(compiled: Any, 
         check(compiled(spec), spec, m, n, k, policy=policy)
 
 
+@pytest.mark.parametrize("policy", ["in-order", "reversed"])
+def test_sums_that_leave_at_once_wait_for_the_store_of_the_tile_before(
+    compiled: Any, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warpgroup's part of a CTA's second and third tile goes where that of the one before it is stored from."""
+    spec = CASES["e4m3_at_once"]
+    kernel = compiled(spec)
+    assert "PARTS, PARTS_N, PART_VALUES = 1, 1, 64" in kernel.artifact.source
+    one_cta = LaunchGeometry((1, 1, 1), (kernel.contract.threads, 1, 1), kernel.contract.dynamic_smem_bytes)
+    monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: one_cta)
+    check(kernel, spec, 136, 264, 72, policy=policy)
+
+
 @pytest.mark.parametrize("name", ["tn", "pingpong", "ends_in_turns", "split_k", "e4m3"])
 def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer than tiles, as many, or more: of twice as many, which a launch of few tiles has, every second leaves."""

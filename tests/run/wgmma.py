@@ -101,6 +101,7 @@ CASES: Mapping[str, GemmSpec] = {
         spec("s8_column_major", "kkm", "s8", cta=(64, 64, 128)),
         spec("e4m3", dtype="e4m3", c=Operand("bf16", "n"), cta=(64, 64, 128)),
         spec("e4m3_of_two_warpgroups", dtype="e4m3", c=Operand("bf16", "n"), cta=(128, 64, 128)),
+        spec("e4m3_at_once", "kkn", "e4m3", "bias_n", "relu", c=Operand("bf16", "n"), cta=(128, 128, 64)),
         spec("e4m3_promoted_every_second", dtype="e4m3", c=Operand("f32", "n"), cta=(128, 64, 64)),
         spec("e4m3_never_promoted", dtype="e4m3", c=Operand("f16", "n"), cta=(64, 64, 128), promote_k=0),
         spec("e5m2_to_e4m3", dtype="e5m2", c=Operand("e4m3", "n"), cta=(64, 64, 128)),

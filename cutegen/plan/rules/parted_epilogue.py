@@ -1,7 +1,7 @@
 """Rule for C's way out of warpgroups: in parts through shared memory, a bulk tensor store each, or from registers.
 
 A part is 64 rows by a line of C's elements, so that a box stores whole lines. While one part is stored the next is
-written to the warpgroup's other buffer, and nobody waits for other warpgroups.
+written to the warpgroup's other buffer, and nobody waits for other warpgroups. Sums that are promoted leave at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from cutegen.algebra import TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import TMA_STORE, StmatrixAtom
-from cutegen.hardware.units import WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
@@ -30,7 +30,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 BUFFERS = 2
-"""Of a warpgroup: one part is stored while the next is written."""
+"""Of a warpgroup whose sums are several parts: one is stored while the next is written."""
 WORTHWHILE_STAGES = 2
 """Stages that parts of C must leave room for, where the spec names no number."""
 ROW_BYTES = 16
@@ -46,36 +46,48 @@ def choose_parted_epilogue(
     """
     whole = operand_tile(spec, "c", by.cta_tile)
     held = _columns_held(spec, whole, by, stage_bytes, capacity_bytes)
-    of_parts = choose_parts(whole, fusion, by, registers, held, sharers=(spec.schedule.split_k or 1) // by.cluster[2])
-    parts = of_parts.parts
+    sharers = (spec.schedule.split_k or 1) // by.cluster[2]
+
+    def parts_of(columns_at_once: int | None) -> PartsChoice:
+        return choose_parts(whole, fusion, by, registers, held, columns_at_once, sharers)
+
     if spec.epilogue.smem is False:
-        return _direct(whole, fusion, of_parts, "given", given=True)
+        return _direct(whole, fusion, parts_of(None), "given", given=True)
     asked = spec.epilogue.smem is not None
     if whole.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         why = f"C is aligned to {whole.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}"
-        return _direct(whole, fusion, of_parts, why)
+        return _direct(whole, fusion, parts_of(None), why)
+    of_parts = parts_of(BUFFERS * (LINE_BYTES // whole.dtype.bytes if held is None else held))
+    parts = of_parts.parts
     x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
-        return _direct(whole, fusion, of_parts, why)
+        return _direct(whole, fusion, parts_of(None), why)
     check_bulk(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
-    buffers = BUFFERS * by.threads // by.tiled_mma.threads
+    each = 1 if of_parts.at_once else BUFFERS
+    buffers = each * by.threads // by.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(by, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
-        return _direct(whole, fusion, of_parts, why_not)
+        return _direct(whole, fusion, parts_of(None), why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
     chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
-    why = (
-        f"each warpgroup has {plural(BUFFERS, 'buffer')}: one part is stored while the next is written, and the next "
-        f"tile's copies go on; {ranking.decision.why}"
+    meanwhile = (
+        "all of its sums are stored while the next tile is multiplied"
+        if of_parts.at_once
+        else "one part is stored while the next is written, and the next tile's copies go on"
     )
+    why = f"each warpgroup has {plural(each, 'buffer')}: {meanwhile}; {ranking.decision.why}"
     rejected = (
         Rejected(DIRECT, "a thread's stores would hold up its next tile"),
-        Rejected("all of C's tile at once", f"{_tile_bytes(whole):,} bytes that stages need"),
+        *(
+            []
+            if of_parts.at_once
+            else [Rejected("all of C's tile at once", f"{_tile_bytes(whole):,} bytes that stages need")]
+        ),
         *of_parts.rejected,
         *ranking.decision.rejected,
     )

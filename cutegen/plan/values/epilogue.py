@@ -57,7 +57,8 @@ class EpilogueParts:
     Of several `ctas` that have the tile each brings out as many parts of every warpgroup, one CTA behind the other.
     Where K is split up to `sharers` CTAs add what slices left, each a part at a time: which, is known at run time.
     Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
-    among them; `stmatrix` writes them where that is not None, else plain stores.
+    among them: one where all of its sums are a part, else two; `stmatrix` writes them where that is not None, else
+    plain stores.
     """
 
     tile: tuple[int, int]
@@ -68,6 +69,11 @@ class EpilogueParts:
     sharers: int = 1
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
+
+    @property
+    def at_once(self) -> bool:
+        """True where all of a warpgroup's sums are one part, which is stored while the next tile is multiplied."""
+        return self.buffers == 1
 
     @property
     def vectors_held(self) -> bool:
