@@ -134,17 +134,18 @@ def gemm_parameters(
     scalars: tuple[str, ...],
     maps: tuple[TensorMapContract, ...] = (),
     workspace: tuple[str, ...] = (),
+    prefetched: tuple[str, ...] = (),
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
 
-    Tensor maps come first; a map stands for its tensor's address and strides. `workspace` names addresses beside the
-    tensors'.
+    Tensor maps come first; a map stands for its tensor's address and strides, except where the tensor is `prefetched`,
+    by threads that need both. `workspace` names addresses beside the tensors'.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
     ['c', 'alpha', 'm', 'n', 'k', 'ldc', 'batch_stride_c']
     """
-    mapped = {each.name for each in maps}
+    mapped = {each.name for each in maps} - set(prefetched)
     plain = [tensor for tensor in tensors if tensor.name not in mapped]
     return (
         *(Parameter(f"map_{each.name}", "tensormap") for each in maps),

@@ -46,6 +46,7 @@ def launch_contract(
     cluster: Extents,
     spread: bool,
     programmatic: bool,
+    prefetched: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
@@ -56,7 +57,7 @@ def launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched),
         cta_tile=cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,

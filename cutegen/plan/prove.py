@@ -311,7 +311,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     (m, n, k), (tile_m, tile_n, tile_k) = plan.cluster, plan.cta_tile
     grid = launch.geometry(ProblemShape(m * tile_m, n * tile_n, tile_k)).grid
     _demand(grid == (m, n if split is None else slices, 1), "a launch would split K another way")
-    mapped = {each.name for each in launch.maps}
+    mapped = {each.name for each in launch.maps} - {each.operand for each in plan.prefetched}
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
     if split is None:

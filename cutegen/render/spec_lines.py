@@ -14,7 +14,7 @@ from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.eviction import EVICT_FIRST
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import G2sCopy, GemmSpec, Raster, Tile
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.write import spec_table
@@ -87,13 +87,20 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
             atom=known("mma.atom", plan.atom.name),
             atom_layout=known("mma.atom_layout", plan.atoms_mnk),
         ),
-        g2s=replace(spec.g2s, **{name: _evicted_first(getattr(spec.g2s, name)) for name in plan.evicted_first}),
+        g2s=_asked_of_l2(plan),
         schedule=replace(schedule, **filled),
     )
 
 
-def _evicted_first(copy: G2sCopy | None) -> G2sCopy:
-    return replace(copy or G2sCopy(), l2=EVICT_FIRST)
+def _asked_of_l2(plan: GemmPlan) -> G2s:
+    """The spec's copies, with what is asked of the L2 cache."""
+    g2s = plan.spec.g2s
+    for name in plan.evicted_first:
+        g2s = replace(g2s, **{name: replace(getattr(g2s, name) or G2sCopy(), l2=EVICT_FIRST)})
+    for each in plan.prefetched:
+        copy = getattr(g2s, each.operand) or G2sCopy()
+        g2s = replace(g2s, **{each.operand: replace(copy, prefetch=each.k_tiles)})
+    return g2s
 
 
 def _reduction(plan: GemmPlan) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.hardware import DType
-from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
@@ -45,6 +45,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
+        "prefetched": [x for x in common["tensors"] if x.name in {each.operand for each in plan.prefetched}],
         "pingpong": plan.pingpong,
         "ends_in_turns": plan.ends_in_turns,
         "takes_turns": plan.pingpong or plan.ends_in_turns,
@@ -167,6 +168,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "schedule.last_k_tiles": (),  # likewise, in the loop over k-tiles
         "schedule.cluster": _cluster_constants(plan),
         **_eviction_constants(plan),
+        **_prefetch_constants(plan),
         "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
     }
 
@@ -197,6 +199,14 @@ def _eviction_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     """The policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
     policy = "EVICT_FIRST = 0x12F0000000000000  # the policy that createpolicy makes of L2::evict_first"
     return {f"g2s.{name}.l2": () if i else (policy,) for i, name in enumerate(plan.evicted_first)}
+
+
+def _prefetch_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+    line = f"LINE_BITS = {8 * LINE_BYTES}  # of L2"
+    return {
+        f"g2s.{x.operand}.prefetch": (f"{x.operand.upper()}_PREFETCHED = {x.k_tiles}", *(() if i else (line,)))
+        for i, x in enumerate(plan.prefetched)
+    }
 
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:

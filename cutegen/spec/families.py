@@ -32,6 +32,8 @@ OF_WARPGROUPS = {
     "schedule.programmatic": "a launch begins when what comes before it has ended",
     "g2s.a.l2": "L2 gives up what was not used for longest",
     "g2s.b.l2": "L2 gives up what was not used for longest",
+    "g2s.a.prefetch": "the threads that would wait copy themselves",
+    "g2s.b.prefetch": "the threads that would wait copy themselves",
 }
 """Keys of what warpgroups multiply, which the other families are without."""
 

@@ -34,6 +34,7 @@ from cutegen.spec.values import (
     MmaAtomName,
     Mode,
     PadElems,
+    PrefetchedKTiles,
     PromotedK,
     RasterGroup,
     RasterMode,
@@ -220,13 +221,15 @@ class Smem(Part):
 class G2sCopy(Part):
     """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread.
 
-    `l2` is the priority by which the L2 cache gives up what is copied.
+    `l2` is the priority by which the L2 cache gives up what is copied. Of so many k-tiles at the beginning of a CTA's
+    first tile `prefetch` asks L2 before they are copied.
     """
 
     op: G2sOp | None = None
     bits: CopyBits | None = None
     threads: ThreadLayout | None = None
     l2: L2Eviction | None = None
+    prefetch: PrefetchedKTiles | None = None
 
     def contradiction(self) -> Mismatch | None:
         """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""

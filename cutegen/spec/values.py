@@ -69,6 +69,7 @@ TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8))
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
 G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
 L2Eviction: TypeAlias = Annotated[str, OneOf(("evict_first", "evict_normal"))]
+PrefetchedKTiles: TypeAlias = Annotated[int, Integer(0, MOST_STAGES, "0 prefetches nothing")]
 CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
 SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]

@@ -21,6 +21,7 @@ from cutegen.plan.prove import prove
 from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
 from cutegen.plan.rules.pipeline import check_stage
+from cutegen.plan.rules.prefetch import choose_prefetch
 from cutegen.plan.rules.programmatic import choose_programmatic
 from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
@@ -100,6 +101,7 @@ class Family:
         in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
         raster = self.schedule.order(spec, by, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
+        prefetched, prefetch_decisions = choose_prefetch(spec, by, in_flight, evicted_first)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
         written = loop.written(lambda step: step_opcodes(step, (a, b), by.atom, by.tiled_mma, by.cta_tile, target))
@@ -119,6 +121,7 @@ class Family:
             promote_k=by.promote_k,
             promoted_sets=by.promoted_sets,
             evicted_first=evicted_first,
+            prefetched=prefetched,
             pingpong=by.pingpong,
             ends_in_turns=by.ends_in_turns,
             cluster=by.cluster,
@@ -156,11 +159,13 @@ class Family:
                 cluster=by.cluster,
                 spread=self.schedule.spreads(by),
                 programmatic=programmatic,
+                prefetched=tuple(each.operand for each in prefetched),
             ),
             decisions=(
                 *by.decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
                 *l2_decisions,
+                *prefetch_decisions,
                 *fusion_decisions,
                 *(choice.decision for choice in (memory.epilogue, raster)),
                 *split_decisions,

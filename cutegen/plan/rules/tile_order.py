@@ -54,6 +54,11 @@ class InFlight:
     tensor_us: float | None
 
     @property
+    def at_once(self) -> int:
+        """CTAs with a tile at the launch's begin."""
+        return min(self.grid.tiles_m * self.grid.tiles_n * self.passes, self.ctas)
+
+    @property
     def leaves_half(self) -> bool:
         """True where the GPU has two multiprocessors for each CTA."""
         return 2 * self.grid.tiles_m * self.grid.tiles_n * self.passes <= self.gpu.sms

@@ -175,6 +175,14 @@ class Predictions:
     occupancy: Occupancy
 
 
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """So many k-tiles of an operand, the first of a CTA's first tile, for which L2 is asked before they are copied."""
+
+    operand: str
+    k_tiles: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGemm:
     """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
@@ -186,7 +194,8 @@ class PlannedGemm:
     and `registers` says how the two share the multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and
     a tile each, and take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The
     CTAs of a `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many
-    slices. Of the operands `evicted_first` the L2 cache gives up what is copied before it gives up anything else.
+    slices. Of the operands `evicted_first` the L2 cache gives up what is copied before it gives up anything else, and
+    for the first k-tiles of those that are `prefetched` warps ask it while they wait.
     """
 
     spec: GemmSpec
@@ -221,6 +230,7 @@ class PlannedGemm:
     promote_k: int = 0
     promoted_sets: int = 1
     evicted_first: tuple[str, ...] = ()
+    prefetched: tuple[Prefetch, ...] = ()
 
     @property
     def threads(self) -> int:

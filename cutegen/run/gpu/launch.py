@@ -141,9 +141,9 @@ class GpuLaunch:
         self._current_at = ctypes.addressof(self._current)
         # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
         self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
-        first, mapped = ctypes.addressof(self._slots), {each.name for each in contract.maps}
+        first = ctypes.addressof(self._slots)
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
-        self._address_slots = [len(values) if name in mapped else names.index(name) for name in contract.pointers]
+        self._address_slots = [names.index(name) if name in names else len(values) for name in contract.pointers]
         self._scalars = [ctypes.c_float.from_address(first + 8 * names.index(name)) for name in contract.scalars]
         geometry = contract.geometry(
             call.size.problem, multiprocessors=bound.multiprocessors, active_clusters=bound.active_clusters
