@@ -2,8 +2,8 @@
 
 A launch of narrow tiles is a stream of weights, and it begins with warps that wait for the first of them. Meanwhile
 they ask L2 for lines (`prefetch.global.L2`), a line a thread, faster than the copies do, which ask for one box after
-the other. On an H100, in a graph, 22 of 29 products of up to 48 rows take 1 to 6 % less, launched alone as long as
-before. Where few CTAs read, what a multiprocessor takes in decides, and they take 3 % longer.
+the other. On an H100 25 narrow products take 3.2 % less so in a graph, and launched alone as long as before. Where few
+CTAs read, what a multiprocessor takes in decides, and they take 3 % longer (`docs/hopper_experiments.md`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from cutegen.plan.values.multiplied import Multiplied
 from cutegen.spec import GemmSpec
 
 SHARE = 4
-"""One k-tile in so many of a CTA's K is prefetched: of 8, two are best, of 16 four, of 32 and 56 six."""
+"""One k-tile in so many of a CTA's K is prefetched: of 8 two are best, of 16 four, of 20 and more six."""
 LEAST, MOST = 2, 6
-"""K-tiles: with one in four of four, products take up to 6 % longer; more than six were not tried."""
+"""K-tiles. Of four, two gain nothing."""
 CTA_BYTES_PER_S = 85e9
 """What device memory may have for each CTA at most: on an H100 48 CTAs (70 GB/s) gain 6 %, 32 (105 GB/s) lose 3 %."""
 _WHY = "no other CTA reads them, and warps that wait for copies ask for them sooner than copies do"
