@@ -51,7 +51,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "takes_turns": plan.pingpong or plan.ends_in_turns,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
         "promoted_sets": plan.promoted_sets,
-        "staggered": plan.promoted_sets == 2 and not plan.pingpong and plan.tiled_mma.threads == 2 * WARPGROUP,
+        "staggered": plan.staggered,
         "promotes_each": plan.promote_k == plan.cta_tile[2],
         "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),
@@ -166,6 +166,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         "mma.promote_k": _promotion(plan),
         "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
         "schedule.last_k_tiles": (),  # likewise, in the loop over k-tiles
+        "schedule.promoted_sums": (),
         "schedule.cluster": _cluster_constants(plan),
         **_eviction_constants(plan),
         **_prefetch_constants(plan),

@@ -45,6 +45,7 @@ OPTIONAL_KEYS = {
     "schedule.registers",
     "schedule.persistent",
     "schedule.last_k_tiles",
+    "schedule.promoted_sums",
     "schedule.split_k",
 }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from cutegen.errors import SpecError
 from cutegen.plan import plan
-from cutegen.spec import GemmSpec, Mma, Tile
+from cutegen.spec import GemmSpec, Mma, Operand, Tile
 from tests.run.wgmma import spec
 
 
@@ -70,3 +71,27 @@ def test_what_cannot_be_is_refused(dtype: str, asked: int, said: str) -> None:
 def test_other_families_say_that_they_have_no_need() -> None:
     with pytest.raises(SpecError, match="the sums are float32 all along"):
         plan(replace(of("e4m3", 128), family="sm120"), "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("parts", "chosen", "staggered"),
+    [
+        ({"cta": (128, 64, 128)}, "two sets of registers in turn, the second warpgroup a k-tile behind", True),
+        ({"cta": (64, 64, 128)}, "two sets of registers in turn", False),
+        ({"cta": (64, 64, 128), "consumers": "pingpong"}, "two sets of registers in turn", False),
+        ({"cta": (192, 64, 128), "groups": (3, 1, 1)}, "two sets of registers in turn", False),
+        ({"cta": (192, 128, 128), "groups": (3, 1, 1)}, "one set of registers", False),
+        ({"cta": (128, 64, 64)}, "one set of registers", False),
+    ],
+)
+def test_how_promoted_sums_are_held_is_said(parts: dict[str, Any], chosen: str, staggered: bool) -> None:
+    found = plan(spec("promoted", dtype="e4m3", c=Operand("f16", "n"), **parts), "sm_90")
+    (decision,) = (x for x in found.decisions if x.key == "schedule.promoted_sums")
+    assert (decision.chosen, found.staggered) == (chosen, staggered)
+    assert found.promoted_sets == (2 if "two sets" in chosen else 1)
+    assert decision.rejected
+
+
+def test_sums_that_are_not_promoted_say_nothing() -> None:
+    assert "schedule.promoted_sums" not in {x.key for x in plan(of("s8"), "sm_90").decisions}
+    assert "schedule.promoted_sums" not in {x.key for x in plan(of("e4m3", 0), "sm_90").decisions}

@@ -120,6 +120,7 @@ class Family:
             rounds_to_tf32=by.rounds_to_tf32,
             promote_k=by.promote_k,
             promoted_sets=by.promoted_sets,
+            staggered=by.staggered,
             evicted_first=evicted_first,
             prefetched=prefetched,
             pingpong=by.pingpong,

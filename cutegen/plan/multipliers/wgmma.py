@@ -12,7 +12,7 @@ from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.last_k_tiles import choose_last_k_tiles
 from cutegen.plan.rules.mma import check_dtypes
-from cutegen.plan.rules.promotion import choose_promotion
+from cutegen.plan.rules.promotion import choose_promoted_sums, choose_promotion
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
 from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, sum_registers
@@ -39,7 +39,11 @@ class Wgmma:
         promotion = choose_promotion(spec, cta_tile.value)
         promote_k = promotion.value if promotion else 0
         last = choose_last_k_tiles(spec, warpgroups.value, cta_tile.value, promote_k)
-        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion))
+        sets = promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k)
+        sums = choose_promoted_sums(
+            sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
+        )
+        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
         return Multiplied(
             cta_tile=cta_tile.value,
             atom=atom.value,
@@ -48,7 +52,8 @@ class Wgmma:
             ends_in_turns=last is not None and last.value,
             cluster=cluster.value,
             promote_k=promote_k,
-            promoted_sets=promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k),
+            promoted_sets=sets,
+            staggered=sums is not None and sums.value,
             decisions=tuple(choice.decision for choice in choices),
         )
 

@@ -17,7 +17,7 @@ from cutegen.spec import GemmSpec
 SHARE = 4
 """One k-tile in so many of a CTA's K is prefetched: of 8 two are best, of 16 four, of 20 and more six."""
 LEAST, MOST = 2, 6
-"""K-tiles. Of four, two gain nothing."""
+"""K-tiles. Of four, two gain nothing; of 32 and more, eight and twelve gain no more than six."""
 CTA_BYTES_PER_S = 85e9
 """What device memory may have for each CTA at most: on an H100 48 CTAs (70 GB/s) gain 6 %, 32 (105 GB/s) lose 3 %."""
 _WHY = "no other CTA reads them, and warps that wait for copies ask for them sooner than copies do"

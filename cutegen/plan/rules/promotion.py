@@ -1,4 +1,4 @@
-"""Rule for the sums of 8-bit floats: after how much of K the tensor core's are added to float32 registers.
+"""Rules for the sums of 8-bit floats: after how much of K the tensor core's are added to float32 registers, and how.
 
 The tensor core of sm_90 keeps some 14 bits of a sum of products of 8-bit floats, and what it adds later falls off the
 end. (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3.2, which promotes every 128 too.)
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents
 from cutegen.hardware import WGMMA_ATOMS, dtype
-from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
 DEFAULT_K = 128
+SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets of registers in turn", "one set of registers"
+BEHIND = "the second warpgroup a k-tile behind"
 
 
 def promotes(spec: GemmSpec) -> bool:
@@ -60,3 +62,24 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
         "grow long, and begin anew"
     )
     return Choice(chosen, Decision("mma.promote_k", str(chosen), why))
+
+
+def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool) -> Choice[bool] | None:
+    """Return whether the second of two `warpgroups` that share a tile begins a k-tile of `k` behind the first.
+
+    None where sums are not promoted. `sets` of registers take the tensor core's sums, as many as there is room for.
+    """
+    if promote_k == 0:
+        return None
+    if sets == 1:
+        why = "another warpgroup multiplies while one promotes" if warpgroups > 1 or pingpong else "there is no other"
+        lacking = f"sums of {promote_k // k} k-tiles add up in one" if promote_k > k else "no registers for another"
+        return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
+    behind = warpgroups == 2 and not pingpong
+    why = "a k-tile is multiplied into one set while the sums of the other are promoted"
+    rejected = [Rejected(ONE_SET, "tensor cores would wait for promotions")]
+    if behind:
+        together = "both would bring out their tile at the same time, and nobody would multiply"
+        rejected.append(Rejected("both warpgroups at the same k-tile", together))
+    chosen = f"{TWO_SETS}, {BEHIND}" if behind else TWO_SETS
+    return Choice(behind, Decision(SUMS, chosen, why, rejected=tuple(rejected)))

@@ -189,13 +189,14 @@ class PlannedGemm:
 
     `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied, `promote_k` after how
     much of K the tensor core's sums are added to others in registers (0: they are the only ones), and `promoted_sets`
-    how many sets of registers they take in turn. A plan made for a `problem` is right for every other too. Where
-    `producer_threads` copy for those that multiply, C's tile and the barriers have shared memory behind the stages,
-    and `registers` says how the two share the multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and
-    a tile each, and take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The
-    CTAs of a `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many
-    slices. Of the operands `evicted_first` the L2 cache gives up what is copied before it gives up anything else, and
-    for the first k-tiles of those that are `prefetched` warps ask it while they wait.
+    how many sets of registers they take in turn, `staggered` where the second of two warpgroups is a k-tile behind. A
+    plan made for a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's
+    tile and the barriers have shared memory behind the stages, and `registers` says how the two share the
+    multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns; where a tile
+    `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a `cluster`, so many along M and
+    along N, share what they copy, and those along K add the sums of as many slices. Of the operands `evicted_first` the
+    L2 cache gives up what is copied before it gives up anything else, and for the first k-tiles of those that are
+    `prefetched` warps ask it while they wait.
     """
 
     spec: GemmSpec
@@ -229,6 +230,7 @@ class PlannedGemm:
     rounds_to_tf32: bool = False
     promote_k: int = 0
     promoted_sets: int = 1
+    staggered: bool = False
     evicted_first: tuple[str, ...] = ()
     prefetched: tuple[Prefetch, ...] = ()
 

@@ -14,7 +14,8 @@ class Multiplied:
     """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
-    take `promoted_sets` of registers in turn. With `pingpong` two warpgroups have the tiled MMA and a tile each, and
+    take `promoted_sets` of registers in turn; where that is `staggered`, the second of two warpgroups that share a tile
+    is a k-tile behind the first. With `pingpong` two warpgroups have the tiled MMA and a tile each, and
     take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a
     `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many slices.
     """
@@ -25,6 +26,7 @@ class Multiplied:
     rounds_to_tf32: bool = False
     promote_k: int = 0
     promoted_sets: int = 1
+    staggered: bool = False
     pingpong: bool = False
     ends_in_turns: bool = False
     cluster: Extents = (1, 1, 1)
