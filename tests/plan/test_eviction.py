@@ -56,7 +56,9 @@ def test_nothing_is_hinted_where_nothing_is_known() -> None:
         ((256, 256, 65536), 4, ()),
         ((256, 256, 65536), 16, ()),  # two rounds
         ((64, 1024, 65536), 8, ("a", "b")),
-        ((16, 1024, 32768), 8, ()),  # A is small
+        ((16, 1024, 32768), 8, ("b",)),  # A is small
+        ((64, 4096, 14336), 2, ("b",)),  # one CTA reads each row of a slice
+        ((128, 4096, 14336), 2, ()),
     ],
 )
 def test_the_operand_that_goes_through_l2_once_is_given_up_first(

@@ -55,20 +55,51 @@ def test_a_quarter_of_k_of_weights_that_enough_ctas_read(problem: tuple[int, int
 
 
 @pytest.mark.parametrize(
-    ("cta", "problem", "schedule"),
+    ("cta", "problem", "k_tiles"),
     [
-        pytest.param((64, 64, 64), (128, 8192, 8192), Schedule(swap=False), id="two CTAs read each row"),
-        pytest.param((64, 64, 64), (2048, 2048, 2048), Schedule(swap=False), id="many"),
-        pytest.param((64, 64, 64), (64, 8192, 8192), Schedule(swap=False, cluster=(1, 2)), id="they share copies"),
-        pytest.param((64, 64, 64), (64, 512, 512), Schedule(swap=False), id="what L2 holds"),
+        ((64, 64, 64), (128, 4096, 8192), 4),  # two CTAs read each row
+        ((64, 64, 64), (80, 4096, 8192), 0),  # of which one has 16 rows of 64, and runs ahead
+        ((64, 64, 64), (128, 4104, 8192), 0),
+        ((64, 192, 64), (72, 10240, 4096), 0),
+        ((64, 128, 64), (72, 8192, 8192), 0),
+        ((64, 256, 64), (72, 16384, 8192), 4),  # but here its copies are mostly the other's, too
+        ((128, 64, 64), (128, 8192, 8192), 6),  # most of a stage is activations, and one CTA reads them
+        ((128, 64, 64), (256, 4096, 8192), 0),  # and two
+        ((64, 64, 64), (192, 2048, 8192), 0),  # three
+        ((64, 64, 64), (2048, 2048, 2048), 0),
+        ((64, 64, 64), (64, 512, 512), 0),  # L2 holds it
     ],
 )
-def test_nothing_where_it_gains_nothing(
-    cta: tuple[int, ...], problem: tuple[int, int, int], schedule: Schedule
+def test_what_one_or_two_ctas_read_that_keep_pace(
+    cta: tuple[int, ...], problem: tuple[int, int, int], k_tiles: int
 ) -> None:
+    schedule = Schedule(swap=False, consumers="cooperative", cluster=(1, 1), split_k=1)
     found = planned(of_tile(*cta, stages=None, schedule=schedule), problem)
-    assert found.prefetched == ()
-    assert "prefetch_k_tiles" not in render(found).text
+    assert found.prefetched == ((Prefetch("b", k_tiles),) if k_tiles else ())
+    assert ("prefetch_k_tiles" in render(found).text) is (k_tiles > 0)
+
+
+def test_nothing_where_ctas_share_copies() -> None:
+    schedule = Schedule(swap=False, consumers="cooperative", cluster=(1, 2), split_k=1)
+    found = planned(of_tile(64, 64, 64, stages=None, schedule=schedule), (64, 8192, 8192))
+    assert (found.evicted_first, found.prefetched) == (("b",), ())
+
+
+@pytest.mark.parametrize(
+    ("k", "slices", "cluster", "k_tiles"),
+    [(16384, 2, (1, 1, 2), 6), (4096, 2, (1, 1, 2), 2), (4096, 2, (1, 1), 2), (4096, 4, (1, 1), 0)],
+)
+def test_a_quarter_of_a_slice(k: int, slices: int, cluster: tuple[int, ...], k_tiles: int) -> None:
+    schedule = replace(NARROW, cluster=cluster, split_k=slices)
+    found = planned(of_tile(64, 16, 256, stages=5, schedule=schedule), (16, 4096, k))
+    assert found.evicted_first == ("a",)
+    assert found.prefetched == ((Prefetch("a", k_tiles),) if k_tiles else ())
+
+
+def test_nothing_of_slices_whose_stages_are_mostly_activations() -> None:
+    asked = of_tile(64, 128, 128, stages=4, schedule=replace(NARROW, cluster=(1, 1, 2), split_k=2))
+    found = planned(asked, (128, 4096, 14336))
+    assert (found.evicted_first, found.prefetched) == (("a",), ())
 
 
 def test_the_choice_for_a_narrow_problem() -> None:

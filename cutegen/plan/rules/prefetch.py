@@ -1,4 +1,4 @@
-"""Rule for which k-tiles are prefetched: the first of an operand that comes from device memory and one CTA reads.
+"""Rule for which k-tiles are prefetched: the first of an operand that goes through L2 once.
 
 A launch of narrow tiles is a stream of weights, and it begins with warps that wait for the first of them. Meanwhile
 they ask L2 for lines (`prefetch.global.L2`), a line a thread, faster than the copies do, which ask for one box after
@@ -8,6 +8,8 @@ CTAs read, what a multiprocessor takes in decides, and they take 3 % longer (`do
 
 from __future__ import annotations
 
+from cutegen.algebra import Extents
+from cutegen.plan.rules.eviction import streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import Prefetch
@@ -16,11 +18,15 @@ from cutegen.spec import GemmSpec
 
 SHARE = 4
 """One k-tile in so many of a CTA's K is prefetched: of 8 two are best, of 16 four, of 20 and more six."""
-LEAST, MOST = 2, 6
-"""K-tiles. Of four, two gain nothing; of 32 and more, eight and twelve gain no more than six."""
+LEAST = 2
+"""K-tiles. Of four, two gain nothing."""
+MOST = {1: 6, 2: 4}
+"""K-tiles, by the CTAs that read each row of tiles: more gain no more (eight and twelve of one CTA, six of two)."""
+NARROW = 4
+"""A tile is so many times as long along its operand as along the other one."""
 CTA_BYTES_PER_S = 85e9
 """What device memory may have for each CTA at most: on an H100 48 CTAs (70 GB/s) gain 6 %, 32 (105 GB/s) lose 3 %."""
-_WHY = "no other CTA reads them, and warps that wait for copies ask for them sooner than copies do"
+_WHY = "they go through L2 once, and warps that wait for copies ask for them sooner than copies do"
 
 
 def choose_prefetch(
@@ -45,9 +51,9 @@ def choose_prefetch(
             )
         if asked is not None:
             decisions.append(Decision(key, _k_tiles(asked), "given", given=True))
-        elif in_flight is not None and not shares_copies and evicted_first == (name,):
-            k_tiles = -(-in_flight.problem.k // (in_flight.passes // in_flight.problem.batch * by.cta_tile[2]))
-            asked = min(k_tiles // SHARE, MOST) if _is_read_by_enough(in_flight, name) else 0
+        elif in_flight is not None and not shares_copies and name in evicted_first:
+            k_tiles = -(-in_flight.problem.k // (in_flight.slices * by.cta_tile[2]))
+            asked = min(k_tiles // SHARE, _most(in_flight, by.cta_tile, name))
             if asked < LEAST:
                 continue
             why = f"{in_flight.problem} has {k_tiles} k-tiles of {by.cta_tile[2]} for each of {in_flight.at_once} CTAs"
@@ -57,11 +63,21 @@ def choose_prefetch(
     return tuple(found), tuple(decisions)
 
 
-def _is_read_by_enough(in_flight: InFlight, name: str) -> bool:
-    """Return whether one CTA reads each row of an operand's tiles, and there are enough of those for the memory."""
-    grid = in_flight.grid
-    readers = {"a": grid.tiles_n, "b": grid.tiles_m}[name]
-    return readers == 1 and in_flight.gpu.memory_bytes_per_s <= in_flight.at_once * CTA_BYTES_PER_S
+def _most(in_flight: InFlight, cta_tile: Extents, name: str) -> int:
+    """Return how many k-tiles at most gain: none unless one or two CTAs read each row, and there are many of them.
+
+    Of slices, and of two readers, it must be most of a stage. Two must copy as much: one whose tile the problem does
+    not fill would run ahead, and the other find its rows gone (of 64 rows 8 or 16: 30 % longer). It does not where the
+    rest of a stage is next to nothing.
+    """
+    readers = streams_of(in_flight)[name].readers
+    if in_flight.gpu.memory_bytes_per_s > in_flight.at_once * CTA_BYTES_PER_S:
+        return 0
+    modes = (cta_tile[0], in_flight.problem.m), (cta_tile[1], in_flight.problem.n)
+    (own, own_extent), (other, other_extent) = modes if name == "a" else reversed(modes)
+    even = own_extent % own == 0 and (other_extent % other == 0 or own >= NARROW * other)
+    gains = (readers == in_flight.slices == 1) or (own >= other and (readers == 1 or even))
+    return MOST.get(readers, 0) if gains else 0
 
 
 def _k_tiles(count: int) -> str:

@@ -54,6 +54,11 @@ class InFlight:
     tensor_us: float | None
 
     @property
+    def slices(self) -> int:
+        """Slices of K."""
+        return self.passes // self.problem.batch
+
+    @property
     def at_once(self) -> int:
         """CTAs with a tile at the launch's begin."""
         return min(self.grid.tiles_m * self.grid.tiles_n * self.passes, self.ctas)
