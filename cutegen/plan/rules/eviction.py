@@ -55,7 +55,7 @@ def choose_eviction(
 
 
 def streams_of(in_flight: InFlight) -> dict[str, Stream]:
-    """What a launch reads of A and of B."""
+    """A launch's reads of A and of B."""
     grid, passes = in_flight.grid, in_flight.passes
     return {
         "a": Stream(grid.tiles_m * grid.bytes_a * passes, grid.tiles_n),
