@@ -76,12 +76,12 @@ def test_other_families_say_that_they_have_no_need() -> None:
 @pytest.mark.parametrize(
     ("parts", "chosen", "staggered"),
     [
-        ({"cta": (128, 64, 128)}, "two sets of registers in turn, the second warpgroup a k-tile behind", True),
-        ({"cta": (64, 64, 128)}, "two sets of registers in turn", False),
-        ({"cta": (64, 64, 128), "consumers": "pingpong"}, "two sets of registers in turn", False),
-        ({"cta": (192, 64, 128), "groups": (3, 1, 1)}, "two sets of registers in turn", False),
-        ({"cta": (192, 128, 128), "groups": (3, 1, 1)}, "one set of registers", False),
-        ({"cta": (128, 64, 64)}, "one set of registers", False),
+        ({"cta": (128, 64, 128)}, "two sets in turn, the second warpgroup a k-tile behind", True),
+        ({"cta": (64, 64, 128)}, "two sets in turn", False),
+        ({"cta": (64, 64, 128), "consumers": "pingpong"}, "two sets in turn", False),
+        ({"cta": (192, 64, 128), "groups": (3, 1, 1)}, "two sets in turn", False),
+        ({"cta": (192, 128, 128), "groups": (3, 1, 1)}, "one set", False),
+        ({"cta": (128, 64, 64)}, "one set", False),
     ],
 )
 def test_how_promoted_sums_are_held_is_said(parts: dict[str, Any], chosen: str, staggered: bool) -> None:

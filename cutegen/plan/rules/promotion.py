@@ -12,7 +12,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
 DEFAULT_K = 128
-SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets of registers in turn", "one set of registers"
+SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets in turn", "one set"
 BEHIND = "the second warpgroup a k-tile behind"
 
 
@@ -76,7 +76,7 @@ def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, 
         lacking = f"sums of {promote_k // k} k-tiles add up in one" if promote_k > k else "no registers for another"
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
     behind = warpgroups == 2 and not pingpong
-    why = "a k-tile is multiplied into one set while the sums of the other are promoted"
+    why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
     rejected = [Rejected(ONE_SET, "tensor cores would wait for promotions")]
     if behind:
         together = "both would bring out their tile at the same time, and nobody would multiply"
