@@ -234,6 +234,8 @@ def _copy(rng: random.Random, family: str, table: Table, name: str) -> str:
         keys = [f"op = {text(rng.choice(('cp.async.bulk.tensor',) * 5 + ('cp.async.cg',)))}"]
         if chance(rng, 0.5 if family == BY_WARPGROUP else 0.03):
             keys.append(f"l2 = {text(rng.choice(('evict_first', 'evict_normal')))}")
+        if chance(rng, 0.3 if family == BY_WARPGROUP else 0.03):
+            keys.append(f"prefetch = {rng.choice((0, 1, 2, 3, 5, 6))}")
         return f"{{ {', '.join(keys)} }}"
     op = "universal" if family == "simt" else rng.choice(("cp.async.ca", "cp.async.cg", "universal"))
     keys = [f"op = {text(op)}"] if chance(rng, 0.8) else []
