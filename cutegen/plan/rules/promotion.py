@@ -72,7 +72,8 @@ def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, 
     if promote_k == 0:
         return None
     if sets == 1:
-        why = "another warpgroup multiplies while one promotes" if warpgroups > 1 or pingpong else "nobody multiplies while it promotes"
+        alone = warpgroups == 1 and not pingpong
+        why = "nobody multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
         lacking = f"sums of {promote_k // k} k-tiles add up in one" if promote_k > k else "no registers for another"
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
     behind = warpgroups == 2 and not pingpong
