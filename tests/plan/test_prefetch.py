@@ -1,8 +1,7 @@
-"""`g2s.a.prefetch`, `g2s.b.prefetch`: by the spec, or for a problem whose weights one CTA reads, and enough of them."""
+"""`g2s.a.prefetch`, `g2s.b.prefetch`: by the spec, or for a problem whose weights one CTA reads, or two that keep pace."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -63,7 +62,7 @@ def test_a_quarter_of_k_of_weights_that_enough_ctas_read(problem: tuple[int, int
         ((64, 192, 64), (72, 10240, 4096), 0),
         ((64, 128, 64), (72, 8192, 8192), 0),
         ((64, 256, 64), (72, 16384, 8192), 4),  # but here its copies are mostly the other's, too
-        ((128, 64, 64), (128, 8192, 8192), 6),  # most of a stage is activations, and one CTA reads them
+        ((128, 64, 64), (128, 8192, 8192), 6),  # one CTA reads the weights, the smaller part of a stage
         ((128, 64, 64), (256, 4096, 8192), 0),  # and two
         ((64, 64, 64), (192, 2048, 8192), 0),  # three
         ((64, 64, 64), (2048, 2048, 2048), 0),
@@ -144,14 +143,14 @@ def test_a_launch_passes_address_and_strides_beside_the_map(swap: bool) -> None:
 
 def test_a_launch_that_does_not_pass_what_is_prefetched_is_refused() -> None:
     found = planned(of_tile(64, 64, 64, g2s=G2s(a=G2sCopy(prefetch=2))))
-    for named in itertools.chain([()], [("b",)], [("a", "b")]):
-        launch = found.launch
+    launch, others = found.launch, ((), ("b",), ("a", "b"))
+    for named in others:
         wrong = replace(launch, parameters=gemm_parameters(launch.tensors, launch.scalars, launch.maps, (), named))
         with pytest.raises(CutegenError, match="other addresses"):
             prove(replace(found, launch=wrong))
 
 
-def test_ctas_that_share_copies_prefetch_nothing() -> None:
+def test_ctas_that_share_copies_refuse_the_key() -> None:
     asked = of_tile(64, 64, 64, g2s=G2s(b=G2sCopy(prefetch=2)), schedule=Schedule(cluster=(2, 1)))
     with pytest.raises(SpecError, match=r"g2s\.b\.prefetch: found 2 in clusters of 2x1 tiles"):
         planned(asked)

@@ -47,9 +47,9 @@ WAITS_FOR_STORES = (
     "a part would wait until the one before it is stored, behind copies of the next tile, and no other tile is "
     "multiplied meanwhile"
 )
-"""On H100s one part in one buffer takes 0.6 % less than two parts in two at 2048x2048x2048 where two warpgroups promote
-sums, 0.7 at 4096x4096x4096, 1 to 2 at 2048x4096x2048, and 5 to 7 % less where three do (8192x4096x2048). Sums that
-are not promoted lose up to 2 % by it, and functions 4 (1472x1104x368).
+"""On H100s one part in one buffer takes 0.4 to 0.8 % less than two parts in two at 2048x2048x2048, where two warpgroups
+promote sums, up to 0.7 at 4096x4096x4096, and 5 to 7 % less where three do (8192x4096x2048). Sums that are not promoted
+lose up to 2.4 % by it, and functions 4 (1472x1104x368).
 """
 
 

@@ -15,9 +15,9 @@ class Multiplied:
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
     take `promoted_sets` of registers in turn; where that is `staggered`, the second of two warpgroups that share a tile
-    is a k-tile behind the first. With `pingpong` two warpgroups have the tiled MMA and a tile each, and
-    take turns; where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a
-    `cluster`, so many along M and along N, share what they copy, and those along K add the sums of as many slices.
+    is a k-tile behind the first. With `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns;
+    where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a `cluster`, so many
+    along M and along N, share what they copy, and those along K add the sums of as many slices.
     """
 
     cta_tile: Extents
