@@ -1,4 +1,4 @@
-"""`g2s.a.prefetch`, `g2s.b.prefetch`: by the spec, or for a problem whose weights one CTA reads, or two that keep pace."""
+"""`g2s.a.prefetch`, `g2s.b.prefetch`: by the spec, or for weights that one CTA reads, or two that keep pace."""
 
 from __future__ import annotations
 
