@@ -14,17 +14,18 @@ from cutegen.plan.search.bulk_tiles import H200 as BULK
 from cutegen.plan.search.cp_async import work_of as cp_async_work
 from cutegen.plan.search.cp_async_tiles import CANDIDATES as CP_ASYNC_TILES
 from cutegen.plan.search.cp_async_tiles import H200 as CP_ASYNC
-from cutegen.plan.search.fitted_slices import fitted_slices, in_slices
-from cutegen.plan.search.fitted_tiles import fitted_rows
+from cutegen.plan.search.fitted_slices import in_slices
 from cutegen.plan.search.options import Candidate
 from cutegen.plan.search.tile_model import Work
 from cutegen.plan.search.tile_model import estimate as estimate_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from cutegen.plan.search.warpgroup_model import estimate as estimate_warpgroups
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row, as_nearest
-from cutegen.plan.search.warpgroups import candidate_of
+from cutegen.plan.search.warpgroups import candidate_of, compared_rows, estimate_of
 from cutegen.plan.search.warpgroups import work_of as warpgroup_work
 from tests.gpu.settings import TARGET, Setting, filled
+
+_OPEN = Setting(family="sm90", cta=(64, 64, 64)).open_spec
 
 
 @cache
@@ -86,9 +87,8 @@ def of_plans() -> tuple[Setting, ...]:
 @cache
 def _compared(shape: tuple[int, int, int]) -> dict[Row, Row]:
     """Rows of warpgroups that plans compare for a problem, by what they are without their corrections."""
-    problem, gpu = ProblemShape(*shape), GPUS[TARGET]
-    rows = (*map(as_nearest, fitted_rows(problem, gpu)), *fitted_slices(problem, gpu), *MEASURED)
-    return {_bare(row): row for row in rows}
+    rows = compared_rows(_OPEN, target(TARGET), ProblemShape(*shape), MEASURED)
+    return {_bare(row): row for row in reversed(rows)}  # one that was measured before one that follows the problem
 
 
 def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
@@ -99,7 +99,8 @@ def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     if row is None:
         return math.inf
     device, spec = target(TARGET), setting.open_spec
-    return _estimated_us(warpgroup_work(spec, device, candidate_of(spec, device, row), row), setting, shape)
+    candidate = candidate_of(spec, device, row)
+    return estimate_of(spec, device, ProblemShape(*shape), row, candidate, candidate).us
 
 
 def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:

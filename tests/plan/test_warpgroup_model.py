@@ -23,7 +23,6 @@ from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
-from tests.gpu import estimates
 from tests.gpu.estimates import compared_us, of_plans, since_in_turns
 from tests.gpu.measured import (
     STORED,
@@ -78,6 +77,10 @@ def made(spec: Any, problem: tuple[int, int, int]) -> GemmPlan:
 def compared_for(shape: ProblemShape) -> tuple[Row, ...]:
     gpu = GPUS["sm_90"]
     return tuple(dict.fromkeys((*MEASURED, *map(as_nearest, fitted_rows(shape, gpu)), *fitted_slices(shape, gpu))))
+
+
+def bare(row: Row) -> Row:
+    return replace(row, correction=1.0, overall=1.0)
 
 
 def work_of_row(row: Row) -> WarpgroupWork:
@@ -149,7 +152,7 @@ def test_a_model_that_does_not_know_it_would_choose_worse(
 ) -> None:
     some = table()[::8]
     known = geometric_mean(factors(tuple(regrets(some, compared_us))))
-    monkeypatch.setattr(estimates, "H200", replace(H200, **blind))
+    monkeypatch.setattr(warpgroups, "H200", replace(H200, **blind))
     assert geometric_mean(factors(tuple(regrets(some, compared_us)))) > known + worse
 
 
@@ -183,11 +186,14 @@ def test_a_tile_that_was_not_measured_is_corrected_as_the_nearest_that_was() -> 
 @pytest.mark.parametrize("problem", SOME, ids=str)
 def test_a_plan_takes_what_the_model_ranks_first(problem: tuple[int, int, int]) -> None:
     shape, planned = ProblemShape(*problem), made(OPEN, problem)
-    exchanged = replace(shape, m=shape.n, n=shape.m)
-    works = {row: work_of_row(row) for row in compared_for(shape)}
-    times = {row: estimate(x, exchanged if row.swap else shape, GPUS["sm_90"], H200).us for row, x in works.items()}
-    row = min(times, key=times.__getitem__)
-    assert (planned.cta_tile, planned.pingpong, planned.swapped) == (row.cta, row.consumers == "pingpong", row.swap)
+    device = target("sm_90")
+    compared = warpgroups.compared_rows(OPEN, device, shape, MEASURED)
+    assert {bare(row) for row in compared} == {bare(row) for row in compared_for(shape)}
+    kernels = {row: warpgroups.candidate_of(OPEN, device, row) for row in compared}
+    built = {row: warpgroups._joined(OPEN, device, shape, row, kernel) for row, kernel in kernels.items()}
+    row = min(built, key=lambda row: warpgroups.estimate_of(OPEN, device, shape, row, kernels[row], built[row]).us)
+    assert (planned.cta_tile, planned.pingpong) == (built[row].cta, row.consumers == "pingpong")
+    assert planned.swapped == row.swap
     assert planned.cluster == row.cluster
     assert (planned.split_k.slices if planned.split_k else 1) == row.slices
 

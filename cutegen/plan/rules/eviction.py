@@ -37,18 +37,16 @@ def choose_eviction(
     """Return the operands whose lines are given up first, and the decision on each of which anything is to be said."""
     found: list[str] = []
     decisions: list[Decision] = []
-    for name, other in ("ab", "ba"):
+    for name in "ab":
         copy = getattr(spec.g2s, name)
         asked, key = copy.l2 if copy else None, f"g2s.{name}.l2"
         if asked is not None:
             decisions.append(Decision(key, asked, "given", given=True))
-        elif in_flight is not None and by is Instruction.WGMMA:
-            streams = streams_of(in_flight)
-            if _goes_through_once(in_flight, streams[name], streams[other]):
-                asked, stream = EVICT_FIRST, streams[name]
-                each = "one CTA" if stream.readers == 1 else f"{stream.readers} CTAs at once"
-                why = f"{in_flight.problem} reads {stream.bytes / 1e6:,.1f} MB of it, each row of tiles by {each}"
-                decisions.append(Decision(key, asked, _WHY, for_problem=why))
+        elif in_flight is not None and by is Instruction.WGMMA and goes_through_once(in_flight, name):
+            asked, stream = EVICT_FIRST, streams_of(in_flight)[name]
+            each = "one CTA" if stream.readers == 1 else f"{stream.readers} CTAs at once"
+            why = f"{in_flight.problem} reads {stream.bytes / 1e6:,.1f} MB of it, each row of tiles by {each}"
+            decisions.append(Decision(key, asked, _WHY, for_problem=why))
         if asked == EVICT_FIRST:
             found.append(name)
     return tuple(found), tuple(decisions)
@@ -63,8 +61,10 @@ def streams_of(in_flight: InFlight) -> dict[str, Stream]:
     }
 
 
-def _goes_through_once(in_flight: InFlight, own: Stream, other: Stream) -> bool:
-    """Return whether that was measured to gain: device memory is the limit, and rows are read all at once."""
+def goes_through_once(in_flight: InFlight, name: str) -> bool:
+    """Return whether L2 gives up an operand first: device memory is the limit, and rows are read all at once."""
+    streams = streams_of(in_flight)
+    own, other = streams[name], streams["b" if name == "a" else "a"]
     larger = max(own, other, key=lambda each: each.bytes)
     memory_us = (own.bytes + other.bytes) / in_flight.gpu.memory_bytes_per_s * 1e6
     if larger.bytes < LEAST_BYTES or (in_flight.tensor_us is not None and memory_us <= in_flight.tensor_us):

@@ -15,7 +15,7 @@ from itertools import product
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import GPUS, SM_RATES, Gpu, Instruction, Target
+from cutegen.hardware import GPUS, SM_RATES, DType, Gpu, Instruction, Target
 from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, tile_order, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
@@ -64,6 +64,11 @@ class InFlight:
         return min(self.grid.tiles_m * self.grid.tiles_n * self.passes, self.ctas)
 
     @property
+    def rounds(self) -> float:
+        """The launch's tiles over the CTAs that the GPU runs at once."""
+        return self.grid.tiles_m * self.grid.tiles_n * self.passes / self.ctas
+
+    @property
     def leaves_half(self) -> bool:
         """True where the GPU has two multiprocessors for each CTA."""
         return 2 * self.grid.tiles_m * self.grid.tiles_n * self.passes <= self.gpu.sms
@@ -78,24 +83,38 @@ def tiles_in_flight(
     split_k: SplitPlan | None = None,
     by: Instruction = Instruction.MMA_SYNC,
 ) -> InFlight | None:
-    """A problem's tiles on the GPU that stands for the target; None without a problem."""
+    """A plan's tiles of a problem, on the GPU that stands for the target; None without a problem."""
     if problem is None:
         return None
-    slices, gpu = split_k.slices if split_k else 1, GPUS[target.name]
+    slices, ctas = split_k.slices if split_k else 1, occupancy.ctas_per_sm
+    return in_flight_of(problem, target, (a.tile[0], b.tile[0]), (a.dtype, b.dtype), slices, by, ctas)
+
+
+def in_flight_of(
+    problem: ProblemShape,
+    target: Target,
+    tile: tuple[int, int],
+    dtypes: tuple[DType, DType],
+    slices: int,
+    by: Instruction,
+    ctas_per_sm: int = 1,
+) -> InFlight:
+    """A problem's tiles of M x N elements, `dtypes` those of A and B, on the GPU that stands for the target."""
+    gpu, (a, b), (m, n) = GPUS[target.name], dtypes, tile
     share = -(-problem.k // slices)
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
-    rate = SM_RATES[target.name].flops_of(by, a.dtype.name)
+    rate = SM_RATES[target.name].flops_of(by, a.name)
     return InFlight(
         problem=problem,
         gpu=gpu,
         grid=TileGrid(
-            tiles_m=-(-problem.m // a.tile[0]),
-            tiles_n=-(-problem.n // b.tile[0]),
-            bytes_a=a.tile[0] * share * a.dtype.bytes,
-            bytes_b=b.tile[0] * share * b.dtype.bytes,
+            tiles_m=-(-problem.m // m),
+            tiles_n=-(-problem.n // n),
+            bytes_a=m * share * a.bytes,
+            bytes_b=n * share * b.bytes,
         ),
         passes=slices * problem.batch,
-        ctas=gpu.sms * occupancy.ctas_per_sm,
+        ctas=gpu.sms * ctas_per_sm,
         tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,
     )
 

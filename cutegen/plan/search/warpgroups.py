@@ -6,7 +6,7 @@ A and B are exchanged, and the slices of K. What the spec says is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -25,12 +25,15 @@ from cutegen.plan.rules.last_k_tiles import busy_alone, may_end_in_turns
 from cutegen.plan.rules.parted_epilogue import BUFFERS
 from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
 from cutegen.plan.rules.promotion import promotes
+from cutegen.plan.rules.tile_order import in_flight_of
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
+from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_space import every_row, splits_of_given
 from cutegen.plan.search.warpgroup_tiles import (
@@ -69,14 +72,20 @@ As measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Specs with the open keys filled in, the fastest for `problem` first."""
-    compared = (*MEASURED, *_fitted(spec, target, problem))
+    compared = compared_rows(spec, target, problem, MEASURED)
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared))
 
 
 def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """The same of all that tuning compares: kernels without a fitted time among them."""
-    compared = (*every_row(), *_fitted(spec, target, problem))
+    compared = compared_rows(spec, target, problem, every_row())
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
+
+
+def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """`rows` and those that follow the problem, with the corrections that they have for it."""
+    compared = (*rows, *_fitted(spec, target, problem))
+    return tuple(map(as_streamed, compared)) if is_streamed(spec, problem) else compared
 
 
 def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
@@ -96,19 +105,28 @@ def _ranked(
 ) -> Iterator[Settled]:
     """Rank candidates, with two k-tiles in one where that is no slower; with `apart` those as they are stay, too.
 
-    Both are taken for as fast as the model says of the candidate as it is.
+    Both are taken for as fast as the model says of the candidate as it is, but where the length of k-tiles tells.
     """
-    exchanged, gpu = swapped.shape_multiplied(problem), GPUS[target.name]
     options = (
-        Option(
-            each,
-            row.slices,
-            estimate(work_of(spec, target, candidate, row), exchanged if row.swap else problem, gpu, H200),
-        )
+        Option(each, row.slices, estimate_of(spec, target, problem, row, candidate, each))
         for row, candidate in candidates
         for each in dict.fromkeys((_joined(spec, target, problem, row, candidate), *((candidate,) if apart else ())))
     )
     return settle(spec, target, problem, options, partial(_fits, spec, target))
+
+
+def estimate_of(
+    spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate, built: Candidate
+) -> Estimate:
+    """Return what the model says of a row's candidate; `built` is its kernel, with longer k-tiles or as it is."""
+    multiplied = swapped.shape_multiplied(problem) if row.swap else problem
+    work = work_of(spec, target, candidate, row)
+    if is_streamed(spec, problem):
+        element = dtype(spec.problem.a.dtype)
+        in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), row.slices, Instruction.WGMMA)
+        factor = of_stream(built, row.slices, in_flight, built.cta[2] * element.bytes)
+        work = replace(work, overall=work.overall * factor)
+    return estimate(work, multiplied, GPUS[target.name], H200)
 
 
 def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate) -> Candidate:
