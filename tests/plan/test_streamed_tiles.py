@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
@@ -178,6 +179,15 @@ def test_names_are_those_of_settled_specs() -> None:
         assert {name for name, _ in candidates(problem)} <= settled
 
 
+def test_the_page_has_the_constants() -> None:
+    part = PAGE.partition("### Streams")[2].partition("### ")[0]
+    said = [cells.split(" | ")[-1] for cells in re.findall(r"\| (\S[^|]+ \| \d\.\d\d(?:, \d\.\d\d)?) \|", part)]
+    names = ["GIVEN_UP_FIRST", "LONGER_K_TILE", "CLUSTERED", "THROUGH_WORKSPACE", "UNEVEN", "APART", "ALMOST_IDLE"]
+    assert said[:7] == [f"{getattr(streamed_tiles, name):.2f}" for name in names]
+    assert said[7] == f"{streamed_tiles.SHORT:.2f}, {streamed_tiles.TALL:.2f}"
+    assert f"power of {streamed_tiles.SHARE}" in part
+
+
 @pytest.mark.slow
 def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
     found = worth(list(US))
@@ -226,7 +236,7 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("constant", ["GIVEN_UP_FIRST", "LONGER_K_TILE", "UNEVEN", "CLUSTERED", "THROUGH_WORKSPACE"])
 def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = geometric_mean([cost for cost, _ in worth(list(US))])
-    monkeypatch.setattr(streamed_tiles, constant, 0.0)
+    monkeypatch.setattr(streamed_tiles, constant, 1.0)
     assert geometric_mean([cost for cost, _ in worth(list(US))]) > known
 
 
@@ -242,7 +252,7 @@ def test_clusters_that_read_the_same_rows_apart_are_not_chosen(problem: Shape, m
         return ctas_m * ctas_n == 1 or readers <= sharing
 
     assert shares_no_rows()
-    monkeypatch.setattr(streamed_tiles, "APART", 0.0)
+    monkeypatch.setattr(streamed_tiles, "APART", 1.0)
     assert not shares_no_rows()
 
 

@@ -2,8 +2,8 @@
 
 Device memory bounds such a product whatever the tile. A tile's own corrections, fitted to products of all kinds, count
 for less there, and how the stream is read counts beside: whether L2 gives its lines up first, by how many bytes of a
-row at a time, by CTAs that keep pace. Fitted to 5,316 times of 313 such products on an H100, of f16
-(`tests/gpu/h100_streams.json`), in which these kernels give up first, and prefetch, what plans have them.
+row at a time, by CTAs that keep pace. Fitted to 5,537 times of 326 such products on an H100, of f16
+(`tests/gpu/h100_streams.json`), by kernels whose lines L2 gives up, and prefetches, as plans have it.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ WIDEST, SHORTEST = 256, 1024
 """Rows or columns that the stream is multiplied by, and the least of its own and of K, of the products measured."""
 SHARE = 0.4
 """Power to which a tile's own corrections count."""
-GIVEN_UP_FIRST = -0.07
-"""Of the log of the whole, where L2 gives up the stream's lines first."""
-LONGER_K_TILE = -0.048
-"""The same of each doubling of a k-tile beyond a line."""
-UNEVEN = 0.11
-"""Of each doubling of what several tiles cover beside what the problem has: their CTAs read the same rows of the
-stream, and do not keep pace."""
-APART = 0.097
-"""Of each doubling of the clusters that read the same rows: they go to the GPCs in turn."""
-CLUSTERED, THROUGH_WORKSPACE = 0.047, 0.066
-"""Of each doubling of the slices of K that a cluster adds, and of slices that go through a workspace."""
-A_LITTLE_MORE, ALMOST_IDLE = 1.4, 0.084
-"""Of CTAs that are up to so many times what the GPU holds: the second round has few, which do not fill its memory."""
-SHORT, SHORTEST_TILE, TALL, TALLEST_TILE = 0.026, 64, 0.016, 128
-"""Of a tile with fewer rows of the stream, and of one with more."""
+GIVEN_UP_FIRST = 0.932
+"""Of the whole, where L2 gives up the stream's lines first."""
+LONGER_K_TILE = 0.953
+"""Of the whole, for each doubling of a k-tile beyond a line."""
+UNEVEN = 1.116
+"""Of the whole, for each doubling of what several tiles cover beside what the problem has: their CTAs read the same
+rows of the stream, and do not keep pace."""
+APART = 1.102
+"""Of the whole, for each doubling of the clusters that read the same rows: they go to the GPCs in turn."""
+CLUSTERED = 1.048
+"""Of the whole, for each doubling of the slices of K that a cluster adds."""
+THROUGH_WORKSPACE = 1.068
+"""Of the whole, of slices of K that go through a workspace."""
+A_LITTLE_MORE, ALMOST_IDLE = 1.4, 1.088
+"""Of the whole, for CTAs up to so many times those that the GPU holds: few are left for the second round, and they do
+not fill its memory."""
+SHORTEST_TILE, SHORT = 64, 1.026
+TALLEST_TILE, TALL = 128, 1.016
+"""Of the whole, for a tile with fewer rows of the stream, or more."""
 
 
 def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
@@ -66,19 +70,24 @@ def of_stream(candidate: Candidate, slices: int, in_flight: InFlight, k_tile_byt
     own, beside, extent = (m, n, problem.n) if along_m else (n, m, problem.m)
     stream, sharing = ("a", ctas_n) if along_m else ("b", ctas_m)
     readers = streams_of(in_flight)[stream].readers
-    log = LONGER_K_TILE * math.log2(k_tile_bytes / LINE_BYTES) + CLUSTERED * math.log2(ctas_k)
+    share = _of_doublings(LONGER_K_TILE, k_tile_bytes / LINE_BYTES) * _of_doublings(CLUSTERED, ctas_k)
     if goes_through_once(in_flight, stream):
-        log += GIVEN_UP_FIRST
+        share *= GIVEN_UP_FIRST
     if readers > 1:
-        log += UNEVEN * math.log2(readers * beside / extent)
+        share *= _of_doublings(UNEVEN, readers * beside / extent)
     if ctas_m * ctas_n > 1 and readers > sharing:
-        log += APART * math.log2(readers / sharing)
+        share *= _of_doublings(APART, readers / sharing)
     if ctas_k == 1 and 1 < in_flight.rounds <= A_LITTLE_MORE:
-        log += ALMOST_IDLE
+        share *= ALMOST_IDLE
     if slices > ctas_k:
-        log += THROUGH_WORKSPACE
+        share *= THROUGH_WORKSPACE
     if own < SHORTEST_TILE:
-        log += SHORT
+        share *= SHORT
     elif own > TALLEST_TILE:
-        log += TALL
-    return math.exp(log)
+        share *= TALL
+    return share
+
+
+def _of_doublings(each: float, times: float) -> float:
+    """`each` to the power of the doublings that `times` is."""
+    return math.pow(each, math.log2(times))
