@@ -62,8 +62,9 @@ def test_a_quarter_of_k_of_weights_that_enough_ctas_read(problem: tuple[int, int
         ((64, 192, 64), (72, 10240, 4096), 0),
         ((64, 128, 64), (72, 8192, 8192), 0),
         ((64, 256, 64), (72, 16384, 8192), 4),  # but here its copies are mostly the other's, too
-        ((128, 64, 64), (128, 8192, 8192), 6),  # one CTA reads the weights, the smaller part of a stage
-        ((128, 64, 64), (256, 4096, 8192), 0),  # and two
+        ((128, 64, 64), (64, 8192, 8192), 6),  # one CTA reads the weights
+        ((128, 64, 64), (72, 8192, 8192), 0),  # but the tile has more than 64 rows beside them
+        ((128, 64, 64), (256, 4096, 8192), 0),
         ((64, 64, 64), (192, 2048, 8192), 0),  # three
         ((64, 64, 64), (2048, 2048, 2048), 0),
         ((64, 64, 64), (64, 512, 512), 0),  # L2 holds it
