@@ -44,7 +44,7 @@ def row_of(setting: Setting) -> Row:
 @cache
 def _measured() -> dict[Row, Row]:
     """Rows that plans choose from, by what they are without their corrections."""
-    return {_bare(row): row for row in MEASURED}
+    return {bare(row): row for row in MEASURED}
 
 
 @cache
@@ -64,38 +64,41 @@ def work_of(setting: Setting) -> Work | WarpgroupWork:
     return bulk_work(spec, device, candidate)
 
 
+def setting_of(row: Row) -> Setting:
+    """The kernel of a row, in the default order of the tiles."""
+    along_k = row.cluster[2]
+    return filled(
+        Setting(
+            family="sm90",
+            cta=row.cta,
+            consumers=row.consumers,
+            cluster=row.cluster[:2],
+            slices=row.slices,
+            reduction="cluster" if along_k > 1 else "workspace",
+            clustered=along_k if 1 < along_k < row.slices else None,
+            swap=row.swap,
+        )
+    )
+
+
 @cache
 def of_plans() -> tuple[Setting, ...]:
     """The kernels of warpgroups that plans choose from."""
-    return tuple(
-        filled(
-            Setting(
-                family="sm90",
-                cta=row.cta,
-                consumers=row.consumers,
-                cluster=row.cluster[:2],
-                slices=row.slices,
-                reduction="cluster" if row.cluster[2] > 1 else "workspace",
-                clustered=row.cluster[2] if 1 < row.cluster[2] < row.slices else None,
-                swap=row.swap,
-            )
-        )
-        for row in MEASURED
-    )
+    return tuple(map(setting_of, MEASURED))
 
 
 @cache
 def _compared(shape: tuple[int, int, int]) -> dict[Row, Row]:
     """Rows of warpgroups that plans compare for a problem, by what they are without their corrections."""
     rows = compared_rows(_OPEN, target(TARGET), ProblemShape(*shape), MEASURED)
-    return {_bare(row): row for row in reversed(rows)}  # one that was measured before one that follows the problem
+    return {bare(row): row for row in reversed(rows)}  # one that was measured before one that follows the problem
 
 
 def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     """The same of a kernel that plans compare for the problem, whatever the family; infinity of others."""
     if setting.family != "sm90":
         return estimated_us(setting, shape)
-    row = _compared(shape).get(_bare(row_of(setting)))
+    row = _compared(shape).get(bare(row_of(setting)))
     if row is None:
         return math.inf
     device, spec = target(TARGET), setting.open_spec
@@ -112,7 +115,8 @@ def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:
     return _estimated_us(work, setting, shape) / before
 
 
-def _bare(row: Row) -> Row:
+def bare(row: Row) -> Row:
+    """The row without its corrections: the kernel alone."""
     return replace(row, correction=UNMEASURED, overall=UNMEASURED)
 
 

@@ -244,32 +244,6 @@ def parsed(name: str) -> Setting:
     return replace(found, warps=row.atom_layout[:2], stages=row.stages)
 
 
-def name_of(spec: GemmSpec) -> str:
-    """The name of a settled spec of warpgroups, in the default order of the tiles.
-
-    >>> name_of(parsed("sm90_128x256x64_pingpong_c2x1_k1_m8_swap").spec)
-    'sm90_128x256x64_pingpong_c2x1_k1_n8_swap'
-    >>> name_of(parsed("sm90_64x32x128_cooperative_c1x1_k4c2_n8").spec)
-    'sm90_64x32x128_cooperative_c1x1_k4c2_n8'
-    """
-    schedule, cta = spec.schedule, spec.tile.cta
-    assert cta is not None
-    along_m, along_n, along_k = (*(schedule.cluster or (1, 1)), 1)[:3]
-    slices = schedule.split_k or 1
-    if schedule.reduction == "cluster" and slices > 1 and schedule.cluster is None:
-        along_k = slices
-    return Setting(
-        family="sm90",
-        cta=cta,
-        consumers=schedule.consumers or "cooperative",
-        cluster=(along_m, along_n),
-        slices=slices,
-        reduction="cluster" if along_k > 1 else "workspace",
-        clustered=along_k if 1 < along_k < slices else None,
-        swap=bool(schedule.swap),
-    ).name
-
-
 def filled(setting: Setting) -> Setting:
     """With warpgroups and as many stages as fit beside what C leaves through: 64 rows by a line, two a warpgroup."""
     if setting.family != "sm90":

@@ -22,8 +22,8 @@ from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stre
 from cutegen.plan.search.warpgroup_tiles import MEASURED
 from cutegen.spec import GemmSpec
 from tests.gpu import estimates
+from tests.gpu.estimates import setting_of
 from tests.gpu.measured import STORED, TORCH, Measured, geometric_mean, load, regrets
-from tests.gpu.settings import name_of
 from tests.gpu.sweep_kernels import Shape, shape_of
 from tests.plan.pages import words_of
 from tests.plan.specs import gemm
@@ -162,9 +162,7 @@ def candidates(problem: Shape) -> tuple[tuple[str, tuple[object, ...]], ...]:
     found = []
     for row, candidate in warpgroups._candidates(OPEN, DEVICE, shape, compared):
         built = warpgroups._joined(OPEN, DEVICE, shape, row, candidate)
-        tile, (ctas_m, ctas_n, ctas_k) = "x".join(map(str, built.cta)), row.cluster
-        clustered = "" if ctas_k == 1 else "c" if ctas_k == row.slices else f"c{ctas_k}"
-        name = f"sm90_{tile}_{row.consumers}_c{ctas_m}x{ctas_n}_k{row.slices}{clustered}_n8" + "_swap" * row.swap
+        name = setting_of(replace(row, cta=built.cta)).name
         if name in US[problem] or name in LONG.get(problem, {}):
             found.append((name, (OPEN, DEVICE, shape, row, candidate, built)))
     return tuple(found)
@@ -180,13 +178,6 @@ def worth(table: Times) -> list[Worth]:
         chosen = min(compared, key=lambda each: warpgroups.estimate_of(*each[1]).us)[0]
         found.append((times[chosen] / min(times.values()), torch_us / times[chosen]))
     return found
-
-
-def test_names_are_those_of_settled_specs() -> None:
-    """As `candidates` has them without settling each."""
-    for problem in list(US)[:3]:
-        settled = {name_of(one.spec) for one in warpgroups.settled_for(OPEN, DEVICE, ProblemShape(*problem))}
-        assert {name for name, _ in candidates(problem)} <= settled
 
 
 def test_the_page_has_the_constants() -> None:

@@ -23,7 +23,7 @@ from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
-from tests.gpu.estimates import compared_us, of_plans, since_in_turns
+from tests.gpu.estimates import bare, compared_us, of_plans, since_in_turns
 from tests.gpu.measured import (
     STORED,
     STORED_H100,
@@ -77,15 +77,6 @@ def made(spec: Any, problem: tuple[int, int, int]) -> GemmPlan:
 def compared_for(shape: ProblemShape) -> tuple[Row, ...]:
     gpu = GPUS["sm_90"]
     return tuple(dict.fromkeys((*MEASURED, *map(as_nearest, fitted_rows(shape, gpu)), *fitted_slices(shape, gpu))))
-
-
-def bare(row: Row) -> Row:
-    return replace(row, correction=1.0, overall=1.0)
-
-
-def work_of_row(row: Row) -> WarpgroupWork:
-    device = target("sm_90")
-    return warpgroups.work_of(OPEN, device, warpgroups.candidate_of(OPEN, device, row), row)
 
 
 def test_choices_are_nearly_the_best_that_was_measured() -> None:
