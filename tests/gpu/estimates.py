@@ -106,6 +106,12 @@ def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     return estimate_of(spec, device, ProblemShape(*shape), row, candidate, candidate).us
 
 
+def has_own_corrections(setting: Setting, shape: tuple[int, int, int]) -> bool:
+    """Return whether plans compare a kernel for the problem by the corrections of its own row."""
+    row = row_of(setting) if setting.family == "sm90" else None
+    return row is None or _compared(shape).get(bare(row)) == row
+
+
 def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:
     """What a kernel takes of the time that it took when warpgroups multiplied the last k-tiles side by side."""
     work = work_of(setting)

@@ -31,7 +31,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
-from tests.gpu.estimates import compared_us, estimated_us, of_plans, row_of, work_of
+from tests.gpu.estimates import compared_us, estimated_us, has_own_corrections, of_plans, row_of, work_of
 from tests.gpu.measured import (
     STORED,
     STORED_H100,
@@ -196,7 +196,7 @@ def refined(table: Sequence[Measured], steps: int = STEPS, only: Collection[Sett
     With `only` these rows' corrections follow, and nothing else.
     """
     torch.set_default_dtype(torch.float64)
-    samples = samples_of([_of_compared(each) for each in table])
+    samples = samples_of([each for each in map(_of_compared, table) if each.us])
     free = torch.tensor([float(_is_of_plans(each) and (not only or each in only)) for each in samples.rows])
     were = [_corrections(setting) for setting in samples.rows]
     k_tiles_were, whole_were = (torch.tensor(each).log() for each in zip(*were, strict=True))
@@ -222,10 +222,14 @@ def refined(table: Sequence[Measured], steps: int = STEPS, only: Collection[Sett
 def _of_compared(measured: Measured) -> Measured:
     """A problem with no other kernels than plans compare for it by corrections of their own row.
 
-    Those by size are of no row, and none of what is refined would change them.
+    Those by size are of no row, and none of what is refined would change them. What kernels take by how they read
+    A and B is taken out of their times: the model that is refined knows nothing of it.
     """
-    shape = measured.problem
-    us = {each: us for each, us in measured.us.items() if compared_us(each, shape) == estimated_us(each, shape)}
+    shape, us = measured.problem, {}
+    for each, (graph, launch) in measured.us.items():
+        if has_own_corrections(each, shape):
+            share = compared_us(each, shape) / estimated_us(each, shape)
+            us[each] = graph / share, launch / share
     return replace(measured, us=us)
 
 

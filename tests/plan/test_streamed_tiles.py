@@ -8,12 +8,11 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Instruction, dtype, target
+from cutegen.hardware import Instruction, dtype
 from cutegen.plan import plan
 from cutegen.plan.rules.tile_order import in_flight_of
 from cutegen.plan.search import streamed_tiles, warpgroups
@@ -22,32 +21,22 @@ from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stre
 from cutegen.plan.search.warpgroup_tiles import MEASURED
 from cutegen.spec import GemmSpec
 from tests.gpu import estimates
-from tests.gpu.estimates import setting_of
-from tests.gpu.measured import STORED, TORCH, Measured, geometric_mean, load, regrets
-from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.gpu.measured import STORED, Measured, geometric_mean, load, regrets
+from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.specs import gemm
+from tests.plan.worth import DEVICE, OPEN, cost, forget, rows_of_choices, times_of, without, worth
 
-DEVICE = target("sm_90")
-OPEN = replace(gemm(), family="sm90")
 TABLE = json.loads(STORED.with_name("h100_streams.json").read_text())
-Times = Mapping[Shape, Mapping[str, tuple[float, float]]]
-"""Of each kernel by its name: in a graph, and of one launch."""
-
-
-def times_of(table: str) -> Times:
-    return {
-        shape_of(text): {TABLE["names"][index]: (graph, launch) for index, graph, launch in rows}
-        for text, rows in TABLE[table].items()
-    }
-
-
-US, LONG = times_of("us"), times_of("us_long")
+US, LONG = times_of(TABLE), times_of(TABLE, "us_long")
 """In graphs of a few launches, and in those of 30 and more."""
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
 PAGE = words_of("tile_model.md")
-Worth = tuple[float, float]
-"""Of a choice: how many times the best time, and torch.matmul's time over it."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    forget()
 
 
 def of(a_major: str = "k", b_major: str = "k", precision: str = "f16") -> GemmSpec:
@@ -154,32 +143,6 @@ def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkey
     assert agreed
 
 
-@cache
-def candidates(problem: Shape) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    """What plans compare for a problem, each by the name it was measured under, and what the model is asked about."""
-    shape = ProblemShape(*problem)
-    compared = warpgroups.compared_rows(OPEN, DEVICE, shape, MEASURED)
-    found = []
-    for row, candidate in warpgroups._candidates(OPEN, DEVICE, shape, compared):
-        built = warpgroups._joined(OPEN, DEVICE, shape, row, candidate)
-        name = setting_of(replace(row, cta=built.cta)).name
-        if name in US[problem] or name in LONG.get(problem, {}):
-            found.append((name, (OPEN, DEVICE, shape, row, candidate, built)))
-    return tuple(found)
-
-
-def worth(table: Times) -> list[Worth]:
-    """What the choice on each problem is worth, in a graph, among all that was measured."""
-    found = []
-    for problem, measured in table.items():
-        times = {name: graph for name, (graph, _) in measured.items()}
-        torch_us = times.pop(TORCH)
-        compared = [each for each in candidates(problem) if each[0] in times]
-        chosen = min(compared, key=lambda each: warpgroups.estimate_of(*each[1]).us)[0]
-        found.append((times[chosen] / min(times.values()), torch_us / times[chosen]))
-    return found
-
-
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("### Streams")[2].partition("### ")[0]
     said = [cells.split(" | ")[-1] for cells in re.findall(r"\| (\S[^|]+ \| \d\.\d\d(?:, \d\.\d\d)?) \|", part)]
@@ -192,27 +155,16 @@ def test_the_page_has_the_constants() -> None:
 @pytest.mark.slow
 def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
     found = worth(US)
-    costs = [cost for cost, _ in found]
+    costs = [each.cost for each in found]
     said = f"{geometric_mean(costs):.3f} times as long as the best of those measured, {max(costs):.2f} at most"
     assert said in PAGE
-    assert f"{geometric_mean([times for _, times in found]):.3f} times as fast as torch" in PAGE
+    assert f"{geometric_mean([each.by_torch for each in found]):.3f} times as fast as torch" in PAGE
     assert f"{len(US)} products" in PAGE
-    before = without(US, monkeypatch)
+    long = cost(LONG)
+    without(monkeypatch, "is_streamed", "is_of_middle_size")
+    before = [each.cost for each in worth(US)]
     assert f"{geometric_mean(before):.3f} and {max(before):.2f} without these corrections" in PAGE
-    long, long_before = (geometric_mean(each) for each in ([x for x, _ in worth(LONG)], without(LONG, monkeypatch)))
-    assert (
-        f"on {len(LONG)} of the products it takes {long:.3f} times as long as the best, and {long_before:.3f}" in PAGE
-    )
-
-
-def without(table: Times, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What choices cost by the corrections of all products."""
-    with monkeypatch.context() as patched:
-        patched.setattr(warpgroups, "is_streamed", lambda *_: False)
-        candidates.cache_clear()
-        found = [cost for cost, _ in worth(table)]
-    candidates.cache_clear()
-    return found
+    assert f"on {len(LONG)} of the products it takes {long:.3f} times as long as the best, and {cost(LONG):.3f}" in PAGE
 
 
 @pytest.mark.slow
@@ -222,19 +174,19 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
     def whatever_the_pitch(spec: GemmSpec, problem: ProblemShape) -> bool:
         return is_streamed(spec, replace(problem, k=-(-problem.k // 64) * 64))
 
-    def cost(known: Callable[..., bool], measured: list[Measured]) -> float:
+    def cost_of(known: Callable[..., bool], measured: list[Measured]) -> float:
         monkeypatch.setattr(warpgroups, "is_streamed", known)
-        estimates._compared.cache_clear()
+        forget()
         return geometric_mean([each.factor for each in regrets(measured, estimates.compared_us)])
 
+    without(monkeypatch, "is_streamed", "is_of_middle_size")
     some = [each for each in load(STORED) if whatever_the_pitch(OPEN, ProblemShape(*each.problem))]
     whole, torn = ([each for each in some if (each.problem[2] % 64 > 0) == is_torn] for is_torn in (False, True))
-    by, without_them = cost(whatever_the_pitch, whole), cost(lambda *_: False, whole)
+    by, without_them = cost_of(whatever_the_pitch, whole), cost_of(lambda *_: False, whole)
     said = f"on {len(whole)} such products takes {by:.3f} times as long as the best by these corrections"
     assert f"{said}, and {without_them:.3f} without" in PAGE
-    by, without_them = cost(whatever_the_pitch, torn), cost(lambda *_: False, torn)
+    by, without_them = cost_of(whatever_the_pitch, torn), cost_of(lambda *_: False, torn)
     assert f"on {len(torn)} products, it would be {by:.3f} and is {without_them:.3f}" in PAGE
-    estimates._compared.cache_clear()
 
 
 @pytest.mark.slow
@@ -243,9 +195,9 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
     ["GIVEN_UP_FIRST", "LONGER_K_TILE", "UNEVEN", "APART", "CLUSTERED", "THROUGH_WORKSPACE", "ALMOST_IDLE", "TALL"],
 )
 def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = geometric_mean([cost for cost, _ in worth(US)])
+    known = cost(US)
     monkeypatch.setattr(streamed_tiles, constant, 1.0)
-    assert geometric_mean([cost for cost, _ in worth(US)]) > known
+    assert cost(US) > known
 
 
 @pytest.mark.parametrize("problem", [(192, 4352, 4096), (192, 4864, 13952), (256, 2560, 24320)], ids=str)
@@ -278,14 +230,6 @@ def test_short_tiles_of_the_stream_are_not_chosen(problem: Shape, monkeypatch: p
 
 
 def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
-    kinds = dict.fromkeys(text.partition(": ")[0] for text in CHOICES)
-    assert len(kinds) == 6
-    for kind in kinds:
-        pairs = [us for text, us in CHOICES.items() if text.startswith(f"{kind}: ")]
-        graph = geometric_mean([since / before for before, since, *_ in pairs])
-        launch = geometric_mean([since / before for _, _, before, since, *_ in pairs])
-        row = f"| {kind} | {len(pairs)} | {graph:.3f} | {launch:.3f} |"
-        if len(pairs[0]) > 4:
-            by_torch = [geometric_mean([us[4] / us[which] for us in pairs]) for which in (0, 1)]
-            row += f" {by_torch[0]:.2f} | {by_torch[1]:.2f} |"
-        assert row in PAGE
+    rows = list(rows_of_choices(CHOICES))
+    assert len(rows) == 6
+    assert all(row in PAGE for row in rows)

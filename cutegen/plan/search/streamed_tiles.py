@@ -8,7 +8,6 @@ row at a time, by CTAs that keep pace. Fitted to 5,537 times of 326 such product
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
@@ -17,6 +16,7 @@ from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.rules.eviction import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.tile_model import of_doublings
 from cutegen.plan.search.warpgroup_tiles import Row
 from cutegen.spec import GemmSpec
 
@@ -70,13 +70,13 @@ def of_stream(candidate: Candidate, slices: int, in_flight: InFlight, k_tile_byt
     own, beside, extent = (m, n, problem.n) if along_m else (n, m, problem.m)
     stream, sharing = ("a", ctas_n) if along_m else ("b", ctas_m)
     readers = streams_of(in_flight)[stream].readers
-    share = _of_doublings(LONGER_K_TILE, k_tile_bytes / LINE_BYTES) * _of_doublings(CLUSTERED, ctas_k)
+    share = of_doublings(LONGER_K_TILE, k_tile_bytes / LINE_BYTES) * of_doublings(CLUSTERED, ctas_k)
     if goes_through_once(in_flight, stream):
         share *= GIVEN_UP_FIRST
     if readers > 1:
-        share *= _of_doublings(UNEVEN, readers * beside / extent)
+        share *= of_doublings(UNEVEN, readers * beside / extent)
     if ctas_m * ctas_n > 1 and readers > sharing:
-        share *= _of_doublings(APART, readers / sharing)
+        share *= of_doublings(APART, readers / sharing)
     if ctas_k == 1 and 1 < in_flight.rounds <= A_LITTLE_MORE:
         share *= ALMOST_IDLE
     if slices > ctas_k:
@@ -86,8 +86,3 @@ def of_stream(candidate: Candidate, slices: int, in_flight: InFlight, k_tile_byt
     elif own > TALLEST_TILE:
         share *= TALL
     return share
-
-
-def _of_doublings(each: float, times: float) -> float:
-    """`each` to the power of the doublings that `times` is."""
-    return math.pow(each, math.log2(times))

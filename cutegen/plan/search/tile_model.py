@@ -13,6 +13,7 @@ slope.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
@@ -220,3 +221,12 @@ def norm(values: tuple[float, ...], sharpness: float) -> float:
     """
     joined: float = sum(value**sharpness for value in values) ** (1 / sharpness)
     return joined
+
+
+def of_doublings(each: float, times: float) -> float:
+    """`each` to the power of the doublings that `times` is.
+
+    >>> of_doublings(3.0, 4.0)
+    9.0
+    """
+    return math.pow(each, math.log2(times))

@@ -30,6 +30,7 @@ from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
+from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
@@ -120,13 +121,22 @@ def estimate_of(
 ) -> Estimate:
     """Return what the model says of a row's candidate; `built` is its kernel, with longer k-tiles or as it is."""
     multiplied = swapped.shape_multiplied(problem) if row.swap else problem
+    share = _share_of_reads(spec, target, problem, multiplied, row.slices, built)
     work = work_of(spec, target, candidate, row)
+    return estimate(replace(work, overall=work.overall * share), multiplied, GPUS[target.name], H200)
+
+
+def _share_of_reads(
+    spec: GemmSpec, target: Target, problem: ProblemShape, multiplied: ProblemShape, slices: int, built: Candidate
+) -> float:
+    """The share of the time that the model says which a kernel takes, by how it reads A and B, where that was measured."""
+    element = dtype(spec.problem.a.dtype)
     if is_streamed(spec, problem):
-        element = dtype(spec.problem.a.dtype)
-        in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), row.slices, Instruction.WGMMA)
-        factor = of_stream(built, row.slices, in_flight, built.cta[2] * element.bytes)
-        work = replace(work, overall=work.overall * factor)
-    return estimate(work, multiplied, GPUS[target.name], H200)
+        in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
+        return of_stream(built, slices, in_flight, built.cta[2] * element.bytes)
+    if is_of_middle_size(spec, problem):
+        return of_requests(built.cta, built.cluster, multiplied, element.bytes)
+    return 1.0
 
 
 def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate) -> Candidate:

@@ -1,0 +1,167 @@
+"""Products of middle size: which they are, what counts there, and how good the choice among kernels is."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan.search import middle_tiles, warpgroups
+from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
+from cutegen.plan.search.warpgroup_tiles import MEASURED
+from tests.gpu.estimates import compared_us
+from tests.gpu.measured import STORED, STORED_H100, geometric_mean, load, regrets
+from tests.gpu.sweep_kernels import Shape
+from tests.plan.pages import words_of
+from tests.plan.worth import DEVICE, OPEN, cost, forget, rows_of_choices, times_of, without, worth
+
+TABLE = json.loads(STORED.with_name("h100_middle.json").read_text())
+US = times_of(TABLE)
+CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
+PAGE = words_of("tile_model.md")
+CONSTANTS = ("ASKED", "COVERED", "TORN_READERS", "TORN_TOGETHER")
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    forget()
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_so"),
+    [
+        ((1024, 1024, 1024), True),
+        ((64, 8192, 512), True),
+        ((56, 8192, 512), False),  # fewer rows
+        ((8192, 64, 504), False),  # K is short
+        ((512, 512, 512), False),  # a launch decides
+        ((2048, 2048, 2048), False),  # more results
+        ((1024, 2048, 8192), False),  # power decides
+        ((256, 256, 65536), True),
+    ],
+)
+def test_which_are_of_middle_size(problem: Shape, is_so: bool) -> None:
+    assert is_of_middle_size(OPEN, ProblemShape(*problem)) == is_so
+
+
+def test_a_batch_counts_with_all_its_products() -> None:
+    assert not is_of_middle_size(OPEN, ProblemShape(256, 256, 1024))
+    assert is_of_middle_size(OPEN, ProblemShape(256, 256, 1024, batch=8))
+    assert not is_of_middle_size(OPEN, ProblemShape(256, 256, 1024, batch=64))
+
+
+def test_promoted_sums_are_not() -> None:
+    a = replace(OPEN.problem.a, dtype="e4m3")
+    promoted = replace(OPEN, problem=replace(OPEN.problem, a=a, b=a))
+    by_the_tensor_core = replace(promoted, mma=replace(promoted.mma, promote_k=0))
+    problem = ProblemShape(1024, 1024, 1024)
+    assert not is_of_middle_size(promoted, problem)
+    assert is_of_middle_size(by_the_tensor_core, problem)
+
+
+def test_all_that_was_measured_is_and_no_stream() -> None:
+    for problem in US:
+        assert is_of_middle_size(OPEN, ProblemShape(*problem)), problem
+        assert not warpgroups.is_streamed(OPEN, ProblemShape(*problem)), problem
+
+
+def test_an_exchanged_product_asks_for_the_same() -> None:
+    for _ in range(300):
+        (m, n), k = random.sample(range(64, 8192, 8), 2), 8 * random.randint(64, 1024)
+        tile_m, tile_n = random.choice((64, 128, 192)), 8 * random.randint(5, 32)
+        ctas_m, ctas_n = random.choice(((1, 1), (2, 1), (1, 4), (4, 2), (2, 2)))
+        of_both = [
+            of_requests((*tile, 64), (*ctas, 1), ProblemShape(*sides, k), 2)
+            for tile, ctas, sides in (
+                ((tile_m, tile_n), (ctas_m, ctas_n), (m, n)),
+                ((tile_n, tile_m), (ctas_n, ctas_m), (n, m)),
+            )
+        ]
+        assert of_both[0] == pytest.approx(of_both[1]), (m, n, k)
+
+
+def test_less_counts_for_less() -> None:
+    """A cluster's rows count once, half of a tile that is empty counts, and pitches count where they are not whole."""
+    whole, torn = ProblemShape(1024, 640, 1024), ProblemShape(1024, 640, 1032)
+
+    def share(cta: Shape, cluster: Shape = (1, 1, 1), problem: ProblemShape = whole, element_bytes: int = 2) -> float:
+        return of_requests(cta, cluster, problem, element_bytes)
+
+    assert share((128, 128, 64), (2, 1, 1)) < share((128, 128, 64))
+    assert share((128, 80, 64)) < share((128, 96, 64))  # 640 is 8 x 80 and 6.7 x 96
+    assert share((128, 160, 64), (4, 1, 1), torn) < share((128, 160, 64), (2, 1, 1), torn)
+    assert share((128, 160, 64), problem=torn) > share((128, 160, 64))
+    # By bytes, not elements: 1088 elements are 17 lines of 2 bytes each, and 8.5 of one.
+    shorter = ProblemShape(1024, 640, 1088)
+    assert share((128, 160, 64), problem=shorter) < share((128, 160, 64), problem=shorter, element_bytes=1)
+
+
+def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = ProblemShape(1232, 448, 3840)
+    row = MEASURED[0]
+    candidate = warpgroups.candidate_of(OPEN, DEVICE, row)
+
+    def predicted() -> float:
+        return warpgroups.estimate_of(OPEN, DEVICE, shape, row, candidate, candidate).us
+
+    known = predicted()
+    without(monkeypatch, "is_of_middle_size")
+    multiplied = ProblemShape(448, 1232, 3840) if row.swap else shape
+    assert known == pytest.approx(predicted() * of_requests(row.cta, row.cluster, multiplied, 2))
+
+
+def test_the_page_has_the_constants() -> None:
+    part = PAGE.partition("**What CTAs ask L2 for.**")[2].partition("That is for")[0]
+    said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d) \|", part)
+    assert said == [f"{getattr(middle_tiles, name):.2f}" for name in (*CONSTANTS, "SOONER")]
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = worth(US)
+    without(monkeypatch, "is_of_middle_size")
+    before = worth(US)
+    costs, costs_before = ([each.cost for each in choice] for choice in (found, before))
+    times, times_before = (geometric_mean([each.by_torch for each in choice]) for choice in (found, before))
+    said = f"On these {len(US)} what is chosen takes {geometric_mean(costs):.3f} times as long as the best"
+    assert f"{said} of those measured, and {geometric_mean(costs_before):.3f} without these corrections" in PAGE
+    assert f"it is {times:.3f} times as fast as torch, and was {times_before:.3f}" in PAGE
+    assert f"{sum(len(us) - 1 for us in US.values()):,} times" in PAGE
+
+
+@pytest.mark.slow
+def test_the_page_says_what_they_do_to_choices_among_older_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        [each for each in load(path) if each.us and is_of_middle_size(OPEN, ProblemShape(*each.problem))]
+        for path in (STORED, STORED_H100)
+    ]
+
+    def costs() -> list[float]:
+        forget()
+        return [geometric_mean([each.factor for each in regrets(table, compared_us)]) for table in tables]
+
+    (h200, h100), _ = costs(), without(monkeypatch, "is_of_middle_size")
+    h200_before, h100_before = costs()
+    assert f"the choice on {len(tables[0])} such products is {h200:.3f} and was {h200_before:.3f}" in PAGE
+    assert f"on {len(tables[1])} in the H100's {h100:.3f} and {h100_before:.3f}" in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("constant", CONSTANTS)
+def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = cost(US)
+    monkeypatch.setattr(middle_tiles, constant, 1.0)
+    assert cost(US) > known
+
+
+def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
+    rows = list(rows_of_choices(CHOICES))
+    assert rows
+    assert all(row in PAGE for row in rows)
+    assert not {tuple(map(int, text.partition(": ")[2].split("x"))) for text in CHOICES} & US.keys()
