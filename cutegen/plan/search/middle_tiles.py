@@ -25,7 +25,8 @@ ASKED, ROWS = 1.02, 128
 """Of the whole, for each doubling of the rows of A and B that a CTA asks L2 for, beyond so many; a cluster's count
 once."""
 COVERED = 1.13
-"""Of the whole, for each doubling of what tiles cover beside what C has."""
+"""Of the whole, for each doubling of what tiles cover beside what C has: CTAs whose tile is nearly empty run ahead of
+those that share its rows, and requests no longer meet (`docs/hopper_experiments.md`)."""
 TORN_READERS = 1.02
 """Of the whole, for each doubling of the clusters that read the same rows of the longer operand, where rows begin
 between lines."""

@@ -129,7 +129,7 @@ def estimate_of(
 def _share_of_reads(
     spec: GemmSpec, target: Target, problem: ProblemShape, multiplied: ProblemShape, slices: int, built: Candidate
 ) -> float:
-    """The share of the time that the model says which a kernel takes, by how it reads A and B, where that was measured."""
+    """The share of the time that the model says which a kernel takes, by how it reads, where that was measured."""
     element = dtype(spec.problem.a.dtype)
     if is_streamed(spec, problem):
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
