@@ -8,6 +8,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -189,13 +190,19 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
     assert f"on {len(torn)} products, it would be {by:.3f} and is {without_them:.3f}" in PAGE
 
 
+@cache
+def known_cost() -> float:
+    """What choices cost as they are: seconds of work, which several tests want."""
+    return cost(US)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "constant",
     ["GIVEN_UP_FIRST", "LONGER_K_TILE", "UNEVEN", "APART", "CLUSTERED", "THROUGH_WORKSPACE", "ALMOST_IDLE", "TALL"],
 )
 def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = cost(US)
+    known = known_cost()
     monkeypatch.setattr(streamed_tiles, constant, 1.0)
     assert cost(US) > known
 
