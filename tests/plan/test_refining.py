@@ -22,6 +22,7 @@ from tests.gpu.measured import STORED, Measured, latest, load, row_of_setting  #
 from tests.gpu.settings import Setting, parsed  # noqa: E402
 
 PROBLEMS, STEPS = 24, 120
+MIDDLE, STREAM = (800, 2856, 3064), (128, 4096, 14336)
 SLOWER, DRAWN = 1.2, 0.4
 """How much slower one kernel is made, and the share of it, in logs, that its corrections take up at least."""
 
@@ -35,13 +36,13 @@ def default_dtype() -> Iterator[None]:
 
 def predicted_times(slower: Setting | None = None) -> list[Measured]:
     """Problems whose kernels take what plans expect of them, but for the rows of one."""
-    table = []
-    for measured in load(STORED)[::60][:PROBLEMS]:
-        times = {setting: compared_us(setting, measured.problem) for setting in measured.us}
-        slow = {setting: SLOWER if row_of_setting(setting) == slower else 1.0 for setting in times}
-        kept = {setting: (us * slow[setting],) * 2 for setting, us in times.items() if math.isfinite(us)}
-        table.append(replace(measured, us=kept))
-    return table
+    return [with_predicted_times(measured, slower) for measured in load(STORED)[::60][:PROBLEMS]]
+
+
+def with_predicted_times(measured: Measured, slower: Setting | None = None) -> Measured:
+    times = {setting: compared_us(setting, measured.problem) for setting in measured.us}
+    slow = {setting: SLOWER if row_of_setting(setting) == slower else 1.0 for setting in times}
+    return replace(measured, us={each: (us * slow[each],) * 2 for each, us in times.items() if math.isfinite(us)})
 
 
 def corrections(samples: Samples, fitted: Fitted) -> dict[Setting, float]:
@@ -59,6 +60,15 @@ def test_times_that_are_as_predicted_stay_so() -> None:
     change = (predicted(samples, fitted) / samples.us).log().abs()
     assert change.mean() < 0.02
     assert change.max() < 0.1
+
+
+def test_how_kernels_read_is_taken_out_of_their_times_and_streams_are_left_out() -> None:
+    """Streams count corrections of rows by a power, so that no row's own can follow them."""
+    middle, stream = (next(each for each in load(STORED) if each.problem == shape) for shape in (MIDDLE, STREAM))
+    table = [with_predicted_times(each) for each in (middle, stream)]
+    samples, fitted = refined(table, 0)
+    assert len(samples.counts) == 1
+    assert predicted(samples, fitted).tolist() == pytest.approx(samples.us.tolist())
 
 
 def test_a_kernel_that_is_slower_is_corrected_and_others_are_not() -> None:
