@@ -20,7 +20,8 @@ FEWEST, MOST = 2**27.5, 2**33.5
 MOST_RESULTS, NARROWEST, LEAST_K = 2**21.5, 64, 512
 """Of the same: elements of C, rows and columns, and K."""
 SOONER = 0.93
-"""Of the whole, of all: kernels ask for their first k-tile sooner than those that the model is fitted to."""
+"""Of the whole, of all: kernels ask for their first k-tile sooner than those that the model is fitted to. It decides
+between families alone."""
 ASKED, ROWS = 1.02, 128
 """Of the whole, for each doubling of the rows of A and B that a CTA asks L2 for, beyond so many; a cluster's count
 once."""
