@@ -170,7 +170,7 @@ def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("problem", [(312, 80, 7864), (224, 488, 2040)], ids=str)
 def test_families_are_compared_by_what_kernels_take_today(problem: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tiles cover made `wgmma` seem slower: on an H100 `sm80` took 1.26 times as long on the first as what was chosen before."""
+    """On an H100 a kernel of `sm80` took 1.26 times as long on the first as one of `wgmma`."""
     any_family = replace(OPEN, family=None)
     assert plan(any_family, DEVICE.name, problem).family == "sm90"
     monkeypatch.setattr(middle_tiles, "SOONER", 1.0)
