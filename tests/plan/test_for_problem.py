@@ -230,7 +230,13 @@ def test_the_spec_decides_as_much_as_it_says() -> None:
 
 
 def test_what_cannot_be_is_refused_as_without_a_problem() -> None:
-    for impossible in (gemm(tile=Tile(cta=(256, 256, 256))), gemm("kkn", "f32", c_dtype="f32")):
+    another_atom = Mma(atom="SM80_16x8x8_F32F16F16F32_TN")
+    too_large = Tile(cta=(256, 256, 256))
+    for impossible in (
+        gemm(tile=too_large),
+        gemm("kkn", "f32", c_dtype="f32"),
+        gemm("kkn", "tf32", c_dtype="f32", tile=too_large, mma=another_atom),  # wrong twice
+    ):
         with pytest.raises(SpecError) as without:
             plan(impossible, "sm_80")
         with pytest.raises(SpecError) as found:

@@ -7,6 +7,7 @@ tile which they refuse is passed over for the next best. What is compared is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -42,7 +43,7 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
     Raises SpecError where that is refused too.
     """
     refused: set[tuple[Tile, Mma, Schedule]] = set()
-    for one in settled:
+    for one in _as_far_as_they_come(settled):
         key = (one.spec.tile, one.spec.mma, replace(one.spec.schedule, split_k=None))  # whatever its slices
         if key in refused or not one.fits:
             continue
@@ -55,6 +56,12 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
         settled_by = one.decisions()
         return replace(plan, spec=spec, decisions=tuple(settled_by.get(x.key, x) for x in plan.decisions))
     return decide(spec)
+
+
+def _as_far_as_they_come(settled: Iterable[Settled]) -> Iterator[Settled]:
+    """End where a search meets what the rules refuse: of all that is wrong, they say what they say without a problem."""
+    with suppress(SpecError):
+        yield from settled
 
 
 def settle(
