@@ -12,6 +12,7 @@ from cutegen.ptx.instructions.effects import register_change
 from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.instructions.wgmma import group_wait, held_rows
 from cutegen.ptx.machine import blocks as ends
+from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.blocks import Awaited, Block, End, guarded
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
@@ -103,7 +104,7 @@ class _BlockLowering:
                 steps.append(_check_assigned(self._context, instruction, unsure[index]))
             if ends_block(instruction):
                 return Block(block.first, block.last, tuple(steps), self._end(instruction))
-            steps.append(self._step(instruction))
+            _append(steps, self._step(instruction))
         return Block(block.first, block.last, tuple(steps), ends.fall_through(self._following()))
 
     def _step(self, instruction: Instruction) -> Step:
@@ -172,6 +173,13 @@ class _BlockLowering:
             return blocking
 
         return end
+
+
+def _append(steps: list[Step], step: Step) -> None:
+    """Add a step, or make it one with the last where both are instructions that can be done at once."""
+    last = steps[-1] if steps else None
+    both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
+    steps[-1 if both else len(steps) :] = [both or step]
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:

@@ -59,7 +59,7 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
 
 
 def _as_far_as_they_come(settled: Iterable[Settled]) -> Iterator[Settled]:
-    """End where a search meets what the rules refuse: of all that is wrong, they say what they say without a problem."""
+    """End where a search meets what the rules refuse: these say then what they say without a problem."""
     with suppress(SpecError):
         yield from settled
 

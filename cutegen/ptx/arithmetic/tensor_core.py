@@ -92,8 +92,8 @@ _F8_AS_F16 = {
 
 
 def multiply_integers(a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
-    """(M, K) x (N, K) + (M, N) of 8-bit integers into s32."""
-    total = a.astype(np.float64) @ b.astype(np.float64).T + c
+    """(..., M, K) x (..., N, K) + (..., M, N) of 8-bit integers into s32."""
+    total = a.astype(np.float64) @ b.astype(np.float64).swapaxes(-1, -2) + c
     exact = total.astype(np.int64)
     return exact.clip(-(1 << 31), (1 << 31) - 1).astype(np.int32) if saturate else exact.astype(np.int32)
 
@@ -101,7 +101,7 @@ def multiply_integers(a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
 def multiply_floats(
     core: TensorCore, kinds: tuple[ScalarType, ScalarType], a: Array, b: Array, c: Array, *, f16_result: bool
 ) -> Array:
-    """(M, K) x (N, K) + (M, N).
+    """(..., M, K) x (..., N, K) + (..., M, N).
 
     `a`, `b` are the bits of the inputs, `c` is float32 or float16; the result has its dtype.
     """
@@ -110,13 +110,14 @@ def multiply_floats(
     left, right = (_FORMATS[kind.name] for kind in kinds)
     a_values, b_values = left.value(a), right.value(b)
     a_exponents, b_exponents = left.exponent(a), right.exponent(b)
-    group = min(core.group(kinds[0]), a.shape[1])
+    k = a.shape[-1]
+    group = min(core.group(kinds[0]), k)
     total = c.astype(np.float64)
-    for start in range(0, a.shape[1], group):
+    for start in range(0, k, group):
         piece = slice(start, start + group)
-        products = a_values[:, None, piece] * b_values[None, :, piece]
-        exponents = (a_exponents[:, None, piece] + b_exponents[None, :, piece]).max(axis=2)
-        last = start + group >= a.shape[1]
+        products = a_values[..., :, None, piece] * b_values[..., None, :, piece]  # [..., M, N, group]
+        exponents = (a_exponents[..., :, None, piece] + b_exponents[..., None, :, piece]).max(axis=-1)
+        last = start + group >= k
         total = _add_group(core, products, exponents, total, f16_result=f16_result and last)
     return to_f16(total) if f16_result else canonical_f32(total.astype(np.float32))
 
@@ -126,10 +127,10 @@ def _multiply_8_bit_floats(
 ) -> Array:
     """Two f16 products of half the columns each, then an addition of c: what ptxas makes of them for sm_90."""
     wide = [_F8_AS_F16[kind.name][matrix] for kind, matrix in zip(kinds, (a, b), strict=True)]
-    lower = np.arange(a.shape[1]) % 4 < 2
+    lower = np.arange(a.shape[-1]) % 4 < 2
     total = np.zeros_like(c)
     for half in (lower, ~lower):
-        left, right = (np.ascontiguousarray(matrix[:, half]) for matrix in wide)
+        left, right = (np.ascontiguousarray(matrix[..., half]) for matrix in wide)
         total = multiply_floats(core, (_F16, _F16), left, right, total, f16_result=f16_result)
     result = total.astype(np.float64) + c.astype(np.float64)
     return to_f16(result) if f16_result else to_f32(result)
@@ -143,11 +144,11 @@ def _add_group(
     largest = np.maximum(exponents, np.where(fraction == 0, _LOWEST_EXPONENT, np.maximum(exponent - 1, -126)))
     largest = np.maximum(largest, -500)
     scale = np.ldexp(1.0, _FLOAT32_BITS + core.extra_bits - largest)
-    units = np.trunc(products * scale[..., None]).sum(axis=2) + np.trunc(total * scale)
+    units = np.trunc(products * scale[..., None]).sum(axis=-1) + np.trunc(total * scale)
     result = units / scale
     exact = np.isfinite(products).all() and np.isfinite(total).all()
     if not exact:
-        plain = products.sum(axis=2) + total
+        plain = products.sum(axis=-1) + total
         result = np.where(np.isfinite(plain), result, plain)
     return result if f16_result else _cut_to_f32(result)
 

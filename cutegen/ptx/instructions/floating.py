@@ -25,7 +25,7 @@ from cutegen.ptx.arithmetic.rounding import (
     odd_sum,
     signed_zero,
 )
-from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.lowering import Lowering, Step, alike_elementwise, elementwise
 from cutegen.ptx.text.syntax import Instruction
 from cutegen.ptx.text.types import ScalarType, scalar_type
 
@@ -126,7 +126,9 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
     if rectify:
         function = _rectifying(function, scalar)
     target = context.target(instruction, instruction.operands[0], kind)
-    sources = map(context.source, repeat(instruction), instruction.operands[1:], kinds)
+    sources = list(map(context.source, repeat(instruction), instruction.operands[1:], kinds))
+    if kind.bits == 32 and narrow is None:
+        return alike_elementwise(context, instruction, on_pairs(function, kind), target, sources)
     return elementwise(on_pairs(function, kind), target, *sources)
 
 

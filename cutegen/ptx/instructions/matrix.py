@@ -12,6 +12,7 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
+from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.spaces import resolve_space
@@ -122,31 +123,35 @@ def lower_movmatrix(context: Lowering, instruction: Instruction) -> Step:
 
 
 def fragment_a(registers: Array, element: np.dtype) -> Array:
-    """(R, 32) registers of operand A -> (16, K) elements: registers alternate rows g and g + 8, then go along K."""
-    parts = registers.view(element).reshape(len(registers) // 2, 2, 8, 4, -1)
-    return np.ascontiguousarray(parts.transpose(1, 2, 0, 3, 4)).reshape(16, -1)
+    """(..., R, 32) registers of operand A -> (..., 16, K): registers alternate rows g and g + 8, then go along K."""
+    *outer, count, _ = registers.shape
+    parts = registers.view(element).reshape(*outer, count // 2, 2, 8, 4, -1)  # [..., K / 8, half, g, lane % 4, element]
+    return np.ascontiguousarray(np.moveaxis(parts, -5, -3)).reshape(*outer, 16, -1)
 
 
 def fragment_b(registers: Array, element: np.dtype) -> Array:
-    """(R, 32) registers of operand B -> (8, K) elements, one row for each column of B."""
-    parts = registers.view(element).reshape(len(registers), 8, 4, -1)
-    return np.ascontiguousarray(parts.transpose(1, 0, 2, 3)).reshape(8, -1)
+    """(..., R, 32) registers of operand B -> (..., 8, K) elements, one row for each column of B."""
+    *outer, count, _ = registers.shape
+    parts = registers.view(element).reshape(*outer, count, 8, 4, -1)  # [..., K / 8, g, lane % 4, element]
+    return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*outer, 8, -1)
 
 
 def fragment_c(registers: Array, element: np.dtype) -> Array:
-    """(4, 32) 32-bit or (2, 32) packed 16-bit accumulators -> (16, 8)."""
+    """(..., 4, 32) 32-bit or (..., 2, 32) packed 16-bit accumulators -> (..., 16, 8)."""
+    outer = registers.shape[:-2]
     if element.itemsize == 2:
-        return registers.view(element).reshape(16, 8)
-    parts = registers.view(element).reshape(2, 2, 8, 4)
-    return np.ascontiguousarray(parts.transpose(0, 2, 3, 1)).reshape(16, 8)
+        return registers.view(element).reshape(*outer, 16, 8)
+    parts = registers.view(element).reshape(*outer, 2, 2, 8, 4)  # [..., half, column % 2, g, lane % 4]
+    return np.ascontiguousarray(np.moveaxis(parts, -3, -1)).reshape(*outer, 16, 8)
 
 
 def registers_of_c(values: Array) -> Array:
-    """(16, 8) accumulators -> their registers; the inverse of `fragment_c`."""
+    """(..., 16, 8) accumulators -> their registers; the inverse of `fragment_c`."""
+    outer = values.shape[:-2]
     if values.dtype.itemsize == 2:
-        return np.ascontiguousarray(values).view(np.uint32).reshape(2, 32)
-    parts = values.view(np.uint32).reshape(2, 8, 4, 2)
-    return np.ascontiguousarray(parts.transpose(0, 3, 1, 2)).reshape(4, 32)
+        return np.ascontiguousarray(values).view(np.uint32).reshape(*outer, 2, 32)
+    parts = values.view(np.uint32).reshape(*outer, 2, 8, 4, 2)  # [..., half, g, lane % 4, column % 2]
+    return np.ascontiguousarray(np.moveaxis(parts, -1, -3)).reshape(*outer, 4, 32)
 
 
 def lower_mma(context: Lowering, instruction: Instruction) -> Step:
@@ -158,27 +163,28 @@ def lower_mma(context: Lowering, instruction: Instruction) -> Step:
     shape = modifiers.need("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32")
     d_kind, a_kind, b_kind, c_kind = (modifiers.type() for _ in range(4))
     modifiers.finish()
-    multiply = _multiplier(context, instruction, (d_kind, a_kind, b_kind, c_kind), saturate=saturate)
+    multiply = _multiplier(instruction, (d_kind, a_kind, b_kind, c_kind), saturate=saturate)
     k = _SHAPES.get((shape, a_kind.bits))
     if k is None:
         raise instruction.error(f"shape {shape} of .{a_kind.name} is not supported")
     a_count, c_count = k * a_kind.bits // 64, 4 if c_kind.bits == 32 else 2
     counts = (c_count, a_count, a_count // 2, c_count)
-    d, a, b, c = (
-        context.rows32(instruction, context.vector(instruction, operand, count))
+    targets, *sources = (
+        context.rows32(instruction, context.vector(instruction, operand, count))[None]
         for operand, count in zip(instruction.operands, counts, strict=True)
     )
-    site, a_bits, b_bits = context.site, _input_dtype(a_kind), _input_dtype(b_kind)
+    a_bits, b_bits = _input_dtype(a_kind), _input_dtype(b_kind)
 
-    def step(warp: Warp) -> None:
+    def act(warp: Warp, run: Alike) -> None:
         if not warp.full:
-            check_converged(warp, site)
-            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
-        file = warp.files[32]
+            for site in run.sites:
+                check_converged(warp, site)
+                warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+        file, (a, b, c) = warp.files[32], run.sources
         matrices = fragment_a(file[a], a_bits), fragment_b(file[b], b_bits), fragment_c(file[c], c_kind.dtype)
-        file[d] = registers_of_c(multiply(warp, *matrices))
+        file[run.targets] = registers_of_c(multiply(warp, *matrices))
 
-    return step
+    return Alike(tuple(instruction.parts), act, (context.site,), targets, tuple(sources))
 
 
 def _input_dtype(kind: ScalarType) -> np.dtype:
@@ -186,7 +192,7 @@ def _input_dtype(kind: ScalarType) -> np.dtype:
 
 
 def _multiplier(
-    context: Lowering, instruction: Instruction, kinds: tuple[ScalarType, ...], *, saturate: bool
+    instruction: Instruction, kinds: tuple[ScalarType, ...], *, saturate: bool
 ) -> Callable[[Warp, Array, Array, Array], Array]:
     """The arithmetic for the types (d, a, b, c); refuses combinations that PTX does not have."""
     d_kind, a_kind, b_kind, c_kind = kinds

@@ -8,13 +8,14 @@ given. Everything that text decides is decided here once, so that nothing is loo
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
+from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.frame import Cell, Frame
 from cutegen.ptx.machine.special import SPECIAL_BITS
 from cutegen.ptx.machine.warp import Warp
@@ -278,6 +279,22 @@ def elementwise(function: Callable[..., Array], target: int, *sources: int) -> S
         warp.put(target, function(*[cells[source] for source in sources]))
 
     return step
+
+
+def alike_elementwise(
+    context: Lowering, instruction: Instruction, function: Callable[..., Array], target: int, sources: Sequence[int]
+) -> Alike:
+    """The same of cells of one dtype of 32 bits, as a step that like instructions join."""
+    dtype = context.frame.cells[target].dtype
+    rows = [np.array([[context.frame.cells[cell].row]], np.intp) for cell in (target, *sources)]
+
+    def act(warp: Warp, run: Alike) -> None:
+        file = warp.files[32]
+        values = function(*[file[rows[:, 0]].view(dtype) for rows in run.sources]).view(file.dtype)
+        targets = run.targets[:, 0]  # values [instruction, lane]
+        file[targets] = values if warp.full else np.where(warp.mask, values, file[targets])
+
+    return Alike(tuple(instruction.parts), act, (context.site,), rows[0], tuple(rows[1:]))
 
 
 def _unary(function: Callable[..., Array], target: int, a: int) -> Step:

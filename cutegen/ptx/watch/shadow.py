@@ -263,7 +263,7 @@ class Shadow:
         """A granule that several threads of a warp read in one tick is marked as read by many."""
         reads = self._reads_of(access.warp.index)
         before = reads[granules]
-        mine = np.broadcast_to(self._stamps(access), granules.shape)
+        mine = self._stamps(access)  # [lane, 1]
         reads[granules] = mine
         by_many = reads[granules] != mine
         if before.max() >> _TICK_SHIFT >= self._ordering.tick:
