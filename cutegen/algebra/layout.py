@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
+import tensor_layouts
 from tensor_layouts import (
     ComposedLayout,
     Layout,
@@ -12,7 +14,6 @@ from tensor_layouts import (
     Swizzle,
     coalesce,
     complement,
-    compose,
     cosize,
     logical_product,
     mode,
@@ -51,6 +52,12 @@ __all__ = [
 IntTree = int | tuple["IntTree", ...]
 
 
+@lru_cache(maxsize=4096)  # layouts of shared memory are compared by the dozen, and alike but for one mode
+def compose(outer: Layout, inner: Layout) -> Layout:
+    """The layout of outer(inner(i)) (CuTe's composition). Raises LayoutError where there is none."""
+    return tensor_layouts.compose(outer, inner)
+
+
 def make_layout(*layouts: Layout) -> Layout:
     """The layout whose modes are `layouts` (CuTe's make_layout of layouts); one layout gives rank 1."""
     return Layout(tuple(x.shape for x in layouts), tuple(x.stride for x in layouts))
@@ -86,6 +93,7 @@ def leaves(shape: IntTree, stride: IntTree) -> Iterator[tuple[int, int]]:
         yield shape, stride
 
 
+@lru_cache(maxsize=4096)
 def divide(layout: Layout, tiler: int | Layout) -> Layout:
     """(tile, rest): `layout` cut by a tiler of rank 1 (CuTe's logical_divide)."""
     tile = Layout(tiler, 1) if isinstance(tiler, int) else tiler

@@ -191,7 +191,7 @@ def _atom_tv(copy: TiledCopy, side: Layout) -> tuple[Layout, Layout]:
     return threads, make_layout(coalesce(mode(atom_tv, 1)), coalesce(mode(val, 1)))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)
 def _shared_out(copy: TiledCopy, layout: Layout) -> Layout | None:
     try:
         return copy._thrfrg(copy._dst, layout)

@@ -175,7 +175,7 @@ def _thrfrg(mma: TiledMma, op: OperandName, layout: Layout) -> Layout:
     return make_layout(make_layout(mode(tv, 0), thr), make_layout(mode(tv, 1), frg))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)
 def _shared_out(mma: TiledMma, op: OperandName, layout: Layout) -> Layout | None:
     try:
         return _thrfrg(mma, op, layout)

@@ -7,6 +7,7 @@ It leaves `kernel.ptx` and `kernel.cubin` in the current directory.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import resource
@@ -18,6 +19,7 @@ from types import ModuleType
 
 def main() -> None:
     """Compile as the arguments say; any failure is an exception, and so a traceback and exit status 1."""
+    gc.disable()  # a process of seconds, which frees all at its end
     (kernel_py, gpu_arch, limit_s, *options), paths = split(sys.argv[1:])
     sys.path.extend(path for path in paths if path not in sys.path)
     signal.alarm(int(limit_s))  # the parent may be killed before it can stop us

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from cutegen.build.request import COMPILE_OPTIONS
 def main() -> None:
     """Answer until stdin ends."""
     child.set_compiler_options([*COMPILE_OPTIONS])  # the DSL reads some of them when it is imported
+    gc.disable()  # as child.py does, and before what all forks share is looked at by each
     import cutlass.cute  # noqa: F401
 
     for line in sys.stdin:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from cutegen.algebra import Extents, OperandName
 from cutegen.errors import SpecError
@@ -18,7 +19,7 @@ OTHER = 'family = "sm120" multiplies by mma.sync'
 def check_operands(spec: GemmSpec, target: Target) -> None:
     """Raise SpecError for types and majors that no wgmma has."""
     a, b = spec.problem.a, spec.problem.b
-    of_types = [atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a.dtype, b.dtype)]
+    of_types = _of_types(a.dtype, b.dtype)
     if not of_types:
         raise _no_atom(spec)
     parts: tuple[tuple[str, Operand, OperandName], ...] = (("a", a, "A"), ("b", b, "B"))
@@ -36,6 +37,12 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
 def _from_shared() -> Iterator[MmaAtom]:
     """The forms that read both operands from shared memory."""
     return (atom for atom in WGMMA_ATOMS.values() if atom.a_source is OperandSource.SMEM)
+
+
+@cache  # a search asks for each candidate
+def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
+    """Those that multiply elements of such types."""
+    return tuple(atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
 
 
 def _no_atom(spec: GemmSpec) -> SpecError:
@@ -89,7 +96,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
 def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     """The forms for the problem's types, narrow ones first. Raises SpecError for sums that none has."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
-    of_operands = [atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)]
+    of_operands = _of_types(a, b)
     if not of_operands:
         raise _no_atom(spec)
     known = list(dict.fromkeys(atom.c_dtype.name for atom in of_operands))
