@@ -84,11 +84,16 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["ends_in_turns", "cluster_ends_in_turns"])
-def test_last_k_tiles_in_turns(compiled: Any, name: str, policy: str, k: int) -> None:
-    """All k-tiles of a tile in turns, or the last ones, of several tiles that one CTA computes."""
-    kernel = compiled(CASES[name])
+def test_last_k_tiles_in_turns(
+    compiled: Any, name: str, policy: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All k-tiles of a tile in turns, or the last ones, of three or four tiles that one CTA computes."""
+    kernel, (m, n) = compiled(CASES[name]), (328, 264)
     assert "mbarrier_wait(turn + group" in kernel.artifact.source
-    check(kernel, CASES[name], 1160, 400, k, policy=policy)
+    of_two_ctas = kernel.contract.geometry(ProblemShape(m, n, k), multiprocessors=2)
+    assert (of_two_ctas.grid[0], kernel.contract.tiles(ProblemShape(m, n, k))) in ((2, 6), (2, 8))
+    monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: of_two_ctas)
+    check(kernel, CASES[name], m, n, k, policy=policy)
 
 
 @pytest.mark.parametrize("k", [1024, 1296, 2200])
