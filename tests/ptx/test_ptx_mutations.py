@@ -96,7 +96,7 @@ def test_every_kind_of_mutant_is_made() -> None:
 
 @pytest.mark.slow
 def test_every_wrong_mutant_is_caught() -> None:
-    """A quarter of them, drawn anew, since all take a minute; and all of the instructions that have one which survives."""
+    """A quarter of them, drawn anew: all take a minute. And all of the instructions that have one which survives."""
     made = list(mutants(TEXT, stage_literals=STAGE_LITERALS))
     drawn = {mutant.name for mutant in random.sample(made, len(made) // 4)}
     tried = [mutant for mutant in made if mutant.name in drawn or mutant.before in EQUIVALENT]
