@@ -84,9 +84,7 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["ends_in_turns", "cluster_ends_in_turns"])
-def test_last_k_tiles_in_turns(
-    compiled: Any, name: str, policy: str, k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_last_k_tiles_in_turns(compiled: Any, name: str, policy: str, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All k-tiles of a tile in turns, or the last ones, of three or four tiles that one CTA computes."""
     kernel, (m, n) = compiled(CASES[name]), (328, 264)
     assert "mbarrier_wait(turn + group" in kernel.artifact.source
