@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.algebra.layout import ComposedLayout, LayoutExpr, inner_layout, leaves, mode, size
 
+MOST_KEPT = 1 << 14
+"""Elements of a table that is kept, 128 KiB of it."""
+
 
 def offsets(layout: LayoutExpr) -> NDArray[np.int64]:
-    """The offset of each coordinate in colexicographic order, swizzle included: int64[size].
+    """The offset of each coordinate in colexicographic order, swizzle included: int64[size], read-only.
 
     >>> from cutegen.algebra import Layout
     >>> offsets(Layout((2, 3), (10, 1)))
     array([ 0, 10,  1, 11,  2, 12])
     """
+    return _kept_offsets(layout) if size(inner_layout(layout)) <= MOST_KEPT else _offsets(layout)
+
+
+def _offsets(layout: LayoutExpr) -> NDArray[np.int64]:
     inner = inner_layout(layout)
     table = np.zeros(1, np.int64)
     for extent, stride in leaves(inner.shape, inner.stride):
         table = (np.arange(extent, dtype=np.int64)[:, None] * int(stride) + table).ravel()
     if isinstance(layout, ComposedLayout):
-        swizzled: NDArray[np.int64] = layout.outer(table + layout.offset)
-        return swizzled
+        table = layout.outer(table + layout.offset)
+    table.flags.writeable = False
     return table
+
+
+# Who ranks layouts of shared memory asks three or four times for each.
+_kept_offsets = lru_cache(maxsize=256)(_offsets)
 
 
 def offsets_2d(layout: LayoutExpr) -> NDArray[np.int64]:

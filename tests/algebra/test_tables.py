@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cutegen.algebra import ComposedLayout, offsets, offsets_2d, parse_layout
+from cutegen.algebra import ComposedLayout, Layout, offsets, offsets_2d, parse_layout
+from cutegen.algebra.tables import MOST_KEPT
 
 LAYOUTS = [
     "6",
@@ -47,3 +48,14 @@ def test_offsets_2d_is_indexed_by_the_two_modes() -> None:
     table = offsets_2d(parse_layout("((2,2),3):((1,8),2)"))
     assert table.shape == (4, 3)
     assert np.array_equal(table, [[0, 2, 4], [1, 3, 5], [8, 10, 12], [9, 11, 13]])
+
+
+@pytest.mark.parametrize("rows", [8, 2 * MOST_KEPT])
+def test_a_table_cannot_be_changed_for_who_asks_next(rows: int) -> None:
+    """Small ones are kept."""
+    layout = Layout((rows, 2), (3, 1))
+    table = offsets(layout)
+    with pytest.raises(ValueError, match="read-only"):
+        table += 1
+    assert np.array_equal(offsets(layout), (np.arange(rows) * 3 + np.arange(2)[:, None]).ravel())
+    assert (offsets(Layout((rows, 2), (3, 1))) is table) == (rows < MOST_KEPT)

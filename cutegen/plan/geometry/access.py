@@ -18,11 +18,9 @@ def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]
 
     int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] in `tile`.
     """
-    x, y = within % tiler[0], within // tiler[0]
-    rest_x = np.arange(0, tile[0], tiler[0])[None, :, None, None]
-    rest_y = np.arange(0, tile[1], tiler[1])[:, None, None, None]
-    table = (x + rest_x) + (y + rest_y) * tile[0]
-    return table.reshape(-1, *within.shape)
+    first = within % tiler[0] + within // tiler[0] * tile[0]  # in the tile, of its first repetition
+    starts = np.arange(0, tile[1], tiler[1])[:, None] * tile[0] + np.arange(0, tile[0], tiler[0])
+    return starts.reshape(-1, 1, 1) + first
 
 
 def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> Coordinates:
