@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # two installations into one environment
-.PHONY: help run quick test test-slow test-all test-gpu fuzz check format bench-cost gallery mutants clean
+.PHONY: help run quick test test-slow test-all test-drawn test-gpu fuzz check format bench-cost gallery mutants clean
 
 help: ## these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
@@ -34,6 +34,9 @@ test-slow: $(INSTALLED) ## the tests that `make test` leaves out and that need n
 
 test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where there is none
 	$(PYTEST)
+
+test-drawn: $(INSTALLED) ## every fast test, and of the slow ones the half that this commit draws: what CI runs
+	$(PYTEST) --draw $$(git rev-parse HEAD || echo none)
 
 test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
 	$(BIN)/pytest -m gpu

@@ -2,6 +2,8 @@
 
 `slow.txt` lists tests that `make test` leaves out beside those that are marked so.
 
+`--draw SEED` runs one half of the slow tests, which the seed draws.
+
 `--kernels FOLDER` keeps the cache of kernels that tests share from run to run.
 
 Tests that do not ask how kernels are built share a cache of them, and a compiler that is kept warm.
@@ -10,6 +12,7 @@ Tests that do not ask how kernels are built share a cache of them, and a compile
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -35,14 +38,25 @@ os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own termi
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is printed now as what is expected")
+    parser.addoption("--draw", metavar="SEED", help="of the slow tests run one half, drawn by the seed (default: all)")
     parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
 
 
+def is_drawn(name: str, seed: str) -> bool:
+    """Return whether a slow test is of the half that `seed` draws, in every process of a run alike."""
+    return hashlib.sha256(f"{seed} {name}".encode()).digest()[0] % 2 == 0
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.split("[")[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+    if (seed := config.getoption("--draw")) is not None:
+        left_out = [x for x in items if x.get_closest_marker("slow") and not is_drawn(x.nodeid, seed)]
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [x for x in items if x not in gone]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and present_target() is None:
         for item in marked:

@@ -1,11 +1,17 @@
-"""`make quick`: tests/quick.txt lists tests of every room, few of which compile; tests/slow.txt lists tests too."""
+"""`make quick`: tests/quick.txt lists tests of every room, few of which compile; tests/slow.txt lists tests too.
+
+Of the slow tests `make test-drawn` runs one half.
+"""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
+from tests.conftest import is_drawn
 from tests.house.documents import ROOT
 
 LISTED = (ROOT / "tests" / "quick.txt").read_text().split()
@@ -42,3 +48,27 @@ def test_what_make_test_leaves_out_exists() -> None:
             node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
         }
         assert test in names, line
+
+
+def collected(*options: str) -> set[str]:
+    """Tests of one room by their names, as pytest would run them."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/algebra"]
+    said = subprocess.run([*command, *options], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return {line for line in said.splitlines() if "::" in line}
+
+
+def test_a_seed_draws_one_half_of_the_slow_tests_and_all_others() -> None:
+    every, fast = collected(), collected("-m", "not slow")
+    slow = every - fast
+    drawn, others = collected("--draw", "one"), collected("--draw", "two")
+    for of_seed in (drawn, others):
+        assert fast < of_seed < every
+        assert 0.3 < len(of_seed & slow) / len(slow) < 0.7
+    assert drawn != others
+    assert drawn == {name for name in every if name in fast or is_drawn(name, "one")}
+
+
+def test_seeds_soon_draw_each() -> None:
+    """A slow test is left out by twelve commits in a row once in 4,096 times."""
+    names = [f"tests/run/test_probe.py::test_registers[{i}]" for i in range(1000)]
+    assert sum(any(is_drawn(name, f"commit {i}") for i in range(12)) for name in names) > 990
