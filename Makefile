@@ -35,7 +35,7 @@ test-slow: $(INSTALLED) ## the tests that `make test` leaves out and that need n
 test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where there is none
 	$(PYTEST)
 
-test-drawn: $(INSTALLED) ## every fast test, and of the slow ones the half that this commit draws: what CI runs
+test-drawn: $(INSTALLED) ## every fast test, and of the slow ones the third that this commit draws: what CI runs
 	$(PYTEST) --draw $$(git rev-parse HEAD || echo none)
 
 test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
