@@ -179,7 +179,10 @@ def _append(steps: list[Step], step: Step) -> None:
     """Add a step, or make it one with the last where both are instructions that can be done at once."""
     last = steps[-1] if steps else None
     both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
-    steps[-1 if both else len(steps) :] = [both or step]
+    if both is None:
+        steps.append(step)
+    else:
+        steps[-1] = both
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:

@@ -13,7 +13,7 @@ from cutegen.ptx.machine.warp import Warp
 
 Rows: TypeAlias = npt.NDArray[np.intp]
 MOST = 32
-"""Instructions done at once: the numbers of so many `mma` stay in a core's L2 cache."""
+"""Instructions done at once: half a MiB of products, of 16 x 8 x 16 each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
