@@ -16,6 +16,8 @@ from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import chain_comment, gemm_context
 from cutegen.spec import STORE
 
+MOST_AT_ONCE = 8
+"""K-blocks whose descriptors are found at once: with sixteen each takes a move from a register (ptxas 13)."""
 _FIRSTS = {"m": "warp_rows", "n": "columns"}
 """Where a warp's share of a vector begins, along each mode, as the template calls it."""
 
@@ -51,6 +53,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "takes_turns": plan.pingpong or plan.ends_in_turns,
         "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
         "promoted_sets": plan.promoted_sets,
+        "descriptors_at_once": _finds_descriptors_at_once(plan),
         "staggered": plan.staggered,
         "promotes_each": plan.promote_k == plan.cta_tile[2],
         "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
@@ -65,6 +68,16 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
     }
+
+
+def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
+    """Return whether a descriptor is found by its stage and k-block at once, and not by one after the other.
+
+    At once the sum has 32 bits, since the upper half of a descriptor is the same for all, and takes a third of the
+    instructions. But the compiler keeps what each k-block adds in a register: of sixteen k-blocks, or beside two sets
+    of sums, there are not enough.
+    """
+    return plan.k_blocks <= MOST_AT_ONCE and not plan.promote_k
 
 
 def _pins_parts(plan: GemmPlan) -> bool:

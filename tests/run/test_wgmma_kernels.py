@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cutegen import api
-from cutegen.build import Cache
+from cutegen.analysis.sass import WGMMA, main_loop
+from cutegen.build import Cache, disassemble
 from cutegen.contract.launch import LaunchContract, LaunchGeometry
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
@@ -66,6 +67,16 @@ def check(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, batch: int | N
 def test_edges_on_every_side(compiled: Any, name: str) -> None:
     """Two k-tiles and a cut one, in tiles that the matrix does not fill."""
     check(compiled(CASES[name]), CASES[name], 208, 80, 144)
+
+
+@pytest.mark.parametrize("name", ["sm90_hgemm_tn", "cutlass_hopper_cooperative"])
+def test_little_stands_beside_the_multiplications_of_a_k_tile(name: str, kernels: Cache) -> None:
+    """Descriptors come from no register of a thread, and each of the four k-blocks' is found in 32 bits."""
+    artifact = api.compile(name, "sm_90", cache=kernels).artifact
+    loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry, WGMMA)
+    assert loop.multiplications(WGMMA) == 4
+    assert loop.count("R2UR") == 0
+    assert len(loop.instructions) <= 55  # 45 to 52 by the assemblers of CUDA 12 and 13, and more if either is not so
 
 
 @pytest.mark.parametrize("name", ["pingpong", "cluster_taking_turns", "split_k"])
