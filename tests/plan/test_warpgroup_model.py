@@ -132,9 +132,9 @@ def test_the_page_has_the_constants() -> None:
 @pytest.mark.parametrize(
     ("blind", "worse"),
     [
-        ({"latency": 1.0}, 0.005),
-        ({"half_line": 1.0, "quarter_line": 1.0, "eighth_line": 1.0}, 0.005),
-        ({"store_per_kib": 1.0}, 0.003),
+        ({"latency_cycles": 1.0}, 0.005),
+        ({"half_line_factor": 1.0, "quarter_line_factor": 1.0, "eighth_line_factor": 1.0}, 0.005),
+        ({"store_cycles_per_kib": 1.0}, 0.003),
     ],
     ids=str,
 )

@@ -67,41 +67,44 @@ PAIR, TOGETHER = 2, 8
 class WarpgroupConstants:
     """Constants that were measured rather than looked up.
 
-    In cycles: `latency` is from a copy's issue to its data, `turn` hands the tensor cores to the other warpgroup,
-    `store_per_kib` is of a result, and `exchanged_store` the share that one of exchanged operands takes more;
-    `fill_per_kib` is of a CTA's first k-tile, `warpgroup_start` of each warpgroup, `cluster_start` of each CTA more
-    in a cluster's row and column, and `crowd` of each CTA more that wants the same first rows, where a cluster
-    counts once; `peers` is the share that `latency` grows by with each CTA that shares copies. In bytes a cycle:
-    `arrived` reach one multiprocessor, `fetched` it asks L2 for, `l2` leave the L2 cache for all of them, `summed`
-    are left and added where K is split, beside `sum_us` times the root of how many CTAs wait for each other, and
-    `cluster_summed` in a cluster, after `cluster_sum_us`.
-    `half_line`, `quarter_line` and `eighth_line` say how many times as much of the L2 cache rows take that begin at
-    multiples of 64, 32 and 16 bytes. `launch_us` is a launch, and `sm_us` each multiprocessor that has work.
-    `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more of, and
-    `write_share` for writing, with `torn_writes`; `clock_share` is of the boost clock; `power` is the share that a
-    product takes longer when it is long, and `power_us` is long. `sharpness` and `joined` are the norms that join what
-    a k-tile waits for, and the two times.
+    `latency_cycles` pass from a copy's issue to its data, more by `peers_share` for each CTA that shares copies, and
+    `turn_cycles` while the other warpgroup takes the tensor cores over. Of a result each KiB takes
+    `store_cycles_per_kib`, and of exchanged operands `exchanged_store_share` more. Once take `fill_cycles_per_kib` of
+    the first k-tile, `warpgroup_start_cycles` each warpgroup, `cluster_start_cycles` each CTA more in a cluster's row
+    and column, and `crowd_cycles` each CTA more that wants the same first rows, where a cluster counts once.
+
+    `arrived_bytes_per_cycle` reach one multiprocessor, `fetched_bytes_per_cycle` it asks L2 for, and
+    `l2_bytes_per_cycle` leave the L2 cache for all of them. Rows that begin at multiples of 64, 32 and 16 bytes take
+    `half_line_factor`, `quarter_line_factor` and `eighth_line_factor` times as much of that. Where K is split,
+    `summed_bytes_per_cycle` are left and added, after `sum_us` times the root of how many CTAs wait for each other, and
+    in a cluster `cluster_summed_bytes_per_cycle`, after `cluster_sum_us`.
+
+    A launch takes `launch_us`, and each multiprocessor that has work `sm_us`. Reading gets `memory_share` of the device
+    memory's peak and takes `torn_lines` more where rows do not begin with a line, writing `write_share` and
+    `torn_writes`. `clock_share` is of the boost clock. A product of `power_us` takes half of `power_share` longer, and
+    one that is much longer nearly all of it. `sharpness` is of the norm that joins what a k-tile waits for,
+    `joined_sharpness` of that over multiprocessors and memory.
     """
 
-    latency: float
-    turn: float
-    store_per_kib: float
-    exchanged_store: float
-    fill_per_kib: float
-    warpgroup_start: float
-    cluster_start: float
-    crowd: float
-    peers: float
-    arrived: float
-    fetched: float
-    l2: float
-    summed: float
+    latency_cycles: float
+    turn_cycles: float
+    store_cycles_per_kib: float
+    exchanged_store_share: float
+    fill_cycles_per_kib: float
+    warpgroup_start_cycles: float
+    cluster_start_cycles: float
+    crowd_cycles: float
+    peers_share: float
+    arrived_bytes_per_cycle: float
+    fetched_bytes_per_cycle: float
+    l2_bytes_per_cycle: float
+    summed_bytes_per_cycle: float
     sum_us: float
-    cluster_summed: float
+    cluster_summed_bytes_per_cycle: float
     cluster_sum_us: float
-    half_line: float
-    quarter_line: float
-    eighth_line: float
+    half_line_factor: float
+    quarter_line_factor: float
+    eighth_line_factor: float
     launch_us: float
     sm_us: float
     memory_share: float
@@ -109,10 +112,10 @@ class WarpgroupConstants:
     write_share: float
     torn_writes: float
     clock_share: float
-    power: float
+    power_share: float
     power_us: float
     sharpness: float
-    joined: float
+    joined_sharpness: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,18 +152,18 @@ class WarpgroupWork:
 class Quantities:
     """Work of a kernel for a problem, counted: the constants say how long each takes.
 
-    Of a k-tile: `tensor` and `shared` cycles, bytes that arrive, bytes that one CTA asks L2 for and those of all that
-    work at once, the stages that hide a copy, and the CTAs it is shared with; `spread` is 1 where each CTA has a TPC
-    for itself and fills a stage again, else 0. `chain` are cycles of a tile, `hidden` is the share of those for its
-    result that multiplications hide, `thin` is 1 for a thin one. `whole_lines`, `half_lines` ... are 1 for where rows
-    of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
-    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added: those that a CTA reads
-    in its cluster, and those of a tile in the workspace. `waits` are the root of the CTAs that share these, 0 of none,
-    and `left_bytes` are those of all CTAs that leave L2 before they are read.
+    Of a k-tile: cycles of the tensor cores and of shared memory, bytes that arrive, bytes that one CTA asks L2 for and
+    those of all that work at once, the stages that hide a copy, and the CTAs it is shared with; `spread` is 1 where
+    each CTA has a TPC for itself and fills a stage again, else 0. Of a tile: cycles of the chain on the way to C, and
+    the share of those for its result that multiplications hide; `thin` is 1 for a thin one. `whole_lines`,
+    `half_lines` ... are 1 for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of
+    tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes of operands and of results, and of slices
+    that are added: those that a CTA reads in its cluster, and those of a tile in the workspace. `waits` are the root of
+    the CTAs that share these, 0 of none, and `left_bytes` are those of all CTAs that leave L2 before they are read.
     """
 
-    tensor: float
-    shared: float
+    tensor_cycles: float
+    shared_cycles: float
     arriving_bytes: float
     asked_bytes: float
     asked_by_all_bytes: float
@@ -174,13 +177,13 @@ class Quantities:
     k_tiles: float
     rounds: float
     ctas: float
-    crowd: float
+    crowd_ctas: float
     first_kib: float
     warpgroups: float
     cluster_steps: float
     stored_kib: float
-    chain: float
-    hidden: float
+    chain_cycles: float
+    hidden_share: float
     thin: float
     exchanged: float
     turns: float
@@ -226,8 +229,8 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     sharers = work.slices // ctas_k if work.slices > ctas_k else 0  # CTAs that add a tile, or share of one, together
     k_tiles = -(-whole // work.slices)
     return Quantities(
-        tensor=2 * m * n * k / work.mma_flops,
-        shared=(m + n * (m // WGMMA_ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
+        tensor_cycles=2 * m * n * k / work.mma_flops,
+        shared_cycles=(m + n * (m // WGMMA_ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
         arriving_bytes=(rows + columns) * row_bytes,
         asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
@@ -241,13 +244,13 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         k_tiles=k_tiles,
         rounds=rounds,
         ctas=at_once,
-        crowd=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
+        crowd_ctas=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
         first_kib=(rows + columns) * row_bytes / 1024,
         warpgroups=work.warpgroups,
         cluster_steps=ctas_m + ctas_n + ctas_k - 3,
         stored_kib=rows * columns * stored_bytes / 1024,
-        chain=rows * columns * work.chain / ISSUED * (CHAIN_ALONE if work.pingpong else CHAIN_TOGETHER),
-        hidden=_hidden(work),
+        chain_cycles=rows * columns * work.chain / ISSUED * (CHAIN_ALONE if work.pingpong else CHAIN_TOGETHER),
+        hidden_share=_hidden(work),
         thin=float(work.thin),
         exchanged=float(work.swap),
         turns=float(work.pingpong),
@@ -286,37 +289,37 @@ def _hidden(work: WarpgroupWork) -> float:
 def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of a launch."""
     clock = constants.clock_share * q.clock_per_us
-    clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed / clock
-    split = constants.sum_us * q.waits + q.added_bytes / constants.summed / clock
+    clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed_bytes_per_cycle / clock
+    split = constants.sum_us * q.waits + q.added_bytes / constants.summed_bytes_per_cycle / clock
     around = constants.launch_us + constants.sm_us * q.ctas + q.clustered * clustered + split
-    return (around + norm((busy_us(q, constants), memory_us(q, constants)), constants.joined)) * q.overall
+    return (around + norm((busy_us(q, constants), memory_us(q, constants)), constants.joined_sharpness)) * q.overall
 
 
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
-    share_more = constants.exchanged_store * q.exchanged + THIN_STORE * q.thin
-    stored = constants.store_per_kib * q.stored_kib * (1 + share_more)
+    share_more = constants.exchanged_store_share * q.exchanged + THIN_STORE * q.thin
+    stored = constants.store_cycles_per_kib * q.stored_kib * (1 + share_more)
     # One warpgroup's multiplications, half of a tile's, hide no more than half of what they take: little of a short K.
-    stored = larger(stored * (1 - q.hidden), stored - multiplied / 4) + q.chain
+    stored = larger(stored * (1 - q.hidden_share), stored - multiplied / 4) + q.chain_cycles
     together = q.rounds * (multiplied + stored)
-    beside = multiplied + constants.turn + CHAIN_BESIDE * q.chain
+    beside = multiplied + constants.turn_cycles + CHAIN_BESIDE * q.chain_cycles
     in_turns = q.rounds * larger(beside, (multiplied + stored) / 2) + stored
     cycles = _start(q, constants) + (1 - q.turns) * together + q.turns * in_turns
     us = cycles / (constants.clock_share * q.clock_per_us)
-    return us * (1 + constants.power * us / (us + constants.power_us))
+    return us * (1 + constants.power_share * us / (us + constants.power_us))
 
 
 def k_tile_parts(q: Quantities, constants: WarpgroupConstants) -> dict[str, float]:
     """Cycles from one k-tile to the next, by what takes them."""
     lines, spread = _lines(q, constants), 1 - (1 - SPREAD_LATENCY) * q.spread
     return {
-        "tensor cores": q.tensor,
-        "shared memory": q.shared,
-        "copies": q.arriving_bytes / constants.arrived,
-        "L2 requests": q.asked_bytes * lines / constants.fetched,
-        "the L2 cache": q.asked_by_all_bytes * lines / constants.l2,
-        "latency": constants.latency * (1 + constants.peers * q.sharers) * spread / q.hiding_stages,
+        "tensor cores": q.tensor_cycles,
+        "shared memory": q.shared_cycles,
+        "copies": q.arriving_bytes / constants.arrived_bytes_per_cycle,
+        "L2 requests": q.asked_bytes * lines / constants.fetched_bytes_per_cycle,
+        "the L2 cache": q.asked_by_all_bytes * lines / constants.l2_bytes_per_cycle,
+        "latency": constants.latency_cycles * (1 + constants.peers_share * q.sharers) * spread / q.hiding_stages,
     }
 
 
@@ -331,14 +334,14 @@ def memory_us(q: Quantities, constants: WarpgroupConstants) -> float:
 def _start(q: Quantities, constants: WarpgroupConstants) -> float:
     """Until the first k-tile is multiplied, while so many CTAs want theirs."""
     return (
-        constants.fill_per_kib * q.first_kib
-        + constants.warpgroup_start * q.warpgroups
-        + constants.cluster_start * q.cluster_steps
-        + constants.crowd * q.crowd * _lines(q, constants)
+        constants.fill_cycles_per_kib * q.first_kib
+        + constants.warpgroup_start_cycles * q.warpgroups
+        + constants.cluster_start_cycles * q.cluster_steps
+        + constants.crowd_cycles * q.crowd_ctas * _lines(q, constants)
     )
 
 
 def _lines(q: Quantities, constants: WarpgroupConstants) -> float:
     """Return the L2 traffic of rows of A and B over that of rows that begin with a line."""
-    torn = constants.half_line * q.half_lines + constants.quarter_line * q.quarter_lines
-    return q.whole_lines + torn + constants.eighth_line * q.eighth_lines
+    torn = constants.half_line_factor * q.half_lines + constants.quarter_line_factor * q.quarter_lines
+    return q.whole_lines + torn + constants.eighth_line_factor * q.eighth_lines
