@@ -74,8 +74,8 @@ def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
     """Return whether a descriptor is found by its stage and k-block at once, and not by one after the other.
 
     At once the sum has 32 bits, since the upper half of a descriptor is the same for all, and takes a third of the
-    instructions. But the compiler keeps what each k-block adds in a register: of sixteen k-blocks, or beside two sets
-    of sums, there are not enough.
+    instructions. But the compiler keeps what each k-block adds in a register: sixteen k-blocks take more uniform
+    registers than there are, and promoted sums leave none (tiles that plans choose would spill).
     """
     return plan.k_blocks <= MOST_AT_ONCE and not plan.promote_k
 

@@ -76,7 +76,7 @@ def test_little_stands_beside_the_multiplications_of_a_k_tile(name: str, kernels
     loop = main_loop(disassemble(artifact.cubin), artifact.manifest.entry, WGMMA)
     assert loop.multiplications(WGMMA) == 4
     assert loop.count("R2UR") == 0
-    assert len(loop.instructions) <= 55  # 45 to 52 by the assemblers of CUDA 12 and 13, and more if either is not so
+    assert len(loop.instructions) <= 55  # 45 to 52 by the assemblers of CUDA 12 and 13, in 64 bits 57 to 64
 
 
 @pytest.mark.parametrize("name", ["pingpong", "cluster_taking_turns", "split_k"])
