@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -67,6 +68,12 @@ def pytest_collection_finish() -> None:
     """Some 13,000 tests and all modules stay to the end: the garbage collector need not look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What refused kernels and processes that end early leave behind goes when pytest's folders go."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
 
 
 @pytest.fixture(scope="session")
