@@ -270,30 +270,32 @@ def square(figures: Figures) -> str:
     ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
     ceiling = figures.ceiling("wgmma", "f16")
     rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)
-    return _table(["kernel", "TFLOP/s", "of `wgmma` alone"], rows)
+    caption = _filled(
+        f"{_spelled(LADDER)}, fp16, A and B K-major, f32 sums, in a CUDA graph on an {figures.device}. `wgmma` alone, "
+        f"its operands in shared memory, reaches {ceiling:.0f} TFLOP/s:"
+    )
+    return f"{caption}\n\n{_table(['kernel', 'TFLOP/s', 'share of `wgmma` alone'], rows)}"
 
 
 def headline(figures: Figures) -> str:
-    """Sentences about the suite and the sample."""
+    """The suite and the sample in four figures."""
     if not figures.suite:
         return NOT_MEASURED
-    said = []
-    for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "launched alone on a cold L2")):
-        suite = [claims.x_torch(row) for row in by_problem(figures.suite, regime).values()]
-        random = [claims.x_torch(row) for row in by_problem(figures.sample, regime).values()]
-        said.append(f"{words} {_mean(suite)} over {len(suite)} problems" + _and_random(random))
-    return _filled(
-        f"What cutegen chooses for a problem runs, on an {figures.device} and beside `{TORCH}` with f32 sums (1.00; "
-        f"geometric averages, worst to best), {said[0]}; {said[1]}."
+    caption = _filled(
+        f"How many times as fast as `{TORCH}` the kernels are that cutegen chooses, on an {figures.device}, fp16 with "
+        f"f32 sums: geometric average, worst to best."
     )
+    rows = []
+    for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "one launch, L2 cold")):
+        rows.append([words, _mean(by_problem(figures.suite, regime)), _mean(by_problem(figures.sample, regime))])
+    problems, drawn = (len(by_problem(times, Regime.GRAPH)) for times in (figures.suite, figures.sample))
+    return f"{caption}\n\n{_table([ABSENT, f'suite of {problems} problems', f'{drawn} random problems'], rows)}"
 
 
-def _mean(ratios: Sequence[float]) -> str:
-    return f"{claims.geometric_mean(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})"
-
-
-def _and_random(ratios: Sequence[float]) -> str:
-    return f", {_mean(ratios)} over {len(ratios)} random ones" if ratios else ""
+def _mean(rows: Mapping[ProblemShape, Mapping[str, Time]]) -> str:
+    """Times torch's speed on average, at the worst and at the best; nothing of no problem."""
+    ratios = [claims.x_torch(row) for row in rows.values()]
+    return f"{claims.geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ABSENT
 
 
 BLOCKS: Mapping[str, Callable[[Figures], str]] = {

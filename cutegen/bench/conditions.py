@@ -8,7 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from cutegen.bench.device_state import nvml
 
-PACKAGES = ("torch", "triton", "quack-kernels", "nvidia-cutlass-dsl", "cuda-python", "cuda-bindings")
+DSL_LIBRARIES = ("nvidia-cutlass-dsl-libs-cu12", "nvidia-cutlass-dsl-libs-cu13")
+"""The DSL's compiler and assembler, of the one CUDA release or the other."""
+PACKAGES = ("torch", "triton", "quack-kernels", "nvidia-cutlass-dsl", *DSL_LIBRARIES, "cuda-python", "cuda-bindings")
 
 
 @dataclass(frozen=True, slots=True)

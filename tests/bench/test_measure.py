@@ -15,12 +15,14 @@ import pytest
 from cutegen.bench import measure
 from cutegen.bench.measure import (
     FLUSH_BYTES,
+    MOST_TRIES,
     PASSES,
     WARM_UP_ROUNDS,
     Graph,
     Measurement,
     captured,
     graph_times,
+    launch_samples,
     launch_times,
     operand_sets,
 )
@@ -29,13 +31,17 @@ BEFORE = ["sleep", "read"]
 
 
 class FakeTorch:
-    """What the timing loops use of torch. `log` is what happened, in order; `now_ms` the GPU's time."""
+    """What the timing loops use of torch. `log` is what happened, in order; `now_ms` the GPU's time.
+
+    While the host `is_late` the GPU has done all that was enqueued when the host asks for it.
+    """
 
     float32 = "float32"
 
     def __init__(self) -> None:
         self.log: list[str] = []
         self.now_ms = 0.0
+        self.is_late = False
         self.buffer_bytes = 0
         self.cuda = SimpleNamespace(
             Event=self._event,
@@ -71,7 +77,9 @@ class FakeTorch:
 
     def _event(self, *, enable_timing: bool) -> SimpleNamespace:
         assert enable_timing
-        event = SimpleNamespace(at=0.0, elapsed_time=lambda end: end.at - event.at)
+        event: SimpleNamespace = SimpleNamespace(
+            at=0.0, elapsed_time=lambda end: end.at - event.at, query=lambda: self.is_late
+        )
         event.record = lambda: setattr(event, "at", self.now_ms)
         return event
 
@@ -92,6 +100,30 @@ def test_medians_and_extremes_without_the_warm_up(torch: FakeTorch) -> None:
     found = launch_times({"a": slow_at_first, "b": torch.call("b", 0.5)}, rounds=3)
     assert found["a"] == Measurement(2000.0, 1000.0, 9000.0, 3)
     assert found["b"] == Measurement(500.0, 500.0, 500.0, 3)
+
+
+def test_a_run_for_which_the_host_was_late_is_repeated_in_its_round(torch: FakeTorch) -> None:
+    late_at = iter([False] * WARM_UP_ROUNDS + [True, True, False, False])
+
+    def stalling() -> None:
+        torch.is_late = next(late_at)
+        torch.call("a", 50.0 if torch.is_late else 1.0)()
+
+    def calm() -> None:
+        torch.is_late = False
+        torch.call("b", 2.0)()
+
+    found = launch_samples({"a": stalling, "b": calm}, rounds=2, flush=False)
+    assert found == {"a": pytest.approx([1000.0] * 2), "b": pytest.approx([2000.0] * 2)}
+    runs = [[what for what in each if what != "sleep"] for each in rounds_of(torch.log)[WARM_UP_ROUNDS:]]
+    assert [sorted(each) for each in runs] == [["a", "b"], ["a"], ["a"], ["a", "b"]]
+
+
+def test_a_call_that_waits_for_the_gpu_counts_with_the_hosts_time(torch: FakeTorch) -> None:
+    torch.is_late = True
+    found = launch_times({"a": torch.call("a", 5.0)}, rounds=4)
+    assert found == {"a": Measurement(5000.0, 5000.0, 5000.0, 4)}
+    assert torch.log.count("a") == (WARM_UP_ROUNDS + 4) * MOST_TRIES
 
 
 def rounds_of(log: list[str]) -> list[list[str]]:
