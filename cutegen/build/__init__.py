@@ -11,8 +11,10 @@ and `manifest.json`. There is no host code and no pickle in it, so an entry can 
     cubin.py      registers and local memory out of the ELF; disassembly
     manifest.py   what an artifact says of itself
     artifact.py   an artifact's files, read and verified, or written
+    pack_file.py  many artifacts in one file; pack_index.py says what each answers
     cache.py      the folder of artifacts: locks, atomic publishing, quarantine, eviction
     misses.py     why a look-up found nothing
+    record.py     the kernels that a program asks for, as a list for packs
     tables.py     what a build found or made, in words
     disk.py       files that somebody else may have put there: read within bounds, removed with a word
 

@@ -52,8 +52,7 @@ class KeyInputs:
 class BuildRequest:
     """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
 
-    `instructions` are the predicted static counts by full PTX opcode of all ldmatrix, mma.sync and cp.async.{ca,cg},
-    and of the ld.global and st.shared that come before the last mma.sync;
+    `instructions` are the predicted static counts by full PTX opcode, of what `count_instructions` counts.
     `plan_json` is kept in the artifact as it is. `tile_is_chosen` where the plan chose what registers hold, and so
     answers for what the assembler makes of it. `edited` text is held against them with warnings instead of errors: its
     code is no plan's.

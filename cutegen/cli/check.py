@@ -17,9 +17,9 @@ from cutegen.cli.options import (
     OutOption,
     SmemOption,
     StepsOption,
+    refuse_options,
 )
 from cutegen.cli.output import Answer
-from cutegen.errors import RequestError
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.foreign import check_foreign, file_launch, of_file, read_ptx, words_launch
@@ -52,7 +52,7 @@ def check(
     """Executes PTX in several orders of CTAs, warps and copies, and tells what is undefined. Exit 1 if anything is."""
     answer = Answer.asked(json=json, out=out)
     if launch is not None:
-        _refuse_words(context)
+        refuse_options(context, OF_WORDS, "beside --launch, whose file says it")
         asked = file_launch(launch)
     else:
         words = tuple(arg or ())
@@ -67,12 +67,6 @@ def check(
         )
     answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
-
-
-def _refuse_words(context: typer.Context) -> None:
-    given = [name for name in OF_WORDS if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    if given:
-        raise RequestError(f"--{given[0]}: found beside --launch; expected it in the file")
 
 
 def register(application: typer.Typer) -> None:

@@ -2,6 +2,7 @@
 
     launch.py       the launch contract: entry, operands by role, parameters, grid, shared memory
     launch_check.py a contract from a file, held against what a launcher relies on
+    buckets.py      the problem that a kernel is chosen for, in the place of the one that is called
     problem.py      the extents of a problem: M, N, K and the batch
     source.py       the kernel's text, which is compiled and kept in the artifact
     tensor_map.py   what a bulk tensor copy must know of a matrix

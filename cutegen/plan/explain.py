@@ -314,11 +314,19 @@ def _instruction_rows(opcode: str, count: str, width: int) -> list[tuple[str, st
 def _resources(plan: PlannedGemm, width: int) -> list[str]:
     occupancy, capacity = plan.predictions.occupancy, plan.target.smem_per_cta_bytes
     limits = f"threads {occupancy.by_threads}, shared memory {occupancy.by_smem}, registers {occupancy.by_registers}"
-    shared_out = "threads " * plan.by_thread + extents(plan.atoms_mnk)
     rows = [
-        ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}, {shared_out} along M, N, K"),
+        ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}{_shared_out(plan)}"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
         ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),
     ]
     return ["Resources of a CTA", *aligned(rows, width=width)]
+
+
+def _shared_out(plan: PlannedGemm) -> str:
+    """Say which of the threads multiply what, and which copy."""
+    along = f"{extents(plan.atoms_mnk)} {plan.atoms_are} along M, N, K"
+    if not plan.producer_threads:
+        return f", {along}"
+    multiplying = "2 warpgroups multiply a tile each" if plan.pingpong else f"{along} multiply"
+    return f": {multiplying}, {plural(plan.producer_threads // WARP, 'warp')} copy"

@@ -14,7 +14,7 @@ class GemmPlan(PlannedGemm):
     """A finished plan of any family: its fields, and how it is shown."""
 
     def explain(self, *, everything: bool = False) -> str:
-        """Every decision with its reason, what was rejected, ranked layouts and predictions, in 100 columns of text."""
+        """Every decision, its reason, what was rejected, ranked layouts and predictions, wrapped to `text_width()`."""
         return texts.explain(self, everything=everything)
 
     def to_json(self) -> dict[str, Any]:

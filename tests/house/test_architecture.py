@@ -59,6 +59,17 @@ def test_every_module_is_listed_as_it_is(request: pytest.FixtureRequest) -> None
     assert MODULES.read_text().splitlines() == page().splitlines(), "pytest tests/house --update-golden writes the page"
 
 
+def test_a_room_that_lists_its_modules_lists_all() -> None:
+    left_out = {}
+    for room in PACKAGE.rglob("__init__.py"):
+        said = ast.get_docstring(ast.parse(room.read_text())) or ""
+        if re.search(r"^ *\w+\.py {2,}\S", said, re.MULTILINE):
+            modules = {path.name for path in room.parent.glob("*.py")} - {"__init__.py"}
+            left_out[_name(room)] = modules - set(re.findall(r"\w+\.py", said))
+    assert left_out
+    assert {room: modules for room, modules in left_out.items() if modules} == {}
+
+
 def test_the_floors_are_those_of_the_import_contract() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract.get("containers") == ["cutegen"])

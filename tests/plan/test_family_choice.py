@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -57,6 +58,16 @@ def test_a_problem_gets_the_family_of_the_least_predicted_time(problem: tuple[in
     others = (each.why for each in decision.rejected if each.what != "simt")
     predicted, *of_others = (float(text.split(" us")[0].split(": ")[-1]) for text in (decision.for_problem, *others))
     assert predicted <= min(of_others)
+
+
+def test_a_kernel_has_one_prediction_whoever_asks() -> None:
+    _, decision = chosen(OPEN, "sm_90", (4096, 4096, 4096))
+    rejected = {each.what: each.why for each in decision.rejected}
+    alone = plan(replace(OPEN, family="sm120"), "sm_90", (4096, 4096, 4096))
+    (tile,) = (each for each in alone.decisions if each.key == "tile.cta")
+    predicted = re.findall(r"\S+ us predicted", tile.for_problem)
+    assert predicted == re.findall(r"^\S+ us predicted", rejected["sm120"])
+    assert "taken as" in rejected["sm120"]
 
 
 @pytest.mark.parametrize(("arch", "lacking"), [("sm_80", ("sm90", "sm120")), ("sm_120", ("sm90",))])

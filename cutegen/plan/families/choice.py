@@ -25,11 +25,20 @@ DOUBTED: Mapping[str, float] = {"sm120": 1.2}
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A family, the time that is predicted for it where there is a prediction, and why it cannot be, if it cannot."""
+    """A family, the time that is predicted for it where there is a prediction, and why it cannot be, if it cannot.
+
+    `doubt` is how many times as long as predicted it is taken to be beside the others.
+    """
 
     name: str
     predicted_us: float | None = None
+    doubt: float = 1.0
     refusal: SpecError | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Return the place among families: those without a prediction come after those that have one."""
+        return self.predicted_us is None, (self.predicted_us or 0.0) * self.doubt
 
     @property
     def rejected(self) -> Rejected:
@@ -39,15 +48,16 @@ class _Option:
                 self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"
             )
         if self.predicted_us is not None:
-            return Rejected(self.name, f"{self.predicted_us:.3g} us predicted")
+            longer = self.doubt * self.predicted_us
+            taken_as = f", taken as {longer:.3g}: few of its kernels were measured" if self.doubt != 1 else ""
+            return Rejected(self.name, f"{self.predicted_us:.3g} us predicted{taken_as}")
         return Rejected(self.name, "comes later in the order of families")
 
 
 def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
     """The plan of the family that is chosen; the decision names the others. Raises SpecError where all refuse."""
     options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER if name in FAMILIES])
-    # A family without a prediction comes after those that have one; equals stay in their order.
-    options.sort(key=lambda option: (option.predicted_us is None, option.predicted_us or 0.0))
+    options.sort(key=lambda option: option.rank)  # equals stay in their order
     for number, option in enumerate(options):
         if option.refusal is not None:
             continue
@@ -64,15 +74,10 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
-    """The options with comparable predictions: where the first has one, those of others are multiplied by `DOUBTED`."""
+    """The options with comparable predictions: where the first has one, those of others are doubted by `DOUBTED`."""
     if options[0].predicted_us is None:
         return options
-    return [
-        each
-        if each.predicted_us is None
-        else replace(each, predicted_us=DOUBTED.get(each.name, 1.0) * each.predicted_us)
-        for each in options
-    ]
+    return [replace(each, doubt=DOUBTED.get(each.name, 1.0)) for each in options]
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:

@@ -139,7 +139,7 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
         raise spec.error(
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
-            expected=f'"{BULK_TENSOR}", the copy of family sm120',
+            expected=f'"{BULK_TENSOR}", the copy of family {spec.family}',
             fix='family = "sm80" has cp.async and plain copies',
         )
     copy = bulk_copy(x, TMA_LOAD, atom)

@@ -16,7 +16,6 @@ from cutegen.support.words import extents, plural
 
 DEFAULT_CTA_TILE = (128, 128, 8)
 SUMS_PER_THREAD = 64
-SHOWN_REJECTED = 4
 
 
 def check_possible(spec: GemmSpec) -> None:
@@ -85,7 +84,7 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     run = n if n_major else m
     why = f"{_loads((m, n), cta_tile)}; {run} neighbours along {spec.problem.c.major} store neighbours of C"
     text = f"({m},{n}):({chosen.stride[0]},{chosen.stride[1]})"
-    return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected[:SHOWN_REJECTED]))
+    return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected))
 
 
 def tiled_fma(threads: Layout) -> TiledMma:

@@ -112,7 +112,7 @@ def refuse_atomics(spec: GemmSpec, problem: ProblemShape | None) -> None:
     if spec.schedule.reduction == "atomics" and _may_have_slices(spec, problem):
         raise spec.error(
             "schedule.reduction",
-            found='"atomics" in family "sm90"',
+            found=f'"atomics" in family "{spec.family}"',
             expected='"workspace" or "cluster": bulk tensor stores leave C whole',
             fix='family = "sm80" adds to C',
         )
