@@ -10,8 +10,8 @@ graph   A CUDA graph that goes through several sets of operands, larger than the
 
 In both, contenders take turns in random order, so that clocks and heat change for all alike, and nobody always comes
 after the same one. A run that the GPU reached before the host had enqueued all of it may hold the host's time, as on a
-machine with much else to do; it is repeated in the same round. Functions take calls by name and give times by name; a
-call launches on torch's current stream.
+machine with much else to do; it is repeated in the same round, behind a longer sleep. Functions take calls by name and
+give times by name; a call launches on torch's current stream.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ WARM_UP_ROUNDS = 3
 MOST_TRIES = 3
 """Runs of a call in a round before its time counts though the host was late: that of a call that waits for the GPU."""
 _SLEEP_CYCLES = 200_000  # a tenth of a millisecond, in which the host prepares flush, events and launch
+_LONGER = 4  # times as long each time that this was not enough
 
 Call = Callable[[], object]
+Sleep = Callable[[int], object]
+"""What the GPU does before a call: it sleeps for so many cycles, and more."""
 
 
 class Regime(StrEnum):
@@ -105,7 +108,7 @@ def launch_samples(
     import torch
 
     empty_l2 = _reader() if flush else lambda: None
-    before = lambda: (torch.cuda._sleep(_SLEEP_CYCLES), empty_l2())  # noqa: E731
+    before = lambda cycles: (torch.cuda._sleep(cycles), empty_l2())  # noqa: E731
     return _in_turns(calls, rounds, seed, after_round, before, warm_up)
 
 
@@ -128,8 +131,7 @@ def graph_samples(
     import torch
 
     replays = {name: graph.replay for name, graph in graphs.items()}
-    before = lambda: torch.cuda._sleep(_SLEEP_CYCLES)  # noqa: E731
-    found = _in_turns(replays, rounds, seed, after_round, before, warm_up)
+    found = _in_turns(replays, rounds, seed, after_round, torch.cuda._sleep, warm_up)
     return {name: [each / graphs[name].launches for each in samples] for name, samples in found.items()}
 
 
@@ -170,7 +172,7 @@ def _measurements(samples_us: Mapping[str, Sequence[float]]) -> Mapping[str, Mea
 
 
 def _in_turns(
-    calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Call, warm_up: int
+    calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Sleep, warm_up: int
 ) -> Mapping[str, list[float]]:
     """Each call once a round, in another order every time, between two events."""
     order, samples_us = random.Random(seed), {name: list[float]() for name in calls}
@@ -183,14 +185,15 @@ def _in_turns(
     return samples_us
 
 
-def _round(calls: Mapping[str, Call], order: random.Random, before: Call) -> Mapping[str, float]:
+def _round(calls: Mapping[str, Call], order: random.Random, before: Sleep) -> Mapping[str, float]:
     """Microseconds of each call; calls for which the host was late take turns again."""
     import torch
 
     found_us: dict[str, float] = {}
     late = list(calls)
-    for _ in range(MOST_TRIES):
-        runs = {name: _run(calls[name], before) for name in order.sample(late, len(late))}
+    for attempt in range(MOST_TRIES):
+        cycles = _SLEEP_CYCLES * _LONGER**attempt
+        runs = {name: _run(calls[name], before, cycles) for name in order.sample(late, len(late))}
         torch.cuda.synchronize()
         found_us |= {name: 1e3 * run.start.elapsed_time(run.end) for name, run in runs.items()}
         late = [name for name, run in runs.items() if run.was_late]
@@ -208,12 +211,12 @@ class _Run:
     was_late: bool
 
 
-def _run(call: Call, before: Call) -> _Run:
-    """Enqueue one run."""
+def _run(call: Call, before: Sleep, cycles: int) -> _Run:
+    """Enqueue one run, behind a sleep of so many cycles."""
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    before()
+    before(cycles)
     start.record()
     call()
     end.record()

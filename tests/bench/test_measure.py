@@ -42,11 +42,12 @@ class FakeTorch:
         self.log: list[str] = []
         self.now_ms = 0.0
         self.is_late = False
+        self.slept: list[int] = []
         self.buffer_bytes = 0
         self.cuda = SimpleNamespace(
             Event=self._event,
             synchronize=lambda: self.log.append("synchronize"),
-            _sleep=lambda cycles: self._spend("sleep", 0.1),
+            _sleep=self._sleep,
             Stream=lambda: SimpleNamespace(wait_stream=lambda other: None),
             current_stream=lambda: None,
             stream=self._aside,
@@ -70,6 +71,10 @@ class FakeTorch:
         """A contender that takes these times, one after the other, and then the last one."""
         left = list(times_ms)
         return lambda: self._spend(name, left.pop(0) if len(left) > 1 else left[0])
+
+    def _sleep(self, cycles: int) -> None:
+        self.slept.append(cycles)
+        self._spend("sleep", 0.1)
 
     def _spend(self, what: str, time_ms: float) -> None:
         self.log.append(what)
@@ -117,6 +122,8 @@ def test_a_run_for_which_the_host_was_late_is_repeated_in_its_round(torch: FakeT
     assert found == {"a": pytest.approx([1000.0] * 2), "b": pytest.approx([2000.0] * 2)}
     runs = [[what for what in each if what != "sleep"] for each in rounds_of(torch.log)[WARM_UP_ROUNDS:]]
     assert [sorted(each) for each in runs] == [["a", "b"], ["a"], ["a"], ["a", "b"]]
+    both, once, again = torch.slept[2 * WARM_UP_ROUNDS :][1:4]
+    assert both < once < again
 
 
 def test_a_call_that_waits_for_the_gpu_counts_with_the_hosts_time(torch: FakeTorch) -> None:
