@@ -124,12 +124,14 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
     tiles that a CTA goes through.
     """
     (m, _, k), accumulators = plan.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
-    tile, tiles = ("(tile * CLUSTER_M + rank_m)", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
-    owned = f"{tile} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile.strip('()')}, {tiles}"
+    tile, tiles = ("tile * CLUSTER_M + rank_m", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
+    factor = f"({tile})" if m > 1 else tile
+    owned = f"{factor} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile}, {tiles}"
     parts = "PARTS // CLUSTER_K" if k > 1 else "PARTS"
     one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,
+        "converts_sums": _converts_sums(plan),
         "converts_left": _converts_sums(plan) and k == 1,
         "sums_left": "tCrX" if k > 1 else accumulators,
         "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",

@@ -15,7 +15,7 @@ from cutegen.hardware import Gpu
 from cutegen.plan import swapped
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE
-from cutegen.plan.search.fitted_tiles import K_TILE, WARPGROUPS
+from cutegen.plan.search.fitted_tiles import K_TILE, WARPGROUPS_BY_ROWS
 from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
 from cutegen.spec.values import MOST_SLICES
 
@@ -50,7 +50,7 @@ def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
             for slices in sorted({most, most * 3 // 4}):
                 if slices > 1:
                     cta = m, n, NARROW_K_TILE if n <= NARROW else K_TILE
-                    yield in_slices(Row(cta, (WARPGROUPS[m], 1), COOPERATIVE, ALONE, swap), slices)
+                    yield in_slices(Row(cta, (WARPGROUPS_BY_ROWS[m], 1), COOPERATIVE, ALONE, swap), slices)
 
 
 def in_slices(whole: Row, slices: int) -> Row:

@@ -21,7 +21,7 @@ from cutegen.plan.search.sized_tiles import is_sized, of_size
 from cutegen.plan.search.warpgroup_model import PAIR, room_for
 from cutegen.plan.search.warpgroup_tiles import Row
 
-WARPGROUPS = {64: 1, 128: 2, 192: 3, 256: 2}
+WARPGROUPS_BY_ROWS = {64: 1, 128: 2, 192: 3, 256: 2}
 """Of tiles of so many rows."""
 CLUSTERS: tuple[Extents, ...] = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1))
 CLUSTERS_OF_SIZED: tuple[Extents, ...] = (*CLUSTERS, (2, 4, 1), (4, 2, 1))
@@ -42,8 +42,8 @@ Of 36 random problems where such tiles took the place of those that do not follo
 
 def fitted_rows(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
     """Rows for `problem`, exchanged and not, each once; none for a batch, whose results are shared out one by one."""
-    sized = (_sized_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS, CLUSTERS_OF_SIZED))
-    found = (_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS, CLUSTERS, WAVES))
+    sized = (_sized_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS_BY_ROWS, CLUSTERS_OF_SIZED))
+    found = (_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS_BY_ROWS, CLUSTERS, WAVES))
     if problem.batch == 1:
         # Of two rows of a kernel the one with the corrections of its size stays.
         rows = {(row.cta, row.cluster, row.swap): row for row in (*found, *sized) if row is not None}
@@ -55,7 +55,7 @@ def _sized_row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Ext
     n = _columns(problem, gpu, swap, m, cluster, 1, COLUMNS)
     if n is None or n < NARROWEST_SIZED or not is_sized((m, n), problem) or not _has_room((m, n)):
         return None
-    return of_size(Row((m, n, K_TILE), (WARPGROUPS[m], 1), COOPERATIVE, cluster, swap))
+    return of_size(Row((m, n, K_TILE), (WARPGROUPS_BY_ROWS[m], 1), COOPERATIVE, cluster, swap))
 
 
 def _row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, waves: int) -> Row | None:
@@ -65,7 +65,7 @@ def _row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, 
     n = _columns(problem, gpu, swap, m, cluster, waves, step)
     if n is None or n < NARROWEST or not _has_room((m, n)):
         return None
-    return Row((m, n, K_TILE), (WARPGROUPS[m], 1), COOPERATIVE, cluster, swap, 1, CORRECTIONS[m])
+    return Row((m, n, K_TILE), (WARPGROUPS_BY_ROWS[m], 1), COOPERATIVE, cluster, swap, 1, CORRECTIONS[m])
 
 
 def _columns(
@@ -80,5 +80,5 @@ def _columns(
 
 
 def _has_room(tile: tuple[int, int]) -> bool:
-    warpgroups = WARPGROUPS[tile[0]]
+    warpgroups = WARPGROUPS_BY_ROWS[tile[0]]
     return tile[1] <= WIDEST[warpgroups] and sum_registers(tile, dtype("f32"), warpgroups * WARPGROUP) <= MOST_SUMS

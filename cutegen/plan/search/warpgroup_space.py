@@ -13,7 +13,7 @@ from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
-from cutegen.plan.search.fitted_tiles import WARPGROUPS
+from cutegen.plan.search.fitted_tiles import WARPGROUPS_BY_ROWS
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
 from cutegen.spec.values import Consumers
 
@@ -64,7 +64,7 @@ def _depths(m: int, n: int) -> tuple[int, ...]:
 
 
 def _of_tile(cta: Extents, consumers: Consumers) -> Iterator[Row]:
-    warpgroups = (1, 1) if consumers == PINGPONG else (WARPGROUPS[cta[0]], 1)
+    warpgroups = (1, 1) if consumers == PINGPONG else (WARPGROUPS_BY_ROWS[cta[0]], 1)
     threads = WARPGROUP * warpgroups[0] * warpgroups[1]
     if sum_registers(cta[:2], dtype("f32"), threads) > MOST_SUMS or (consumers == PINGPONG and cta[0] * cta[1] < 4096):
         return

@@ -135,10 +135,10 @@ DOUBTED = 1.05
 
 
 def as_nearest(row: Row) -> Row:
-    """A row that was not measured, with the corrections of the nearest tile that is otherwise alike, if there is one.
+    """A row with the corrections of the nearest tile that was measured and is otherwise alike.
 
-    A row that was measured is that one, and one with a correction of its own stays; one that nothing is like is
-    doubted alone.
+    Where the tile itself was measured that is its row. One with a correction of the whole, by its size, stays. One that
+    nothing is like keeps its correction of a k-tile, by its rows, and is doubted.
     """
     alike = [
         each
