@@ -66,13 +66,14 @@ def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> 
     if kind.name == "f32" and mode == "rn" and name in _NATIVE:
         native = _NATIVE[name]
         single: Callable[..., Array] = lambda a, b: canonical_f32(native(a, b))  # noqa: E731
-        return _flushing(single) if flush else single
+        return flushing(single) if flush else single
     wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
     general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
-    return _flushing(general) if flush else general
+    return flushing(general) if flush else general
 
 
-def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return `function` with subnormal operands and results made zeros of their sign."""
     return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
 
 
@@ -170,7 +171,7 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
     function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
     if flush:
-        function = _flushing(function)
+        function = flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
 
@@ -206,7 +207,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan, by_size=by_size)
     if flush:
-        function = _flushing(function)
+        function = flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
 
@@ -226,7 +227,7 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
         changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
         return canonical(np.where(a != a, a, changed), scalar)
 
-    flushed = _flushing(function) if flush else function
+    flushed = flushing(function) if flush else function
     return _lower(context, instruction, on_pairs(flushed, kind), kind)
 
 
