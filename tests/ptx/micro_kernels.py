@@ -16,7 +16,8 @@ class Elementwise:
 
     `types` are those of d, a, b, c as loads and stores write them.
 
-    `values` says what the operands hold: `bits` (any), `floats` of the operand's type, or `small` integers below 64.
+    `values` says what the operands hold: `bits` (any), `floats` of the operand's type, `tiny` (such floats, half of
+    them subnormal or nearly), or `small` integers below 64.
     `tolerance_ulp` is how far the result may be from a GPU's; None where the result is only reported.
     """
 
@@ -79,6 +80,27 @@ def entry(name: str, parameters: int, lines: list[str], target: str) -> str:
     return f"{HEADER.format(target=target)}.visible .entry {name}({declared})\n{{\n    {body}\n}}\n"
 
 
+def atomic_sum(opcode: str, place: str, kind: str) -> str:
+    """An instruction of `Elementwise`: d is the sum that `opcode`, `atom` or `red`, leaves in memory of a and b.
+
+    With `atom`, d is that xor what the instruction returned. `place` is the state space that it names, or `to global`
+    or `to shared`, where its address is generic. Each thread has a place of its own.
+    """
+    bits = 8 * size_bytes(kind)
+    memory, address = ("global", "%q0") if place.endswith("global") else ("shared", "%t0")
+    generic, old = "%q3" if place == "to shared" else address, {16: "%h0", 32: "%t1", 64: "%o3"}[bits]
+    words = [opcode, "" if place.startswith("to ") else place, "add", "noftz" if "f16" in kind else "", kind]
+    lines = [
+        f".shared .align 8 .b8 cells[{128 * bits // 8}]; mov.u32 %t0, cells; mad.lo.u32 %t0, %i1, {bits // 8}, %t0;",
+        f"st.{memory}.b{bits} [{address}], {{a}};",
+        "cvt.u64.u32 %q3, %t0; cvta.shared.u64 %q3, %q3;",
+        f"{'.'.join(filter(None, words))} {f'{old}, ' if opcode == 'atom' else ''}[{generic}], {{b}};",
+        f"ld.{memory}.b{bits} {{d}}, [{address}];",
+        f"xor.b{bits} {{d}}, {{d}}, {old};" if opcode == "atom" else "",
+    ]
+    return f"{{{{ {' '.join(lines)} }}}}"
+
+
 _MANTISSA = {
     "f16": (16, 10),
     "bf16": (16, 7),
@@ -112,14 +134,16 @@ def _special_floats(generator: np.random.Generator, how: str, kind: str, anythin
     dtype = anything.dtype.type
     near = generator.integers(-6, 7, len(anything)) + bias
     exponent = np.clip(near, 1, exponents - 1)
-    if how == "floats":
+    if how in ("floats", "tiny"):
         draw = generator.random(len(anything))
         exponent = np.where(draw < 0.4, generator.integers(0, exponents + 1, len(anything)), exponent)
         exponent = np.where(draw < 0.15, 0, exponent)
         exponent = np.where(draw < 0.06, exponents, exponent)
+    if how == "tiny":
+        exponent = np.where(generator.random(len(anything)) < 0.5, generator.integers(0, 4, len(anything)), exponent)
     sign = anything & dtype(1 << (bits - 1))
     fraction = anything & dtype((1 << mantissa) - 1)
-    if how == "floats":
+    if how in ("floats", "tiny"):
         fraction = np.where((exponent == exponents) & (generator.random(len(anything)) < 0.5), dtype(0), fraction)
     return sign | (exponent.astype(anything.dtype) << dtype(mantissa)) | fraction
 

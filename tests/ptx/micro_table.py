@@ -1,11 +1,11 @@
-"""The table of one-instruction kernels: conversions, arithmetic, integer and bit operations, shuffles."""
+"""The table of one-instruction kernels: conversions, arithmetic, integer and bit operations, shuffles, atomics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
 
-from micro_kernels import Elementwise
+from micro_kernels import Elementwise, atomic_sum
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 
@@ -146,10 +146,21 @@ def _across_lanes() -> Iterator[Elementwise]:
         yield _row(f"redux.sync.{op}.{kind} {{d}}, {{a}}, -1;", ("b32", "b32"), "bits")
 
 
+def _atomics() -> Iterator[Elementwise]:
+    spaces = ("global", "shared")
+    places = [("f32", place) for place in (*spaces, "to global", "to shared")]
+    places += list(product(("f16x2", "bf16x2"), spaces))
+    for (kind, place), opcode in product(places, ("red", "atom")):
+        name = f"{opcode}_{place}_{kind}".replace(" ", "_")
+        yield _row(atomic_sum(opcode, place, kind), ("b32", kind, kind), "tiny", name=name)
+
+
+ATOMICS: tuple[Elementwise, ...] = tuple(_atomics())
 ELEMENTWISE: tuple[Elementwise, ...] = (
     *_conversions(),
     *_arithmetic(),
     *_integers(),
     *_bits(),
     *_across_lanes(),
+    *ATOMICS,
 )

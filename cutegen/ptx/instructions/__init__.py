@@ -1,4 +1,9 @@
-"""The instructions, by family: each turns one kind of instruction into a step."""
+"""The instructions, by family: each turns one kind of instruction into a step.
+
+Which modifiers and types an instruction may have is said once. For an instruction in the table of `forms` the table
+alone says it: `lower_instruction` asks it first, and a lowerer takes the words it finds and looks out for no others.
+The lowerer of any other instruction, such as an access of memory or a barrier, refuses what it does not know.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Atomic operations: `atom` and `red`.
 
-Source: PTX ISA, `atom`, `red`. Lanes take effect one after the other, in lane order.
+Source: PTX ISA, `atom`, `red`. Lanes take effect one after the other, in lane order. `add.f32` flushes subnormals in
+global memory and keeps them in shared memory, also where its address is generic.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, decode, encode
 from cutegen.ptx.instructions.compare import select
-from cutegen.ptx.instructions.floating import element_type, on_pairs
+from cutegen.ptx.instructions.floating import element_type, flushing, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
 from cutegen.ptx.instructions.order import take_atomic_order
 from cutegen.ptx.machine.lowering import Lowering, Step
@@ -84,18 +85,22 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     base, offset = context.address(instruction, operands[0])
     site = context.access(instruction, space.name, kind.size_bytes, semantics)
     function = _operation(instruction, name, kind)
+    # f32 alone: atomics of f16 and bf16 are written with .noftz, and those of f64 keep subnormals everywhere
+    in_global = flushing(function) if kind.name == "f32" else function
 
     def step(warp: Warp) -> None:
         old = np.zeros(warp.count, kind.dtype)
         addresses = warp.addresses(base, offset)
         space.begin_atomics(warp, site, addresses, kind.size_bytes)
         columns: list[Any] = [warp.cells[source][warp.lanes()] for source in sources]
-        for i, address in enumerate(addresses.tolist()):
+        places = zip(addresses.tolist(), space.in_global(addresses).tolist(), strict=True)
+        for i, (address, is_global) in enumerate(places):
             place = space.element(warp, site, i, address, kind.size_bytes)
             if place is not None:
                 window, at = place
                 before = np.array([window[at]]).view(kind.dtype)
-                after = function(before, *(column[i : i + 1] for column in columns))
+                operation = in_global if is_global else function
+                after = operation(before, *(column[i : i + 1] for column in columns))
                 window[at] = np.ascontiguousarray(after).view(window.dtype)[0]
                 old[i] = before[0]
         if target is not None:

@@ -26,14 +26,13 @@ def _members(context: Lowering, instruction: Instruction, operand: Operand) -> C
     site = context.site
 
     def check(warp: Warp) -> None:
-        values = warp.cells[cell][warp.lanes()]
-        for value in np.unique(values).tolist():
-            if len(values) == 1 or (values == value).all():
-                check_members(warp, site, value)
-            else:
-                lane = int(warp.lanes()[0])
-                message = "the lanes give different member masks"
-                warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+        masks = warp.cells[cell][warp.lanes()]
+        if (masks == masks[0]).all():
+            check_members(warp, site, int(masks[0]))
+        else:
+            lane = int(warp.lanes()[0])
+            message = "the lanes give different member masks"
+            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
 
     return check
 

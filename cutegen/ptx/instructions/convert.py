@@ -93,10 +93,8 @@ def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     if result.name.endswith("x2"):
         return _lower_to_pair(context, instruction, result, kind, mode or "rn", rectify=rectify)
-    if len(instruction.operands) != 2 or kind.name.endswith("x2") or Kind.PREDICATE in (result.kind, kind.kind):
+    if len(instruction.operands) != 2:
         raise instruction.error("this conversion is not supported")
-    if Kind.BITS in (result.kind, kind.kind):
-        raise instruction.error("cvt needs numeric types")
     function = _conversion(result, kind, mode, flush=flush, saturate=saturate, rectify=rectify)
     target = context.target(instruction, instruction.operands[0], result, wide=True)
     return elementwise(function, target, context.source(instruction, instruction.operands[1], kind, wide=True))

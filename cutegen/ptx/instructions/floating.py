@@ -66,13 +66,14 @@ def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> 
     if kind.name == "f32" and mode == "rn" and name in _NATIVE:
         native = _NATIVE[name]
         single: Callable[..., Array] = lambda a, b: canonical_f32(native(a, b))  # noqa: E731
-        return _flushing(single) if flush else single
+        return flushing(single) if flush else single
     wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
     general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
-    return _flushing(general) if flush else general
+    return flushing(general) if flush else general
 
 
-def _flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return `function` with subnormal operands and results made zeros of their sign."""
     return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
 
 
@@ -170,26 +171,25 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
     function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
     if flush:
-        function = _flushing(function)
+        function = flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
 
-def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool, by_size: bool) -> Callable[..., Array]:
+def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., Array]:
     """`min max`: -0 < +0; a NaN loses against a number unless `.NaN`."""
     to_double, to_kind = decode(kind), encode(kind, "rn")
 
     def function(*lanes: Array) -> Array:
         result = to_double(lanes[0])
         for lane in lanes[1:]:
-            result = _extreme(name, result, to_double(lane), keeps_nan=keeps_nan, by_size=by_size)
+            result = _extreme(name, result, to_double(lane), keeps_nan=keeps_nan)
         return canonical(to_kind(result), kind)
 
     return function
 
 
-def _extreme(name: str, a: Doubles, b: Doubles, *, keeps_nan: bool, by_size: bool) -> Doubles:
-    left, right = (np.abs(a), np.abs(b)) if by_size else (a, b)
-    smaller = (left < right) | ((left == right) & np.signbit(left) & ~np.signbit(right))
+def _extreme(name: str, a: Doubles, b: Doubles, *, keeps_nan: bool) -> Doubles:
+    smaller = (a < b) | ((a == b) & np.signbit(a) & ~np.signbit(b))
     result = np.where(smaller == (name == "min"), a, b)
     result = np.where(np.isnan(a), b, np.where(np.isnan(b), a, result))
     return np.where(np.isnan(a) | np.isnan(b), np.nan, result) if keeps_nan else result
@@ -198,15 +198,12 @@ def _extreme(name: str, a: Doubles, b: Doubles, *, keeps_nan: bool, by_size: boo
 def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     """`min max` of floats."""
     modifiers = context.modifiers(instruction, (3, 4))
-    flush = modifiers.flag("ftz")
-    keeps_nan, by_size = modifiers.flag("NaN"), modifiers.flag("xorsign")
-    if by_size or modifiers.has("abs"):
-        raise instruction.error("modifier .xorsign.abs is not supported")
+    flush, keeps_nan = modifiers.flag("ftz"), modifiers.flag("NaN")
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
-    function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan, by_size=by_size)
+    function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan)
     if flush:
-        function = _flushing(function)
+        function = flushing(function)
     return _lower(context, instruction, on_pairs(function, kind), kind)
 
 
@@ -226,7 +223,7 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
         changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
         return canonical(np.where(a != a, a, changed), scalar)
 
-    flushed = _flushing(function) if flush else function
+    flushed = flushing(function) if flush else function
     return _lower(context, instruction, on_pairs(flushed, kind), kind)
 
 

@@ -62,7 +62,7 @@ def lower_add_sub(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, 3)
     carry_out = modifiers.flag("cc")
     saturate = modifiers.flag("sat")
-    kind = modifiers.type(*INTEGERS, *(("b32", "b64") if carry_out else ()))
+    kind = modifiers.type(*INTEGERS)
     modifiers.finish()
     name = instruction.parts[0]
     if carry_out or name in ("addc", "subc"):
@@ -135,8 +135,6 @@ def _product(part: str, wide: ScalarType) -> Callable[[Array, Array], Array]:
 
 
 def _lower_24_bit(context: Lowering, instruction: Instruction, kind: ScalarType, part: str) -> Step:
-    if kind.bits != 32 or part == "wide":
-        raise instruction.error("only .lo and .hi of u32 and s32 are supported")
     shift = 0 if part == "lo" else 16
 
     def product(a: Array, b: Array, *addend: Array) -> Array:

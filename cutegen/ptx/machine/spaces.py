@@ -135,6 +135,12 @@ class Space:
             with _Narrowed(warp, inside):
                 memory_of(warp, space).write(warp, site, local_addresses, size_bytes, data[inside])
 
+    def in_global(self, addresses: Addresses) -> Lanes:
+        """Mark the addresses that lie in global memory."""
+        if self.name == "generic":
+            return spaces_of(addresses)["global"]
+        return np.full(len(addresses), self.name == "global")
+
     def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
         """The active lanes are to make atomic accesses, each by `element`."""
         memory = warp.cta.memories["global"]
