@@ -19,6 +19,8 @@ def main() -> int:
             "kernels; pip install cutegen, with its dependencies, brings the rest\n"
         )
         return 3
+    except KeyboardInterrupt:
+        return 130  # as shells have it, before there is a command that could say more
     return command_line()
 
 

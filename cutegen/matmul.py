@@ -14,13 +14,14 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import Formula, check_activation, check_scalars
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
-from cutegen.errors import OperandError
+from cutegen.errors import OperandError, RequestError
 
 _door: Any = None
 """The room of torch, once torch is there."""
@@ -106,9 +107,18 @@ def prepare(
     """
     call = _arguments("prepare", a, b, terms)
     tensors = call.tensors()
-    resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else rows)]
+    resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else _whole_rows(rows))]
     requests = dict.fromkeys(each.request for each in resolved if not each.empty)
     return len({providers.kernel_for(request).kernel for request in requests})
+
+
+def _whole_rows(rows: Iterable[int]) -> list[int]:
+    """The numbers of rows. Raises RequestError for anything else."""
+    numbers = [whole(each) for each in rows] if isinstance(rows, Iterable) else [None]
+    found = [each for each in numbers if each is not None]
+    if len(found) < len(numbers):
+        raise RequestError(f"prepare: rows: found {rows!r}; expected numbers of rows, as in rows=[1, 8, 64]")
+    return found
 
 
 def _show_terms(function: Callable[..., Any]) -> None:

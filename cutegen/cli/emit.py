@@ -12,9 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from cutegen.build import disassemble
-from cutegen.cli.options import ArchOption, BatchOption, JsonOption, KernelArgument, ProblemOption, named_problem
+from cutegen.cli.options import (
+    ArchOption,
+    BatchOption,
+    JsonOption,
+    KernelArgument,
+    ProblemOption,
+    named_problem,
+    refuse_options,
+)
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
-from cutegen.cli.subject import Subject, named_subject
+from cutegen.cli.subject import Subject, named_subject, says_all
 from cutegen.errors import OutsideError, RequestError
 
 
@@ -33,6 +41,7 @@ FILES = {stage: f"kernel{suffix}" for suffix, stage in SUFFIXES.items()}
 
 
 def emit(
+    context: typer.Context,
     spec: KernelArgument,
     what: Annotated[
         str | None,
@@ -65,6 +74,8 @@ def emit(
     stages = _stages(what, out)
     if not as_json:
         _check_destination(stages, out)
+    if says_all(spec):
+        refuse_options(context, ("problem", "batch"), "beside a kernel that is made")
     subject = named_subject(spec, arch, named_problem(problem, batch))
     contents = _contents(subject, stages)
     if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):

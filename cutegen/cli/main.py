@@ -35,6 +35,7 @@ VERBS = (
     "doctor",
 )
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
+INTERRUPTED = 130  # as shells have it: 128 and SIGINT
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
 
 
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except Exception as error:
         code, message = _verdict(error)
         if verbose or code == DEFECT:
@@ -72,7 +75,9 @@ def _verdict(error: Exception) -> tuple[int, str]:
         case CutegenError():
             return error.exit_code, str(error)
         case typer.TyperException():
-            return error.exit_code, f"{error.format_message().rstrip('.')}; see cutegen --help"
+            context = getattr(error, "ctx", None)
+            verb = "cutegen" if context is None else context.command_path
+            return error.exit_code, f"{error.format_message().rstrip('.')}; see {verb} --help"
         case MemoryError():
             return OutsideError.exit_code, f"out of memory: {error}; a smaller --problem needs less"
         case OSError() if error.errno in _OUT_OF:

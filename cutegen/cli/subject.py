@@ -59,6 +59,11 @@ class Subject:
         return made
 
 
+def says_all(words: str) -> bool:
+    """Return whether `words` name a folder or a kernel's file, in which nothing is left to choose."""
+    return Path(words).is_dir() or Path(words).suffix == KERNEL_SUFFIX
+
+
 def named_subject(words: str, arch: str | None, problem: ProblemShape | None = None) -> Subject:
     """Find what `words` name; of a spec, what is open is chosen for `arch` and `problem`. Raises CutegenError.
 

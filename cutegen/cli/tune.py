@@ -282,6 +282,9 @@ def forget(
         raise RequestError("forget: found no record; expected names in `cutegen tune list`, --damaged or --all")
     gone = list(dict.fromkeys(paths))
     for path in gone:
+        if not store.holds(path):
+            raise RequestError(f"forget: found {path}; expected a name in `cutegen tune list`; rm removes other files")
+    for path in gone:
         store.forget(path)
     answer.give(
         lambda: {"folder": str(store.folder()), "files": [path.name for path in gone]},

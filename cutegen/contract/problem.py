@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cutegen.errors import RequestError
 
@@ -47,8 +48,10 @@ class ProblemShape:
         """
         if problem is None:
             return None
-        values = astuple(problem) if isinstance(problem, ProblemShape) else problem
-        if len(values) not in (3, 4) or not all(type(x) is int for x in values):
+        given = astuple(problem) if isinstance(problem, ProblemShape) else problem
+        numbers = tuple(map(whole, given)) if isinstance(given, Iterable) else ()
+        values = [number for number in numbers if number is not None]
+        if len(values) not in (3, 4) or len(values) < len(numbers):
             raise RequestError(f"problem: found {problem!r}; expected (M, N, K) or (M, N, K, batch), integers")
         _check(*values, least=1)
         return cls(*values)
@@ -81,6 +84,18 @@ class ProblemShape:
         """
         once = self.m * self.k * a_bytes + self.n * self.k * b_bytes + self.m * self.n * c_bytes
         return self.batch * once
+
+
+def whole(number: Any) -> int | None:
+    """An integer, of Python's or of another library's, as Python's; None for what is none.
+
+    >>> whole(3), whole(3.0), whole(True)
+    (3, None, None)
+    """
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
 
 
 def _check(m: int, n: int, k: int, batch: int = 1, *, least: int) -> None:

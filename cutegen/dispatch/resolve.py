@@ -237,6 +237,18 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
         _check_shape("out", given["out"], problem.result, "the result's")
         if given["out"].read_only:
             raise OperandError(operand="out", found="a read-only array", expected="one that can be written")
+        _check_apart("out", given["out"])
+
+
+def _check_apart(name: str, form: Form) -> None:
+    """Refuse a tensor whose elements share memory: which of them is written last would be chance."""
+    reach = 1
+    modes = zip(map(abs, form.strides), form.shape, strict=True)
+    for stride, extent in sorted((stride, extent) for stride, extent in modes if extent > 1):
+        if stride < reach:
+            found = f"strides {tuple(form.strides)}, by which elements share memory"
+            raise OperandError(operand=name, found=found, expected="memory of its own for each element")
+        reach += stride * (extent - 1)
 
 
 def _refuse_type(name: str, form: Form, expected: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 from cutegen.errors import RequestError
@@ -42,7 +43,8 @@ class matmul_settings:  # noqa: N801 - used like torch.set_grad_enabled, as a fu
 
     `cpu_tensors` is who computes torch tensors in host memory: "torch", or "executor", which executes the kernel's PTX
     instruction by instruction. With `batch_invariant` a row of the result does not depend on how many rows there are:
-    for given N and K there is one kernel, with one tile and one order of K.
+    for given N and K there is one kernel, with one tile and one order of K. Raises RequestError within `torch.compile`,
+    which would switch while it traces and never again; around a compiled call it counts.
 
     >>> with matmul_settings(batch_invariant=True):
     ...     settings.batch_invariant
@@ -54,11 +56,17 @@ class matmul_settings:  # noqa: N801 - used like torch.set_grad_enabled, as a fu
     def __init__(
         self, *, cpu_tensors: Literal["torch", "executor"] | None = None, batch_invariant: bool | None = None
     ) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            raise RequestError("matmul_settings: found within torch.compile; expected around the compiled call")
         given = {"cpu_tensors": cpu_tensors, "batch_invariant": batch_invariant}
-        self._before = settings.change(**{name: value for name, value in given.items() if value is not None})
+        self._values = {name: value for name, value in given.items() if value is not None}
+        self._before = settings.change(**self._values)
 
     def __enter__(self) -> None:
-        """Leave it switched."""
+        """Leave it switched; after an earlier `with` switch again."""
+        if any(getattr(settings, name) != value for name, value in self._values.items()):
+            self._before = settings.change(**self._values)
 
     def __exit__(self, *_: object) -> None:
         """As it was before."""

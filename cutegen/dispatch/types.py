@@ -24,7 +24,7 @@ def check_operands(a: str, b: str) -> None:
                 operand=name,
                 found=f"dtype {dtype}",
                 expected=f"one that kernels multiply: {', '.join(x for x in known if x != 'tf32')}",
-                fix=f"cast it, as with `{name}.to(torch.float32)`" if dtype in ("float64", "f64") else "cast it",
+                fix="cast it to float32" if dtype in ("float64", "f64") else "cast it",
             )
     if a != b and not any({a, b} <= together for together in _MIXED):
         raise OperandError(

@@ -40,6 +40,8 @@ def resolve_target(text: str) -> Target:
     >>> [resolve_target(text).name for text in ("sm_90a", "sm90", "86", "8.9", "a100", "NVIDIA H100 SXM 80GB")]
     ['sm_90', 'sm_90', 'sm_86', 'sm_89', 'sm_80', 'sm_90']
     """
+    if not isinstance(text, str):
+        raise RequestError(f"arch: found {text!r}; expected a name, such as 'sm_90' or 'h100'")
     number = _number(text)
     if number is None:
         raise RequestError(f"unknown target {text!r}; {_way_out(text)}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from cutegen.errors import PtxSyntaxError, RequestError
@@ -178,7 +179,11 @@ def _filled(name: str, count: int, fill: str, generator: np.random.Generator) ->
 
 def _load(path: Path) -> NDArray[Any]:
     try:
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        with path.open("rb") as file:
+            if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+                raise ValueError("it is no .npy file")  # of which NumPy would say that it is pickled
+        found = np.load(path, allow_pickle=False)
+        return found.astype(found.dtype.newbyteorder("="), copy=False)  # type: ignore[no-any-return]
     except (OSError, ValueError) as error:
         raise RequestError(f"--arg: {path} cannot be read as a NumPy array: {error}") from error
 

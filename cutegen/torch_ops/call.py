@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import Formula, check_activation
+from cutegen.dispatch.types import result_type
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import name_of
 
 TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
 """The names of a call's tensors."""
@@ -55,8 +58,8 @@ class Call(NamedTuple):
 
     @property
     def of_op(self) -> tuple[Any, ...]:
-        """The arguments of the op: all but `out`, which is a keyword there."""
-        return (*self[:10], self.out_dtype)
+        """The arguments of the op: all but its keyword `out`. Raises RequestError for an `out_dtype` of no type."""
+        return (*self[:10], _torch_type(self.out_dtype))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -69,3 +72,12 @@ class Call(NamedTuple):
         """The numbers that a kernel takes; where there is a c, beta is 1 by default."""
         numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
+
+
+def _torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
+    """What `out_dtype` means to the op, whose schema has no names."""
+    if not isinstance(asked, str):
+        return asked
+    name = result_type("f32", name_of(asked.removeprefix("torch.")))
+    found: torch.dtype = getattr(torch, element_type(name).torch_name)
+    return found

@@ -23,7 +23,8 @@ from cutegen.support import environment
 from cutegen.tuned.record import SUFFIX, Record, prefix, read_record
 
 LARGEST_BYTES = 1 << 20
-_RECORD = re.compile(r"[a-z0-9][\w.-]*\.toml")
+_RECORD = re.compile(r"[a-z0-9][\w.-]*-[0-9a-f]{16}-\d[\dx]*\.toml")
+"""Names by which records are kept: other files of the folder are somebody's own, and stay."""
 _log = logging.getLogger("cutegen.tuned")
 _warned: set[Path] = set()
 
@@ -72,8 +73,14 @@ def every() -> Iterator[tuple[Path, Record | ArtifactError]]:
             yield path, error
 
 
+def holds(path: Path) -> bool:
+    """Return whether the path is that of a record in the folder, sound or damaged."""
+    return path.resolve().parent == folder().resolve() and _RECORD.fullmatch(path.name) is not None
+
+
 def forget(path: Path) -> None:
     """Remove a record. Raises OutsideError where it stays."""
+    assert holds(path)
     if why := remove(path):
         raise OutsideError(why)
 

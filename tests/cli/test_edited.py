@@ -100,6 +100,8 @@ def test_an_artifacts_folder_is_run_reported_on_and_emitted(cli: Cli) -> None:
     assert "predicted" in cli(f"report {folder} --problem 64,64,64").out
     assert cli(f"run {folder} --arch a100 --device cpu").code == 0
     assert "which is for sm_80; leave it out" in cli(f"run {folder} --arch h100 --device cpu").error
+    for made in (folder, "kernel.py"):
+        assert "--problem: found beside a kernel" in cli(f"emit {made} --problem 64,64,64").error
     assert cli(f"emit {folder} --what ptx --out k.ptx").code == 0
     assert Path("k.ptx").read_bytes() == (folder / "kernel.ptx").read_bytes()
 

@@ -215,3 +215,23 @@ def test_show_is_for_the_batch_that_is_named(cli: Cli, tmp_path: Path) -> None:
     tile = cli(f"plan {words} --batch 512 --json").json["decisions"][0]["chosen"]
     assert tile in cli(f"show {words} --batch 512").out
     assert tile not in cli(f"show {words}").out
+
+
+def test_an_interrupt_ends_quietly_before_a_verb_is_there(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cutegen.cli.main.import_module", interrupted)
+    outcome = cli("list")
+    assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+
+
+def test_an_option_that_is_none_names_the_help_of_its_verb(cli: Cli) -> None:
+    assert cli(f"plan {SPEC} --nope").error.endswith("see cutegen plan --help")
+    assert cli(f"cache info {SPEC} --nope").error.endswith("see cutegen cache info --help")
+
+
+@pytest.mark.parametrize("words", [(8, 0), 90])
+def test_what_is_no_name_of_a_target_is_refused(words: object) -> None:
+    with pytest.raises(RequestError, match="expected a name, such as 'sm_90'"):
+        resolve_target(words)  # type: ignore[arg-type]

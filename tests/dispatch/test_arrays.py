@@ -80,7 +80,7 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
 @pytest.mark.dsl
 def test_prepare_builds_and_the_call_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     w = half(32, 64).T
-    assert cutegen.prepare(half(1, 64), w, rows=(9, 20, 24)) == 1
+    assert cutegen.prepare(half(1, 64), w, rows=np.array([9, 20, 24])) == 1
     monkeypatch.setattr("cutegen.build.builder.compile_source", None)
     a = half(21, 64)
     near(cutegen.matmul(a, w), exact(a, w))

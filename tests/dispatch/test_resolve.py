@@ -159,6 +159,8 @@ F16, B = form((8, 16)), form((16, 8))
         (lambda: ask(F16, B, c=form((8, 8), dtype="f32")), "operand c: found dtype f32; expected f16"),
         (lambda: ask(F16, B, out=form((8, 9))), r"operand out: found shape \(8, 9\); expected \(8, 8\)"),
         (lambda: ask(F16, B, out=form((8, 8))._replace(read_only=True)), "out: found a read-only array"),
+        (lambda: ask(F16, B, out=form((8, 8))._replace(strides=(0, 1))), r"strides \(0, 1\), by which elements share"),
+        (lambda: ask(F16, B, out=form((8, 8))._replace(strides=(4, 1))), r"strides \(4, 1\), by which elements share"),
         (
             lambda: ask(F16, form((16, 8))._replace(device=("cuda", 1))),
             'found device cuda:1; expected cpu.*b.to\\("cpu"',

@@ -128,6 +128,18 @@ def test_results_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert told["wrong"][0]["message"] == "2 of 256 elements differ, first at [0, 0]: found 0, expected 7"
 
 
+def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wanted = np.zeros((2, 128), ">u4")
+    wanted[:, 0] = 7
+    np.save(tmp_path / "data.npy", np.full(4, 7, ">u4"))
+    np.save(tmp_path / "want.npy", wanted)
+    (tmp_path / "launch.toml").write_text(LAUNCH)
+    assert found(entry(COPY), f"--launch {tmp_path / 'launch.toml'}", capsys, tmp_path)[0] == 0
+    (tmp_path / "data.npy").write_text("1 2 3")
+    assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(tmp_path / "launch.toml")]) == 2
+    assert "it is no .npy file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -16,6 +16,7 @@ import cutegen.torch_ops.ops  # noqa: E402 - defines the ops, without a call bef
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.provider import Served  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
+from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close, half  # noqa: E402
@@ -362,6 +363,38 @@ def test_a_row_does_not_depend_on_how_many_there_are(kernels: Cache, monkeypatch
         assert torch.equal(cutegen.matmul(a[:3], w.T), whole[:3])
         assert torch.equal(cutegen.matmul(a[7], w.T), whole[7])
         assert cutegen.explain(a, w.T).splitlines()[-1] == cutegen.explain(a[:1], w.T).splitlines()[-1]
+
+
+def test_settings_hold_in_each_with_and_are_refused_where_they_would_not_hold() -> None:
+    asked = cutegen.matmul_settings(batch_invariant=True)
+    for _ in range(2):
+        with asked:
+            assert [settings.batch_invariant] == [True]
+        assert [settings.batch_invariant] == [False]
+
+    def within(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        with cutegen.matmul_settings(batch_invariant=True):
+            return cutegen.matmul(a, b)
+
+    with pytest.raises(Exception, match=r"Observed exception|around the compiled call"):
+        torch.compile(within, fullgraph=True, backend="eager")(half(4, 8), half(8, 6))
+
+
+@pytest.mark.parametrize("how", ["eager", "autocast", "vmap", "compiled"])
+def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
+    a, b = half(4, 8), half(8, 6)
+    call = lambda x, y: cutegen.matmul(x, y, out_dtype="bf16")  # noqa: E731
+    if how == "autocast":
+        with torch.autocast("cpu", torch.bfloat16):
+            found = call(a, b)
+    elif how == "vmap":
+        found = torch.vmap(call, (0, None))(a[None], b)[0]
+    elif how == "compiled":
+        found = torch.compile(call, fullgraph=True, backend="aot_eager")(a, b)
+    else:
+        found = call(a, b)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)
 
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:

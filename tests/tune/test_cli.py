@@ -107,19 +107,34 @@ def test_records_are_listed_shown_exported_forgotten_and_imported(
     records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     paths = [store.keep(each) for each in records]
-    (tmp_path / "tuned" / "broken.toml").write_text("schema = 3")
+    broken = "gpu-64x64x64-0123456789abcdef-64x64x64.toml"
+    (tmp_path / "tuned" / broken).write_text("schema = 3")
     listed = table(capsys, "list", "list")
     assert {row["file"] for row in listed["records"]} == {path.name for path in set(paths)}
-    assert [row["file"] for row in listed["damaged"]] == ["broken.toml"]
+    assert [row["file"] for row in listed["damaged"]] == [broken]
     assert "damaged:" in run(capsys, "list")[0]
     shown = table(capsys, "show RECORD", "show", str(paths[0]))
     assert shown["winner"] == records[1].evidence.winner  # the second was kept in the place of the first
     assert records[1].evidence.winner in run(capsys, "show", "nvidia")[0]
     assert table(capsys, "export FOLDER", "export", "away")["files"] == [paths[0].name]
-    assert table(capsys, "forget RECORD", "forget", "--all")["files"] == ["broken.toml", paths[0].name]
+    assert table(capsys, "forget RECORD", "forget", "--all")["files"] == [broken, paths[0].name]
     assert "has no record" in run(capsys, "list")[0]
     assert table(capsys, "import FILE", "import", "away")["files"] == [paths[0].name]
     assert store.load(paths[0]) == records[1]
+
+
+def test_nothing_but_records_is_forgotten(records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = store.keep(records[0])
+    mine = kept.with_name("mine.toml")
+    mine.write_text(SPEC)
+    for words in (["open.toml"], [str(mine)], [kept.name, "open.toml"]):
+        assert "expected a name in `cutegen tune list`" in run(capsys, "forget", *words, code=2)[1]
+    assert kept.exists()
+    run(capsys, "forget", "--damaged")
+    assert kept.exists()
+    run(capsys, "forget", "--all")
+    assert not kept.exists()
+    assert (tmp_path / "open.toml").read_text() == mine.read_text() == SPEC
 
 
 def test_the_picture_has_a_mark_for_each_timed_candidate(
