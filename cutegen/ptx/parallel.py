@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -90,7 +91,7 @@ def run_in_processes(
         files = _Files(directory)
         shared = tuple(files.share(argument) for argument in arguments)
         (directory / "text").write_text(text)
-        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent)
+        pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent, (directory,))
         stack.push(partial(_leave, pool))
         futures = {}
         with _deaf_children():
@@ -177,13 +178,17 @@ def _within(mapped: npt.NDArray[np.uint8], start: int, array: npt.NDArray[Any]) 
     return np.ndarray(array.shape, array.dtype, mapped, offset, array.strides)
 
 
-def _end_with_parent() -> None:
-    """Let this worker end when the process that started it is gone, also when it was killed and could end nobody."""
+def _end_with_parent(directory: Path) -> None:
+    """Let this worker end when the process that started it is gone, also when it was killed and could end nobody.
+
+    Nor could it remove the `directory` of the launch's files then.
+    """
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def watch() -> None:
         parent.join()
+        shutil.rmtree(directory, ignore_errors=True)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -238,13 +238,16 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[str, str]:
     raise AssertionError("Ctrl-C was not heard")
 
 
-def test_workers_end_when_the_process_that_wanted_them_is_killed(tmp_path: Path) -> None:
+def test_workers_end_and_files_go_when_the_process_that_wanted_them_is_killed(tmp_path: Path) -> None:
     (tmp_path / "kernel.ptx").write_text(kernel(ENDLESS))
     (tmp_path / "launch.py").write_text(INTERRUPTED)
     command = [sys.executable, str(tmp_path / "launch.py")]
-    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE, text=True) as process:
+    (tmp_path / "tmp").mkdir()
+    options = {"cwd": tmp_path, "env": {**os.environ, "TMPDIR": str(tmp_path / "tmp")}, "start_new_session": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
+        assert list((tmp_path / "tmp").iterdir())
         process.kill()
         process.wait()
         deadline_s = time.monotonic() + 60
@@ -253,6 +256,7 @@ def test_workers_end_when_the_process_that_wanted_them_is_killed(tmp_path: Path)
         for each in alive:
             os.kill(each, signal.SIGKILL)
     assert alive == []
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def of_group(group: int) -> list[int]:
