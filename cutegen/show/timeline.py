@@ -68,7 +68,10 @@ def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
     """
     first, last = (mark.of(k_tiles + loop.stages, k_tiles, loop.stages) for mark in (part.first, part.last))
     if part.name is PartName.TURN:
-        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(first, k_tiles) for slot in part.slots)
+        for k_tile in range(first, k_tiles):
+            copy = (k_tile - first) % part.copies
+            kept = (tuple(step for step in slot if copy in step.nth.of(part.copies)) for slot in part.slots)
+            yield from (_slot(slot, k_tile, k_tile) for slot in kept if slot)
     elif part.name is PartName.PROLOGUE and first < k_tiles:
         yield from (_slot(slot, None, k_tile) for k_tile in range(first, last) for slot in part.slots)
 
