@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cutegen.plan import loop as loops
-from cutegen.plan.loop import Action, Loop, Part, PartName, Role
+from cutegen.plan.loop import Action, Loop, Nth, Part, PartName, Role
+from cutegen.support.words import plural
 
 SHOWN_SLOTS = 20
 
@@ -59,6 +60,19 @@ def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
     )
     own = (slot for part in main.parts for slot in _part_slots(loop, part, k_tiles))
     return (*filled, *(_with_others(loop, others, slot) for slot in own))
+
+
+def not_shown(loop: Loop) -> Iterator[str]:
+    """Say, a sentence each, how later k-tiles differ from those that are shown."""
+    parts = loop.roles[-1].parts
+    for part in parts:
+        if any(step.nth is Nth.LAST for step in part.steps):
+            yield (
+                f"Of every {part.copies} k-tiles the last is waited for before the next is multiplied, and so is each "
+                "that is left over."
+            )
+    if any(part.group is not None for part in parts):
+        yield f"The last {plural(loop.stages, 'k-tile')} are multiplied by one warpgroup, then by the other."
 
 
 def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
