@@ -88,6 +88,18 @@ class Check(StrEnum):
     ELEMENT = "element"
 
 
+class Nth(StrEnum):
+    """The copies of a part that have a step: of a turn's k-tiles all, all that have one before them, or the last."""
+
+    EVERY = "every"
+    LATER = "all but the first"
+    LAST = "the last"
+
+    def of(self, copies: int) -> range:
+        """Their numbers, of so many."""
+        return {Nth.EVERY: range(copies), Nth.LATER: range(1, copies), Nth.LAST: range(copies - 1, copies)}[self]
+
+
 class PartName(StrEnum):
     """A part's place in the loop. The edge turn takes the k-tiles that may cross an edge of the matrices."""
 
@@ -101,8 +113,9 @@ class PartName(StrEnum):
 class Step:
     """One action on the k-tile that lies `ahead` of the part's own, on one of its k-blocks or on all of it.
 
-    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications. `check` says how what lies
-    outside of the matrices is told apart. A step with `below` is left out for k-tiles at or behind that mark.
+    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications: its k-tile is the last one
+    that has then come, or been multiplied. `check` says how what lies outside of the matrices is told apart. A step
+    with `below` is left out for k-tiles at or behind that mark, and in the copies of its part that are not the `nth`.
     """
 
     action: Action
@@ -111,6 +124,7 @@ class Step:
     pending: int | None = None
     check: Check = Check.NONE
     below: Mark | None = None
+    nth: Nth = Nth.EVERY
 
 
 Slot = tuple[Step, ...]
@@ -119,13 +133,17 @@ Slot = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The slots of one k-tile, done for the k-tiles `first` to `last`; the text holds them `copies` times."""
+    """The slots of one k-tile, done for the k-tiles `first` to `last`; the text holds them `copies` times.
+
+    One with a `group` is run by that warpgroup alone, of those that multiply a tile; else all of the role's threads do.
+    """
 
     name: PartName
     slots: tuple[Slot, ...]
     first: Mark
     last: Mark
     copies: int = 1
+    group: int | None = None
 
     @property
     def steps(self) -> Iterator[Step]:
@@ -135,7 +153,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Threads that run the same parts."""
+    """Threads that run the same parts, but for those that have a `group`."""
 
     name: str
     parts: tuple[Part, ...]
@@ -210,13 +228,18 @@ class Loop:
         for part in self.parts:
             for step in part.steps:
                 for opcode, count in opcodes(step).items():
-                    counts[opcode] += _integer(part.copies * self._share(step) * count)
+                    counts[opcode] += _integer(len(step.nth.of(part.copies)) * self._share(step) * count)
         return {opcode: count for opcode, count in counts.items() if count}
 
-    def executed(self, action: Action, k_tiles: int) -> Executed:
-        """Count how often a tile with so many k-tiles executes a step, whichever part does it."""
+    def executed(self, action: Action, k_tiles: int, group: int = 0) -> Executed:
+        """Count how often a tile with so many k-tiles executes a step, whichever part does it.
+
+        Of warpgroups that multiply it together, how often each does: the `group`-th, but none does more than another.
+        """
         found = Executed(Fraction(0), Fraction(0))
         for part in self.parts:
+            if part.group not in (None, group):
+                continue
             for step in part.steps:
                 if step.action is action:
                     found += self._times(part, step, k_tiles)
@@ -241,12 +264,13 @@ class Loop:
         """
         taken = max(k_tiles, self.least_k_tiles)
         marks = (taken, self.whole(taken), self.stages)
-        stop = part.last.of(*marks) + step.ahead
+        first, stop = part.first.of(*marks) + step.ahead, part.last.of(*marks) + step.ahead
         if step.below is not None:
             stop = min(stop, step.below.of(*marks))
-        touched = range(part.first.of(*marks) + step.ahead, stop)
-        inside, share = len(range(touched.start, min(touched.stop, k_tiles))), self._share(step)
-        return Executed(share * inside, share * (len(touched) - inside))
+        touched = [range(first + copy, stop, part.copies) for copy in step.nth.of(part.copies)]
+        total = sum(map(len, touched))
+        inside, share = sum(len(range(x.start, min(x.stop, k_tiles), x.step)) for x in touched), self._share(step)
+        return Executed(share * inside, share * (total - inside))
 
     def _share(self, step: Step) -> Fraction:
         """Return the step's share of a k-tile: a k-block is one of `k_blocks`."""
@@ -256,12 +280,13 @@ class Loop:
 def _part(table: Mapping[str, Any]) -> Part:
     slots = tuple(tuple(map(_step, slot)) for slot in table["slots"])
     first, last = Mark(table["first"]), Mark(table["last"])
-    return Part(PartName(table["name"]), slots, first, last, table["copies"])
+    return Part(PartName(table["name"]), slots, first, last, table["copies"], table["group"])
 
 
 def _step(table: Mapping[str, Any]) -> Step:
     below = None if table["below"] is None else Mark(table["below"])
-    return Step(**{**table, "action": Action(table["action"]), "check": Check(table["check"]), "below": below})
+    names = {"action": Action(table["action"]), "check": Check(table["check"]), "nth": Nth(table["nth"])}
+    return Step(**{**table, **names, "below": below})
 
 
 def _integer(count: Fraction) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cutegen.plan.loop import Action, Check, Edge, Loop, Mark, Part, PartName, Role, Slot, Step
+from dataclasses import replace
+
+from cutegen.plan.loop import Action, Check, Edge, Loop, Mark, Nth, Part, PartName, Role, Slot, Step
 
 PROMOTED_TILES = 8
 """K-tiles of a turn in which two sets of registers take the tensor core's sums in turn."""
@@ -16,6 +18,8 @@ FIRST_APART = (
     Part(PartName.TURN, _FETCH, Mark.ONE, Mark.END),
 )
 """One that sends for a CTA's first k-tile before its loop. Of later tiles the loop takes the first k-tile, too."""
+_LEAVE_PREVIOUS = (Step(Action.MMA_WAIT, -1, pending=1), Step(Action.RELEASE, -1))
+"""Behind a k-tile's multiplications: the previous k-tile's are over, and its stage is released."""
 
 
 def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> Loop:
@@ -117,26 +121,28 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
     A group is waited for when the next one is under way, so that tensor cores always have work; only then is its stage
     released. The first k-tile stands apart: its first multiplication does not read the accumulators. Where the loop
     `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a run of their own. The
-    second drains what it has before it waits for its turn, as the parts say; the first goes on, and waits for that, and
-    releases its stage, behind the multiplications of the next k-tile.
+    second drains what it has before it waits for its turn; the first goes on, and waits for that, and releases its
+    stage, behind the multiplications of the next k-tile. The barriers of the turns are no steps on a k-tile and are
+    not described: a warpgroup waits for its turn before the second run, and gives the other its own before the last
+    drain.
     """
-    wait = Step(Action.MMA_WAIT, pending=1)
-    finish = (wait, Step(Action.RELEASE, -1))
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
+    drained = Part(PartName.TAIL, (drain,), Mark.LAST, Mark.END)
 
-    def run(first: Mark, second: Mark, last: Mark, end: Mark, *, behind: Slot = ()) -> tuple[Part, ...]:
-        begin = (*_multiplied(k_blocks), *((behind,) if behind else ()))
-        return (
-            Part(PartName.PROLOGUE, begin, first, second),
-            Part(PartName.TURN, (*_multiplied(k_blocks), finish), second, end),
-            Part(PartName.TAIL, (drain,), last, end),
-        )
+    def run(first: Mark, second: Mark, end: Mark) -> tuple[Part, Part]:
+        k_tile = _multiplied(k_blocks)
+        begin = Part(PartName.PROLOGUE, k_tile, first, second)
+        return begin, Part(PartName.TURN, (*k_tile, _LEAVE_PREVIOUS), second, end)
 
     if not ends_in_turns:
-        return _produced(stages, k_blocks, FIRST_APART, run(Mark.FIRST, Mark.ONE, Mark.LAST, Mark.END))
-    alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.LAST_ALIKE, Mark.IN_TURNS)
-    in_turns = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.LAST, Mark.END, behind=(wait,))
-    return _produced(stages, k_blocks, FIRST_APART, (*alike, *in_turns))
+        return _produced(stages, k_blocks, FIRST_APART, (*run(Mark.FIRST, Mark.ONE, Mark.END), drained))
+    alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.IN_TURNS)
+    begin, turn = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.END)
+    # Each warpgroup leaves the stage of the last k-tile that they multiply alike, if there is any, in its own place.
+    leave = (Step(Action.MMA_WAIT, pending=1), Step(Action.RELEASE))
+    second = Part(PartName.TAIL, (drain,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=1)
+    first = Part(PartName.TAIL, (leave,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=0)
+    return _produced(stages, k_blocks, FIRST_APART, (*alike, second, begin, first, turn, drained))
 
 
 def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
@@ -144,14 +150,16 @@ def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
 
     The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
     tensor core's sums a warpgroup's own: a turn takes `PROMOTED_TILES` k-tiles, of which all but the last are waited
-    for behind the next one's multiplications; k-tiles left over go one by one.
+    for, and their stages released, behind the next one's multiplications; k-tiles left over go one by one.
     """
-    finish = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
-    k_tile = (*_multiplied(k_blocks), finish)
+    drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
+    alone = (*_multiplied(k_blocks), drain)
     if sets == 1:
-        return _produced(stages, k_blocks, FIRST_APART, (Part(PartName.TURN, k_tile, Mark.FIRST, Mark.END),))
-    turn = Part(PartName.TURN, k_tile, Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES)
-    return _produced(stages, k_blocks, FIRST_APART, (turn, Part(PartName.EDGE_TURN, k_tile, Mark.WHOLE, Mark.END)))
+        return _produced(stages, k_blocks, FIRST_APART, (Part(PartName.TURN, alone, Mark.FIRST, Mark.END),))
+    later = tuple(replace(step, nth=Nth.LATER) for step in _LEAVE_PREVIOUS)
+    last = tuple(replace(step, nth=Nth.LAST) for step in drain)
+    turn = Part(PartName.TURN, (*_multiplied(k_blocks), later, last), Mark.FIRST, Mark.WHOLE, copies=PROMOTED_TILES)
+    return _produced(stages, k_blocks, FIRST_APART, (turn, Part(PartName.EDGE_TURN, alone, Mark.WHOLE, Mark.END)))
 
 
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:

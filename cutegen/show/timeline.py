@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cutegen.plan import loop as loops
-from cutegen.plan.loop import Action, Loop, Part, PartName, Role
+from cutegen.plan.loop import Action, Loop, Nth, Part, PartName, Role
+from cutegen.support.words import plural
 
 SHOWN_SLOTS = 20
 
@@ -61,6 +62,19 @@ def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
     return (*filled, *(_with_others(loop, others, slot) for slot in own))
 
 
+def not_shown(loop: Loop) -> Iterator[str]:
+    """Say, a sentence each, how later k-tiles differ from those that are shown."""
+    parts = loop.roles[-1].parts
+    for part in parts:
+        if any(step.nth is Nth.LAST for step in part.steps):
+            yield (
+                f"Of every {part.copies} k-tiles the last is waited for before the next is multiplied, and so is each "
+                "that is left over."
+            )
+    if any(part.group is not None for part in parts):
+        yield f"The last {plural(loop.stages, 'k-tile')} are multiplied by one warpgroup, then by the other."
+
+
 def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
     """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown.
 
@@ -68,7 +82,10 @@ def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
     """
     first, last = (mark.of(k_tiles + loop.stages, k_tiles, loop.stages) for mark in (part.first, part.last))
     if part.name is PartName.TURN:
-        yield from (_slot(slot, k_tile, k_tile) for k_tile in range(first, k_tiles) for slot in part.slots)
+        for k_tile in range(first, k_tiles):
+            copy = (k_tile - first) % part.copies
+            kept = (tuple(step for step in slot if copy in step.nth.of(part.copies)) for slot in part.slots)
+            yield from (_slot(slot, k_tile, k_tile) for slot in kept if slot)
     elif part.name is PartName.PROLOGUE and first < k_tiles:
         yield from (_slot(slot, None, k_tile) for k_tile in range(first, last) for slot in part.slots)
 

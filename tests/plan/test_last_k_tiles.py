@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import Action
+from cutegen.plan.loop import MMA_ORDER, Action, Part
 from tests.run.wgmma import spec
 
 KEY = "schedule.last_k_tiles"
@@ -73,27 +73,43 @@ def test_the_barriers_of_the_turns_lie_behind_those_of_the_stages() -> None:
         assert found.smem_bytes == found.smem_barriers_offset_bytes + 16 * found.stages + beside
 
 
+@pytest.mark.parametrize("group", [0, 1])
 @pytest.mark.parametrize("k_tiles", [0, 1, 2, 3, 4, 5, 6, 33])
-def test_each_k_tile_is_multiplied_once_and_its_stage_is_released_once(k_tiles: int) -> None:
+def test_each_k_tile_is_multiplied_once_and_its_stage_is_released_once(k_tiles: int, group: int) -> None:
+    """By each warpgroup, however differently they do it."""
     found = planned(cta=(128, 256, 64), stages=4)
-    for action in (Action.MULTIPLY, Action.BULK_WAIT, Action.RELEASE, Action.MMA_FENCE, Action.MMA_COMMIT):
-        assert found.loop.executed(action, k_tiles).total == max(k_tiles, 1), action
+    for action in (Action.MULTIPLY, Action.BULK_WAIT, Action.RELEASE, *MMA_ORDER):
+        assert found.loop.executed(action, k_tiles, group).total == max(k_tiles, 1), action
 
 
-def test_no_k_tile_is_left_under_way_when_a_warpgroup_waits_for_its_turn() -> None:
-    """What it had not released, the other warpgroup's copies would wait for."""
+def parts(group: int) -> list[Part]:
+    """The parts that a warpgroup runs."""
     _, consumers = planned(cta=(128, 256, 64)).loop.roles
-    before, after = consumers.parts[:3], consumers.parts[3:]
+    return [part for part in consumers.parts if part.group in (None, group)]
+
+
+def test_no_k_tile_is_left_under_way_when_the_second_warpgroup_waits_for_its_turn() -> None:
+    """What it had not released, the other warpgroup's copies would wait for."""
+    second = parts(1)
+    before, after = second[:3], second[3:]
     for run in (before, after):
         assert [part.name for part in run] == ["prologue", "turn", "tail"]
-        assert [step.pending for step in run[-1].steps if step.action is Action.MMA_WAIT] == [0]
+        assert [(step.action, step.pending) for step in run[-1].steps] == [
+            (Action.MMA_WAIT, 0),
+            (Action.RELEASE, None),
+        ]
     for k_tiles, stages, switch in ((10, 4, 6), (4, 4, 0), (3, 4, 0)):
         marks = (k_tiles, k_tiles, stages)
         assert before[-1].last.of(*marks) == after[0].first.of(*marks) == switch
 
 
 def test_the_first_warpgroup_goes_on_and_waits_behind_the_next_multiplications() -> None:
-    """It would leave tensor cores idle if it waited before; the second alone does."""
-    _, consumers = planned(cta=(128, 256, 64)).loop.roles
-    begins = [[step for step in part.steps if step.action is Action.MMA_WAIT] for part in consumers.parts[::3]]
-    assert [[step.pending for step in waits] for waits in begins] == [[], [1]]
+    """It would leave tensor cores idle if it waited before; where no k-tile came before, there is none to wait for."""
+    first = parts(0)
+    assert [part.name for part in first] == ["prologue", "turn", "prologue", "tail", "turn", "tail"]
+    assert not any(step.action is Action.MMA_WAIT for part in (first[0], first[2]) for step in part.steps)
+    leaves = first[3]
+    assert [(step.action, step.pending) for step in leaves.steps] == [(Action.MMA_WAIT, 1), (Action.RELEASE, None)]
+    for k_tiles, left in ((10, range(5, 6)), (4, range(0)), (3, range(0))):
+        marks = (k_tiles, k_tiles, 4)
+        assert range(leaves.first.of(*marks), leaves.last.of(*marks)) == left

@@ -17,7 +17,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.loop import Action, Check, Loop, Step
-from cutegen.plan.main_loops import pipelined, produced, through_registers
+from cutegen.plan.main_loops import multiplied_from_shared, pipelined, produced, promoted, through_registers
 from cutegen.show.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 
@@ -30,19 +30,26 @@ LOOPS = {
     "simt, one stage": through_registers(1),
     "simt": through_registers(2),
     "tma": produced(4, 4),
+    "wgmma": multiplied_from_shared(4, 4, ends_in_turns=False),
+    "wgmma, ends in turns": multiplied_from_shared(3, 4, ends_in_turns=True),
+    "promoted": promoted(4, 2, 1),
+    "promoted, two sets": promoted(4, 2, 2),
 }
 
 
-def simulated(loop: Loop, action: Action, k_tiles: int, whole: int) -> Fraction:
-    """How often a step is executed, by walking every part k-tile by k-tile."""
+def simulated(loop: Loop, action: Action, k_tiles: int, whole: int, group: int) -> Fraction:
+    """How often a warpgroup executes a step, by walking every part k-tile by k-tile."""
     done = Fraction(0)
     k_tiles = max(k_tiles, loop.least_k_tiles)
     for part in loop.parts:
+        if part.group not in (None, group):
+            continue
         marks = (k_tiles, whole, loop.stages)
-        for k_tile in range(part.first.of(*marks), part.last.of(*marks)):
+        for number, k_tile in enumerate(range(part.first.of(*marks), part.last.of(*marks))):
             for step in part.steps:
                 left_out = step.below is not None and k_tile + step.ahead >= step.below.of(*marks)
-                if step.action is action and not left_out:
+                in_copy = number % part.copies in step.nth.of(part.copies)
+                if step.action is action and in_copy and not left_out:
                     done += 1 if step.k_block is None else Fraction(1, loop.k_blocks)
     return done
 
@@ -54,7 +61,8 @@ def test_how_k_tiles_are_shared_out_does_not_change_the_sum(name: str, k_tiles: 
     loop = LOOPS[name]
     for action in Action:
         for whole in {0, loop.whole(k_tiles)}:
-            assert loop.executed(action, k_tiles).total == simulated(loop, action, k_tiles, whole), action
+            for group in (0, 1):
+                assert loop.executed(action, k_tiles).total == simulated(loop, action, k_tiles, whole, group), action
 
 
 def test_a_pipeline_of_cp_async_by_hand() -> None:

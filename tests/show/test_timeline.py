@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+import cutegen
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.show.canvas.picture import Text
 from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
+from cutegen.show.timeline import not_shown
 from tests.show.cases import plan_of
 from tests.show.geometry import labelled
 
@@ -33,3 +38,22 @@ def test_slots_and_rows_of_the_shipped_spec() -> None:
     picture = pipeline.picture(plan_of("sm80_hgemm_tn"), 0)
     right = max(box.x + box.width for box in labelled(picture))
     assert (right - LABEL_PX) / SLOT_PX == pytest.approx(2 + 1 + 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sm90_e4m3_tn", ["Of every 8 k-tiles the last"]),
+        ("sm90_hgemm_tn", ["The last 4 k-tiles are multiplied by one warpgroup, then by the other."]),
+        ("sm80_hgemm_tn", []),
+    ],
+)
+def test_how_later_k_tiles_differ_is_said(name: str, said: list[str]) -> None:
+    """In the text and in the picture, which show the first k-tiles alone."""
+    plan = cutegen.plan(cutegen.load_spec(name), "sm_80" if name.startswith("sm80") else "sm_90")
+    assert isinstance(plan, GemmPlan)
+    found = list(not_shown(plan.loop))
+    assert [sentence.startswith(start) for sentence, start in zip(found, said, strict=True)] == [True] * len(said)
+    text = " ".join(pipeline.view(plan, 0, ProblemShape(1024, 1024, 1024)).lines)
+    written = [item.text for item in pipeline.picture(plan, 0).items if isinstance(item, Text)]
+    assert all(sentence in text and sentence in written for sentence in found)

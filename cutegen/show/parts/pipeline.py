@@ -13,7 +13,7 @@ from cutegen.plan.loop import Action
 from cutegen.show.canvas.colours import GREY, hue
 from cutegen.show.canvas.grid import Cell, legend
 from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
-from cutegen.show.timeline import Residence, Slot, Step, passages, residences, shown
+from cutegen.show.timeline import Residence, Slot, Step, not_shown, passages, residences, shown
 from cutegen.show.view import View, section
 from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
@@ -76,7 +76,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "k_blocks": plan.k_blocks,
         "slots": [_slot_table(slot) for slot in slots],
     }
-    note = NOTE.format(", ".join(each.note for each in words.values()))
+    note = " ".join((NOTE.format(", ".join(each.note for each in words.values())), *not_shown(plan.loop)))
     return View((section(title, rows, header=header), wrapped(note)), table)
 
 
@@ -172,6 +172,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
         f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
         f"{_overlap(plan.stages, words)} A colour is a k-tile.",
+        *not_shown(plan.loop),
     ]
     fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
     filler = next((words for action, words in fillers.items() if action in rows), "st.shared until the barrier")
