@@ -22,7 +22,7 @@ from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.constants import LARGEST_BYTES
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
-from cutegen.spec.write import spec_reference
+from cutegen.spec.write import recorded_name, spec_reference
 from cutegen.support.environment import record_file
 from cutegen.support.typed_json import parse_object
 from cutegen.tuned.answer import plan, plan_of, record_for
@@ -151,7 +151,7 @@ def _record(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Non
     """Add what was asked for to the list of CUTEGEN_RECORD, if there is one."""
     if record_file() is not None:
         reference = spec_reference(spec)
-        name = spec.name if isinstance(reference, dict) and spec.name else None
+        name = recorded_name(spec) if isinstance(reference, dict) else None
         problems = None if problem is None else [(*problem.extents.values(), problem.batch)]
         record({"name": name, "spec": reference, "problems": problems, "targets": [target.name]})
 

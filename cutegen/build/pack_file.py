@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import TypeAlias
 
 from cutegen.build.artifact import FILES, PLAN, Artifact, verified_content
 from cutegen.build.disk import read_file, write_whole
 from cutegen.build.pack_index import INDEX, PackEntry, PackIndex, PackMember, launch_of
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OutsideError, RequestError
-from cutegen.support.typed_json import shown
+from cutegen.support.typed_json import LINE, is_line, shown
 
 MAGIC = b"CUTEPACK"
 PACK_VERSION = 1
@@ -34,6 +35,9 @@ _HEADER = struct.Struct("<8sIIQQ32s")
 """Magic, version, zero, bytes of the index, bytes of the file, SHA-256 of the index; little-endian."""
 _AGAIN = "copy the file again, or make the pack again with `cutegen pack`"
 
+Identity: TypeAlias = tuple[str, str, ProblemShape | None]
+"""What a kernel of a pack is asked for by: its name, its target and its problem."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToPack:
@@ -46,7 +50,7 @@ class ToPack:
     artifact: Artifact
 
     @property
-    def identity(self) -> tuple[str, str, ProblemShape | None]:
+    def identity(self) -> Identity:
         """Identity of the kernel: no two of a pack have the same."""
         return self.name, self.target, self.problem
 
@@ -92,9 +96,9 @@ class PackFile:
 def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     """Write a pack of `kernels` to `path`, at once and whole; files that are equal are kept once.
 
-    Raises RequestError for two kernels that would be asked for alike, OutsideError when it cannot be written.
+    Raises RequestError as `check_identities` does, OutsideError when it cannot be written.
     """
-    _check_identities(kernels)
+    check_identities(each.identity for each in kernels)
     members: dict[str, PackMember] = {}
     data = bytearray()
     entries = tuple(_packed(each, members, data) for each in kernels)
@@ -104,6 +108,28 @@ def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     header = _HEADER.pack(MAGIC, PACK_VERSION, 0, len(text), begin + len(data), hashlib.sha256(text).digest())
     _write(path, (header + text).ljust(begin, b"\0") + data)
     return index
+
+
+def check_identities(identities: Iterable[Identity]) -> None:
+    """Raise RequestError for a name that no reader of packs takes, and for two kernels that would be asked for alike.
+
+    A pack would be written with either, and could not be opened.
+    """
+    seen: set[Identity] = set()
+    for identity in identities:
+        name, target, problem = identity
+        if not is_line(name):
+            raise RequestError(
+                f"pack: found a kernel called {shown(name)}; expected {LINE}; rename the spec's file, or give it a "
+                "name in a list"
+            )
+        if identity in seen:
+            of_problem = f", {problem}" if problem else ""
+            raise RequestError(
+                f"pack: found two kernels called {name} for {target}{of_problem}; expected one; rename one spec's "
+                "file, or give it another name in a list"
+            )
+        seen.add(identity)
 
 
 def read_pack(path: Path | str) -> PackFile:
@@ -129,18 +155,6 @@ def _version() -> str:
         return metadata.version("cutegen")
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _check_identities(kernels: Sequence[ToPack]) -> None:
-    seen: set[object] = set()
-    for each in kernels:
-        if each.identity in seen:
-            problem = f", {each.problem}" if each.problem else ""
-            raise RequestError(
-                f"pack: found two kernels called {each.name} for {each.target}{problem}; expected one; "
-                "give one of the specs another name"
-            )
-        seen.add(each.identity)
 
 
 def _packed(each: ToPack, members: dict[str, PackMember], data: bytearray) -> PackEntry:

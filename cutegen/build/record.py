@@ -1,7 +1,7 @@
 """The kernels that a program asks for, kept in a list that `cutegen pack --from` takes: CUTEGEN_RECORD names it.
 
 The list appears whole or not at all, whichever processes add to it at once, has each kernel once, and does not grow
-without end. A list that cannot be written costs a warning, and no call.
+without end. A list that cannot be written costs a warning, and no call; a file of another kind does too, and stays.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,16 +47,31 @@ def record(kernel: Mapping[str, Any]) -> None:
     try:
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_WAIT_S):
             _add(path, f"\n{_TABLE}\n{row}")
-    except (ArtifactError, OSError, Timeout, UnicodeDecodeError) as error:
+    except (ArtifactError, OSError, Timeout, UnicodeError) as error:
         _log.warning("%s: a kernel was not recorded: %s", environment.RECORD, error)
 
 
 def _add(path: Path, block: str) -> None:
     """Raises ArtifactError, OSError."""
     path = Path(os.path.realpath(path))
-    text = read_file(path, MAX_BYTES).decode() if path.exists() else _HEAD
+    text = read_file(path, MAX_BYTES).decode() if path.exists() else ""
+    if not text.strip():
+        text = _HEAD
     if f"{block}\n" in f"{text}\n":
         return
+    if not _takes(text, block):
+        raise ArtifactError(f"{path}: found no list of kernels; name another file")
     if text.count(_TABLE) >= MAX_KERNELS or len(text) + len(block) > MAX_BYTES:
         raise ArtifactError(f"{path} has {text.count(_TABLE):,} kernels, and takes no more; name another file")
     write_whole(path, (text + block).encode())
+
+
+def _takes(text: str, block: str) -> bool:
+    """Tell whether `text` is a list of kernels to which `block` can be added; a recorder's own is not read again."""
+    if text.startswith(_HEAD):
+        return True
+    try:
+        table = tomllib.loads(text.removeprefix("\ufeff") + block)
+    except (ValueError, RecursionError):
+        return False
+    return table.keys() == {"kernel"} and len(table["kernel"]) > 1  # the last is that of `block`

@@ -29,7 +29,7 @@ from cutegen.cli.output import Answer, complain
 from cutegen.cli.subject import KERNEL_SUFFIX
 from cutegen.errors import RequestError
 from cutegen.pack.building import Outcome
-from cutegen.pack.making import copy_artifacts
+from cutegen.pack.making import check_folders, copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
 from cutegen.pack.wanted import Wanted
 
@@ -85,6 +85,8 @@ def build(
         _build_one(*_of_file(files[0], arch), build_artifact, folder, shown)
         return
     wanted = named_kernels(specs, problem, batch, arch, listed, verb="build")
+    if folder is not None:
+        check_folders(folder, wanted)  # now, and not when everything is compiled
     if len(wanted) == 1:
         one = wanted[0]
         make = build_artifact if scheduler is None else lambda *_: _built_by_others(one, jobs, scheduler)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.build.pack_file import MAGIC, SUFFIX, PackFile, read_pack
+from cutegen.build.pack_file import MAGIC, SUFFIX, PackFile, check_identities, read_pack
 from cutegen.cli.many import built, named_kernels, refuse_failures
 from cutegen.cli.options import (
     ArchsOption,
@@ -67,6 +67,7 @@ def pack(
         return
     path = _asked_path(out)
     wanted = named_kernels(specs, problem, batch, arch, listed, verb="pack")
+    check_identities(each.identity for each in wanted)  # now, and not when everything is compiled
     outcomes = built(wanted, jobs, scheduler)
     if not partial:
         refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")

@@ -43,20 +43,30 @@ def folder_name(wanted: Wanted) -> str:
     return "-".join((name, wanted.target, *problem))
 
 
+def check_folders(folder: Path, wanted: Iterable[Wanted]) -> None:
+    """Raise RequestError for two kernels that would be written to the same folder in `folder`."""
+    seen: set[str] = set()
+    for name in map(folder_name, wanted):
+        if name in seen:
+            raise RequestError(
+                f"{folder}: found two kernels whose folder is {name}; expected one; rename one spec's file, or give it "
+                "another name in a list"
+            )
+        seen.add(name)
+
+
 def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Path]:
     """Write each artifact to a folder of its own in `folder`, in the place of what lay there; those folders.
 
-    `Kernel.open` opens them. Raises RequestError for two of one name, OutsideError when they cannot be written.
+    `Kernel.open` opens them. Raises RequestError for two of one name, before any is written, OutsideError when they
+    cannot be written.
     """
+    outcomes = [each for each in outcomes if each.artifact is not None]
+    check_folders(folder, [each.wanted for each in outcomes])
     written: dict[Wanted, Path] = {}
     for each in outcomes:
-        if each.artifact is None:
-            continue
+        assert each.artifact is not None
         target = folder / folder_name(each.wanted)
-        if target in written.values():
-            raise RequestError(
-                f"{folder}: found two kernels called {target.name}; expected one; rename one of the specs"
-            )
         try:
             each.artifact.content.sealed().write_folder(target)
         except OSError as error:

@@ -29,6 +29,7 @@ from cutegen.hardware.targeting import choose_target
 from cutegen.spec import GemmSpec, SpecLike, as_spec
 from cutegen.spec.parse import DEEPEST_NESTING, nesting, spec_of_table
 from cutegen.support.literals import literal
+from cutegen.support.typed_json import LINE, is_line
 
 LARGEST_BYTES = 16 << 20
 KEYS = ("spec", "name", "problems", "targets", "request")
@@ -43,6 +44,11 @@ class Wanted:
     spec: GemmSpec
     problem: ProblemShape | None
     target: str
+
+    @property
+    def identity(self) -> tuple[str, str, ProblemShape | None]:
+        """Identity of the kernel in a pack, where no two have the same."""
+        return self.name, self.target, self.problem
 
     def __str__(self) -> str:
         """As in `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
@@ -102,6 +108,8 @@ def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wa
     if "request" in row:
         return _asked(row, address, targets)
     name = _text(row.get("name", ""), f"{address}.name")
+    if not is_line(name):  # no pack with it could be opened
+        raise _wrong(f"{address}.name", literal(name), LINE)
     spec = _spec(row["spec"], f"{address}.spec", folder, name)
     problems = [_problem(each, f"{address}.problems[{i}]") for i, each in enumerate(_list(row, "problems", address))]
     return tuple(replace(each, name=name or each.name) for each in combinations([spec], problems, targets))

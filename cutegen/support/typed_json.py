@@ -19,7 +19,8 @@ from cutegen.errors import ArtifactError
 
 Value = TypeVar("Value")
 
-_NOUNS = {str: "a line of printable text", int: "an integer of 64 bits", float: "a number", bool: "true or false"}
+LINE = "a line of printable text"
+_NOUNS = {str: LINE, int: "an integer of 64 bits", float: "a number", bool: "true or false"}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -54,6 +55,11 @@ def read(kind: type[Value], value: Any, file: str, address: str = "") -> Value:
         return _read(kind, value, address)  # type: ignore[no-any-return]
     except _MisfitError as error:
         raise ArtifactError(f"{file}: {error}") from None
+
+
+def is_line(text: str) -> bool:
+    """Tell whether a text is a LINE: it has no terminal escapes, and no surrogates, which no stream can encode."""
+    return text.isprintable()
 
 
 def shown(value: object) -> str:
@@ -116,7 +122,7 @@ def _plain(kind: Any, value: Any, address: str) -> Any:
     # bool is an int to Python, and an int is a number to JSON.
     fits = type(value) is kind or (kind is float and type(value) is int)
     if fits and type(value) is str:
-        fits = value.isprintable()  # no terminal escapes, and no surrogates, which no stream can encode
+        fits = is_line(value)
     if fits and type(value) is int:
         fits = value in _INT64
     if not fits:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,6 +14,7 @@ from cutegen.build import Cache, open_artifact
 from cutegen.build.pack_file import MAGIC, read_pack
 from cutegen.pack.building import build_all
 from cutegen.pack.wanted import combinations
+from cutegen.spec import spec_path
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -83,6 +86,44 @@ def test_what_cannot_be_is_refused(sentence: str, said: str, cli: Cli) -> None:
     refused = cli(sentence)
     assert (refused.code, refused.out) == (2, "")
     assert said in refused.error
+
+
+@pytest.fixture
+def nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever would be compiled is a defect, whose exit code is 70."""
+    monkeypatch.setattr("cutegen.cli.many.build_all", None)
+    monkeypatch.setattr("cutegen.cli.build.build_artifact", None)
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+@pytest.mark.parametrize("name", ["my\xa0kernel", "two\nlines", "\x1b[31mred", os.fsdecode(b"\xff")])
+def test_a_name_that_no_reader_of_packs_takes_is_refused_before_anything_is_built(name: str, cli: Cli) -> None:
+    Path(f"{name}.toml").write_bytes(spec_path("sm80_hgemm_tn").read_bytes())
+    Path("list.toml").write_text(f'[[kernel]]\nspec = "sm80_hgemm_tn"\nname = {json.dumps(name)}')
+    refused = cli("pack", f"{name}.toml", "--arch", "sm_80", "--out", "model.cutepack")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.error.startswith(f"pack: found a kernel called {name!r}; expected a line of printable text; rename")
+    if name.isascii():
+        listed = cli("pack --from list.toml --arch sm_80 --out model.cutepack")
+        assert (listed.code, listed.out) == (2, "")
+        assert "kernel[0].name: found" in listed.error
+    assert not Path("model.cutepack").exists()
+
+
+@pytest.mark.usefixtures("nothing_is_built")
+def test_two_kernels_called_alike_are_refused_before_anything_is_built(cli: Cli) -> None:
+    spec = spec_path("sm80_hgemm_tn").read_text()
+    for folder, stages in (("d1", 3), ("d2", 2)):
+        Path(folder).mkdir()
+        Path(folder, "k.toml").write_text(spec.replace("stages = 3", f"stages = {stages}"))
+    packed = cli("pack d1/k.toml d2/k.toml --arch sm_80,sm_90 --out model.cutepack")
+    assert (packed.code, packed.out) == (2, "")
+    assert packed.error.startswith("pack: found two kernels called k for sm_80; expected one; rename one spec's file")
+    built = cli("build d1/k.toml d2/k.toml --arch sm_80,sm_90 --out built")
+    assert (built.code, built.out) == (2, "")
+    assert built.error.startswith("built: found two kernels whose folder is k-sm_80; expected one; rename one spec's")
+    assert not Path("model.cutepack").exists()
+    assert not Path("built").exists()
 
 
 def test_what_is_no_pack_is_a_wrong_request_and_a_damaged_pack_is_not(cli: Cli) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from cutegen.contract.launch import (
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.errors import ArtifactError, OutsideError, RequestError
 from cutegen.pack.building import build_all
-from cutegen.pack.making import make_pack
+from cutegen.pack.making import copy_artifacts, make_pack
 from tests.house.documents import ROOT
 from tests.pack.conftest import SMALL, packed_kernels
 
@@ -257,6 +257,24 @@ def test_two_kernels_that_would_be_asked_for_alike_are_refused(kernels: Cache, t
         make_pack(tmp_path / "x.cutepack", outcomes * 2)
     with pytest.raises(RequestError, match="no kernel to pack"):
         make_pack(tmp_path / "x.cutepack", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["my\xa0kernel", "a\nb", "\x1b[31m", "\udcff"])
+def test_a_name_that_no_reader_takes_is_not_written(name: str, kernels: Cache, tmp_path: Path) -> None:
+    (outcome,) = build_all(packed_kernels()[:1], kernels)
+    renamed = replace(outcome, wanted=replace(outcome.wanted, name=name))
+    with pytest.raises(RequestError) as refused:
+        make_pack(tmp_path / "x.cutepack", [renamed])
+    assert str(refused.value).startswith(f"pack: found a kernel called {name!r}; expected a line of printable text; ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_kernels_of_one_folder_are_refused_before_any_is_written(kernels: Cache, tmp_path: Path) -> None:
+    outcomes = build_all(packed_kernels()[:2], kernels)
+    called = [replace(outcomes[0], wanted=replace(outcomes[0].wanted, name=name)) for name in ("a b", "a_b")]
+    with pytest.raises(RequestError, match="two kernels whose folder is a_b-sm_80; expected one; rename"):
+        copy_artifacts(tmp_path / "built", [outcomes[1], *called])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +17,7 @@ import cutegen
 from cutegen import api
 from cutegen.build import Cache
 from cutegen.build import record as recorder
+from cutegen.build.pack_file import check_identities
 from cutegen.build.record import record
 from cutegen.contract import ProblemShape
 from cutegen.dispatch.pack import load_pack
@@ -49,7 +51,26 @@ def test_what_is_compiled_is_recorded_once_and_read_back(path: Path, kernels: Ca
     ]
     api._record(mine, target("sm_80"), None)
     last = read_list(path)[-1]
-    assert (last.name, last.spec, last.target, last.problem) == ("mine", mine, "sm_80", None)
+    assert (last.spec, last.target, last.problem) == (mine, "sm_80", None)
+    assert re.fullmatch("mine-[0-9a-f]{8}", last.name)
+
+
+def test_what_a_program_calls_alike_can_be_packed(path: Path) -> None:
+    spec = cutegen.load_spec("sm80_hgemm_tn")
+    edited = replace(spec, tile=replace(spec.tile, cta=(64, 64, 32)))
+    for name in ("", "k", "sm80_hgemm_tn", "my\xa0k\udcff"):
+        for each in (spec, edited, replace(edited, description="as before")):
+            api._record(replace(each, name=name), target("sm_80"), None)
+    found = read_list(path)
+    check_identities(each.identity for each in found)
+    assert len(found) == 8  # what is described otherwise is the same kernel
+    assert [each.spec for each in found] == [spec, edited] * 4
+    names = [each.name for each in found]
+    assert names[4] == "sm80_hgemm_tn"  # which ships
+    endings = {name.rpartition("-")[2] for name in names if name != "sm80_hgemm_tn"}
+    assert len(endings) == 2
+    stems = [name.rpartition("-")[0] or name for name in names]
+    assert stems == [stem for stem in ("kernel", "k", "sm80_hgemm_tn", "my_k_") for _ in range(2)]
 
 
 @pytest.mark.dsl
@@ -106,6 +127,39 @@ def test_a_list_does_not_grow_without_end(
     assert [row["spec"] for row in rows(path)] == ["a", "b", "c"]
     (said,) = caplog.messages
     assert "has 3 kernels, and takes no more" in said
+
+
+FOREIGN = (
+    'family = "sm80"\nproblem.a = { dtype = "f16", major = "k" }\n',
+    "[[kernel]]\nspec = 'a'\n[tool]\nx = 1\n",
+    "[kernel]\nspec = 'a'\n",
+    "kernel = [{ spec = 'a' }]\n",
+    '[[kernel]]\nspec = """a\n',
+    "# notes\n",
+    "import cutegen\n",
+    pytest.param("x = " + "[" * 5000, id="nested without end"),
+)
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_file_of_another_kind_stays_as_it_is_and_costs_a_warning(
+    text: str, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.write_text(text)
+    for _ in range(3):
+        record({"spec": "a b"})
+    assert path.read_text() == text
+    (said,) = caplog.messages
+    assert said == (f"CUTEGEN_RECORD: a kernel was not recorded: {path}: found no list of kernels; name another file")
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\ufeff[[kernel]]\nspec = 'a'\n", "[[kernel]]\r\nspec = 'a'\r\n"])
+def test_a_list_or_an_empty_file_is_added_to(text: str, path: Path) -> None:
+    path.write_bytes(text.encode())
+    record({"spec": "b"})
+    record({"spec": "c"})
+    listed = tomllib.loads(path.read_bytes().decode("utf-8-sig"))["kernel"]
+    assert [row["spec"] for row in listed] == ["a"] * bool(text.strip()) + ["b", "c"]
 
 
 @pytest.mark.parametrize("there", ["folder", "file for a folder", "not UTF-8"])

@@ -103,6 +103,12 @@ def test_a_request_is_a_kernel_of_its_own_name(tmp_path: Path) -> None:
         ("[[kernel]]\nspec = 3", "kernel[0].spec: found 3; expected a string"),
         ("[[kernel]]\nspec = 'sm80_hgem_tn'", "sm80_hgemm_tn, the nearest"),
         ("[[kernel]]\nspec = 'no/such.toml'", "no such file"),
+        (
+            '[[kernel]]\nspec = "sm80_hgemm_tn"\nname = "my\\u00a0kernel"',
+            'kernel[0].name: found "my\\u00a0kernel"; expected a line of printable text; docs/deploying.md',
+        ),
+        ('[[kernel]]\nspec = "sm80_hgemm_tn"\nname = "\\u001b[31m"', 'kernel[0].name: found "\\u001b[31m"; expected'),
+        ('[[kernel]]\nspec = "sm80_hgemm_tn"\nname = """a\nb"""', 'kernel[0].name: found "a\\nb"; expected a line'),
         ("[[kernel]]\nspec = { tile = 3 }", "kernel[0].spec: problem: found nothing"),
         ("[[kernel]]\nspec = 'sm80_hgemm_tn'\nproblems = 3", "kernel[0].problems: found 3; expected a list"),
         ("[[kernel]]\nspec = 'sm80_hgemm_tn'\nproblems = [3]", "kernel[0].problems[0]: found 3; expected [M, N, K]"),
