@@ -75,7 +75,7 @@ class Call(NamedTuple):
 
 
 def _torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
-    """What `out_dtype` means to the op, whose schema has no names."""
+    """Return `out_dtype` as the op takes it, whose schema has no names."""
     if not isinstance(asked, str):
         return asked
     name = result_type("f32", name_of(asked.removeprefix("torch.")))
