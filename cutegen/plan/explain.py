@@ -328,5 +328,5 @@ def _shared_out(plan: PlannedGemm) -> str:
     along = f"{extents(plan.atoms_mnk)} {plan.atoms_are} along M, N, K"
     if not plan.producer_threads:
         return f", {along}"
-    multiplying = "2 warpgroups multiply a tile each" if plan.pingpong else f"{along} multiply"
+    multiplying = "2 warpgroups multiply a tile each" if plan.mma.pingpong else f"{along} multiply"
     return f": {multiplying}, {plural(plan.producer_threads // WARP, 'warp')} copy"

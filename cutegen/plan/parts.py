@@ -16,8 +16,9 @@ from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan, RasterPlan, RegisterSplit, SplitPlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
 Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
@@ -34,14 +35,11 @@ class Registers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Shared memory of a CTA: A's stages from 0 on, B's behind them, then C's tile and barriers if they have some."""
+    """Contents of the shared memory of a CTA, and their places."""
 
     stages: Choice[int]
     epilogue: Choice[EpiloguePlan]
-    b_offset_bytes: int
-    c_offset_bytes: int | None = None
-    barriers_offset_bytes: int | None = None
-    total_bytes: int
+    smem: SmemMap
 
 
 class Multiplier(Protocol):
@@ -50,10 +48,10 @@ class Multiplier(Protocol):
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that it cannot multiply."""
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
         """Atom and threads."""
 
-    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """An estimate of a thread's registers."""
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
@@ -78,24 +76,24 @@ class Feed(Protocol):
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError where the target does not allow it."""
 
-    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
         """Return the registers of a thread, of which multiplying takes `estimate`."""
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[Any]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:
         """The copies of A or B, and its shared layout."""
 
     def memory(
         self,
         spec: GemmSpec,
         target: Target,
-        by: Multiplied,
+        mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
         registers: Registers,
     ) -> Memory:
         """Stages, C's way out, and where in shared memory everything lies."""
 
-    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """The main loop of one tile."""
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
@@ -112,19 +110,19 @@ class Schedule(Protocol):
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a spec that shares out work otherwise."""
 
-    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles."""
 
-    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """The loop over tiles around the loop of a tile."""
 
-    def spreads(self, by: Multiplied) -> bool:
+    def spreads(self, mma: MmaPlan) -> bool:
         """True where CTAs that fill half of the GPU at most are on every second multiprocessor."""
 
-    def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Return the decisions about it; tiles are visited `along` a mode."""
 
 
@@ -135,5 +133,5 @@ class CountedPlan:
     a: OperandPlan
     b: OperandPlan
     epilogue: EpiloguePlan
-    by: Multiplied
+    mma: MmaPlan
     target: Target

@@ -308,7 +308,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
-    (m, n, k), (tile_m, tile_n, tile_k) = plan.cluster, plan.cta_tile
+    (m, n, k), (tile_m, tile_n, tile_k) = plan.mma.cluster, plan.cta_tile
     grid = launch.geometry(ProblemShape(m * tile_m, n * tile_n, tile_k)).grid
     _demand(grid == (m, n if split is None else slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps} - {each.operand for each in plan.prefetched}
@@ -329,7 +329,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place where they are added")
     if k > 1:
-        parts, end_of_stages = plan.epilogue.parts, plan.smem_b_offset_bytes + plan.b.smem.bytes
+        parts, end_of_stages = plan.epilogue.parts, plan.smem.b_offset_bytes + plan.b.smem.bytes
         even = parts is not None and parts.ctas == k and parts.count % k == 0
         _demand(even, "the CTAs of a cluster would bring out other parts of C than they add")
         _demand(sums * split.dtype.bytes <= end_of_stages, "the stages have no room for the sums that a cluster adds")
@@ -369,9 +369,9 @@ def _prove_capacity(plan: GemmPlan) -> None:
     c_bytes = c.bytes if c else 0
     placed = [
         ("A", 0, a.smem.bytes, _alignment(a.g2s)),
-        ("B", plan.smem_b_offset_bytes, b.smem.bytes, _alignment(b.g2s)),
+        ("B", plan.smem.b_offset_bytes, b.smem.bytes, _alignment(b.g2s)),
     ]
-    c_begin, barriers_begin = plan.smem_c_offset_bytes, plan.smem_barriers_offset_bytes
+    c_begin, barriers_begin = plan.smem.c_offset_bytes, plan.smem.barriers_offset_bytes
     if c_begin is not None and barriers_begin is not None:
         placed.append(("C", c_begin, c_bytes, _alignment(store) if store else 1))
         placed.append(("barriers", barriers_begin, _barriers(plan) * BARRIER_BYTES, BARRIER_BYTES))
@@ -394,5 +394,5 @@ def _alignment(copy: TileCopy) -> int:
 
 def _barriers(plan: GemmPlan) -> int:
     """Two of each stage, two by which warpgroups take turns, and as much as one for the flag of a CTA that adds."""
-    takes_turns, flagged = plan.pingpong or plan.ends_in_turns, plan.split_k is not None and plan.split_k.leaves_sums
-    return 2 * (plan.stages + takes_turns) + flagged
+    flagged = plan.split_k is not None and plan.split_k.leaves_sums
+    return 2 * (plan.stages + plan.mma.takes_turns) + flagged

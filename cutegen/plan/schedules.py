@@ -17,7 +17,7 @@ from cutegen.plan.rules.split_k import (
 from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 
@@ -34,13 +34,13 @@ class CtaPerTile:
         if not self.splits:
             refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
 
-    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices that the spec asks for."""
         if not self.splits:
             return None, ()
-        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom)
+        return choose_split_k(spec, mma)
 
-    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles that reads least from device memory."""
         return least_read(spec, in_flight)
 
@@ -48,11 +48,11 @@ class CtaPerTile:
         """A CTA runs it once."""
         return of_a_tile
 
-    def spreads(self, by: Multiplied) -> bool:
+    def spreads(self, mma: MmaPlan) -> bool:
         """Never."""
         return False
 
-    def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Nothing was decided."""
         return ()
 
@@ -73,31 +73,31 @@ class Persistent:
         if not self.splits:
             refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 
-    def split(self, spec: GemmSpec, by: Multiplied) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices that the spec asks for: as many persistent CTAs for each as without them for all of K."""
         if not self.splits:
             return None, ()
         check_together(spec)
-        return choose_split_k(spec, by.cta_tile, by.tiled_mma.threads, by.atom, clustered=by.cluster[2], shared=True)
+        return choose_split_k(spec, mma, shared=True)
 
-    def order(self, spec: GemmSpec, by: Multiplied, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles that reads least from device memory, or where L2 is short, that shares most of it."""
         if self.short_of_l2:
-            return shared_most(spec, by.cta_tile, by.cluster, in_flight)
+            return shared_most(spec, mma.cta_tile, mma.cluster, in_flight)
         return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:
         """Tile after tile."""
         return replace(of_a_tile, persistent=True)
 
-    def spreads(self, by: Multiplied) -> bool:
+    def spreads(self, mma: MmaPlan) -> bool:
         """Those without clusters, with `spreads_alone`: clusters go to the GPCs in turn by themselves."""
-        return self.spreads_alone and max(by.cluster) == 1
+        return self.spreads_alone and max(mma.cluster) == 1
 
-    def decisions(self, along: str, by: Multiplied, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """The order in which a CTA visits tiles, and where CTAs are that are few."""
         where, why = "one CTA a multiprocessor", self.why
-        if self.spreads(by) and in_flight is not None and in_flight.leaves_half:
+        if self.spreads(mma) and in_flight is not None and in_flight.leaves_half:
             where = "one CTA on every second multiprocessor"
             why += "; the two of a TPC share its way to L2, so that of twice as many CTAs every second leaves at once"
         return (Decision("schedule.persistent", f"{where}, tile after tile along {along}", why),)

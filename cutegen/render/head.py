@@ -66,15 +66,15 @@ def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
     stages = plan.stages
     a, b = (x.smem.bytes // stages for x in (plan.a, plan.b))
     times = "STAGES * " if stages > 1 else ""
-    end_of_b = f"SMEM_B_OFFSET_BYTES + {times}{b}", plan.smem_b_offset_bytes + b * stages
-    of_b = _sum("SMEM_B_OFFSET_BYTES", (f"{times}{a}", a * stages), plan.smem_b_offset_bytes)
+    end_of_b = f"SMEM_B_OFFSET_BYTES + {times}{b}", plan.smem.b_offset_bytes + b * stages
+    of_b = _sum("SMEM_B_OFFSET_BYTES", (f"{times}{a}", a * stages), plan.smem.b_offset_bytes)
     c_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
-    barriers = plan.smem_barriers_offset_bytes
+    barriers = plan.smem.barriers_offset_bytes
     if barriers is None:
         shared = f"max({end_of_b[0]}, {c_bytes})", max(end_of_b[1], c_bytes)
         return of_b, _sum("SMEM_BYTES", shared if c_bytes > a + b else end_of_b, plan.smem_bytes)
     lines, end = [of_b], end_of_b
-    if plan.epilogue.smem is not None and (c := plan.smem_c_offset_bytes) is not None:
+    if plan.epilogue.smem is not None and (c := plan.smem.c_offset_bytes) is not None:
         lines.append(_sum("SMEM_C_OFFSET_BYTES", end, c))
         end = f"SMEM_C_OFFSET_BYTES + {c_bytes}", c + c_bytes
     lines.append(_sum("SMEM_BARRIERS_OFFSET_BYTES", end, barriers))

@@ -46,7 +46,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "spec_lines": spec_lines(plan),
         **_raster_holes(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
-        "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.rounds_to_tf32 else "Int32, Int64",
+        "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.mma.rounds_to_tf32 else "Int32, Int64",
         "through_f32": through_f32,
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
@@ -59,7 +59,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
         "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
-        "slice_sums": plan.cluster[2] > 1,
+        "slice_sums": plan.mma.cluster[2] > 1,
         "slices_left": "SPLIT_K",
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
         "held_vectors": (),
@@ -70,7 +70,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "steps": epilogue.kernel_lines(fusion, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
         "asynchronous": plan.asynchronous,
-        "clusters": plan.cluster != (1, 1, 1),
+        "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
         "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
@@ -130,7 +130,7 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     if tensor.name == "c":
         return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")
     along = {"a": 1, "b": 0}[tensor.name]
-    if plan.cluster[along] == 1:
+    if plan.mma.cluster[along] == 1:
         return MapHoles(tensor, "CopyBulkTensorTileG2SOp", tile, "")
     return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
@@ -224,7 +224,7 @@ def mma_holes(plan: GemmPlan) -> MmaHoles:
         integer=a.is_integer,
         a_integer=_integer(a),
         b_integer=_integer(b),
-        rounds=plan.rounds_to_tf32,
+        rounds=plan.mma.rounds_to_tf32,
         columns=isinstance(plan.tiled_mma.permutation[1], Layout),
     )
 
@@ -368,7 +368,7 @@ def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
         "mma.permutation": (
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
             *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
-            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
         "mma.tf32": (),  # a comment: the decision shows in the main loop
     }

@@ -69,12 +69,12 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
         """`value`, or nothing for a key that the family has no use for."""
         return None if key in without else value
 
-    (m, n, k), schedule = plan.cluster, spec.schedule
+    (m, n, k), schedule = plan.mma.cluster, spec.schedule
     filled: dict[str, Any] = {
         "raster": Raster(plan.raster.along, plan.raster.group, plan.raster.zigzag),
         "split_k": split.slices if split else None if schedule.split_k == 1 else schedule.split_k,
         "reduction": known("schedule.reduction", _reduction(plan)),
-        "consumers": known("schedule.consumers", PINGPONG if plan.pingpong else COOPERATIVE),
+        "consumers": known("schedule.consumers", PINGPONG if plan.mma.pingpong else COOPERATIVE),
         "cluster": known("schedule.cluster", (m, n, k) if k > 1 else (m, n)),
         "swap": True if plan.swapped else schedule.swap,
     }
@@ -108,4 +108,4 @@ def _reduction(plan: GemmPlan) -> str | None:
         return None
     if plan.split_k.atomics:
         return "atomics"
-    return CLUSTER if plan.cluster[2] > 1 else "workspace"
+    return CLUSTER if plan.mma.cluster[2] > 1 else "workspace"

@@ -25,14 +25,14 @@ _FIRSTS = {"m": "warp_rows", "n": "columns"}
 def context(plan: GemmPlan) -> dict[str, Any]:
     """The template's holes."""
     common = gemm_context(plan, _settled(plan), "a wgmma GEMM fed by bulk tensor copies")
-    operation, types = _operation(plan.atom.a_dtype)
+    mma, (operation, types) = plan.mma, _operation(plan.atom.a_dtype)
     holds_vectors = _parts(plan).vectors_held
     beside = plain_tensors(plan, common["tensors"])
     if holds_vectors:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     return {
         **common,
-        "dialects": "llvm" if plan.promoted_sets == 2 or plan.launch.spread else "",
+        "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread else "",
         "held_vectors": [x for x in beside if x.firsts],
         "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
         "steps": kernel_lines(
@@ -48,23 +48,23 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "prefetched": [x for x in common["tensors"] if x.name in {each.operand for each in plan.prefetched}],
-        "pingpong": plan.pingpong,
-        "ends_in_turns": plan.ends_in_turns,
-        "takes_turns": plan.pingpong or plan.ends_in_turns,
-        "main_loop": f"gemm/sm90_{'promoting' if plan.promote_k else 'main'}_loop.py.j2",
-        "promoted_sets": plan.promoted_sets,
+        "pingpong": mma.pingpong,
+        "ends_in_turns": mma.ends_in_turns,
+        "takes_turns": mma.takes_turns,
+        "main_loop": f"gemm/sm90_{'promoting' if mma.promote_k else 'main'}_loop.py.j2",
+        "promoted_sets": mma.promoted_sets,
         "descriptors_at_once": _finds_descriptors_at_once(plan),
-        "staggered": plan.staggered,
-        "promotes_each": plan.promote_k == plan.cta_tile[2],
-        "adds": "False" if plan.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
+        "staggered": mma.staggered,
+        "promotes_each": mma.promote_k == plan.cta_tile[2],
+        "adds": "False" if mma.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
         "tile_range": _tile_range(plan),
-        "shares_copies": plan.cluster[:2] != (1, 1),
+        "shares_copies": mma.shares_copies,
         "tile_of_cta": _tile_of_cta(plan),
         **_sums_context(plan),
         **_host_clusters(plan),
-        "a_multicast": plan.cluster[1] > 1,
-        "b_multicast": plan.cluster[0] > 1,
-        "masks": (", row_mask" if plan.cluster[1] > 1 else "") + (", column_mask" if plan.cluster[0] > 1 else ""),
+        "a_multicast": mma.cluster[1] > 1,
+        "b_multicast": mma.cluster[0] > 1,
+        "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
         "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
         "to_shared": _to_shared(plan.epilogue),
     }
@@ -77,7 +77,7 @@ def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
     instructions. But the compiler keeps what each k-block adds in a register: sixteen k-blocks take more uniform
     registers than there are, and promoted sums leave none (tiles that plans choose would spill).
     """
-    return plan.k_blocks <= MOST_AT_ONCE and not plan.promote_k
+    return plan.mma.k_blocks <= MOST_AT_ONCE and not plan.mma.promote_k
 
 
 def _pins_parts(plan: GemmPlan) -> bool:
@@ -92,7 +92,7 @@ def _pins_parts(plan: GemmPlan) -> bool:
     if plan.epilogue.smem is None and plan.epilogue.dtype.name == "bf16":
         return True
     read = [x for x in fusion.tensors if x.name != STORE]
-    return bool(fusion.steps) and (not read or (plan.pingpong and all(len(x.modes) == 1 for x in read)))
+    return bool(fusion.steps) and (not read or (plan.mma.pingpong and all(len(x.modes) == 1 for x in read)))
 
 
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
@@ -107,8 +107,8 @@ def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
 
 def _tile_range(plan: GemmPlan) -> str:
     """The tiles of a warpgroup, in those of its CTA: all of them, or every other one."""
-    step = "ctas" if plan.cluster[:2] == (1, 1) else "clusters"
-    return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.pingpong else f"first_tile, tiles, {step}"
+    step = "clusters" if plan.mma.shares_copies else "ctas"
+    return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.pingpong else f"first_tile, tiles, {step}"
 
 
 def _tile_of_cta(plan: GemmPlan) -> str:
@@ -123,7 +123,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
     `owned` are a CTA's tile, or share of one, among all of one result and how many those are, where they are not the
     tiles that a CTA goes through.
     """
-    (m, _, k), accumulators = plan.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
+    (m, _, k), accumulators = plan.mma.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
     tile, tiles = ("tile * CLUSTER_M + rank_m", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
     factor = f"({tile})" if m > 1 else tile
     owned = f"{factor} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile}, {tiles}"
@@ -147,7 +147,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
 
 def _host_clusters(plan: GemmPlan) -> dict[str, str]:
     """Write how the host counts a result's clusters where K is split, the multiprocessors of one, and its workspace."""
-    m, _, k = plan.cluster
+    m, _, k = plan.mma.cluster
     along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
     ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}
     return {
@@ -174,7 +174,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
         **fed_by_boxes(plan),
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
-            f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.k_blocks}",
+            f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.mma.k_blocks}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
         ),
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
@@ -191,7 +191,7 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
-    (m, n, _), readers = plan.cluster, plan.tiled_mma.threads // WARP
+    (m, n, _), readers = plan.mma.cluster, plan.tiled_mma.threads // WARP
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
@@ -205,8 +205,8 @@ def _converts_sums(plan: GemmPlan) -> bool:
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
-    tiles = plan.promote_k // plan.cta_tile[2]
-    if plan.promoted_sets > 1:
+    tiles = plan.mma.promote_k // plan.cta_tile[2]
+    if plan.mma.promoted_sets > 1:
         return (f"PROMOTED_TILES = {PROMOTED_TILES}",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
@@ -227,7 +227,7 @@ def _prefetch_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Bit r of a mask is the CTA of rank r; ranks run along M first."""
-    m, n, k = plan.cluster
+    m, n, k = plan.mma.cluster
     lines = (
         f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) else "",
         f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",

@@ -136,8 +136,8 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
         and settled.tile.stages in (None, made.stages)
         and bool(schedule.swap) == made.swapped
         and (schedule.split_k or 1) == (made.split_k.slices if made.split_k else 1)
-        and (schedule.consumers == "pingpong") == made.pingpong
-        and _cluster(settled) == made.cluster
+        and (schedule.consumers == "pingpong") == made.mma.pingpong
+        and _cluster(settled) == made.mma.cluster
     )
 
 

@@ -367,7 +367,7 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     if not by_ldmatrix:
         return
     if all(by_ldmatrix.values()):
-        a, b = (x.loads(plan.tiled_mma).total() // plan.k_blocks for x in (plan.a, plan.b))
+        a, b = (x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in (plan.a, plan.b))
         yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b))
     elif any(by_ldmatrix.values()):
         yield from (

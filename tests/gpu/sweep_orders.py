@@ -99,7 +99,7 @@ def built(shape: Shape) -> Row:
     spec = GemmSpec(problem=problem, name="orders", family="sm90")
     made = plan(spec, TARGET, shape)
     assert isinstance(made, GemmPlan)
-    found: Row = {"tile": made.cta_tile, "cluster": made.cluster, "swap": made.swapped, "paths": {}}
+    found: Row = {"tile": made.cta_tile, "cluster": made.mma.cluster, "swap": made.swapped, "paths": {}}
     for name in unlike((name_of(made.raster), *ORDERS), grid_of(found, shape)):
         order = order_of(name)
         schedule = replace(spec.schedule, raster=Raster(order.along, order.group, order.zigzag))

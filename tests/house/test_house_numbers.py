@@ -36,7 +36,7 @@ def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
         ("kind_switches", "isinstance(x, Kernel) or issubclass(VectorCopy, Kernel)", 0),
         ("kind_switches", "match x:\n    case VectorCopy(bits=8) | LdmatrixAtom():\n        pass", 2),
         ("loop_signs", "plan.stages - 1", 1),
-        ("loop_signs", 'plan["stages"] - 1 + Fraction(1, plan.k_blocks)', 2),
+        ("loop_signs", 'plan["stages"] - 1 + Fraction(1, plan.mma.k_blocks)', 2),
         ("loop_signs", "EDGE_LOOPS = 2", 1),
         ("loop_signs", "(plan.stages + 1) * k, tiles - 1, Fraction(1, 2)", 0),
         ("positional_tensors", "contract.tensors[2], contract.tensors[:3], call.tensors[-1]", 3),

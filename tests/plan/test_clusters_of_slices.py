@@ -49,7 +49,7 @@ def test_a_cluster_has_as_many_slices_as_share_the_tile_evenly(
 ) -> None:
     """Up to eight CTAs, each with whole sectors of rows of C."""
     found = planned(**parts)
-    assert (found.cluster, found.epilogue.part) == (cluster, part)
+    assert (found.mma.cluster, found.epilogue.part) == (cluster, part)
     launched = found.launch.geometry(ProblemShape(1000, 1000, 4096), multiprocessors=132, active_clusters=64)
     slices = found.spec.schedule.split_k
     assert launched.cluster == (cluster[0], cluster[2] if slices else cluster[1], 1)
@@ -213,4 +213,4 @@ def test_a_spoiled_plan_is_not_proved(spoil: Callable[[GemmPlan], GemmPlan], sai
 def test_kernels_without_the_key_say_nothing_of_it() -> None:
     found = plan(load_spec("sm90_hgemm_tn"), "sm_90")
     assert isinstance(found, GemmPlan)
-    assert (found.cluster, found.split_k) == ((1, 1, 1), None)
+    assert (found.mma.cluster, found.split_k) == ((1, 1, 1), None)

@@ -263,12 +263,12 @@ def test_a_swizzle_that_splits_16_bytes_is_refused_in_elements() -> None:
 def test_tf32_is_cut_off_unless_rounding_is_asked_for() -> None:
     cut = plan(gemm(dtype="tf32"), "sm_80")
     rounded = plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80")
-    assert (cut.rounds_to_tf32, rounded.rounds_to_tf32) == (False, True)
+    assert (cut.mma.rounds_to_tf32, rounded.mma.rounds_to_tf32) == (False, True)
     assert chosen(cut, "mma.tf32")[0] == "truncate"
     assert "2^-10" in chosen(cut, "mma.tf32")[1]
     assert "2^-11" in chosen(rounded, "mma.tf32")[1]
     assert ("cvt_f32_tf32" in render(cut).text, "cvt_f32_tf32" in render(rounded).text) == (False, True)
-    assert plan(gemm(), "sm_80").rounds_to_tf32 is False
+    assert plan(gemm(), "sm_80").mma.rounds_to_tf32 is False
     error = refusal(gemm(mma=Mma(tf32="nearest")))
     assert (error.key, error.fix) == ("mma.tf32", "leave mma.tf32 out")
 

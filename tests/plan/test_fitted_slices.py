@@ -78,7 +78,7 @@ def test_every_type_has_them(precision: str) -> None:
     found = made((256, 256, 65536), precision)
     assert found.split_k is not None
     assert found.split_k.shared
-    assert found.cluster == (1, 1, 1)
+    assert found.mma.cluster == (1, 1, 1)
 
 
 def kernel_of(name: str) -> Kernel:

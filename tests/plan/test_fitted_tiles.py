@@ -105,7 +105,7 @@ def test_odd_pitches_choose_what_was_fast_on_an_h200(
     """
     found = plan(replace(gemm(), family="sm90"), "sm_90", problem)
     assert isinstance(found, GemmPlan)
-    assert (found.cta_tile[:2], found.cluster[:2], found.swapped) == (tile, cluster, swapped)
+    assert (found.cta_tile[:2], found.mma.cluster[:2], found.swapped) == (tile, cluster, swapped)
 
 
 def test_a_tile_of_the_spec_and_other_elements_are_left_alone() -> None:

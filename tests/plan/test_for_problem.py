@@ -42,8 +42,8 @@ def test_what_a_spec_gives_of_its_mma_is_kept_where_the_problem_chooses_the_tile
     for asked in (0, 256):
         for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
             found = plan(replace(e4m3, mma=Mma(promote_k=asked)), "sm_90", problem)
-            assert (found.promote_k, decided(found, "mma.promote_k")) == (asked, str(asked))
-    assert plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80", SQUARE).rounds_to_tf32
+            assert (found.mma.promote_k, decided(found, "mma.promote_k")) == (asked, str(asked))
+    assert plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80", SQUARE).mma.rounds_to_tf32
 
 
 # Tile orders.
@@ -352,7 +352,7 @@ def test_slices_shorten_a_long_k_and_lengthen_a_short_one() -> None:
 def test_a_given_tile_without_room_in_one_warpgroup_is_shared_out(name: str, problem: tuple[int, int, int]) -> None:
     """Sums that are promoted take twice the registers: taking turns is passed over, not refused."""
     found = plan(load_spec(name), "sm_90", problem)
-    assert (found.cta_tile, found.pingpong) == ((128, 128, 128), False)
+    assert (found.cta_tile, found.mma.pingpong) == ((128, 128, 128), False)
 
 
 def test_the_smallest_tiles_have_one_stage_for_one_k_tile_and_stage_no_result() -> None:

@@ -36,7 +36,7 @@ def decided(found: GemmPlan) -> str | None:
 )
 def test_two_warpgroups_with_much_of_a_tile_take_turns(parts: dict[str, Any]) -> None:
     found = planned(**parts)
-    assert (decided(found), found.ends_in_turns) == ("in turns", True)
+    assert (decided(found), found.mma.ends_in_turns) == ("in turns", True)
     (decision,) = (decision for decision in found.decisions if decision.key == KEY)
     assert "fit into the stages" in decision.why
     assert [rejected.what for rejected in decision.rejected] == ["side by side"]
@@ -47,7 +47,7 @@ def test_with_less_they_multiply_side_by_side(cta: tuple[int, int, int]) -> None
     """Alone a warpgroup would leave tensor cores idle between its k-tiles."""
     groups = (1, 2, 1) if cta[0] == 192 else None
     found = planned(cta=cta, groups=groups)
-    assert (decided(found), found.ends_in_turns) == ("side by side", False)
+    assert (decided(found), found.mma.ends_in_turns) == ("side by side", False)
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_with_less_they_multiply_side_by_side(cta: tuple[int, int, int]) -> None
 def test_elsewhere_there_is_nothing_to_decide(parts: dict[str, Any]) -> None:
     """One warpgroup, three, one for each tile, slices that all threads add, sums that are promoted."""
     found = planned(**parts)
-    assert (decided(found), found.ends_in_turns) == (None, False)
+    assert (decided(found), found.mma.ends_in_turns) == (None, False)
 
 
 def test_the_barriers_of_the_turns_lie_behind_those_of_the_stages() -> None:
     in_turns, alone = planned(cta=(128, 256, 64)), planned(cta=(64, 256, 64))
     for found, beside in ((in_turns, 16), (alone, 0)):
-        assert found.smem_barriers_offset_bytes is not None
-        assert found.smem_bytes == found.smem_barriers_offset_bytes + 16 * found.stages + beside
+        assert found.smem.barriers_offset_bytes is not None
+        assert found.smem_bytes == found.smem.barriers_offset_bytes + 16 * found.stages + beside
 
 
 @pytest.mark.parametrize("group", [0, 1])

@@ -64,7 +64,7 @@ def steps(stages: int, k_blocks: int) -> tuple[list[str], list[str]]:
 def test_the_emitted_kernel_runs_these_steps(name: str, stages: int, k_blocks: int, kernels: Cache) -> None:
     spec = cutegen.load_spec(name)
     plan = cutegen.plan(spec, "sm_80")
-    assert (plan.stages, plan.k_blocks) == (stages, k_blocks)
+    assert (plan.stages, plan.mma.k_blocks) == (stages, k_blocks)
     words = issued(build(build_request(spec, "sm_80"), kernels).ptx)
     prologue, body = steps(stages, k_blocks)
     labels = [i for i, word in enumerate(words) if word == "label"]
@@ -178,7 +178,7 @@ def test_each_step_is_executed_as_often_as_its_part_says(name: str, k_tiles: int
     commits, arrivals = report.matching(Action.MMA_COMMIT.value), report.matching(Action.RELEASE.value)
     assert [site.executed for site in commits] == expected(Action.MMA_COMMIT)
     releases = [site.executed for site in arrivals if "expect_tx" not in site.opcode]
-    if found.ends_in_turns:
+    if found.mma.ends_in_turns:
         assert releases.pop(-2) == warps, "the other warpgroup's turn comes before the last drain"
     assert releases == expected(Action.RELEASE)
 

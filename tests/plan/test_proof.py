@@ -28,6 +28,10 @@ def with_a(found: GemmPlan, **fields: Any) -> GemmPlan:
     return replace(found, a=replace(found.a, **fields))
 
 
+def smem_map(found: GemmPlan, **fields: int) -> GemmPlan:
+    return replace(found, smem=replace(found.smem, **fields))
+
+
 def smem_layout(layout: Any, stages: int = 3) -> Callable[[GemmPlan], GemmPlan]:
     def spoil(found: GemmPlan) -> GemmPlan:
         return with_a(found, smem=replace(found.a.smem, layout=tile_to_shape(layout, (128, 64, stages))))
@@ -74,18 +78,18 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "another tile": (lambda p: with_a(p, tile=(64, 64)), "its share"),
     "transposed": (ldmatrix(4, transpose=True), "lies 64 elements apart|contiguous"),
     "a permutation that does not divide the tile": (
-        lambda p: replace(p, tiled_mma=TiledMma(p.atom, Layout((2, 2, 1)), (96, 32, 16))),
+        lambda p: replace(p, mma=replace(p.mma, tiled_mma=TiledMma(p.atom, Layout((2, 2, 1)), (96, 32, 16)))),
         "leaves out|every element",
     ),
     "B begins within A": (
-        lambda p: replace(p, smem_b_offset_bytes=p.smem_b_offset_bytes - 128),
+        lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes - 128),
         "of A runs into that of B",
     ),
     "B unaligned": (
-        lambda p: replace(p, smem_b_offset_bytes=p.smem_b_offset_bytes + 8, smem_bytes=p.smem_bytes + 8),
+        lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes + 8, bytes=p.smem.bytes + 8),
         "of B does not begin at a multiple of 16 bytes",
     ),
-    "too few bytes": (lambda p: replace(p, smem_bytes=p.smem_bytes - 1), "too few"),
+    "too few bytes": (lambda p: smem_map(p, bytes=p.smem.bytes - 1), "too few"),
     "a launch with fewer bytes": (
         lambda p: replace(p, launch=replace(p.launch, dynamic_smem_bytes=p.smem_bytes - 128)),
         "a launch would differ",
@@ -123,10 +127,9 @@ def test_a_spoiled_plan_is_noticed(name: str) -> None:
 
 def test_more_matrices_than_values_are_noticed() -> None:
     found = plan(gemm(tile=TILE, s2r=S2r(b=S2rCopy("SM75_U32x1_LDSM_N"))), "sm_80")
-    mma = TiledMma(found.atom, Layout((2, 2, 1)), (32, 16, 16))  # V = 4 for B
-    spoiled = replace(
-        found, tiled_mma=mma, b=replace(found.b, s2r=replace(found.b.s2r, atom=ldmatrix_atom(4, transpose=False)))
-    )
+    mma = replace(found.mma, tiled_mma=TiledMma(found.atom, Layout((2, 2, 1)), (32, 16, 16)))  # V = 4 for B
+    four = replace(found.b.s2r, atom=ldmatrix_atom(4, transpose=False))
+    spoiled = replace(found, mma=mma, b=replace(found.b, s2r=four))
     with pytest.raises(ProofError, match="4 values do not fill"):
         prove(spoiled)
 

@@ -22,7 +22,7 @@ def boxes() -> GemmPlan:
 def warpgroups() -> GemmPlan:
     """C in parts, and two barriers more by which warpgroups take turns."""
     found = plan(load_spec("sm90_hgemm_tn"), "sm_90")
-    assert found.ends_in_turns
+    assert found.mma.ends_in_turns
     return found
 
 
@@ -49,7 +49,7 @@ def with_boxes(**fields: object) -> Callable[[GemmPlan], GemmPlan]:
 def moved(**by: int) -> Callable[[GemmPlan], GemmPlan]:
     """Parts of the shared memory so many bytes further, or nearer."""
     return lambda found: replace(
-        found, **{f"smem_{name}": getattr(found, f"smem_{name}") + of for name, of in by.items()}
+        found, smem=replace(found.smem, **{name: getattr(found.smem, name) + of for name, of in by.items()})
     )
 
 
@@ -118,7 +118,7 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     ),
     "C written over the stages": (
         boxes,
-        lambda found: replace(found, smem_c_offset_bytes=None),
+        lambda found: replace(found, smem=replace(found.smem, c_offset_bytes=None)),
         "over what warps still copy",
     ),
     "barriers within C": (boxes, moved(barriers_offset_bytes=-8), "of C runs into that of barriers"),

@@ -250,9 +250,9 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
 
     other = plan(simt(mma=Mma(threads="(8,16):(1,8)")), "sm_80")
     for wrong in (
-        broken(tiled_mma=other.tiled_mma),
+        broken(mma=replace(found.mma, tiled_mma=other.tiled_mma)),
         broken(b=replace(found.b, g2s=other.b.g2s)),
-        broken(smem_bytes=found.smem_bytes // 2),
+        broken(smem=replace(found.smem, bytes=found.smem.bytes // 2)),
         broken(a=replace(found.a, s2r=replace(found.a.s2r, bits=128))),
     ):
         with pytest.raises(Exception, match="defect of cutegen"):

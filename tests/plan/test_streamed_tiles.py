@@ -133,7 +133,7 @@ def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkey
         if one.fits:
             made = plan(one.spec, DEVICE.name, problem)
             shape = ProblemShape(*(problem if not made.swapped else (problem[1], problem[0], problem[2])))
-            candidate = Candidate(made.cta_tile, (1, 1, 1), made.stages, cluster=made.cluster)
+            candidate = Candidate(made.cta_tile, (1, 1, 1), made.stages, cluster=made.mma.cluster)
             slices, f16 = made.split_k.slices if made.split_k else 1, dtype("f16")
             about = in_flight_of(shape, DEVICE, made.cta_tile[:2], (f16, f16), slices, Instruction.WGMMA)
             said.clear()
@@ -214,7 +214,7 @@ def test_clusters_that_read_the_same_rows_apart_are_not_chosen(problem: Shape, m
     def shares_no_rows() -> bool:
         made = plan(OPEN, DEVICE.name, problem)
         m, n = (problem[1], problem[0]) if made.swapped else problem[:2]
-        (tile_m, tile_n, _), (ctas_m, ctas_n, _) = made.cta_tile, made.cluster
+        (tile_m, tile_n, _), (ctas_m, ctas_n, _) = made.cta_tile, made.mma.cluster
         readers, sharing = (-(-n // tile_n), ctas_n) if m >= n else (-(-m // tile_m), ctas_m)
         return ctas_m * ctas_n == 1 or readers <= sharing
 

@@ -25,7 +25,7 @@ def planned(**parts: Any) -> GemmPlan:
 
 def test_in_turns_each_of_two_warpgroups_has_a_tile() -> None:
     found = planned(cta=(128, 128, 64), consumers="pingpong")
-    assert (found.tiled_mma.threads, found.threads, found.pingpong) == (128, 384, True)
+    assert (found.tiled_mma.threads, found.threads, found.mma.pingpong) == (128, 384, True)
     together = planned(cta=(128, 128, 64))
     assert found.epilogue.smem is not None
     assert together.epilogue.smem is not None

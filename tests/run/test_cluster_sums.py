@@ -48,7 +48,7 @@ def test_a_launch_does_what_the_plan_says(compiled: Any, name: str, keys: set[st
     report = kernel.execute(a, b, out=out)
     assert report.violations == ()
     # Whoever shares copies arrives at a neighbour's barrier at the scope of its own CTA, in other kernels too.
-    assert bool(report.conventions) is (planned.cluster[0] > 1)
+    assert bool(report.conventions) is (planned.mma.cluster[0] > 1)
     counts = count_launch(planned, kernel.call_size(a, b, out), report)
     assert counts.differing() == {}
     assert keys <= counts.wavefronts.keys() | counts.sectors.keys()

@@ -81,7 +81,7 @@ def marked_run(
     kernel, plan, base = made
     m, n, k = plan.cta_tile
     k_tiles = plan.stages + 1 if plan.split_k is None else 2 * plan.split_k.slices
-    problem = ProblemShape(2 * m * plan.cluster[0], n * plan.cluster[1], k_tiles * k)
+    problem = ProblemShape(2 * m * plan.mma.cluster[0], n * plan.mma.cluster[1], k_tiles * k)
     marked = Marked(kernel, plan, problem, np.random.default_rng(seed))
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=seed)
     arrays = [x for x in extras.values() if isinstance(x, np.ndarray)]

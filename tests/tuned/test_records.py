@@ -58,7 +58,7 @@ def test_the_plan_is_the_winner_and_says_so(record: Record) -> None:
     found = planned(open_spec(), PROBLEM)
     assert (found.cta_tile, found.stages) == (record.settled.tile.cta, record.settled.tile.stages)
     assert found.family == record.settled.family
-    assert (found.cta_tile, found.cluster, found.swapped) != (before.cta_tile, before.cluster, before.swapped)
+    assert (found.cta_tile, found.mma.cluster, found.swapped) != (before.cta_tile, before.mma.cluster, before.swapped)
     assert f"tuned on {DEVICE} at {PROBLEM}" in found.explain()
     assert found.spec == open_spec()
 

@@ -86,26 +86,26 @@ class Family:
         cta_tile = self.cta_tile(spec, target)
         # What no stage holds is refused before tables are made of it.
         check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
-        by = self.multiplier.choose(spec, target, cta_tile)
-        split_k, split_decisions = self.schedule.split(spec, by)
-        operands = tuple(self.feed.operand(spec, operand_tile(spec, x, by.cta_tile), by, target) for x in "ab")
+        mma = self.multiplier.choose(spec, target, cta_tile)
+        split_k, split_decisions = self.schedule.split(spec, mma)
+        operands = tuple(self.feed.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in "ab")
         for_a, for_b = operands
-        registers = self.feed.registers(spec, target, by, self.multiplier.registers(target, by, (for_a, for_b)))
+        registers = self.feed.registers(spec, target, mma, self.multiplier.registers(target, mma, (for_a, for_b)))
         fusion, fusion_decisions = choose_fusion(spec)
-        memory = self.feed.memory(spec, target, by, (for_a, for_b), fusion, registers)
+        memory = self.feed.memory(spec, target, mma, (for_a, for_b), fusion, registers)
         stages, epilogue = memory.stages.value, memory.epilogue.value
         a, b = for_a.plan(stages), for_b.plan(stages)
 
-        threads = by.threads + self.feed.producer_threads
-        occupancy = predict_occupancy(target, threads, memory.total_bytes, registers.at_launch)
-        in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, by.atom.instruction)
-        raster = self.schedule.order(spec, by, in_flight)
-        evicted_first, l2_decisions = choose_eviction(spec, in_flight, by.atom.instruction)
-        prefetched, prefetch_decisions = choose_prefetch(spec, by, in_flight, evicted_first)
+        threads = mma.threads + self.feed.producer_threads
+        occupancy = predict_occupancy(target, threads, memory.smem.bytes, registers.at_launch)
+        in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, mma.atom.instruction)
+        raster = self.schedule.order(spec, mma, in_flight)
+        evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
+        prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
-        loop = self.schedule.loop(self.feed.loop(stages, by, a, b))
-        written = loop.written(lambda step: step_opcodes(step, (a, b), by.atom, by.tiled_mma, by.cta_tile, target))
-        counted = CountedPlan(a=a, b=b, epilogue=epilogue, by=by, target=target)
+        loop = self.schedule.loop(self.feed.loop(stages, mma, a, b))
+        written = loop.written(lambda step: step_opcodes(step, (a, b), mma, target))
+        counted = CountedPlan(a=a, b=b, epilogue=epilogue, mma=mma, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
         plan = GemmPlan(
             spec=spec,
@@ -113,19 +113,10 @@ class Family:
             target=target,
             problem=problem,
             kernel_name=kernel_name(spec),
-            cta_tile=by.cta_tile,
+            mma=mma,
             stages=stages,
-            atom=by.atom,
-            tiled_mma=by.tiled_mma,
-            rounds_to_tf32=by.rounds_to_tf32,
-            promote_k=by.promote_k,
-            promoted_sets=by.promoted_sets,
-            staggered=by.staggered,
             evicted_first=evicted_first,
             prefetched=prefetched,
-            pingpong=by.pingpong,
-            ends_in_turns=by.ends_in_turns,
-            cluster=by.cluster,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,
@@ -134,16 +125,13 @@ class Family:
             raster=raster.value,
             split_k=split_k,
             loop=loop,
-            smem_bytes=memory.total_bytes,
-            smem_b_offset_bytes=memory.b_offset_bytes,
-            smem_c_offset_bytes=memory.c_offset_bytes,
-            smem_barriers_offset_bytes=memory.barriers_offset_bytes,
+            smem=memory.smem,
             predictions=Predictions(
-                wavefronts=predict_wavefronts(a, b, epilogue, split_k, by.cta_tile),
+                wavefronts=predict_wavefronts(a, b, epilogue, split_k, mma.cta_tile),
                 line_writes=predict_line_writes(a, b),
                 sectors={
-                    **predict_sectors(a, b, epilogue, by.tiled_mma, by.cta_tile),
-                    **predict_split_sectors(split_k, by.cta_tile),
+                    **predict_sectors(a, b, epilogue, mma.tiled_mma, mma.cta_tile),
+                    **predict_split_sectors(split_k, mma.cta_tile),
                 },
                 instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
                 occupancy=occupancy,
@@ -151,19 +139,19 @@ class Family:
             launch=launch_contract(
                 spec,
                 fusion,
-                by.cta_tile,
+                mma.cta_tile,
                 threads,
-                memory.total_bytes,
+                memory.smem.bytes,
                 split_k,
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
                 maps=tuple(self.feed.maps(a, b, epilogue)),
-                cluster=by.cluster,
-                spread=self.schedule.spreads(by),
+                cluster=mma.cluster,
+                spread=self.schedule.spreads(mma),
                 programmatic=programmatic,
                 prefetched=tuple(each.operand for each in prefetched),
             ),
             decisions=(
-                *by.decisions,
+                *mma.decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
                 *l2_decisions,
                 *prefetch_decisions,
@@ -172,7 +160,7 @@ class Family:
                 *split_decisions,
                 *launch_decisions,
                 *registers.decisions,
-                *self.schedule.decisions(raster.value.along, by, in_flight),
+                *self.schedule.decisions(raster.value.along, mma, in_flight),
             ),
         )
         prove(plan)

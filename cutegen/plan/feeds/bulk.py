@@ -31,8 +31,9 @@ from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
 
@@ -61,15 +62,15 @@ class Consumers(Protocol):
     def most_stages(self) -> int:
         """Stages beyond which none are added."""
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The boxes of A or B, its shared layout, and how its fragments are come by."""
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """C's way out, beside stages of so many bytes, with so many registers a thread."""
 
-    def loop(self, stages: int, by: Multiplied) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan) -> Loop:
         """The main loop of one tile."""
 
 
@@ -101,28 +102,28 @@ class Bulk:
             fix=f'--arch {having[0]}, or family = "{other}"',
         )
 
-    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
         """All of a multiprocessor's, shared out between the threads that multiply and those that copy."""
-        threads = by.threads + self.producer_threads
+        threads = mma.threads + self.producer_threads
         if threads > target.threads_per_cta:
             raise spec.error(
                 "mma.atom_layout",
-                found=f"{by.threads} threads that multiply, and {self.producer_threads} for the copies",
+                found=f"{mma.threads} threads that multiply, and {self.producer_threads} for the copies",
                 expected=f"at most {target.threads_per_cta} threads together",
             )
         kept = self.consumers.to_copy
-        split, decision = split_registers(target, by.threads, to_copy=kept, wanted=estimate)
+        split, decision = split_registers(target, mma.threads, to_copy=kept, wanted=estimate)
         return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The boxes, and what those who multiply make of them."""
-        return self.consumers.operand(spec, x, by, target)
+        return self.consumers.operand(spec, x, mma, target)
 
     def memory(
         self,
         spec: GemmSpec,
         target: Target,
-        by: Multiplied,
+        mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
         registers: Registers,
@@ -135,11 +136,11 @@ class Bulk:
         gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
         of_thread = registers.split.mma if registers.split else registers.at_launch
-        epilogue = self.consumers.epilogue(spec, fusion, by, of_thread, sum(stage_bytes), capacity)
+        epilogue = self.consumers.epilogue(spec, fusion, mma, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
         least, most = self.consumers.least_stages, self.consumers.most_stages
-        if (for_sums := stages_for_sums(by, sum(stage_bytes))) > least:
+        if (for_sums := stages_for_sums(mma, sum(stage_bytes))) > least:
             least, why = for_sums, "a tile's sums lie in the stages while a cluster adds them"
         stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
@@ -147,19 +148,18 @@ class Bulk:
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         # Barriers by which warpgroups take turns, or a flag by which one thread tells others that it was the last.
-        beside_stages = by.pingpong or by.ends_in_turns or (spec.schedule.split_k or 1) > 1
-        return Memory(
-            stages=stages,
-            epilogue=epilogue,
+        beside_stages = mma.takes_turns or (spec.schedule.split_k or 1) > 1
+        smem = SmemMap(
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
             barriers_offset_bytes=barriers_offset_bytes,
-            total_bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
+            bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
         )
+        return Memory(stages=stages, epilogue=epilogue, smem=smem)
 
-    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """One warp that copies beside those that multiply."""
-        return self.consumers.loop(stages, by)
+        return self.consumers.loop(stages, mma)
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """A, B, and C where it leaves through shared memory."""

@@ -18,7 +18,7 @@ from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
@@ -32,24 +32,24 @@ class CopiedFragments:
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEFAULT_MAX_STAGES
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
         check_bulk(spec, x)
-        s2r = choose_s2r(spec, x, by.tiled_mma, target)
+        s2r = choose_s2r(spec, x, mma.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)
-        smem = choose_boxes(spec, x, by.tiled_mma, fragment_access(x, s2r.value, by.tiled_mma))
+        smem = choose_boxes(spec, x, mma.tiled_mma, fragment_access(x, s2r.value, mma.tiled_mma))
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """All of C's tile at once, where that leaves enough stages."""
-        return choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, stage_bytes, capacity_bytes)
+        return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, by: Multiplied) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan) -> Loop:
         """Fragments are loaded one k-block ahead."""
-        return produced(stages, by.k_blocks)
+        return produced(stages, mma.k_blocks)
 
 
 def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:

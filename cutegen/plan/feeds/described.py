@@ -20,7 +20,7 @@ from cutegen.plan.rules.register_split import LEAST_TO_COPY
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
@@ -34,22 +34,22 @@ class DescribedTiles:
     least_stages: ClassVar[int] = 2
     most_stages: ClassVar[int] = DEEPEST[-1]
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[BulkTensorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and is all that the multiplier is told."""
         check_bulk(spec, x)
-        smem, described = choose_described(spec, x, by)
-        m, n, _ = by.cluster
+        smem, described = choose_described(spec, x, mma)
+        m, n, _ = mma.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)
         return OperandChoices(x, g2s, described, smem)
 
     def epilogue(
-        self, spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
+        self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """Two parts a warpgroup, so that stages keep the memory."""
-        return choose_parted_epilogue(spec, fusion, by, registers, stage_bytes, capacity_bytes)
+        return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, by: Multiplied) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan) -> Loop:
         """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
-        if by.promote_k:
-            return promoted(stages, by.k_blocks, by.promoted_sets)
-        return multiplied_from_shared(stages, by.k_blocks, ends_in_turns=by.ends_in_turns)
+        if mma.promote_k:
+            return promoted(stages, mma.k_blocks, mma.promoted_sets)
+        return multiplied_from_shared(stages, mma.k_blocks, ends_in_turns=mma.ends_in_turns)

@@ -20,7 +20,7 @@ from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
@@ -36,19 +36,19 @@ class Plain:
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""
 
-    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
         """As many as the compiler takes."""
         return Registers(at_launch=estimate)
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The copy and the shared layout that cost the fewest wavefronts together."""
-        return choose_copies(spec, x, by.tiled_mma)
+        return choose_copies(spec, x, mma.tiled_mma)
 
     def memory(
         self,
         spec: GemmSpec,
         target: Target,
-        by: Multiplied,
+        mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
         registers: Registers,
@@ -58,10 +58,10 @@ class Plain:
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         stages = choose_stages(spec, target, stage_bytes)
         pipeline_bytes = smem_offsets(stage_bytes, stages.value)[1]
-        epilogue = choose_store(spec, fusion, by.tiled_mma, by.cta_tile, target, pipeline_bytes)
+        epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, pipeline_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """A k-tile is multiplied as a whole: no fragments are kept."""
         return through_registers(stages)
 

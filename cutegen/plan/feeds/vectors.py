@@ -21,8 +21,9 @@ from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
 
@@ -37,20 +38,20 @@ class Vectors:
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Every target has these copies."""
 
-    def registers(self, spec: GemmSpec, target: Target, by: Multiplied, estimate: int) -> Registers:
+    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
         """As many as the compiler takes."""
         return Registers(at_launch=estimate)
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""
-        g2s, s2r = choose_g2s(spec, x, by.tiled_mma.threads), choose_s2r(spec, x, by.tiled_mma, target)
-        return choose_layout(spec, x, g2s, s2r, by.tiled_mma)
+        g2s, s2r = choose_g2s(spec, x, mma.tiled_mma.threads), choose_s2r(spec, x, mma.tiled_mma, target)
+        return choose_layout(spec, x, g2s, s2r, mma.tiled_mma)
 
     def memory(
         self,
         spec: GemmSpec,
         target: Target,
-        by: Multiplied,
+        mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
         registers: Registers,
@@ -58,20 +59,20 @@ class Vectors:
         """As many stages as leave the CTAs that registers allow; C's tile takes their place when they are read."""
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
-        resident = ctas_by_registers(target, by.tiled_mma.threads, registers.at_launch)
+        resident = ctas_by_registers(target, mma.tiled_mma.threads, registers.at_launch)
         asynchronous = not all(each.g2s.value.through_registers for each in operands)
         stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
-        epilogue = choose_epilogue(spec, fusion, by.tiled_mma, by.cta_tile, target.smem_per_cta_bytes)
+        epilogue = choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, target.smem_per_cta_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, by: Multiplied, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """A turn takes as many k-tiles as there are stages, so that the stages are constants in a turn's addresses.
 
         On an H200 that is up to 10 % faster than one k-tile a turn (docs/performance.md). Plain copies keep a k-tile in
         registers, and the addresses of several do not fit beside it.
         """
         per_turn = 1 if a.g2s.through_registers or b.g2s.through_registers else stages
-        return pipelined(stages, by.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
+        return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
         """None."""
@@ -82,9 +83,5 @@ def overlaid(stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: t
     """A's stages, then B's; C's tile over both."""
     b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-    return Memory(
-        stages=stages,
-        epilogue=epilogue,
-        b_offset_bytes=b_offset_bytes,
-        total_bytes=max(pipeline_bytes, c_bytes),
-    )
+    smem = SmemMap(b_offset_bytes=b_offset_bytes, bytes=max(pipeline_bytes, c_bytes))
+    return Memory(stages=stages, epilogue=epilogue, smem=smem)

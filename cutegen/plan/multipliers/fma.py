@@ -15,7 +15,7 @@ from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled
 from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import OPS, STORE, GemmSpec
 
 
@@ -28,20 +28,20 @@ class Fma:
         check_possible(spec)
         check_dtypes(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
         """The threads that share out C's tile."""
         threads = choose_threads(spec, cta_tile.value, target)
         a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
-        return Multiplied(
+        return MmaPlan(
             cta_tile=cta_tile.value,
             atom=fma_atom(a, b, target),
             tiled_mma=tiled_fma(threads.value),
             decisions=(cta_tile.decision, threads.decision),
         )
 
-    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Sums, a load of each of a thread's rows of A and B, what passes to shared memory, and addresses."""
-        (m, n, _), tiled_mma = by.cta_tile, by.tiled_mma
+        (m, n, _), tiled_mma = mma.cta_tile, mma.tiled_mma
         bits = (each.s2r.value.by_source(copied=lambda copy: copy.bits, described=lambda _: 0) for each in operands)
         loaded = (max(1, found // REGISTER_BITS) for found in bits)
         rows = (each.tile.extents[0] // tiled_mma.tile_of(each.tile.operand)[0] for each in operands)
@@ -52,14 +52,14 @@ class Fma:
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Those of the whole kernel, without opcodes that the epilogue has too, as often as the compiler likes."""
-        found, tiled_mma = Counter(counts), plan.by.tiled_mma
+        found, tiled_mma = Counter(counts), plan.mma.tiled_mma
         if not plan.target.has(Instruction.FMA_PACKED) and any(
             step.text == OPS["beta"] for step in plan.epilogue.fusion.steps
         ):
             # LLVM makes one instruction of the product with beta and the sum.
-            found[UNIVERSAL_FMA.ptx] += plan.by.cta_tile[0] * plan.by.cta_tile[1] // tiled_mma.threads
+            found[UNIVERSAL_FMA.ptx] += plan.mma.cta_tile[0] * plan.mma.cta_tile[1] // tiled_mma.threads
         spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in (plan.a, plan.b))
-        unknown = (*_also_in(plan.epilogue, plan.by.atom), *(name for names in spelled for name in names))
+        unknown = (*_also_in(plan.epilogue, plan.mma.atom), *(name for names in spelled for name in names))
         return {name: count for name, count in found.items() if not name.startswith(unknown)}
 
 

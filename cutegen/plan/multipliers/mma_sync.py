@@ -11,7 +11,7 @@ from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
 from cutegen.plan.rules.permutation import choose_permutation
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 
@@ -23,14 +23,14 @@ class MmaSync:
         """Raise SpecError for element types that the target does not have."""
         check_dtypes(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
         """Atom, warps, and how a warp repeats the atom in its registers."""
         atom = choose_atom(spec, cta_tile.value)
         tf32 = choose_tf32_rounding(spec, atom.value)
         atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
         permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
         choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
-        return Multiplied(
+        return MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(atom_layout.value), permutation.value),
@@ -38,10 +38,10 @@ class MmaSync:
             decisions=tuple(choice.decision for choice in choices),
         )
 
-    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, two buffers of fragments, what passes to shared memory, and addresses."""
         passing = sum(each.passing_registers for each in operands)
-        return estimate_registers(target, by.cta_tile, by.tiled_mma, by.atom, passing)
+        return estimate_registers(target, mma.cta_tile, mma.tiled_mma, mma.atom, passing)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All but plain loads of fragments, which the compiler joins as it likes."""

@@ -17,7 +17,7 @@ from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
 from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, sum_registers
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 
@@ -30,7 +30,7 @@ class Wgmma:
         check_dtypes(spec, target)
         check_operands(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> Multiplied:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
         """Warpgroups, and the atom that has all of one's columns."""
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
@@ -44,7 +44,7 @@ class Wgmma:
             sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
         )
         choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
-        return Multiplied(
+        return MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
@@ -57,10 +57,10 @@ class Wgmma:
             decisions=tuple(choice.decision for choice in choices),
         )
 
-    def registers(self, target: Target, by: Multiplied, operands: Operands) -> int:
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
-        sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
-        return sums * (1 + by.promoted_sets if by.promote_k else 1) + REGISTERS_BESIDE_SUMS
+        sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
+        return sums * (1 + mma.promoted_sets if mma.promote_k else 1) + REGISTERS_BESIDE_SUMS
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """All of the main loop."""

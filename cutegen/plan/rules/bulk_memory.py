@@ -9,7 +9,7 @@ from __future__ import annotations
 from cutegen.hardware import Target
 from cutegen.plan.rules.pipeline import DEEPEST
 from cutegen.plan.values.gemm_plan import SUM_BYTES
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 
 SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
@@ -18,10 +18,10 @@ MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (DEEPEST[-1] + 1)
 """Those of the stages, and two by which warpgroups take turns, or the flag of a CTA that came last."""
 
 
-def stages_for_sums(by: Multiplied, stage_bytes: int) -> int:
+def stages_for_sums(mma: MmaPlan, stage_bytes: int) -> int:
     """The fewest stages that have room for a tile's sums, where a cluster adds them; 0 where none does."""
-    m, n, _ = by.cta_tile
-    return -(-m * n * SUM_BYTES // stage_bytes) if by.cluster[2] > 1 else 0
+    m, n, _ = mma.cta_tile
+    return -(-m * n * SUM_BYTES // stage_bytes) if mma.cluster[2] > 1 else 0
 
 
 def capacity_bytes(target: Target) -> int:

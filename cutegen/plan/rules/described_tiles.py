@@ -21,7 +21,7 @@ from cutegen.plan.rules.bulk_boxes import full_lines
 from cutegen.plan.rules.smem import Access, SmemRanking
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import GemmSpec
@@ -89,13 +89,13 @@ def core_matrices(x: OperandTile) -> Coordinates:
     return table.reshape(-1, 1, ATOM_ROWS)
 
 
-def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
+def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
     """The widest layout that tiles the operand, or the one that the spec asks for, and what describes it.
 
     Raises SpecError where the tile has none, or the spec asks for one that has no descriptor or that no box writes.
     """
     fitting = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
-    reasons = {option.layout.name: option.refusal(by.atom) for option in fitting}
+    reasons = {option.layout.name: option.refusal(mma.atom) for option in fitting}
     options = tuple(option for option in fitting if not reasons[option.layout.name])
     if not options:
         raise spec.error(
@@ -104,7 +104,7 @@ def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Ch
             expected=f"rows of a multiple of {VECTOR_BYTES} bytes along {x.major}, and {ATOM_ROWS} or more of them: "
             "what a matrix descriptor describes",
         )
-    asked = _asked(spec, x, options, by.atom)
+    asked = _asked(spec, x, options, mma.atom)
     chosen = asked or options[0]
     rows = tuple(option.candidate() for option in options)
     why = f"{_copies(chosen.boxes)} of rows of {chosen.layout.mode.row_bytes} bytes"
@@ -116,7 +116,7 @@ def choose_described(spec: GemmSpec, x: OperandTile, by: Multiplied) -> tuple[Ch
     )
     smem = Decision(x.smem_key, chosen.layout.name, f"given; {why}" if asked else why, bool(asked), rejected)
     ranking = SmemRanking(chosen.candidate(), rows)
-    return Choice(ranking, smem), _described(x, chosen, by)
+    return Choice(ranking, smem), _described(x, chosen, mma)
 
 
 def _why_not(other: _Option, chosen: _Option) -> str:
@@ -129,12 +129,12 @@ def _copies(count: int) -> str:
     return "1 copy" if count == 1 else f"{count} copies"
 
 
-def _described(x: OperandTile, option: _Option, by: Multiplied) -> Choice[Fragments]:
+def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragments]:
     """The tile's descriptor, and how often instructions read what it describes."""
-    m, n, _ = by.cta_tile
-    atom_m, atom_n, _ = by.atom.shape_mnk
+    m, n, _ = mma.cta_tile
+    atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
-    first = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, by.atom)).first
+    first = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom)).first
     layout = option.layout
     source = ByDescriptor(layout=layout, first=first, times=times)
     why = (

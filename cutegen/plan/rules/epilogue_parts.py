@@ -20,7 +20,7 @@ from cutegen.plan.rules.chain_cost import SPECIAL_INSTRUCTIONS, chain_instructio
 from cutegen.plan.rules.wgmma_sums import sum_registers
 from cutegen.plan.values.decision import Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, Fusion
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.support.words import extents, plural
 
@@ -65,7 +65,7 @@ class PartsChoice:
 def choose_parts(
     x: OperandTile,
     fusion: Fusion,
-    by: Multiplied,
+    mma: MmaPlan,
     registers: int,
     columns_held: int | None,
     columns_at_once: int | None,
@@ -78,25 +78,25 @@ def choose_parts(
     parts of a warpgroup as any other. Up to `sharers` CTAs add what slices leave in the workspace, a part each: of
     widths the one by which the busiest of them has the fewest columns.
     """
-    rows, columns, _ = by.atom.shape_mnk
-    line, ctas = LINE_BYTES // x.dtype.bytes, by.cluster[2]
-    warpgroups = by.tiled_mma.threads // WARPGROUP
+    rows, columns, _ = mma.atom.shape_mnk
+    line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
+    warpgroups = mma.tiled_mma.threads // WARPGROUP
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
     widths = [
         wide
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
-        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(by.atom, wide)
+        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(mma.atom, wide)
     ]
     why_not_at_once = None
-    if columns_at_once is not None and held == columns > line and _nobody_multiplies(by, sharers):
-        why_not_at_once = _why_not(columns, _registers(x, fusion, by, columns), registers, columns_at_once)
+    if columns_at_once is not None and held == columns > line and _nobody_multiplies(mma, sharers):
+        why_not_at_once = _why_not(columns, _registers(x, fusion, mma, columns), registers, columns_at_once)
         if why_not_at_once is None:
             parts = EpilogueParts(tile=(rows, columns), columns=1, count=1, warpgroups=warpgroups)
             return PartsChoice(
                 parts, (Rejected(f"{extents((rows, widths[0]))} parts", WAITS_FOR_STORES),), at_once=True
             )
-    needed = {wide: _registers(x, fusion, by, wide) for wide in widths}
-    functions = by.pingpong and chain_instructions(fusion.steps) >= SPECIAL_INSTRUCTIONS
+    needed = {wide: _registers(x, fusion, mma, wide) for wide in widths}
+    functions = mma.pingpong and chain_instructions(fusion.steps) >= SPECIAL_INSTRUCTIONS
     busiest = _busiest(x, {wide: held // (wide * ctas) * warpgroups for wide in widths}, sharers)
     why_not = {
         wide: _why_not(wide, needed[wide], registers, columns_held, functions)
@@ -117,10 +117,10 @@ def choose_parts(
     return PartsChoice(parts, tuple(rejected), at_once=False)
 
 
-def _nobody_multiplies(by: Multiplied, sharers: int) -> bool:
+def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
     """Return whether warpgroups that share a tile, and promote its sums, bring all of it out themselves."""
-    together = by.tiled_mma.threads > WARPGROUP and not by.pingpong
-    return together and by.promote_k > 0 and by.cluster[2] == sharers == 1
+    together = mma.tiled_mma.threads > WARPGROUP and not mma.pingpong
+    return together and mma.promote_k > 0 and mma.cluster[2] == sharers == 1
 
 
 def _why_not(wide: int, needed: int, registers: int, columns_held: int | None, functions: bool = False) -> str | None:
@@ -182,21 +182,21 @@ def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
     return WGMMA_ATOMS.get(atom.name.replace(f"_{m}x{n}x{k}_", f"_{m}x{columns}x{k}_"))
 
 
-def _registers(x: OperandTile, fusion: Fusion, by: Multiplied, columns: int) -> int:
+def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
     """Return the registers that a thread holds while such a part leaves."""
-    sums = sum_registers(by.cta_tile[:2], by.atom.c_dtype, by.tiled_mma.threads)
-    values = by.atom.shape_mnk[0] * columns // WARPGROUP
+    sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
+    values = mma.atom.shape_mnk[0] * columns // WARPGROUP
     stmatrix = stmatrix_of(x, columns)
     addresses = values // (2 * stmatrix.matrices) if stmatrix else values // pair_elems(x)
-    vectors = sum(_held(sums, by, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
+    vectors = sum(_held(sums, mma, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
     matrices = sum(len(tensor.modes) == 2 for tensor in fusion.tensors)
     chain = values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0
     return sums + addresses + chain + vectors + REGISTERS_BESIDE_PARTS
 
 
-def _held(sums: int, by: Multiplied, mode: str) -> int:
+def _held(sums: int, mma: MmaPlan, mode: str) -> int:
     """Elements of a vector that a thread holds while its tile is multiplied, none where it learns late which parts."""
-    rows, columns, _ = by.atom.shape_mnk
-    if by.cluster[2] > 1:
+    rows, columns, _ = mma.atom.shape_mnk
+    if mma.cluster[2] > 1:
         return 0
     return sums * WARPGROUP // (rows * columns) if mode == "m" else -(-columns // WARP)

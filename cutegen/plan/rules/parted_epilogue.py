@@ -24,7 +24,7 @@ from cutegen.plan.rules.epilogue_parts import MATRIX_ROWS, PartsChoice, choose_p
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
@@ -38,18 +38,18 @@ ROW_BYTES = 16
 
 
 def choose_parted_epilogue(
-    spec: GemmSpec, fusion: Fusion, by: Multiplied, registers: int, stage_bytes: int, capacity_bytes: int
+    spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
     """C in parts through shared memory where a tensor map can store it and two stages are left, else from registers.
 
     Of `registers` each thread that multiplies has so many.
     """
-    whole = operand_tile(spec, "c", by.cta_tile)
-    held = _columns_held(spec, whole, by, stage_bytes, capacity_bytes)
-    sharers = (spec.schedule.split_k or 1) // by.cluster[2]
+    whole = operand_tile(spec, "c", mma.cta_tile)
+    held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
+    sharers = (spec.schedule.split_k or 1) // mma.cluster[2]
 
     def parts_of(columns_at_once: int | None) -> PartsChoice:
-        return choose_parts(whole, fusion, by, registers, held, columns_at_once, sharers)
+        return choose_parts(whole, fusion, mma, registers, held, columns_at_once, sharers)
 
     if spec.epilogue.smem is False:
         return _direct(whole, fusion, parts_of(None), "given", given=True)
@@ -59,17 +59,17 @@ def choose_parted_epilogue(
         return _direct(whole, fusion, parts_of(None), why)
     of_parts = parts_of(BUFFERS * (LINE_BYTES // whole.dtype.bytes if held is None else held))
     parts = of_parts.parts
-    x = operand_tile(spec, "c", (*parts.tile, by.cta_tile[2]))
+    x = operand_tile(spec, "c", (*parts.tile, mma.cta_tile[2]))
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
         return _direct(whole, fusion, parts_of(None), why)
     check_bulk(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
-    ranking = _rank(spec, x, part_mma(by.atom, parts.tile), stmatrix)
+    ranking = _rank(spec, x, part_mma(mma.atom, parts.tile), stmatrix)
     each = 1 if of_parts.at_once else BUFFERS
-    buffers = each * by.threads // by.tiled_mma.threads
+    buffers = each * mma.threads // mma.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
-    stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(by, stage_bytes))
+    stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(mma, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
         return _direct(whole, fusion, parts_of(None), why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
@@ -104,11 +104,11 @@ def choose_parted_epilogue(
     return Choice(plan, decision)
 
 
-def _columns_held(spec: GemmSpec, x: OperandTile, by: Multiplied, stage_bytes: int, capacity_bytes: int) -> int | None:
+def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int, capacity_bytes: int) -> int | None:
     """The columns of a part of which every warpgroup's buffers fit beside the stages that the spec asks for."""
     if spec.tile.stages is None:
         return None
-    column_bytes = BUFFERS * by.threads // WARPGROUP * by.atom.shape_mnk[0] * x.dtype.bytes
+    column_bytes = BUFFERS * mma.threads // WARPGROUP * mma.atom.shape_mnk[0] * x.dtype.bytes
     return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
 
 

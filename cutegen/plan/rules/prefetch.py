@@ -15,7 +15,7 @@ from cutegen.plan.rules.eviction import streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import Prefetch
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 SHARE = 4
@@ -35,7 +35,7 @@ _WHY = "they go through L2 once, and warps that wait for copies ask for them soo
 
 
 def choose_prefetch(
-    spec: GemmSpec, by: Multiplied, in_flight: InFlight | None, evicted_first: tuple[str, ...]
+    spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None, evicted_first: tuple[str, ...]
 ) -> tuple[tuple[Prefetch, ...], tuple[Decision, ...]]:
     """Return what is prefetched, and the decision on each operand of which anything is to be said.
 
@@ -43,25 +43,24 @@ def choose_prefetch(
     """
     found: list[Prefetch] = []
     decisions: list[Decision] = []
-    shares_copies = by.cluster[:2] != (1, 1)
     for name in "ab":
         copy = getattr(spec.g2s, name)
         asked, key = copy.prefetch if copy else None, f"g2s.{name}.prefetch"
-        if asked and shares_copies:
+        if asked and mma.shares_copies:
             raise spec.error(
                 key,
-                found=f"{asked} in clusters of {by.cluster[0]}x{by.cluster[1]} tiles",
+                found=f"{asked} in clusters of {mma.cluster[0]}x{mma.cluster[1]} tiles",
                 expected="no cluster along M or N: its CTAs share what they copy, and each would ask for all of it",
                 fix="leave the key out, or schedule.cluster = [1, 1]",
             )
         if asked is not None:
             decisions.append(Decision(key, _k_tiles(asked), "given", given=True))
-        elif in_flight is not None and not shares_copies and name in evicted_first:
-            k_tiles = -(-in_flight.problem.k // (in_flight.slices * by.cta_tile[2]))
-            asked = min(k_tiles // SHARE, _most(in_flight, by.cta_tile, name))
+        elif in_flight is not None and not mma.shares_copies and name in evicted_first:
+            k_tiles = -(-in_flight.problem.k // (in_flight.slices * mma.cta_tile[2]))
+            asked = min(k_tiles // SHARE, _most(in_flight, mma.cta_tile, name))
             if asked < LEAST:
                 continue
-            why = f"{in_flight.problem} has {k_tiles} k-tiles of {by.cta_tile[2]} for each of {in_flight.at_once} CTAs"
+            why = f"{in_flight.problem} has {k_tiles} k-tiles of {mma.cta_tile[2]} for each of {in_flight.at_once} CTAs"
             decisions.append(Decision(key, _k_tiles(asked), _WHY, for_problem=why))
         if asked:
             found.append(Prefetch(name, asked))

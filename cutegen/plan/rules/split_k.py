@@ -15,11 +15,12 @@ from collections.abc import Iterator
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import DTYPES, MmaAtom
+from cutegen.hardware import DTYPES
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG, pingpong
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import SplitPlan
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 SUM_TYPE = "f32"
@@ -29,17 +30,11 @@ SHARED_VALUES_IN_FLIGHT = 256
 
 
 def choose_split_k(
-    spec: GemmSpec,
-    cta_tile: Extents,
-    threads: int,
-    atom: MmaAtom,
-    *,
-    clustered: int = 1,
-    shared: bool = False,
+    spec: GemmSpec, mma: MmaPlan, *, shared: bool = False
 ) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
     """As many slices as the spec asks for, and the decision; neither where it says nothing: K then stays whole.
 
-    The CTAs of a cluster have `clustered` of them, and add those first. With `shared` all of a tile's CTAs add.
+    The CTAs of a cluster that lie along K add theirs first. With `shared` all of a tile's CTAs add.
     Raises SpecError where atomics are asked for and C cannot be added to.
     """
     if spec.schedule.reduction == "atomics":
@@ -54,18 +49,18 @@ def choose_split_k(
         )
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
-    values, groups = cta_tile[0] * cta_tile[1] // (threads * clustered), slices // clustered
+    (m, n, _), clustered = mma.cta_tile, mma.cluster[2]
+    values, groups = m * n // (mma.tiled_mma.threads * clustered), slices // clustered
     most = SHARED_VALUES_IN_FLIGHT * groups // values if shared else VALUES_IN_FLIGHT // values
     slices_in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x <= most))
-    sums = atom.c_dtype if atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
+    sums = mma.atom.c_dtype if mma.atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
     plan = SplitPlan(slices, sums, slices_in_flight, clustered=clustered, shared=shared and groups > 1)
     if clustered > 1:
-        return plan, (
-            Decision("schedule.split_k", f"{slices}, {clustered} a cluster", _clustered(plan, cta_tile), given=True),
-        )
+        why = _clustered(plan, mma.cta_tile)
+        return plan, (Decision("schedule.split_k", f"{slices}, {clustered} a cluster", why, given=True),)
     adds = "every CTA that finds all begun adds a part of" if shared else "the last CTA to arrive adds"
     why = (
-        f"given; each slice leaves {plan.slice_bytes(cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
+        f"given; each slice leaves {plan.slice_bytes(mma.cta_tile):,} bytes of {plan.dtype.name} sums a tile, which "
         f"{adds} in the slices' order, before the epilogue"
     )
     return plan, (Decision("schedule.split_k", str(slices), why, given=True),)

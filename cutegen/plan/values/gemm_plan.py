@@ -26,7 +26,8 @@ from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.fragments import FragmentCopy, Fragments
-from cutegen.plan.values.smem import Sectors, SmemTile, Wavefronts
+from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.smem import Sectors, SmemMap, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
 
 
@@ -187,16 +188,10 @@ class Prefetch:
 class PlannedGemm:
     """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
 
-    `rounds_to_tf32` says that f32 operands are rounded in registers before they are multiplied, `promote_k` after how
-    much of K the tensor core's sums are added to others in registers (0: they are the only ones), and `promoted_sets`
-    how many sets of registers they take in turn, `staggered` where the second of two warpgroups is a k-tile behind. A
-    plan made for a `problem` is right for every other too. Where `producer_threads` copy for those that multiply, C's
-    tile and the barriers have shared memory behind the stages, and `registers` says how the two share the
-    multiprocessor's. With `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns; where a tile
-    `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a `cluster`, so many along M and
-    along N, share what they copy, and those along K add the sums of as many slices. Of the operands `evicted_first` the
-    L2 cache gives up what is copied before it gives up anything else, and for the first k-tiles of those that are
-    `prefetched` warps ask it while they wait.
+    A plan made for a `problem` is right for every other too. Where `producer_threads` copy for those that multiply,
+    `registers` says how the two share the multiprocessor's. Of the operands `evicted_first` the L2 cache gives up what
+    is copied before it gives up anything else, and for the first k-tiles of those that are `prefetched` warps ask it
+    while they wait.
     """
 
     spec: GemmSpec
@@ -204,40 +199,48 @@ class PlannedGemm:
     target: Target
     problem: ProblemShape | None = None
     kernel_name: str
-    cta_tile: Extents
+    mma: MmaPlan
     stages: int
-    atom: MmaAtom
-    tiled_mma: TiledMma
     a: OperandPlan
     b: OperandPlan
     epilogue: EpiloguePlan
     raster: RasterPlan
     split_k: SplitPlan | None = None
     loop: Loop
-    smem_bytes: int
-    smem_b_offset_bytes: int
-    smem_c_offset_bytes: int | None = None
-    smem_barriers_offset_bytes: int | None = None
+    smem: SmemMap
     producer_threads: int = 0
     registers: RegisterSplit | None = None
-    cluster: Extents = (1, 1, 1)
-    pingpong: bool = False
-    ends_in_turns: bool = False
     swapped: bool = False
     predictions: Predictions
     launch: LaunchContract
     decisions: tuple[Decision, ...]
-    rounds_to_tf32: bool = False
-    promote_k: int = 0
-    promoted_sets: int = 1
-    staggered: bool = False
     evicted_first: tuple[str, ...] = ()
     prefetched: tuple[Prefetch, ...] = ()
 
     @property
+    def cta_tile(self) -> Extents:
+        """M, N and K of a k-tile."""
+        return self.mma.cta_tile
+
+    @property
+    def atom(self) -> MmaAtom:
+        """The MMA instruction, and its layouts."""
+        return self.mma.atom
+
+    @property
+    def tiled_mma(self) -> TiledMma:
+        """The atom over all threads that share a tile."""
+        return self.mma.tiled_mma
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory of a CTA."""
+        return self.smem.bytes
+
+    @property
     def threads(self) -> int:
         """Threads of a CTA: those that multiply, and those that copy for them."""
-        return self.tiled_mma.threads * (2 if self.pingpong else 1) + self.producer_threads
+        return self.mma.threads + self.producer_threads
 
     @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
@@ -271,36 +274,24 @@ class PlannedGemm:
         given = {decision.key for decision in self.decisions if decision.given}
         return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
 
-    @property
-    def k_blocks(self) -> int:
-        """Steps of the tiled MMA along K in one k-tile."""
-        return self.cta_tile[2] // self.tiled_mma.tile_mnk[2]
-
     def opcodes(self, step: Step) -> Counter[str]:
         """Return what each thread that takes part issues for a step on a whole k-tile; what a warp issues counts
         once.
         """
-        return step_opcodes(step, (self.a, self.b), self.atom, self.tiled_mma, self.cta_tile, self.target)
+        return step_opcodes(step, (self.a, self.b), self.mma, self.target)
 
 
-def step_opcodes(
-    step: Step,
-    operands: Iterable[OperandPlan],
-    atom: MmaAtom,
-    tiled_mma: TiledMma,
-    cta_tile: Extents,
-    target: Target,
-) -> Counter[str]:
+def step_opcodes(step: Step, operands: Iterable[OperandPlan], mma: MmaPlan, target: Target) -> Counter[str]:
     """Return what each thread that takes part issues for a step on a whole k-tile; a warp's joint instruction
     counts once.
     """
     counts: Counter[str] = Counter()
     for x in operands:
-        counts += x.opcodes(step, tiled_mma, target)
+        counts += x.opcodes(step, mma.tiled_mma, target)
     if step.action is Action.MULTIPLY:
-        (m, n, k), (atom_m, atom_n, atom_k) = cta_tile, atom.shape_mnk
-        atoms = tiled_mma.threads // size(atom.thr_id)
-        counts[atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
+        (m, n, k), (atom_m, atom_n, atom_k) = mma.cta_tile, mma.atom.shape_mnk
+        atoms = mma.tiled_mma.threads // size(mma.atom.thr_id)
+        counts[mma.atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
     if step.action in MMA_ORDER:
         counts[step.action.value] += 1
     return counts

@@ -41,6 +41,19 @@ class Sectors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SmemMap:
+    """Places in a CTA's dynamic shared memory of `bytes`: A's stages begin at 0, B's behind them.
+
+    Where one warp copies for the others, C's tile and the barriers follow; else C's tile lies over the stages.
+    """
+
+    b_offset_bytes: int
+    c_offset_bytes: int | None = None
+    barriers_offset_bytes: int | None = None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SmemCandidate:
     """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
 

@@ -36,7 +36,7 @@ class OperandFollower:
     def __init__(self, plan: GemmPlan, name: str) -> None:
         self.plan = plan
         self.operand: OperandPlan = getattr(plan, name)
-        self.base_bytes = plan.smem_b_offset_bytes if name == "b" else 0
+        self.base_bytes = plan.smem.b_offset_bytes if name == "b" else 0
         self._kept_vectors: VectorTables | None = None
         self._kept_trace: LdmatrixTrace | None = None
 

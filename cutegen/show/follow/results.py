@@ -38,7 +38,7 @@ class ResultFollower:
         c, parts = self.c, self.c.parts
         if c.smem is None:
             return None
-        base = self.plan.smem_c_offset_bytes or 0
+        base = self.plan.smem.c_offset_bytes or 0
         if parts is None:
             place = SharedPlace.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
             return StagedResult(instruction="st.shared", part=0, parts=1, place=place)

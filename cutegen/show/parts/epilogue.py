@@ -167,7 +167,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     written, access_bytes = _written(plan, tile)
     shared = {
         **tile_page(tile),
-        "begins": plan.smem_c_offset_bytes or 0,
+        "begins": plan.smem.c_offset_bytes or 0,
         "parts": _parts(plan, tile.extents) if c.parts else None,
         "by": _writer(plan, tile),
         "written": packed(written),

@@ -61,7 +61,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Prologue and first k-tiles, one line for each k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))
-    counts = f"{plural(plan.stages, 'stage')}, {plural(plan.k_blocks, 'k-block')}"
+    counts = f"{plural(plan.stages, 'stage')}, {plural(plan.mma.k_blocks, 'k-block')}"
     title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
     words = _words(slots, plan.atom.instruction)
     states = [*_passing_names(words), *_stage_names(plan.stages)]
@@ -73,7 +73,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     table = {
         "spec": plan.spec.name,
         "stages": plan.stages,
-        "k_blocks": plan.k_blocks,
+        "k_blocks": plan.mma.k_blocks,
         "slots": [_slot_table(slot) for slot in slots],
     }
     note = " ".join((NOTE.format(", ".join(each.note for each in words.values())), *not_shown(plan.loop)))
@@ -167,7 +167,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     names = [*(each.row for each in words.values()), *passing, *(f"stage {stage}" for stage in range(plan.stages))]
     size = LABEL_PX + len(slots) * SLOT_PX, _row_y(len(names) - 1, len(rows)) + ROW_PX
     chart = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
-    stages, k_blocks = plural(plan.stages, "stage"), plural(plan.k_blocks, "k-block")
+    stages, k_blocks = plural(plan.stages, "stage"), plural(plan.mma.k_blocks, "k-block")
     facts = [
         f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
         "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
@@ -303,7 +303,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     words = _words(slots, plan.atom.instruction)
     return {
         "stages": plan.stages,
-        "k_blocks": plan.k_blocks,
+        "k_blocks": plan.mma.k_blocks,
         "slots": [
             {
                 "name": _name(slot),

@@ -271,7 +271,7 @@ def _described_page(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     """The descriptor of each block of each stage, the block along M or N first, then along K, then the stage."""
     rows = plan.atom.shape_mnk["AB".index(operand.operand)]
     found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
-    begins = plan.smem_b_offset_bytes if operand.name == "b" else 0
+    begins = plan.smem.b_offset_bytes if operand.name == "b" else 0
     first = found.first.advanced(begins // 16)
     return {
         "kind": "described",

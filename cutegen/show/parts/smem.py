@@ -64,7 +64,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Page data: where each element of A and of B lies, in the layout in use and in all that were compared."""
-    begins = {"a": 0, "b": plan.smem_b_offset_bytes}
+    begins = {"a": 0, "b": plan.smem.b_offset_bytes}
     return {
         x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}
         for x in (plan.a, plan.b)

@@ -20,7 +20,7 @@ from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.values.multiplied import Multiplied
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.render import render
 from cutegen.run import Kernel
@@ -37,9 +37,9 @@ TEMPLATE = (Path(__file__).parent / "persistent_plain.py.j2").read_text()
 class PlainVectors(Vectors):
     """Vector copies through registers alone."""
 
-    def operand(self, spec: GemmSpec, x: OperandTile, by: Multiplied, target: Target) -> OperandChoices[VectorCopy]:
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         plain = replace(spec.g2s, **{x.name: G2sCopy(op=UNIVERSAL)})
-        return super().operand(replace(spec, g2s=plain), x, by, target)
+        return super().operand(replace(spec, g2s=plain), x, mma, target)
 
 
 @pytest.fixture

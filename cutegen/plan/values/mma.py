@@ -1,4 +1,4 @@
-"""Multiplication of a k-tile by a CTA, once its atom and its threads are chosen."""
+"""Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutegen.plan.values.decision import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Multiplied:
+class MmaPlan:
     """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
     After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
@@ -36,6 +36,16 @@ class Multiplied:
     def threads(self) -> int:
         """Threads of a CTA that multiply."""
         return self.tiled_mma.threads * (2 if self.pingpong else 1)
+
+    @property
+    def takes_turns(self) -> bool:
+        """True where two warpgroups wait for each other: with tiles, or with the last k-tiles of one."""
+        return self.pingpong or self.ends_in_turns
+
+    @property
+    def shares_copies(self) -> bool:
+        """True where a copy of A or B is for several CTAs of a cluster."""
+        return self.cluster[:2] != (1, 1)
 
     @property
     def k_blocks(self) -> int:
