@@ -19,7 +19,7 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as plan_by_model
 from cutegen.plan.explain import plan_json
 from cutegen.render import ReadKernel, read_kernel, render
-from cutegen.render.constants import LARGEST_BYTES
+from cutegen.render.kernel_text import LARGEST_BYTES
 from cutegen.run import Kernel, Probe
 from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.spec.write import recorded_name, spec_reference

@@ -8,15 +8,15 @@ from typing import Any
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
-from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.holes import (
-    TensorHoles,
+from cutegen.render.constants import (
+    Settled,
+    c_constants,
     fragment_constants,
-    fragment_context,
-    gemm_context,
     mma_constants,
+    operand_constants,
     tile_constants,
 )
+from cutegen.render.holes import TensorHoles, fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[Tensor
     return [tensor for tensor in tensors if tensor.name not in mapped]
 
 
-def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def _settled(plan: GemmPlan) -> Settled:
     """The constants that each decision on the main loop becomes."""
     return {
         **fed_by_boxes(plan),
@@ -42,12 +42,12 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     }
 
 
-def fed_by_boxes(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def fed_by_boxes(plan: GemmPlan) -> Settled:
     """The constants of what copies and of where the copies lie."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
-        "g2s.a": _operand_constants(plan.a),
-        "g2s.b": _operand_constants(plan.b),
+        "g2s.a": operand_constants(plan.a),
+        "g2s.b": operand_constants(plan.b),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
         "tile.stages": (
@@ -58,28 +58,3 @@ def fed_by_boxes(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
     if (split := plan.registers) is not None and split.reallocated:
         settled["schedule.registers"] = (f"MMA_REGISTERS, PRODUCER_REGISTERS = {split.mma}, {split.producer}",)
     return settled
-
-
-def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    x = operand.name.upper()
-    return (
-        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
-        f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
-        f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-    )
-
-
-def c_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """C's type, and its tile in shared memory where it leaves through that."""
-    epilogue = plan.epilogue
-    common = (
-        f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
-        f"C_MAJOR = {epilogue.major_mode}  # {epilogue.major} is contiguous in (m, n)",
-        f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
-    )
-    if epilogue.smem is None or epilogue.store is None:
-        return common
-    return (
-        *common,
-        *tile_constants("C_SMEM", epilogue.smem, epilogue.store),
-    )

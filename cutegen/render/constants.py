@@ -1,205 +1,169 @@
-"""The constants of a generated kernel, read back from its text without running any of it."""
+"""Constants that decisions become in a kernel's text, by the keys of the decisions."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from cutegen.errors import RequestError
+from cutegen.algebra import Layout, inner_layout
+from cutegen.hardware import DType
+from cutegen.plan import GemmPlan
+from cutegen.plan.values.copies import TileCopy, VectorCopy
+from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
+from cutegen.plan.values.smem import SmemTile
+from cutegen.render.head import Name
+from cutegen.render.python_text import constant
 
-LARGEST_BYTES = 1 << 20
-"""Of a kernel's text: fifty times the largest."""
-_LARGEST_NUMBER = 1 << 62
-_OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: lambda x, y: x + y,
-    ast.Sub: lambda x, y: x - y,
-    ast.Mult: lambda x, y: x * y,
-    ast.FloorDiv: lambda x, y: x // y,
-}
-_CALLS = {"max": max, "min": min}
-
-
-class _UnreadableError(Exception):
-    """A value is more than names, numbers, texts and sums of them."""
+Lines = tuple[str, ...]
+Settled = dict[str, Lines]
+"""The lines of constants by the keys of decisions; () where a decision is said in a comment alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The value of a constant, and its line. A name of the DSL's, as `cutlass.Float16`, is a `Symbol`."""
-
-    value: object
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Symbol:
-    """A dotted name of the DSL's."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return self.name
+def united(*tables: Mapping[str, Lines]) -> Settled:
+    """All of them as one; no two settle the same decision."""
+    found: Settled = {}
+    for table in tables:
+        assert not (twice := found.keys() & table.keys()), f"settled twice: {', '.join(sorted(twice))}"
+        found |= table
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class KernelText:
-    """A kernel's constants by their names, and its other parts by theirs: functions, the imports, what is called.
-
-    `unread` are assignments of more than constants, as trees; `rebound` are constants that are bound once more, with
-    the line; `parameters` are those of the kernel's function.
-    """
-
-    constants: Mapping[str, Constant]
-    unread: Mapping[str, Constant]
-    parts: Mapping[str, str]
-    parameters: tuple[str, ...]
-    rebound: Mapping[str, int]
-
-    @classmethod
-    def of(cls, text: str, where: str) -> KernelText:
-        """Those of a text. Raises RequestError, which begins with `where`, for what is no Python."""
-        try:
-            return _read(ast.parse(text))
-        except (SyntaxError, ValueError) as error:
-            line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-            words = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise RequestError(f"{where}{line}: {words}; expected Python, as `cutegen emit` writes it") from error
-        except (RecursionError, MemoryError) as error:
-            raise RequestError(f"{where}: found expressions nested too deeply to read; expected a kernel") from error
+def shared_constants(plan: GemmPlan) -> Settled:
+    """Those of kernels of all families: the order of tiles, slices of K, tensors that the epilogue takes beside C."""
+    tensors = plan.epilogue.fusion.tensors
+    return {
+        "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
+        **_split_constants(plan.split_k),
+        **{
+            f"problem.{table}": tuple(
+                line for x in tensors if x.table == table for line in _element_constants(x.name, x.dtype, x.align_bytes)
+            )
+            for table in dict.fromkeys(x.table for x in tensors)
+        },
+    }
 
 
-def _read(tree: ast.Module) -> KernelText:
-    constants: dict[str, Constant] = {}
-    unread: dict[str, Constant] = {}
-    rebound: dict[str, int] = {}
-    parts: dict[str, list[str]] = {}
-    heads: list[ast.stmt] = []
-    parameters: tuple[str, ...] = ()
-    for statement in tree.body:
-        if names := _assigned(statement):
-            heads.append(statement)
-            assert isinstance(statement, ast.Assign)
-            for name, value in zip(names, _values(statement, len(names), constants), strict=True):
-                if name in constants or name in unread:
-                    rebound[name] = statement.lineno
-                elif isinstance(value, _UnreadableError):
-                    unread[name] = Constant(ast.dump(statement.value), statement.lineno)
-                else:
-                    constants[name] = Constant(value, statement.lineno)
-        elif not _is_docstring(statement):
-            parts.setdefault(_part_name(statement), []).append(_shape(statement))
-        if isinstance(statement, ast.FunctionDef) and statement.name in ("gemm", "probe"):
-            parameters = tuple(ast.unparse(each) for each in statement.args.args)
-    bound = {name: line for statement in tree.body if statement not in heads for name, line in _bound(statement)}
-    rebound |= {name: line for name, line in bound.items() if name in constants}
-    joined = {name: "\n".join(shapes) for name, shapes in parts.items()}
-    return KernelText(constants, unread, joined, parameters, rebound)
+def operand_constants(operand: OperandPlan) -> Lines:
+    """A's or B's type, its alignment and its copies to shared memory."""
+    x, copy = operand.name.upper(), operand.g2s
+    layout = () if copy.through_registers else (_major_constant(x, operand.major_mode, operand.modes),)
+    cache = copy.by_kind(vectors=lambda copy: _cache_constant(x, copy), boxes=lambda _: ())
+    return (
+        *_element_constants(x, operand.dtype, operand.align_bytes, *layout, *cache),
+        *copy_constants(f"{x}_G2S", copy),
+    )
 
 
-def _assigned(statement: ast.stmt) -> tuple[str, ...]:
-    """The names that a statement of a file's top level assigns, if that is all it does."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+def c_constants(plan: GemmPlan) -> Lines:
+    """C's type and alignment, and its tile in shared memory where it leaves through that."""
+    c = plan.epilogue
+    layout = (_major_constant("C", c.major_mode, ("m", "n")),) if plan.launch.maps else ()
+    lines = _element_constants("C", c.dtype, c.align_bytes, *layout)
+    if c.smem is None or c.store is None:
+        return lines
+    return (*lines, *tile_constants("C_SMEM", c.smem, c.store), *copy_constants("C_STORE", c.store))
+
+
+def _element_constants(name: str, dtype: DType, align_bytes: int, *between: str) -> Lines:
+    x = name.upper()
+    return (f"{x}_DTYPE = cutlass.{dtype.dsl_name}", *between, f"{x}_ALIGN_ELEMS = {align_bytes // dtype.bytes}")
+
+
+def _major_constant(x: str, major_mode: int, modes: tuple[str, str]) -> str:
+    return f"{x}_MAJOR = {major_mode}  # {modes[major_mode]} is contiguous in ({', '.join(modes)})"
+
+
+def _cache_constant(x: str, copy: VectorCopy) -> Lines:
+    """The cache operator of `cp.async`."""
+    if copy.through_registers:
         return ()
-    target = statement.targets[0]
-    names = target.elts if isinstance(target, ast.Tuple) else [target]
-    return tuple(x.id for x in names if isinstance(x, ast.Name)) if all(isinstance(x, ast.Name) for x in names) else ()
+    return (f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",)
 
 
-def _values(statement: ast.stmt, count: int, known: Mapping[str, Constant]) -> list[object]:
-    """The value of each name that is assigned; _UnreadableError for what is no constant."""
-    assert isinstance(statement, ast.Assign)
-    node = statement.value
-    nodes: list[ast.expr] = [node]
-    if isinstance(statement.targets[0], ast.Tuple):
-        if not isinstance(node, ast.Tuple) or len(node.elts) != count:
-            return [_UnreadableError()] * count
-        nodes = node.elts
-    values: list[object] = []
-    for each in nodes:
-        try:
-            values.append(_evaluated(each, known))
-        except _UnreadableError as error:
-            values.append(error)
-    return values
+def _split_constants(split_k: SplitPlan | None) -> Settled:
+    if split_k is None:
+        return {}
+    if split_k.atomics:
+        return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
+    return {
+        "schedule.split_k": (
+            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}"
+            if split_k.leaves_sums
+            else f"SPLIT_K = {split_k.slices}",
+            f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
+            *(("BEGUN, ARRIVED, DONE, GONE = 0, 8, 16, 24  # bits at which a counter's bytes begin",) * split_k.shared),
+        )
+    }
 
 
-def _evaluated(node: ast.expr, known: Mapping[str, Constant]) -> object:
-    """The value of an expression of constants. Raises _UnreadableError."""
-    match node:
-        case ast.Constant(value=bool() | str() | int() | float() as value):
-            return _bounded(value)
-        case ast.Tuple(elts=elts):
-            return tuple(_evaluated(each, known) for each in elts)
-        case ast.Name(id=name) if name in known:
-            return known[name].value
-        case ast.Attribute():
-            return Symbol(_dotted(node))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_number(operand, known)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            x, y = _number(left, known), _number(right, known)
-            if isinstance(op, ast.FloorDiv) and y == 0:
-                raise _UnreadableError
-            return _bounded(_OPERATORS[type(op)](x, y))
-        case ast.Call(func=ast.Name(id=name), args=[first, second], keywords=[]) if name in _CALLS:
-            return _CALLS[name](_number(first, known), _number(second, known))
-    raise _UnreadableError
+def copy_constants(prefix: str, copy: TileCopy) -> Lines:
+    """Width, threads and values of a copy by threads; boxes are no thread's."""
+    return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
 
 
-def _number(node: ast.expr, known: Mapping[str, Constant]) -> int:
-    value = _evaluated(node, known)
-    if type(value) is not int:
-        raise _UnreadableError
-    return value
+def _vector_constants(prefix: str, copy: VectorCopy) -> Lines:
+    return (
+        f"{prefix}_BITS = {copy.bits}",
+        *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
+        f"{prefix}_VALUES = {copy.values.shape}",
+    )
 
 
-def _bounded(value: object) -> object:
-    if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
-        raise _UnreadableError
-    return value
+def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> Lines:
+    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it.
+
+    A mode of several stages has their constant as its extent.
+    """
+    inner, swizzle = inner_layout(smem.layout), smem.swizzle
+    shape = inner.shape
+    if stages > 1:
+        assert isinstance(shape, tuple)
+        assert shape[-1] == (1, stages), shape
+        shape = (*shape[:-1], (1, Name("STAGES")))
+    of_layout = () if swizzle is None else constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift))
+    return (
+        *constant(f"{prefix}_SHAPE", shape),
+        *constant(f"{prefix}_STRIDE", inner.stride),
+        *copy.by_kind(
+            vectors=lambda _: of_layout, boxes=lambda copy: (f"{prefix}_SWIZZLE_BITS = {copy.swizzle_bits}",)
+        ),
+    )
 
 
-def _dotted(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=value, attr=attribute):
-            return f"{_dotted(value)}.{attribute}"
-    raise _UnreadableError
+def mma_constants(plan: GemmPlan, threads: str) -> Settled:
+    """The constants of the tiled MMA, by the keys of their decisions; `threads` is the line that counts a CTA's."""
+    return {
+        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
+        "mma.atom": (
+            f"MMA_SHAPE = {plan.atom.shape_mnk}",
+            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
+        ),
+        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
+        "mma.permutation": (
+            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+        ),
+        "mma.tf32": (),  # a comment: the decision shows in the main loop
+    }
 
 
-def _is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def fragment_constants(prefix: str, copy: FragmentCopy) -> Lines:
+    """The instruction that loads fragments of one operand."""
+    return copy.by_kind(
+        ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),
+        plain=lambda copy: (f"{prefix}_S2R_BITS = {copy.bits}",),
+    )
 
 
-def _part_name(statement: ast.stmt) -> str:
-    """Name a statement of the top level, for a message."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-            return name
-        case ast.Import() | ast.ImportFrom():
-            return "the imports"
-    return "the statements beside the functions"
+def _ldmatrix_constants(prefix: str, copy: LdmatrixLoads) -> Lines:
+    kind = f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}"
+    if copy.view is None:
+        return (kind,)
+    tv = _layout_constant(f"{prefix}_S2R_TV", copy.tiled_copy.layout_tv)
+    return (kind, *tv, *_layout_constant(f"{prefix}_S2R_VIEW", copy.view))
 
 
-def _shape(statement: ast.stmt) -> str:
-    """A statement as its tree, without docstrings and lines: comments and white space make no difference."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and len(node.body) > 1 and _is_docstring(node.body[0]):
-            del node.body[0]
-    return ast.dump(statement)
-
-
-def _bound(statement: ast.stmt) -> Iterator[tuple[str, int]]:
-    """Every name that a statement binds, however deep inside, with its line."""
-    for node in ast.walk(statement):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del(), lineno=line):
-                yield name, line
-            case ast.arg(arg=name, lineno=line):
-                yield name, line
-            case ast.FunctionDef(name=name, lineno=line) | ast.ClassDef(name=name, lineno=line):
-                yield name, line
-            case ast.alias(name=name, asname=other, lineno=line):
-                yield other or name.partition(".")[0], line
+def _layout_constant(name: str, value: int | Layout) -> Lines:
+    """A layout's shape and stride; no line for an extent."""
+    return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()

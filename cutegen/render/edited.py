@@ -18,8 +18,8 @@ from cutegen.hardware import Target, dtype
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.plan.contract import LONGEST_KERNEL_NAME
-from cutegen.render.constants import LARGEST_BYTES, KernelText
 from cutegen.render.kernel import render
+from cutegen.render.kernel_text import LARGEST_BYTES, KernelText
 from cutegen.render.spec_lines import written_spec
 from cutegen.spec import GemmSpec, Raster, Schedule
 

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.algebra import Layout, inner_layout
+from cutegen.algebra import Layout
 from cutegen.contract import TensorContract
 from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters, leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.copies import TileCopy, VectorCopy
-from cutegen.plan.values.epilogue import EpilogueTensor
-from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
-from cutegen.plan.values.smem import SmemTile
+from cutegen.plan.values.fragments import LdmatrixLoads
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import epilogue
-from cutegen.render.head import MEMORY, Name, head, memory_constants
-from cutegen.render.python_text import comment, constant, docstring
+from cutegen.render.constants import shared_constants, united
+from cutegen.render.head import MEMORY, head, memory_constants
+from cutegen.render.python_text import comment, docstring
 from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
 from cutegen.spec import STORE
@@ -31,14 +29,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     through_f32 = epilogue.goes_through_f32(plan)
     narrow = epilogue.is_narrow(plan)
     helpers = epilogue.helpers(steps, narrow=narrow)
-    settled = {
-        **_epilogue_constants(plan),
-        **_split_constants(plan.split_k),
-        **settled,
-        "problem.b.transposed": (),
-        "schedule.swap": (),
-        MEMORY: memory_constants(plan),
-    }
+    comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
+    settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
@@ -133,22 +125,6 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     if plan.mma.cluster[along] == 1:
         return MapHoles(tensor, "CopyBulkTensorTileG2SOp", tile, "")
     return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
-
-
-def _split_constants(split_k: SplitPlan | None) -> dict[str, tuple[str, ...]]:
-    if split_k is None:
-        return {}
-    if split_k.atomics:
-        return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
-    return {
-        "schedule.split_k": (
-            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}"
-            if split_k.leaves_sums
-            else f"SPLIT_K = {split_k.slices}",
-            f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
-            *(("BEGUN, ARRIVED, DONE, GONE = 0, 8, 16, 24  # bits at which a counter's bytes begin",) * split_k.shared),
-        )
-    }
 
 
 def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
@@ -320,109 +296,3 @@ def _divisor(stride: str) -> str:
     """The constant of which a stride among the parameters is a multiple."""
     tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
-
-
-def _epilogue_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
-    """The constants of C and of what stands beside it, by the keys of their decisions."""
-    tensors = plan.epilogue.fusion.tensors
-    return {
-        "epilogue.smem": _c_constants(plan),
-        "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
-        **{
-            f"problem.{table}": tuple(line for x in tensors if x.table == table for line in _extra_constants(x))
-            for table in dict.fromkeys(x.table for x in tensors)
-        },
-    }
-
-
-def _extra_constants(tensor: EpilogueTensor) -> tuple[str, ...]:
-    x = tensor.name.upper()
-    return (
-        f"{x}_DTYPE = cutlass.{tensor.dtype.dsl_name}",
-        f"{x}_ALIGN_ELEMS = {tensor.align_bytes // tensor.dtype.bytes}",
-    )
-
-
-def copy_constants(prefix: str, copy: TileCopy) -> tuple[str, ...]:
-    """Width, threads and values of a copy by threads; boxes are no thread's."""
-    return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
-
-
-def _vector_constants(prefix: str, copy: VectorCopy) -> tuple[str, ...]:
-    return (
-        f"{prefix}_BITS = {copy.bits}",
-        *constant(f"{prefix}_THREADS", (copy.threads.shape, copy.threads.stride)),
-        f"{prefix}_VALUES = {copy.values.shape}",
-    )
-
-
-def mma_constants(plan: GemmPlan, threads: str) -> dict[str, tuple[str, ...]]:
-    """The constants of the tiled MMA, by the keys of their decisions; `threads` is the line that counts a CTA's."""
-    return {
-        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
-        "mma.atom": (
-            f"MMA_SHAPE = {plan.atom.shape_mnk}",
-            f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
-        ),
-        "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
-        "mma.permutation": (
-            f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
-            *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
-            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
-        ),
-        "mma.tf32": (),  # a comment: the decision shows in the main loop
-    }
-
-
-def fragment_constants(prefix: str, copy: FragmentCopy) -> tuple[str, ...]:
-    """The instruction that loads fragments of one operand."""
-    return copy.by_kind(
-        ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),
-        plain=lambda copy: (f"{prefix}_S2R_BITS = {copy.bits}",),
-    )
-
-
-def _ldmatrix_constants(prefix: str, copy: LdmatrixLoads) -> tuple[str, ...]:
-    kind = f"{prefix}_TRANSPOSE, {prefix}_MATRICES = {copy.transpose}, {copy.matrices}"
-    if copy.view is None:
-        return (kind,)
-    tv = _layout_constant(f"{prefix}_S2R_TV", copy.tiled_copy.layout_tv)
-    return (kind, *tv, *_layout_constant(f"{prefix}_S2R_VIEW", copy.view))
-
-
-def _layout_constant(name: str, value: int | Layout) -> tuple[str, ...]:
-    """A layout's shape and stride; no line for an extent."""
-    return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()
-
-
-def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> tuple[str, ...]:
-    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it.
-
-    A mode of several stages has their constant as its extent.
-    """
-    inner, swizzle = inner_layout(smem.layout), smem.swizzle
-    shape = inner.shape
-    if stages > 1:
-        assert isinstance(shape, tuple)
-        assert shape[-1] == (1, stages), shape
-        shape = (*shape[:-1], (1, Name("STAGES")))
-    of_layout = () if swizzle is None else constant(f"{prefix}_SWIZZLE", (swizzle.bits, swizzle.base, swizzle.shift))
-    return (
-        *constant(f"{prefix}_SHAPE", shape),
-        *constant(f"{prefix}_STRIDE", inner.stride),
-        *copy.by_kind(
-            vectors=lambda _: of_layout, boxes=lambda copy: (f"{prefix}_SWIZZLE_BITS = {copy.swizzle_bits}",)
-        ),
-    )
-
-
-def _c_constants(plan: GemmPlan) -> tuple[str, ...]:
-    epilogue = plan.epilogue
-    common = (
-        f"C_DTYPE = cutlass.{epilogue.dtype.dsl_name}",
-        f"C_ALIGN_ELEMS = {epilogue.align_bytes // epilogue.dtype.bytes}",
-    )
-    smem, store = epilogue.smem, epilogue.store
-    if smem is None or store is None:
-        return common
-    return (*common, *tile_constants("C_SMEM", smem, store), *copy_constants("C_STORE", store))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.holes import copy_constants, gemm_context, tile_constants
+from cutegen.render.constants import Settled, c_constants, operand_constants, tile_constants
+from cutegen.render.holes import gemm_context
 from cutegen.render.python_text import constant
 
 
@@ -16,7 +16,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     return {**gemm_context(plan, _settled(plan), "a GEMM without tensor cores"), **swizzled}
 
 
-def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def _settled(plan: GemmPlan) -> Settled:
     """The constants that each decision on the main loop becomes."""
     threads = plan.tiled_mma.atom_layout
     return {
@@ -25,20 +25,12 @@ def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             *constant("MMA_THREADS", (threads.shape, threads.stride)),
             f"THREADS = {plan.threads}",
         ),
-        "g2s.a": _operand_constants(plan.a),
-        "g2s.b": _operand_constants(plan.b),
+        "g2s.a": operand_constants(plan.a),
+        "g2s.b": operand_constants(plan.b),
         "s2r.a": (f"A_S2R_ELEMS = {plan.a.fragment_copy.bits // plan.a.dtype.bits}",),
         "s2r.b": (f"B_S2R_ELEMS = {plan.b.fragment_copy.bits // plan.b.dtype.bits}",),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
         "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
+        "epilogue.smem": c_constants(plan),
         "tile.stages": (f"STAGES = {plan.stages}",) if plan.stages > 1 else (),
     }
-
-
-def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    x = operand.name.upper()
-    return (
-        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
-        f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *copy_constants(f"{x}_G2S", operand.g2s),
-    )

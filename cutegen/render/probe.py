@@ -8,7 +8,7 @@ from typing import Any
 from cutegen.plan import ProbePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
-from cutegen.render.head import Constants, head
+from cutegen.render.head import MEMORY, Constants, head, memory_constants
 from cutegen.render.holes import fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
@@ -31,7 +31,7 @@ class OperandHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """The template's holes."""
-    settled = vectors.settled(plan.gemm)
+    settled = {**vectors.settled(plan.gemm), MEMORY: memory_constants(plan.gemm)}
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),

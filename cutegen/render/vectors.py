@@ -7,15 +7,15 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.head import MEMORY, memory_constants
-from cutegen.render.holes import (
-    copy_constants,
+from cutegen.render.constants import (
+    Settled,
+    c_constants,
     fragment_constants,
-    fragment_context,
-    gemm_context,
     mma_constants,
+    operand_constants,
     tile_constants,
 )
+from cutegen.render.holes import fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -93,12 +93,12 @@ def _nvgpu_imports(plan: GemmPlan) -> str:
     return ", ".join(names)
 
 
-def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def settled(plan: GemmPlan) -> Settled:
     """The constants that each decision on the main loop becomes."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
-        "g2s.a": _operand_constants(plan.a),
-        "g2s.b": _operand_constants(plan.b),
+        "g2s.a": operand_constants(plan.a),
+        "g2s.b": operand_constants(plan.b),
         "s2r.a": fragment_constants("A", plan.a.fragment_copy),
         "s2r.b": fragment_constants("B", plan.b.fragment_copy),
         "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
@@ -107,7 +107,7 @@ def settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
             f"STAGES = {plan.stages}",
             *_turn(plan),
         ),
-        MEMORY: memory_constants(plan),
+        "epilogue.smem": c_constants(plan),
     }
 
 
@@ -118,17 +118,3 @@ def _turn(plan: GemmPlan) -> tuple[str, ...]:
     if plan.loop.k_tiles_per_turn == plan.stages:
         return ("K_TILES_PER_TURN = STAGES  # each one's stage is a constant",)
     return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each waits in registers",)
-
-
-def _operand_constants(operand: OperandPlan) -> tuple[str, ...]:
-    x, copy = operand.name.upper(), operand.g2s
-    asynchronous = (
-        f"{x}_MAJOR = {operand.major_mode}  # {operand.major} is contiguous in ({', '.join(operand.modes)})",
-        f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",
-    )
-    return (
-        f"{x}_DTYPE = cutlass.{operand.dtype.dsl_name}",
-        *(() if copy.through_registers else asynchronous),
-        f"{x}_ALIGN_ELEMS = {operand.align_bytes // operand.dtype.bytes}",
-        *copy_constants(f"{x}_G2S", copy),
-    )

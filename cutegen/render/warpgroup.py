@@ -11,7 +11,8 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.bulk import c_constants, fed_by_boxes, plain_tensors
+from cutegen.render.bulk import fed_by_boxes, plain_tensors
+from cutegen.render.constants import Settled, c_constants
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import chain_comment, gemm_context
 from cutegen.spec import STORE
@@ -168,7 +169,7 @@ def _major(operand: OperandPlan) -> str:
     return f"OperandMajorMode.{'K' if operand.major == 'k' else 'MN'}"
 
 
-def _settled(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def _settled(plan: GemmPlan) -> Settled:
     """The constants that each decision on the main loop becomes."""
     return {
         **fed_by_boxes(plan),
@@ -211,13 +212,13 @@ def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 
-def _eviction_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def _eviction_constants(plan: GemmPlan) -> Settled:
     """The policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
     policy = "EVICT_FIRST = 0x12F0000000000000  # the policy that createpolicy makes of L2::evict_first"
     return {f"g2s.{name}.l2": () if i else (policy,) for i, name in enumerate(plan.evicted_first)}
 
 
-def _prefetch_constants(plan: GemmPlan) -> dict[str, tuple[str, ...]]:
+def _prefetch_constants(plan: GemmPlan) -> Settled:
     line = f"LINE_BITS = {8 * LINE_BYTES}  # of L2"
     return {
         f"g2s.{x.operand}.prefetch": (f"{x.operand.upper()}_PREFETCHED = {x.k_tiles}", *(() if i else (line,)))

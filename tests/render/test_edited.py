@@ -17,7 +17,7 @@ import pytest
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.render import ReadKernel, read_kernel, render
-from cutegen.render.constants import KernelText
+from cutegen.render.kernel_text import KernelText
 from cutegen.spec import load_spec, shipped_specs
 
 OF_EACH_FAMILY = {
