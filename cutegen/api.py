@@ -16,7 +16,6 @@ from cutegen.errors import ArtifactError, RequestError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan
-from cutegen.plan import plan as plan_by_model
 from cutegen.plan.explain import plan_json
 from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.kernel_text import LARGEST_BYTES
@@ -25,7 +24,7 @@ from cutegen.spec import PROBE, GemmSpec, SpecLike, as_spec
 from cutegen.spec.write import recorded_name, spec_reference
 from cutegen.support.environment import record_file
 from cutegen.support.typed_json import parse_object
-from cutegen.tuned.answer import plan, plan_of, record_for
+from cutegen.tuned.answer import plan, plan_by, record_for
 from cutegen.tuned.record import Record
 
 
@@ -43,40 +42,15 @@ def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLi
     """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
     spec = as_spec(spec)
     target, shape = choose_target(arch, least=spec.needs), ProblemShape.of(problem)
-    if (kept := record_for(spec, target, shape)) is not None:
-        found = _tuned_request(spec, spec.name, spec.description, target, shape, _Kept(kept))
-        if found is not None:
-            return found
     # Specs that differ only in what is written for people are equal, but their files are not.
-    return _build_request(spec, spec.name, spec.description, target, shape)
+    return _build_request(spec, spec.name, spec.description, target, shape, record_for(spec, target, shape))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def _build_request(
-    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None
+    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None, kept: Record | None
 ) -> BuildRequest:
-    return request_of(plan_by_model(spec, target, problem))
-
-
-class _Kept:
-    """A record by the text of its file, so that requests can be remembered by it."""
-
-    def __init__(self, record: Record) -> None:
-        self.record, self._text = record, record.to_toml()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kept) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-@lru_cache(maxsize=64)
-def _tuned_request(
-    spec: GemmSpec, name: str, description: str, target: Target, problem: ProblemShape | None, kept: _Kept
-) -> BuildRequest | None:
-    made = plan_of(kept.record, target, problem, spec)
-    return None if made is None else request_of(made)
+    return request_of(plan_by(kept, spec, target, problem))
 
 
 def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:

@@ -32,9 +32,7 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
     shape = ProblemShape.of(problem)
-    kept = record_for(spec, target, shape)
-    tuned = None if kept is None else plan_of(kept, target, shape, spec)
-    return tuned or plan_by_model(spec, target, shape)
+    return plan_by(record_for(spec, target, shape), spec, target, shape)
 
 
 def record_for(
@@ -50,6 +48,14 @@ def record_for(
     from cutegen.tuned.store import find, folder  # brings the cache, which planning elsewhere does without
 
     return find(asked, target.name, problem, device) if folder().is_dir() else None
+
+
+def plan_by(
+    record: Record | None, spec: GemmSpec, target: Target, problem: ProblemShape | None
+) -> GemmPlan | ProbePlan:
+    """The plan of `spec` that a record answers with, else the model's."""
+    tuned = None if record is None else plan_of(record, target, problem, spec)
+    return tuned or plan_by_model(spec, target, problem)
 
 
 def plan_of(

@@ -64,6 +64,10 @@ class Record:
     settled: GemmSpec
     evidence: Evidence
 
+    def __hash__(self) -> int:
+        """Of all but the evidence, which holds tables."""
+        return hash((self.asked, self.settled))
+
     @property
     def file_name(self) -> str:
         """The name of its file: everything by which it is found again, and then the problem itself."""
