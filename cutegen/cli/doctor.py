@@ -111,18 +111,24 @@ _PROBES: dict[str, Callable[[], str]] = {
 }
 
 
-def _abilities(found: dict[str, Finding]) -> list[Ability]:
-    def needs(what: str, *names: str) -> Ability:
-        missing = [name for name in names if not found[name].ok]
-        return Ability(what, not missing, f"no {' and no '.join(missing)}" if missing else "")
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "list, show, plan, emit, compare": (),
+    "run and check of a PTX file": (),
+    "build and pack, for any target": ("CuTe DSL",),
+    "run, probe and report on the CPU": ("CuTe DSL",),
+    "run, probe and report on a GPU": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
+    "bench and tune, times of compare": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
+    "kernel(a, b) of an artifact on a GPU": ("cuda-python", "driver", "GPU"),
+    "matmul of PyTorch's tensors": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
+    "emit --what sass": ("CuTe DSL", "nvdisasm"),
+}
+"""What one may want to do, and the findings without which it does not work."""
 
+
+def _abilities(found: dict[str, Finding]) -> list[Ability]:
+    missing = {what: [name for name in needs if not found[name].ok] for what, needs in _NEEDS.items()}
     return [
-        needs("list, show, plan, emit"),
-        needs("build for any target", "CuTe DSL"),
-        needs("run --device cuda, bench", "driver", "GPU", "torch"),
-        needs("run --device cpu"),
-        needs("kernel(a, b) on a GPU", "cuda-python", "driver", "GPU"),
-        needs("disassembly", "nvdisasm"),
+        Ability(what, not names, f"no {' and no '.join(names)}" if names else "") for what, names in missing.items()
     ]
 
 

@@ -15,6 +15,7 @@ from cutegen.cli.options import (
     ArgumentOption,
     BatchOption,
     BlockOption,
+    ClusterOption,
     Device,
     DeviceOption,
     EntryOption,
@@ -53,7 +54,7 @@ from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
 from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
 
 OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
-OF_PTX = frozenset({"entry", "grid", "block", "arg", "smem", "save"})
+OF_PTX = frozenset({"entry", "grid", "block", "cluster", "arg", "smem", "save"})
 OF_A_GEMM = frozenset({"batch", "yes"})
 PTX_SUFFIX = ".ptx"
 
@@ -77,6 +78,7 @@ def run(
     entry: EntryOption = None,
     grid: GridOption = "1",
     block: BlockOption = "32",
+    cluster: ClusterOption = None,
     arg: ArgumentOption = None,
     smem: SmemOption = 0,
     save: SaveOption = None,
@@ -100,6 +102,7 @@ def run(
             entry=entry,
             grid=grid,
             block=block,
+            cluster=cluster,
             arguments=tuple(arg or ()),
             smem_bytes=smem,
             seed=seed,

@@ -25,6 +25,7 @@ class PtxLaunch:
     entry: str | None
     grid: str
     block: str
+    cluster: str | None
     arguments: tuple[str, ...]
     smem_bytes: int
     seed: int
@@ -39,6 +40,7 @@ def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
     generator = np.random.default_rng(launch.seed)
     values = [parse_argument(text, generator) for text in launch.arguments]
     grid, block = parse_extents("--grid", launch.grid), parse_extents("--block", launch.block)
+    cluster = None if launch.cluster is None else parse_extents("--cluster", launch.cluster)
     entry = only_entry(program, launch.entry)
     check_count(program, entry, len(values))
     with progress() as told, of_file(launch.file):
@@ -46,6 +48,7 @@ def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
             entry,
             grid=grid,
             block=block,
+            cluster=cluster,
             args=values,
             dynamic_smem_bytes=launch.smem_bytes,
             progress=told,

@@ -120,7 +120,7 @@ def test_list_and_doctor_and_emit(cli: Cli) -> None:
     assert {row["name"] for row in cli("list --json").json["specs"]} >= {"sm80_hgemm_tn", "cute_tutorial_tn"}
     doctor = cli("doctor --json").json
     assert {finding["name"] for finding in doctor["findings"]} >= {"CuTe DSL", "driver", "GPU", "torch", "cache"}
-    assert next(x for x in doctor["abilities"] if x["what"] == "list, show, plan, emit")["works"]
+    assert next(x for x in doctor["abilities"] if x["what"] == "list, show, plan, emit, compare")["works"]
     emitted = cli("emit sm80_hgemm_tn --arch sm_80 --json").json
     assert emitted["entry"] in emitted["source"] or emitted["entry"].removesuffix("_0") in emitted["source"]
 

@@ -30,6 +30,23 @@ SCALE = """
 """
 
 
+RANKS = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry ranks(.param .u64 x) .explicitcluster {
+    .reg .b32 %r<2>; .reg .b64 %rd<3>;
+    ld.param.u64 %rd0, [x];
+    mov.u32 %r0, %ctaid.x;
+    mov.u32 %r1, %cluster_ctarank;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.s64 %rd2, %rd0, %rd1;
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+"""
+
+
 @pytest.fixture
 def scale(tmp_path: Path) -> Path:
     path = tmp_path / "scale.ptx"
@@ -52,6 +69,15 @@ def test_text_has_a_row_for_each_opcode(scale: Path, cli: Cli) -> None:
     assert sum(line.strip().startswith("st.global.f32") for line in text.splitlines()) == 1
 
 
+def test_clusters_are_those_that_are_asked_for(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ranks.ptx").write_text(RANKS)
+    asked = f"run {tmp_path / 'ranks.ptx'} --grid 6 --block 1 --arg u32[6]:ones --save {tmp_path}"
+    assert cli(f"{asked} --cluster 3").code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "arg0.npy"), [0, 1, 2, 0, 1, 2])
+    untold = cli(asked)
+    assert (untold.code, "--cluster" in untold.error) == (2, True)
+
+
 def test_undefined_behaviour_is_exit_1_with_its_line(scale: Path, cli: Cli) -> None:
     outcome = cli(f"run --ptx {scale} --arg f32[16]:zeros --arg f32:2")
     assert outcome.code == 1
@@ -68,6 +94,7 @@ def test_undefined_behaviour_is_exit_1_with_its_line(scale: Path, cli: Cli) -> N
         ("--arg f32[32]:zeros", "--arg: found 1 for scale; expected 2, one for each parameter in order: x, factor"),
         ("--grid 0", "--grid: found '0'"),
         ("--block 1,2,3,4", "--block: found '1,2,3,4'"),
+        ("--cluster 0", "--cluster: found '0'"),
         ("--entry other", "--entry: found 'other'; expected one of scale"),
         ("--arg f32[32]:zeros --arg f32:1 --policy sideways", "sideways"),
     ],

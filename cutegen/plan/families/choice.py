@@ -4,14 +4,16 @@ spec.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.search.problem import Settled
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
@@ -27,10 +29,12 @@ DOUBTED: Mapping[str, float] = {"sm120": 1.2}
 class _Option:
     """A family, the time that is predicted for it where there is a prediction, and why it cannot be, if it cannot.
 
-    `doubt` is how many times as long as predicted it is taken to be beside the others.
+    It plans the first of what it has `proposed`. `doubt` is how many times as long as predicted it is taken to be
+    beside the others.
     """
 
     name: str
+    proposed: Iterable[Settled] = ()
     predicted_us: float | None = None
     doubt: float = 1.0
     refusal: SpecError | None = None
@@ -62,7 +66,8 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
         if option.refusal is not None:
             continue
         try:
-            found = FAMILIES[option.name].plan(replace(spec, family=option.name), target, problem)
+            filled = replace(spec, family=option.name)
+            found = FAMILIES[option.name].plan_first(option.proposed, filled, target, problem)
         except SpecError as refusal:
             options[number] = replace(option, refusal=refusal)
             continue
@@ -84,15 +89,12 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
     """Return what is known of a family before its rules run: whether it is for such a spec and target at all, and the
     time of the first candidate whose stages fit.
     """
-    family = FAMILIES[name]
     try:
-        filled = replace(spec, family=name)
-        family.check(filled, target, problem)
-        candidates = family.search(filled, target, problem) if problem else ()
-        settled = next((one for one in candidates if one.fits), None)
+        proposed = iter(FAMILIES[name].proposed(replace(spec, family=name), target, problem))
+        first = next((one for one in proposed if one.fits), None)
     except SpecError as refusal:
         return _Option(name, refusal=refusal)
-    return _Option(name, None if settled is None else settled.predicted_us)
+    return _Option(name) if first is None else _Option(name, chain((first,), proposed), first.predicted_us)
 
 
 def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:

@@ -63,9 +63,20 @@ class Family:
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
         """Decide all that `spec` leaves open, for `target` and a problem. Raises SpecError where it cannot be met."""
+        return self.plan_first(self.proposed(spec, target, problem), spec, target, problem)
+
+    def proposed(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Iterable[Settled]:
+        """What is compared for a problem, the fastest by predicted time first; nothing without one. Raises SpecError
+        for a target or a spec that this family is not for.
+        """
         self.check(spec, target, problem)
-        settled = self.search(spec, target, problem) if problem else ()
-        return first_that_holds(spec, settled, lambda filled: self._exchange(filled, target, problem))
+        return self.search(spec, target, problem) if problem else ()
+
+    def plan_first(
+        self, proposed: Iterable[Settled], spec: GemmSpec, target: Target, problem: ProblemShape | None
+    ) -> GemmPlan:
+        """The plan of the first of `proposed` that the rules do not refuse, else of `spec`. Raises SpecError."""
+        return first_that_holds(spec, proposed, lambda filled: self._exchange(filled, target, problem))
 
     def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
         """Raise SpecError for a target or a spec that this family is not for, before anything is chosen."""

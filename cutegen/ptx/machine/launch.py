@@ -102,7 +102,9 @@ def chosen_cluster(entry: Entry, asked: Dim3 | None) -> tuple[Dim3, bool]:
     if required is not None and asked not in (None, required):
         raise LaunchError(f"cluster is {asked}; {entry.name} requires {required} (.reqnctapercluster)")
     if required is None and asked is None and entry.needs_cluster:
-        raise LaunchError(f"{entry.name} is launched with the size of its clusters (.explicitcluster); give cluster=")
+        raise LaunchError(
+            f"{entry.name} is launched with the size of its clusters (.explicitcluster); give cluster=, or --cluster"
+        )
     cluster = required or asked
     return cluster or ONE_CTA, cluster is not None
 
