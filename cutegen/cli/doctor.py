@@ -119,10 +119,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "run, probe and report on a GPU": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
     "bench and tune, times of compare": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
     "kernel(a, b) of an artifact on a GPU": ("cuda-python", "driver", "GPU"),
-    "matmul of PyTorch's tensors": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
+    "matmul of PyTorch's tensors on a GPU": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
     "emit --what sass": ("CuTe DSL", "nvdisasm"),
 }
-"""What one may want to do, and the findings without which it does not work."""
+"""Abilities, each with the findings without which it does not work."""
 
 
 def _abilities(found: dict[str, Finding]) -> list[Ability]:

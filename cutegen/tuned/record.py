@@ -65,7 +65,7 @@ class Record:
     evidence: Evidence
 
     def __hash__(self) -> int:
-        """Of all but the evidence, which holds tables."""
+        """Hash the two specs; the evidence holds tables, which have none."""
         return hash((self.asked, self.settled))
 
     @property

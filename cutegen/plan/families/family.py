@@ -66,8 +66,9 @@ class Family:
         return self.plan_first(self.proposed(spec, target, problem), spec, target, problem)
 
     def proposed(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Iterable[Settled]:
-        """What is compared for a problem, the fastest by predicted time first; nothing without one. Raises SpecError
-        for a target or a spec that this family is not for.
+        """Return what is compared for a problem, the fastest by predicted time first; nothing without one.
+
+        Raises SpecError for a target or a spec that this family is not for.
         """
         self.check(spec, target, problem)
         return self.search(spec, target, problem) if problem else ()
