@@ -1,9 +1,9 @@
-"""The way to a fast Hopper kernel, a trick at a time: each rung is a spec that differs from the last in a few keys.
+"""Build a fast Hopper kernel one technique at a time: each rung is a spec that differs from the last in a few keys.
 
-It begins where a kernel for Ampere ends, and climbs by bulk tensor copies (TMA), wgmma, tiles, stages, stores, the
-order of the tiles, clusters and turns; then with half the bits. On a Hopper GPU it prints what each rung gains there;
-without one, what the model of time predicts, and it says so. Beside it stands what the plan says of each: cycles of a
-multiprocessor for one k-tile, by tensor cores and by shared memory, of which the larger is the least that it can take.
+The first rung is a kernel for Ampere. Bulk tensor copies (TMA), wgmma, tiles, stages, stores, tile order, clusters and
+ping-pong follow, then 8-bit operands. On a Hopper GPU the script prints the measured gain of each rung; without one,
+the predicted gain, and it says so. It also prints the plan's cycles per SM for one k-tile, by tensor cores and by
+shared memory. The larger of the two is a lower bound.
 
     python examples/hopper_ladder.py [--problem M,N,K] [--rounds N]
 """
@@ -39,7 +39,7 @@ DEFAULT_PROBLEM = "4096,4096,4096"
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step: the keys that it changes, and why that should help."""
+    """One step: the keys that it changes, and the expected benefit."""
 
     name: str
     keys: str
@@ -48,7 +48,7 @@ class Rung:
 
 
 def ladder() -> Iterator[Rung]:
-    """From mma.sync to what cutegen chooses; then 8-bit floats. `keys` says all that changes."""
+    """Yield the rungs from mma.sync to cutegen's own choice, then 8-bit floats; `keys` lists every change."""
     half, byte = Operand("f16", "k"), Operand("e4m3", "k")
     result = Operand("f16", "n")
     spec = GemmSpec(
@@ -134,14 +134,14 @@ def ladder() -> Iterator[Rung]:
 
 
 def planned(rung: Rung, problem: ProblemShape) -> GemmPlan:
-    """The plan of a rung for Hopper."""
+    """Return the plan of a rung for Hopper."""
     made = cutegen.plan(rung.spec, TARGET, (problem.m, problem.n, problem.k))
     assert isinstance(made, GemmPlan)
     return made
 
 
 def said(plan: GemmPlan, problem: ProblemShape) -> str:
-    """What the plan says of a k-tile: cycles of the tensor cores, and of shared memory."""
+    """Return the plan's cycles for a k-tile, of the tensor cores and of shared memory, as text."""
     rates, instruction = SM_RATES[TARGET], plan.atom.instruction
     rates = rates.having(instruction, rates.flops_of(instruction, plan.atom.a_dtype.name))
     cycles = {x.resource: x.cycles for x in limits(k_tile_cost(plan, problem, None), rates)}
@@ -149,14 +149,14 @@ def said(plan: GemmPlan, problem: ProblemShape) -> str:
 
 
 def predicted_us(plan: GemmPlan, rung: Rung, problem: ProblemShape) -> float | None:
-    """What the model of time gives the plan's family for the rung's keys."""
+    """Return the predicted time of the rung's keys in the plan's family."""
     filled = replace(rung.spec, family=plan.family)
     found = next(iter(FAMILIES[plan.family].search(filled, plan.target, problem)), None)
     return None if found is None else found.predicted_us
 
 
 def measured(rungs: Sequence[Rung], problem: ProblemShape, rounds: int) -> tuple[Result, ...]:
-    """Each rung's time and torch.matmul's, in turns, after each result was found right."""
+    """Check each rung's result, and time all rungs and torch.matmul interleaved."""
     extents = (problem.m, problem.n, problem.k)
     entrants = [Entrant(rung.name, compile_gemm(rung.spec, problem=extents)) for rung in rungs]
     return bench(entrants, problem, rounds=rounds, regimes=(Regime.LAUNCH,), against=only(TORCH))
@@ -165,7 +165,7 @@ def measured(rungs: Sequence[Rung], problem: ProblemShape, rounds: int) -> tuple
 def rows(
     rungs: Sequence[Rung], plans: Sequence[GemmPlan], us: Sequence[float | None], problem: ProblemShape
 ) -> Iterator[tuple[str, ...]]:
-    """A row for each rung: its time, and what it gains over the one before."""
+    """Yield a row for each rung: its time, and the gain over the previous rung."""
     before: float | None = None
     for rung, plan, time_us in zip(rungs, plans, us, strict=True):
         what = said(plan, problem)
@@ -178,7 +178,7 @@ def rows(
 
 
 def on_hopper() -> bool:
-    """Whether there is a Hopper GPU to measure on."""
+    """Return whether there is a Hopper GPU to measure on."""
     try:
         require_gpu()
     except DeviceError:
@@ -196,7 +196,7 @@ def climb(problem: ProblemShape, rounds: int) -> None:
         times = {result.contender: result.measurement.median_us for result in results if result.ours}
         us: list[float | None] = [times[rung.name] for rung in rungs]
         others = {result.contender: result.measurement.median_us for result in results if not result.ours}
-        print(f"{problem}, fp16 TN with f32 sums on this GPU; the L2 cache cold and clean, medians of {rounds}")
+        print(f"{problem}, fp16 TN with f32 sums on this GPU; L2 cold and clean, medians of {rounds}")
     else:
         print("No Hopper GPU here: times are predictions of the model of time, and nothing was run.", file=sys.stderr)
         us, others = [predicted_us(*each, problem) for each in zip(plans, rungs, strict=True)], {}
@@ -208,10 +208,10 @@ def climb(problem: ProblemShape, rounds: int) -> None:
 
 
 def main() -> None:
-    """Climb, or say in one line why not."""
-    parser = argparse.ArgumentParser(description="The way to a fast Hopper kernel, a trick at a time.")
+    """Print the table, or one line with the error."""
+    parser = argparse.ArgumentParser(description="Build a fast Hopper kernel, one technique at a time.")
     parser.add_argument("--problem", metavar="M,N,K", default=DEFAULT_PROBLEM, help=f"default: {DEFAULT_PROBLEM}")
-    parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the median is shown")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the table has the median")
     asked = parser.parse_args()
     try:
         climb(parse_problem(asked.problem), asked.rounds)

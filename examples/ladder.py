@@ -1,8 +1,8 @@
-"""A published ladder of optimisations, each rung a spec that differs from the one below in one or two keys.
+"""Reproduce a published series of optimizations; each rung is a spec that differs from the last in one or two keys.
 
-The original climbs from 3.6 to 53.6 TFLOP/s on Moore Threads' MTT S4000 (docs/systems/double_buffer_128x128x32.md). On
-a GPU this prints what each rung gains there; without one, that each is right, and what shared memory is predicted to
-take.
+The original goes from 3.6 to 53.6 TFLOP/s on Moore Threads' MTT S4000 (docs/systems/double_buffer_128x128x32.md). On a
+GPU this prints the gain of each rung. Without one, it checks each result on the CPU and prints the predicted
+shared-memory wavefronts.
 
     python examples/ladder.py [--problem M,N,K] [--device cpu|cuda]
 """
@@ -32,9 +32,9 @@ PLAIN, PADDED = SmemLayout(pad=0), SmemLayout(pad=8)
 
 @dataclass(frozen=True)
 class Rung:
-    """One step: the keys that it changes, and what it reached on the S4000, in GFLOP/s.
+    """One step: the keys that it changes, and its published GFLOP/s on the S4000.
 
-    Without a spec it is nothing that a spec can leave out.
+    `spec` is None for a technique that every kernel has.
     """
 
     name: str
@@ -44,17 +44,17 @@ class Rung:
 
 
 def both(copy: G2sCopy) -> G2s:
-    """The same copy for A and for B."""
+    """Return the same copy for A and for B."""
     return G2s(copy, copy)
 
 
 def raster(group: int) -> Schedule:
-    """Bands of `group` tiles along N."""
+    """Return bands of `group` tiles along N."""
     return Schedule(Raster("n", group, False))
 
 
 def ladder() -> Iterator[Rung]:
-    """From the first version to the last; `keys` says all that `spec` changes."""
+    """Yield the rungs from the first version to the last; `keys` lists every change of `spec`."""
     a, b, c = (cutegen.Operand(major=major, **HALF) for major in "mnm")
     spec = GemmSpec(
         family="sm80",
@@ -105,13 +105,13 @@ def ladder() -> Iterator[Rung]:
 
 
 def shared_cycles(plan: GemmPlan) -> int:
-    """Cycles of shared memory for 32 of K: copies into it, and the loads of fragments."""
+    """Return the shared-memory cycles for 32 of K: copies to it, and loads of fragments."""
     found = (plan.predictions.wavefronts[key].predicted for key in ("g2s.a", "g2s.b", "s2r.a", "s2r.b"))
     return sum(found) * 32 // plan.cta_tile[2]
 
 
 def on_the_cpu(rungs: list[Rung], problem: ProblemShape) -> list[tuple[str, ...]]:
-    """Each rung's real PTX, executed and found right, beside what is predicted for shared memory."""
+    """Execute each rung's PTX, check the result, and return the rows with the predicted wavefronts."""
     rows = []
     for rung in rungs:
         if rung.spec is None:
@@ -128,7 +128,7 @@ def on_the_cpu(rungs: list[Rung], problem: ProblemShape) -> list[tuple[str, ...]
 
 
 def on_the_gpu(rungs: list[Rung], problem: ProblemShape, rounds: int) -> list[tuple[str, ...]]:
-    """Each rung's time, taken in turns with all others and with torch.matmul, after its result was found right."""
+    """Check each rung's result, time all rungs and torch.matmul interleaved, and return the rows."""
     require_gpu()
     entrants = [Entrant(rung.name, cutegen.compile(rung.spec)) for rung in rungs if rung.spec is not None]
     results = bench(entrants, problem, rounds=rounds)
@@ -144,16 +144,16 @@ def on_the_gpu(rungs: list[Rung], problem: ProblemShape, rounds: int) -> list[tu
 
 
 def published(rung: Rung) -> tuple[str]:
-    """The original's column, in TFLOP/s."""
+    """Return the cell of the original, in TFLOP/s."""
     return ("" if rung.published is None else f"{rung.published / 1000:.1f}",)
 
 
 def main() -> None:
-    """Climb, or say in one line why not."""
-    parser = argparse.ArgumentParser(description="A published ladder of optimisations as specs.")
+    """Print the table, or one line with the error."""
+    parser = argparse.ArgumentParser(description="A published series of optimizations as specs.")
     parser.add_argument("--problem", metavar="M,N,K", help="default: 4096,4096,4096; on the CPU 72,136,80")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one")
-    parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the median is shown")
+    parser.add_argument("--rounds", type=int, default=20, help="runs of each rung on a GPU; the table has the median")
     asked = parser.parse_args()
     try:
         climb(asked.device or present_device(), asked.problem, asked.rounds)
@@ -162,7 +162,7 @@ def main() -> None:
 
 
 def climb(device: str, asked: str | None, rounds: int) -> None:
-    """Print the table of one device for the problem M,N,K that was asked for."""
+    """Print the table of one device for the requested problem M,N,K."""
     problem = parse_problem(asked or ("4096,4096,4096" if device == "cuda" else "72,136,80"))
     rungs = list(ladder())
     if device == "cuda":
@@ -171,12 +171,12 @@ def climb(device: str, asked: str | None, rounds: int) -> None:
     else:
         header = ("rung", "wavefronts", "error", "S4000", "keys")
         rows = on_the_cpu(rungs, problem)
-    print(f"{problem} on {'this GPU' if device == 'cuda' else 'the CPU: predicted wavefronts a CTA and 32 of K'}")
+    print(f"{problem} on {'this GPU' if device == 'cuda' else 'the CPU: predicted wavefronts per CTA and 32 of K'}")
     print("\n".join(aligned(rows, header=header, right={1, 2, 3}, width=160)))
 
 
 def present_device() -> str:
-    """The GPU if something can be measured on it."""
+    """Return "cuda" if a GPU can be measured, else "cpu"."""
     try:
         require_gpu()
     except DeviceError:

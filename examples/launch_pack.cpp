@@ -1,11 +1,11 @@
-// Launches a kernel of a pack through the CUDA driver, and compares the product with one computed on the host.
+// Launches a kernel of a pack through the CUDA driver API, and compares the product with one computed on the host.
 //
 //     g++ -std=c++17 -O2 examples/launch_pack.cpp -I "$CUDA_HOME/include" -lcuda -o launch_pack
-//     ./launch_pack model.cutepack                            verifies the pack, and lists what is in it
+//     ./launch_pack model.cutepack                            verifies the pack and lists its kernels
 //     ./launch_pack model.cutepack sm80_hgemm_tn [M N K]      multiplies f16 matrices
 //
-// docs/pack_format.md describes the file; the comments here name its sections. Only plain products of f16 are launched:
-// an epilogue's operands would be passed like the others.
+// docs/pack_format.md describes the file; the comments here name its sections. Only plain f16 products are launched.
+// Epilogue operands would be passed in the same way.
 
 #include <cuda.h>
 
@@ -35,11 +35,11 @@ static void check(CUresult status, const char* call) {
 }
 #define CU(call) check(call, #call)
 
-// ---- JSON, as much as an index has ----
+// ---- JSON: the subset that an index uses ----
 
 struct Json {
   enum Kind { kNull, kBool, kNumber, kString, kList, kObject } kind = kNull;
-  int64_t number = 0;  // an index has integers only
+  int64_t number = 0;  // an index has only integers
   std::string text;
   std::vector<Json> list;
   std::map<std::string, Json> object;
@@ -61,7 +61,7 @@ class JsonReader {
   Json read() {
     Json value = any(0);
     blank();
-    if (at_ != end_) fail("the index goes on behind its end");
+    if (at_ != end_) fail("the index has data after its end");
     return value;
   }
 
@@ -135,7 +135,7 @@ class JsonReader {
     Json value;
     value.kind = Json::kNumber;
     bool negative = take('-');
-    if (at_ == end_ || *at_ < '0' || *at_ > '9') fail("the index has something that is no value");
+    if (at_ == end_ || *at_ < '0' || *at_ > '9') fail("the index has an invalid value");
     for (; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
       if (value.number > (INT64_MAX - 9) / 10) fail("the index has too large a number");
       value.number = 10 * value.number + (*at_ - '0');
@@ -150,7 +150,7 @@ class JsonReader {
       if (at_ == end_) fail("the index ends within a string");
       char c = *at_++;
       if (c == '"') return text;
-      if (c == '\\') {  // names are plain: an escape is kept as it stands
+      if (c == '\\') {  // names are plain: an escape is kept unchanged
         if (at_ == end_) fail("the index ends within a string");
         text += c;
         c = *at_++;
@@ -163,7 +163,7 @@ class JsonReader {
 // ---- SHA-256 (FIPS 180-4) ----
 
 static std::string sha256(const unsigned char* data, size_t size) {
-  // Fractional parts of roots of the first primes, which is how the standard defines its constants.
+  // The standard defines its constants as fractional parts of roots of the first primes.
   static uint32_t k[64], start[8];
   if (!k[0]) {
     for (int n = 2, count = 0; count < 64; ++n) {
@@ -229,7 +229,7 @@ static Pack read_pack(const char* path) {
   if (!file) fail(std::string(path) + " cannot be read");
   pack.data.assign(std::istreambuf_iterator<char>(file), {});
   const Bytes& data = pack.data;
-  if (data.size() < 64 || std::memcmp(data.data(), "CUTEPACK", 8)) fail("no pack");
+  if (data.size() < 64 || std::memcmp(data.data(), "CUTEPACK", 8)) fail("not a pack");
   if (little_endian(data, 8, 4) != 1) fail("a pack of another version");
   uint64_t index_bytes = little_endian(data, 16, 8);
   if (little_endian(data, 24, 8) != data.size() || index_bytes > data.size() - 64) fail("the pack was cut off");
@@ -245,7 +245,7 @@ static Pack read_pack(const char* path) {
   for (const Json& entry : pack.index["entries"].list)
     for (const auto& [name, member] : entry["files"].object) {
       uint64_t offset = member["offset"].number, size = member["size_bytes"].number, room = data.size() - pack.begin;
-      if (offset > room || size > room - offset) fail(name + " lies outside of the pack");
+      if (offset > room || size > room - offset) fail(name + " lies outside the pack");
       if (sha256(pack.at(member), size) != member["sha256"].text) fail(name + " is damaged");
     }
   return pack;
@@ -263,7 +263,7 @@ static void list(const Pack& pack) {
   }
 }
 
-// Whether a cubin runs on a GPU: the same major and the same or a later minor, with the suffix `a` exactly its own.
+// Returns whether a cubin runs on a GPU: same major, same or later minor; with the suffix `a`, only the exact version.
 static bool runs_on(const std::string& arch, int major, int minor) {
   char suffix = arch.back();
   int number = std::atoi(arch.c_str() + 3);
@@ -323,7 +323,7 @@ static Matrix make_matrix(const Json& tensor, const std::map<std::string, int64_
 }
 
 static void fill(Matrix& matrix, std::mt19937& random) {
-  // Of magnitudes around 1: the exponents 2^-2 to 2^1, any sign and fraction.
+  // Magnitudes around 1: exponents 2^-2 to 2^1, any sign and fraction.
   for (size_t i = 0; i < matrix.host.size(); i += 2) {
     uint16_t half = uint16_t((random() & 0x83ff) | (13 + random() % 3) << 10);
     std::memcpy(matrix.host.data() + i, &half, 2);
@@ -378,11 +378,11 @@ static void geometry(Geometry& made, const Json& launch, CUfunction function, in
   made.attributes[0].value.clusterDim.x = unsigned(x);
   made.attributes[0].value.clusterDim.y = unsigned(y);
   made.attributes[0].value.clusterDim.z = 1;
-  if (!launch["ctas_per_multiprocessor"].null()) {  // persistent CTAs: as many as the GPU holds at once
+  if (!launch["ctas_per_multiprocessor"].null()) {  // persistent CTAs: as many as are resident at once
     int64_t room = launch["ctas_per_multiprocessor"].number * multiprocessors;
     int64_t together = std::max<int64_t>(1, room / (x * y));
     bool spread = launch.has("spread") && launch["spread"].number;
-    if (spread && 2 * clusters * config.gridDimY <= room) clusters *= 2;  // every second leaves at once
+    if (spread && 2 * clusters * config.gridDimY <= room) clusters *= 2;  // every second exits immediately
     if (x * y > 1) {
       int active = 0;
       config.gridDimX = unsigned(clusters * x);
@@ -406,7 +406,7 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
   CU(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu));
   CU(cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu));
 
-  const Json* found = nullptr;  // of several problems the first: each kernel computes all of them
+  const Json* found = nullptr;  // the first of several problems: each kernel computes all problems
   for (const Json& entry : pack.index["entries"].list)
     if (!found && entry["name"].text == name && runs_on(entry["gpu_arch"].text, major, minor)) found = &entry;
   if (!found) fail("no kernel of this name runs on sm_" + std::to_string(10 * major + minor));

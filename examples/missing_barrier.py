@@ -1,6 +1,6 @@
-"""The CPU executor on PTX that cutegen did not write: it runs it, counts what it did, and sees a missing barrier.
+"""Run PTX that cutegen did not write on the CPU executor, which counts its accesses and detects a missing barrier.
 
-The kernel reverses 64 integers through shared memory: each of its two warps reads what the other one wrote.
+The kernel reverses 64 integers through shared memory: each of its two warps reads what the other warp wrote.
 """
 
 from __future__ import annotations

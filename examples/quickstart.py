@@ -1,6 +1,6 @@
-"""A layout spec written in Python, compiled, called like `a @ b`, and held against float64; needs no GPU.
+"""Write a layout spec in Python, compile it, call it like `a @ b`, and compare the result with float64; needs no GPU.
 
-NumPy operands run on the CPU, which executes the PTX that was compiled. CUDA tensors of torch would run on the GPU.
+With NumPy operands, the CPU executes the compiled PTX. With CUDA tensors of torch, the kernel runs on the GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ kernel = cutegen.compile(spec)
 
 rng = np.random.default_rng(0)
 a = rng.standard_normal((128, 96)).astype(np.float16)  # (M,K), contiguous along K: major = "k"
-b = rng.standard_normal((80, 96)).astype(np.float16).T  # (K,N), contiguous along K too
+b = rng.standard_normal((80, 96)).astype(np.float16).T  # (K,N), also contiguous along K
 c = kernel(a, b)
 
 exact = a.astype(np.float64) @ b.astype(np.float64)

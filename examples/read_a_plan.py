@@ -1,4 +1,4 @@
-"""A plan is a value: what was decided and why, what was rejected, what the hardware is expected to do."""
+"""Read a plan as a Python value: decisions with reasons, rejected alternatives, and predictions for the hardware."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ for candidate in plan.a.smem.ranking[:3]:
 print("Predictions")
 for access, count in plan.predictions.wavefronts.items():
     print(f"  {access:<16} {count.ways:.0f}-way")
-print(f"  {plan.threads} threads, {plan.smem_bytes:,} bytes, {plan.predictions.occupancy.ctas_per_sm} CTA an SM")
+print(f"  {plan.threads} threads, {plan.smem_bytes:,} bytes, {plan.predictions.occupancy.ctas_per_sm} CTA per SM")

@@ -1,6 +1,6 @@
-"""A block of a transformer with `cutegen.Linear`, trained beside the same block with `nn.Linear`; needs torch, no GPU.
+"""Train a transformer block with `cutegen.Linear`, and the same block with `nn.Linear`; needs torch, but no GPU.
 
-On a GPU the products are cutegen's kernels, with bias and GELU inside; in host memory torch computes them.
+On a GPU cutegen's kernels compute the products, with fused bias and GELU. In host memory torch computes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Block(nn.Module):
-    """Attention and a multilayer perceptron, each added to what came in."""
+    """Attention and a multilayer perceptron, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Block(nn.Module):
         self.activation: nn.Module = nn.GELU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, rows, width) to the same shape."""
+        """Map (batch, rows, width) to the same shape."""
         batch, rows, _ = x.shape
         heads = self.qkv(self.first(x)).view(batch, rows, 3, HEADS, WIDTH // HEADS)
         mixed = functional.scaled_dot_product_attention(*heads.permute(2, 0, 3, 1, 4), is_causal=True)
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 def served_by_cutegen(block: Block) -> Block:
-    """The block with cutegen's layers in the place of torch's: the same parameters, GELU in the kernel of `up`."""
+    """Replace torch's layers by cutegen's: the same parameters, with GELU fused into the kernel of `up`."""
     for name, activation in (("qkv", None), ("out", None), ("up", "gelu"), ("down", None)):
         setattr(block, name, cutegen.Linear.from_linear(getattr(block, name), activation=activation))
     block.activation = nn.Identity()
@@ -43,7 +43,7 @@ def served_by_cutegen(block: Block) -> Block:
 
 
 def train(block: Block) -> list[float]:
-    """The losses of predicting the row before."""
+    """Train the block to predict the previous row, and return the losses."""
     optimizer = torch.optim.AdamW(block.parameters(), 1e-3)
     random = torch.Generator().manual_seed(1)
     losses = []

@@ -169,7 +169,7 @@ def test_a_damaged_pack_is_refused_before_the_driver_hears_of_it(run: Run, pack_
     within = len(data) - len(members) + place["offset"] + random.randrange(place["size_bytes"])
     damaged = tmp_path / "damaged.cutepack"
     for at, said in (
-        (0, "no pack"),
+        (0, "not a pack"),
         (8, "another version"),
         (24, "cut off"),
         (40, "index is damaged"),
@@ -181,7 +181,7 @@ def test_a_damaged_pack_is_refused_before_the_driver_hears_of_it(run: Run, pack_
         assert said in refused.stderr
     index["entries"][0]["files"]["kernel.cubin"]["offset"] = 1 << 62
     damaged.write_bytes(put_together(index, members))
-    assert "lies outside of the pack" in run(damaged).stderr
+    assert "lies outside the pack" in run(damaged).stderr
 
 
 @pytest.mark.parametrize(
