@@ -1,11 +1,11 @@
-"""What a call costs the host, for kernels of every family: `python benchmarks/host_cost.py [SPEC_OR_FOLDER ...]`.
+"""Measure the host cost of a call for kernels of every family: `python benchmarks/host_cost.py [SPEC_OR_FOLDER ...]`.
 
 Needs torch and a GPU. The problem is small enough for the GPU to keep up. Each sample is the mean of a burst of calls
-that fits the launch queue, the GPU idle before it; the calls compared take turns in random order, and the median of the
-samples counts.
+that fits in the launch queue and starts with an idle GPU. The compared calls are interleaved in random order, and the
+median of the samples is reported.
 
-Where the kernel takes tensor maps, one is made for each new address. The maps of a few results in turn are kept; of
-thousands in turn none is met again in time.
+If the kernel takes tensor maps, the host encodes one for each new address. It caches the maps of a few outputs. When
+thousands of outputs rotate, each map is evicted before its address returns.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ PLAIN_SIMT = GemmSpec(
 FAMILIES: Mapping[str, SpecLike] = {
     "simt": PLAIN_SIMT,
     "sm80": "sm80_hgemm_tn",
-    "sm80, K split": "sm80_split_k_tn",
+    "sm80, split-K": "sm80_split_k_tn",
     "sm120": "sm120_hgemm_tn",
     "sm90": "sm90_hgemm_tn",
     "sm90, clusters": "cutlass_hopper_cooperative",
     "simt, alpha and beta": "simt_sgemm_tn",
     "sm90, bias and GELU": "sm90_hgemm_bias_gelu",
 }
-"""A spec of each family, of each way to launch within one, and of calls with more operands."""
-OURS, ON_STREAM, NEW_RESULT = "kernel(a, b, out=)", "the same, stream=", "kernel(a, b)"
-IN_TURN = "kernel(a, b, out=), {:,} in turn"
+"""One spec per family, per kind of launch within a family, and for calls with more operands."""
+OURS, ON_STREAM, NEW_RESULT = "kernel(a, b, out=)", "kernel(a, b, out=, stream=)", "kernel(a, b)"
+IN_TURN = "kernel(a, b, out=), {:,} outputs"
 TORCH, TORCH_NEW = "torch, out=", "torch"
-"""torch.matmul; where a kernel's epilogue does more, torch.addmm, and what else it takes torch to do the same."""
+"""torch.matmul; for kernels with an epilogue, torch.addmm and the further calls that compute the same result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class HostCost:
 
 
 def sample_us(call: Callable[[], object]) -> float:
-    """Microseconds of host time per call."""
+    """Return the host time per call in microseconds."""
     import torch
 
     torch.cuda.synchronize()
@@ -76,7 +76,7 @@ def sample_us(call: Callable[[], object]) -> float:
 
 
 def medians_us(calls: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, float]:
-    """Median over interleaved samples, after one round of warming up."""
+    """Return the median over interleaved samples, after one warm-up round."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     order = random.Random(0)
     for _ in range(rounds + 1):
@@ -86,7 +86,7 @@ def medians_us(calls: Mapping[str, Callable[[], object]], rounds: int = ROUNDS) 
 
 
 def host_costs(kernels: Mapping[str, Kernel], rounds: int = ROUNDS) -> list[HostCost]:
-    """Of each kernel, whose result is checked first, by its name; torch on the same operands beside it."""
+    """Return the host cost of each kernel, whose result is checked first, and of torch on the same operands."""
     found = []
     for name, kernel in kernels.items():
         calls, _kept = _calls(name, kernel)
@@ -95,7 +95,7 @@ def host_costs(kernels: Mapping[str, Kernel], rounds: int = ROUNDS) -> list[Host
 
 
 def _calls(name: str, kernel: Kernel) -> tuple[dict[str, Callable[[], object]], object]:
-    """What is compared, and what must live as long."""
+    """Return the compared calls, and the objects that must outlive them."""
     import torch
 
     (m, n, k), contract = PROBLEM, kernel.contract
@@ -126,7 +126,7 @@ Call = Callable[[], object]
 
 
 def _of_torch(a: Any, b: Any, extras: Mapping[str, Any], out: Any) -> tuple[Call, Call]:
-    """What torch does for the same, into `out` and into new memory."""
+    """Return torch's equivalent calls: one writes to `out`, one to new memory."""
     import torch
 
     if "bias" in extras:
@@ -145,7 +145,7 @@ def _of_torch(a: Any, b: Any, extras: Mapping[str, Any], out: Any) -> tuple[Call
 
 
 def kernels_of(names: Iterable[str]) -> dict[str, Kernel]:
-    """Kernels by the names of specs, or of artifacts' folders."""
+    """Return kernels by the names of specs or artifact folders."""
     return {
         name: Kernel.open(name) if (Path(name) / "manifest.json").is_file() else compile_gemm(as_spec(name))
         for name in names
@@ -153,9 +153,11 @@ def kernels_of(names: Iterable[str]) -> dict[str, Kernel]:
 
 
 def main() -> None:
-    """Print a row for each kernel, a column for each kind of call."""
-    parser = argparse.ArgumentParser(description="Host cost of a kernel's call beside torch.matmul, in microseconds.")
-    parser.add_argument("kernels", nargs="*", help="specs, or artifacts' folders (default: one of each family)")
+    """Print a row per kind of call, a column per kernel."""
+    parser = argparse.ArgumentParser(
+        description="Host cost of a kernel call compared with torch.matmul, in microseconds."
+    )
+    parser.add_argument("kernels", nargs="*", help="specs or artifact folders (default: one per family)")
     asked = parser.parse_args().kernels
     kernels = kernels_of(asked) if asked else {name: compile_gemm(as_spec(spec)) for name, spec in FAMILIES.items()}
     costs = host_costs(kernels)

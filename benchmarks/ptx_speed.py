@@ -1,7 +1,7 @@
-"""How fast the CPU executor runs a shipped kernel's PTX, and in how much memory: `python benchmarks/ptx_speed.py`.
+"""Measure the CPU executor's time and memory on a shipped kernel's PTX: `python benchmarks/ptx_speed.py`.
 
-Needs the CuTe DSL to build the kernel the first time, and no GPU. Each row is one run in a process of its own, so
-that its peak of memory is its own; reading the PTX is timed apart from running it.
+Needs the CuTe DSL to build the kernel the first time, but no GPU. Each row runs in its own process, for a separate
+memory peak. Parsing the PTX is timed separately from running it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPEC, ARCH = "sm80_hgemm_tn", "sm_80"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A problem, processes, and the seconds that the project promises on 2 cores (None: no promise)."""
+    """A problem, the number of processes, and the project's limit in seconds on 2 cores (None: no limit)."""
 
     size: tuple[int, int, int]
     jobs: int = 1
@@ -46,7 +46,7 @@ LIMIT_MIB = 1024
 
 
 def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float]:
-    """Seconds to read the text, seconds to run it, warp instructions, and peak memory of this process in MiB."""
+    """Return seconds to parse, seconds to run, warp instructions, and this process's peak memory in MiB."""
     m, n, k = case.size
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (n, k)))
@@ -75,7 +75,7 @@ def run_case(case: Case, ptx: Path, contract: dict[str, Any]) -> dict[str, float
 
 
 def measure(case: Case) -> dict[str, float]:
-    """`run_case` in a process of its own."""
+    """Run `run_case` in its own process."""
     kernel = cutegen.compile(cutegen.load_spec(SPEC), ARCH)
     geometry = kernel.contract.geometry(ProblemShape(*case.size))
     contract = {
@@ -93,8 +93,8 @@ def measure(case: Case) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the table, as Markdown or JSON; exit code 1 where a promise is broken."""
-    parser = argparse.ArgumentParser(description="How fast the CPU executor runs a shipped kernel's PTX.")
+    """Print the table, as Markdown or JSON; exit with code 1 if a limit is exceeded."""
+    parser = argparse.ArgumentParser(description="Measure how fast the CPU executor runs a shipped kernel's PTX.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -109,7 +109,7 @@ def main() -> None:
     else:
         print_table(results)
     broken = [case.size for case, result in results if _breaks_promise(case, result)]
-    raise SystemExit(f"slower or larger than promised: {broken}" if broken else 0)
+    raise SystemExit(f"above the limit of time or memory: {broken}" if broken else 0)
 
 
 def _breaks_promise(case: Case, result: dict[str, float]) -> bool:
@@ -117,7 +117,7 @@ def _breaks_promise(case: Case, result: dict[str, float]) -> bool:
 
 
 def print_table(results: list[tuple[Case, dict[str, float]]]) -> None:
-    """One line for each case."""
+    """Print one line per case."""
     print(f"{SPEC} for {ARCH}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
     print("| M x N x K | jobs | read s | run s | limit s | warp instructions | peak MiB |")
     print("|---|---|---|---|---|---|---|")

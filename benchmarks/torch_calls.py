@@ -1,8 +1,8 @@
-"""Calls beside PyTorch's own: `python benchmarks/torch_calls.py [OUT.json]` (needs a GPU).
+"""Compare calls with PyTorch's own: `python benchmarks/torch_calls.py [OUT.json]` (needs a GPU).
 
-Host cost is that of a small problem with which the GPU keeps up: each sample is the mean of a burst of calls, the GPU
-idle before it. The layers' times are those of a CUDA graph of calls over so many weights that the L2 cannot hold them.
-In both, what is compared takes turns in a new order each round, and medians are printed; results are checked first.
+Host cost is measured on a problem that is small enough for the GPU to keep up. Each sample is the mean of a burst of
+calls that starts with an idle GPU. The layers' times come from a CUDA graph of calls over more weights than the L2
+holds. Both interleave the compared calls in a new order each round and print medians. Results are checked first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HALF: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
 
 
 def in_turns(samples: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The median of each sample, after one round of warming up."""
+    """Return the median of each sample, after one warm-up round."""
     found: dict[str, list[float]] = {name: [] for name in samples}
     for _ in range(rounds + 1):
         for name in random.sample(list(samples), len(samples)):
@@ -37,7 +37,7 @@ def in_turns(samples: Mapping[str, Callable[[], float]], rounds: int) -> dict[st
 
 
 def host_us(call: Callable[[], object]) -> float:
-    """Microseconds of host time per call."""
+    """Return the host time per call in microseconds."""
     torch.cuda.synchronize()
     start_ns = time.perf_counter_ns()
     for _ in range(BURST_CALLS):
@@ -78,7 +78,7 @@ def host_costs() -> dict[str, float]:
 
 
 def graph_of(call: Callable[[torch.Tensor, torch.Tensor], object], xs: list[Any], ws: list[Any]) -> Callable[[], float]:
-    """Microseconds of one call in a graph of them over all weights."""
+    """Return a function that times one call, in microseconds, within a graph of calls over all weights."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for x, w in zip(xs, ws, strict=True):
@@ -101,7 +101,7 @@ def graph_of(call: Callable[[torch.Tensor, torch.Tensor], object], xs: list[Any]
 
 
 def layer_times(m: int, n: int, k: int) -> dict[str, float]:
-    """Of a Linear with bias and GELU."""
+    """Time a Linear layer with bias and GELU."""
     count = max(2, -(-L2_BYTES // (2 * (n * k + m * k))))
     xs = [torch.randn(m, k, **HALF) for _ in range(count)]
     ws = [torch.randn(n, k, **HALF) / k**0.5 for _ in range(count)]
@@ -114,19 +114,19 @@ def layer_times(m: int, n: int, k: int) -> dict[str, float]:
         "eager torch": eager,
         "compiled torch": torch.compile(eager, fullgraph=True),
         "cutegen": lambda x, w: cutegen.matmul(x, w.T, bias=bias, activation="gelu"),
-        "torch, the product alone": lambda x, w: torch.matmul(x, w.T),
-        "cutegen, the product alone": lambda x, w: cutegen.matmul(x, w.T),
+        "torch, GEMM only": lambda x, w: torch.matmul(x, w.T),
+        "cutegen, GEMM only": lambda x, w: cutegen.matmul(x, w.T),
     }
     with torch.no_grad():
         wanted = functional.gelu(xs[0].float() @ ws[0].float().T + bias.float())
         for name, call in calls.items():
             worst = (call(xs[0], ws[0]).float() - wanted).abs().max().item()
-            assert "alone" in name or worst < 0.05, (name, worst)
+            assert "GEMM only" in name or worst < 0.05, (name, worst)
         return in_turns({name: graph_of(call, xs, ws) for name, call in calls.items()}, GRAPH_ROUNDS)
 
 
 def main() -> None:
-    """Print the figures, and write them to the file that is named."""
+    """Print the figures, and write them to the given file."""
     found = {"host cost, us": host_costs()}
     found |= {f"Linear with bias and GELU, {m}x{n}x{k}, us": layer_times(m, n, k) for m, n, k in LAYERS}
     for title, rows in found.items():

@@ -1,8 +1,8 @@
-"""How long the CPU executor takes for a k-tile of a Hopper GEMM: `python benchmarks/wgmma_speed.py`.
+"""Measure the CPU executor's time per k-tile of a Hopper GEMM: `python benchmarks/wgmma_speed.py`.
 
-No GPU is needed. CUTLASS's example of the CuTe DSL (`tests/ptx/cutlass/dense_gemm_f16.ptx`, tiles of 128 x 128 x 64 in
-f16, one warpgroup) runs one CTA at two depths; what the deeper one takes more, in CPU time, is divided by its
-additional k-tiles. Of five runs the fastest counts.
+Needs no GPU. CUTLASS's CuTe DSL example (`tests/ptx/cutlass/dense_gemm_f16.ptx`, 128 x 128 x 64 tiles in f16, one
+warpgroup) runs one CTA with two values of K. The difference in CPU time is divided by the number of additional k-tiles.
+The fastest of five runs counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ K_TILES = (2, 34)
 
 
 def tensor_map(array: np.ndarray, box: tuple[int, int], swizzle_bytes: int) -> TensorMap:
-    """The map of a matrix with a batch of one."""
+    """Return the tensor map of a matrix with a batch of one."""
     rows, columns = array.shape
     return TensorMap(
         array=array,
@@ -32,7 +32,7 @@ def tensor_map(array: np.ndarray, box: tuple[int, int], swizzle_bytes: int) -> T
 
 
 def seconds(program: Program, k_tiles: int) -> float:
-    """CPU seconds of one launch, whose result is checked."""
+    """Return the CPU seconds of one launch, and check its result."""
     k = k_tiles * TILE_K
     rng = np.random.default_rng(k)
     a, b = (rng.standard_normal((TILE, k)).astype(np.float16) for _ in "ab")
@@ -49,12 +49,12 @@ def seconds(program: Program, k_tiles: int) -> float:
 
 
 def main() -> None:
-    """Prints milliseconds for each k-tile, and for what a CTA takes besides."""
+    """Print milliseconds per k-tile, and for the rest of a CTA."""
     program = Program.parse(PTX.read_text())
     seconds(program, 1)
     few, many = (min(seconds(program, k_tiles) for _ in range(RUNS)) for k_tiles in K_TILES)
     each = (many - few) / (K_TILES[1] - K_TILES[0])
-    print(f"{1e3 * each:.1f} ms of CPU time for each k-tile of 128 x 128 x 64 (8 wgmma of m64n128k16)")
+    print(f"{1e3 * each:.1f} ms of CPU time per k-tile of 128 x 128 x 64 (8 wgmma of m64n128k16)")
     print(f"{1e3 * (few - K_TILES[0] * each):.1f} ms for the rest of a CTA")
 
 

@@ -65,12 +65,12 @@ def ladder() -> Iterator[Rung]:
 
     cooperative = Schedule(raster=Raster("m", 1, False), consumers="cooperative", cluster=(1, 1))
     bands = replace(cooperative, raster=Raster("m", 8, False))
-    yield rung("mma.sync, cp.async", "", "every thread copies, waits and multiplies")
-    yield rung("TMA", 'family = "sm120"', "one thread asks for a whole tile; CTAs are persistent", family="sm120")
+    yield rung("mma.sync, cp.async", "", "every thread copies, waits and issues MMAs")
+    yield rung("TMA", 'family = "sm120"', "one thread issues the copy of a tile; CTAs are persistent", family="sm120")
     yield rung(
         "wgmma",
         'family = "sm90", epilogue.smem = false',
-        "operands come from shared memory, not from registers, at 1.5 times the rate",
+        "operands come from shared memory, not from registers, at 1.5 times the MMA rate",
         family="sm90",
         mma=Mma(atom_layout=(2, 1, 1)),
         epilogue=Epilogue(smem=False),
@@ -79,27 +79,27 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "larger tile",
         "tile.cta = [128, 256, 64]",
-        "each row of A is read once for 256 columns: shared memory is no longer the tightest",
+        "each row of A is read once per 256 columns; shared memory is no longer the bottleneck",
         tile=Tile((128, 256, 64), 3),
     )
-    yield rung("one stage more", "tile.stages = 4", "more bytes under way", tile=Tile((128, 256, 64), 4))
+    yield rung("one stage more", "tile.stages = 4", "more bytes in flight", tile=Tile((128, 256, 64), 4))
     yield rung(
         "C by TMA stores",
         "epilogue.smem left out",
-        "whole lines leave while the next tile is multiplied",
+        "stores of full lines overlap the next tile's main loop",
         epilogue=Epilogue(),
     )
-    yield rung("bands of 8", "schedule.raster.group = 8", "neighbours in time share rows in L2", schedule=bands)
+    yield rung("bands of 8", "schedule.raster.group = 8", "concurrent tiles share rows in L2", schedule=bands)
     yield rung(
         "clusters of 2",
         "schedule.cluster = [2, 1]",
-        "two CTAs copy B once",
+        "two CTAs share one copy of B",
         schedule=replace(bands, cluster=(2, 1)),
     )
     yield rung(
         "ping-pong",
         'tile.cta = [128, 128, 64], tile.stages = 5, mma.atom_layout = [1, 1, 1], schedule.consumers = "pingpong"',
-        "one warpgroup brings out C while the other multiplies",
+        "one warpgroup stores C while the other issues MMAs",
         tile=Tile((128, 128, 64), 5),
         mma=Mma(atom_layout=(1, 1, 1)),
         schedule=replace(bands, cluster=(2, 1), consumers="pingpong"),
@@ -108,7 +108,7 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "as cutegen chooses",
         "all of it left out",
-        "the least predicted time",
+        "lowest predicted time",
         family=None,
         tile=Tile(),
         mma=Mma(),
@@ -117,7 +117,7 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "e4m3",
         'with clusters of 2, problem.{a,b}.dtype = "e4m3", tile.cta = [128, 256, 128], mma.promote_k = 0',
-        "twice the operations for the same bytes; sums keep some 14 bits",
+        "twice the operations per byte; accumulators keep about 14 bits",
         family="sm90",
         problem=replace(halves, a=byte, b=byte),
         tile=Tile((128, 256, 128), 4),
@@ -127,7 +127,7 @@ def ladder() -> Iterator[Rung]:
     yield rung(
         "e4m3, promoted sums",
         "tile.cta = [128, 128, 128], tile.stages = 6, mma.promote_k = 128",
-        "promoted sums take twice the registers or more, and so a smaller tile",
+        "promoted sums need at least twice the registers, therefore a smaller tile",
         tile=Tile((128, 128, 128), 6),
         mma=Mma(atom_layout=(2, 1, 1), promote_k=128),
     )

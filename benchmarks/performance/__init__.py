@@ -1,10 +1,13 @@
-"""The figures of docs/performance.md and README.md: one run on a GPU, then tables written between markers.
+"""Measure the figures of docs/performance.md and README.md on a GPU, and write them as tables between markers.
 
-problems.py   what is multiplied
-choice.py     which kernel of cutegen's takes part: the plan's own choice for the problem
-measure.py    the run, by the benchmark of cutegen/bench
-figures.py    what was measured, and the JSON that it is kept in
-merged.py     the figures of several processes as one
-tables.py     the same as Markdown
-documents.py  where it goes
+problems.py   the problems
+choice.py     the spec of the measured kernels: cutegen selects one per problem
+kinds.py      the majors, types and epilogues that are compared with fp16 TN
+measure.py    the run, on the benchmark of cutegen/bench
+energy.py     energy per GEMM
+figures.py    the measured figures, and the JSON file that stores them
+merged.py     the figures of several processes merged into one set
+claims.py     the performance claims, checked against the figures
+tables.py     the figures as Markdown
+documents.py  the documents and markers that the tables go to
 """

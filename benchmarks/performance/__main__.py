@@ -1,13 +1,13 @@
-"""Measures, and writes the tables of docs/performance.md and README.md.
+"""Measure the kernels, and write the tables of docs/performance.md and README.md.
 
-    python -m benchmarks.performance --cutlass FILE FILE                 all of it, where there is a GPU and torch
-    python -m benchmarks.performance build --arch sm_90                  compiles the kernels, anywhere
-    python -m benchmarks.performance measure OUT.json --cutlass FILE     the first half; nothing else is written
-    python -m benchmarks.performance write OUT.json ...                  the second half, anywhere
+    python -m benchmarks.performance --cutlass FILE FILE                 measure and write; needs a GPU and torch
+    python -m benchmarks.performance build --arch sm_90                  compile the kernels; needs no GPU
+    python -m benchmarks.performance measure OUT.json --cutlass FILE     measure only; write nothing but OUT.json
+    python -m benchmarks.performance write OUT.json ...                  write the documents; needs no GPU
 
-FILEs are CUTLASS's examples of the CuTe DSL: dense_gemm_persistent.py of Hopper, tensorop_gemm.py of Ampere. The
-figures are kept in performance.json beside docs/performance.md, those of an H100 in performance_h100.json beside its
-page. Of several OUT.json of one machine, each a process, `write` takes the median of each time.
+Each FILE is one of CUTLASS's CuTe DSL examples: dense_gemm_persistent.py (Hopper) or tensorop_gemm.py (Ampere). The
+figures are stored next to their page: docs/performance.json, and docs/performance_h100.json for an H100. Given several
+OUT.json files of one machine, one per process, `write` takes the median of each time.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ from cutegen.errors import CutegenError
 
 
 def main(words: list[str] | None = None) -> int:
-    """0, or 1 with one line on stderr."""
+    """Return 0, or 1 after one line on stderr."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.performance", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("verb", nargs="?", choices=("build", "measure", "write"), help="one part alone (default: all)")
     parser.add_argument(
-        "figures", nargs="*", type=Path, help="default: where those of the device are kept; `write` takes several"
+        "verb", nargs="?", choices=("build", "measure", "write"), help="run this part only (default: measure and write)"
     )
+    parser.add_argument("figures", nargs="*", type=Path, help="default: the file of the device; `write` takes several")
     parser.add_argument(
-        "--cutlass", type=Path, metavar="FILE", nargs="*", default=[], help="examples; their columns stay out without"
+        "--cutlass",
+        type=Path,
+        metavar="FILE",
+        nargs="*",
+        default=[],
+        help="CUTLASS's examples; without them their columns stay empty",
     )
-    parser.add_argument("--arch", metavar="TARGET", help="what `build` compiles for (default: the GPU here)")
-    parser.add_argument("--quick", action="store_true", help="a few problems of each section: a first look")
-    parser.add_argument("--seconds", type=float, metavar="S", help="begin no further problem after so many")
+    parser.add_argument("--arch", metavar="TARGET", help="target of `build` (default: this machine's GPU)")
+    parser.add_argument("--quick", action="store_true", help="measure only a few problems of each section")
+    parser.add_argument("--seconds", type=float, metavar="S", help="start no further problem after S seconds")
     arguments = parser.parse_args(words)
     asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick, seconds=arguments.seconds)
     try:

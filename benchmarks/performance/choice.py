@@ -1,4 +1,4 @@
-"""Which kernel takes part: what cutegen chooses by a problem's extents, before anything is measured."""
+"""The kernels under test: cutegen selects each from the problem's extents, before any measurement."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cutegen.support.environment import TUNED_DIR
 
 ROW = Operand("f16", "k")
 SPEC = GemmSpec(problem=Problem(a=ROW, b=ROW, c=Operand("f16", "n"), accumulator="f32"), name="choice")
-"""f16 TN with f32 sums, and nothing else said."""
+"""f16 TN with f32 accumulation; every other key is left open."""
 
 
 @contextmanager
 def untuned() -> Iterator[None]:
-    """Leave out what `cutegen tune` has found on this machine: that was measured."""
-    with mock.patch.dict(os.environ, {TUNED_DIR: os.devnull}):  # which is no folder, and so has no records
+    """Ignore the records of `cutegen tune` on this machine, because they come from measurements."""
+    with mock.patch.dict(os.environ, {TUNED_DIR: os.devnull}):  # not a folder, therefore no records
         yield

@@ -1,7 +1,7 @@
-"""Energy of a product: a kernel is launched for some seconds, and NVML's counter of the GPU's energy read meanwhile.
+"""Energy per GEMM: launch a kernel for about two seconds, and read NVML's energy counter of the GPU meanwhile.
 
-The counter moves in steps of some tens of milliseconds, so that it is read after every few launches, the next ones
-already queued, and what lies between its first step and its last one counts.
+The counter advances in steps of some tens of milliseconds. It is read after every few launches, while the next ones are
+already queued. The result covers the time between the counter's first and last step.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cutegen.contract.problem import ProblemShape
 
 SECONDS = 1.5
 LEAD_S = 0.3
-"""Not counted: clocks and temperature settle."""
+"""Seconds not counted, while clocks and temperature settle."""
 BURST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What one contender used for products of a size: each, and on average."""
+    """Energy per GEMM and average power of one contender on one problem."""
 
     contender: str
     problem: ProblemShape
@@ -32,18 +32,18 @@ class Energy:
 
     @property
     def picojoules_per_flop(self) -> float:
-        """For an operation, of which a multiply-add is two."""
+        """Picojoules per operation; a multiply-add is two operations."""
         return 1e12 * self.joules / self.problem.flops
 
     @property
     def tflops(self) -> float:
-        """10^12 operations a second, over all launches."""
+        """10^12 operations per second, over all launches."""
         return self.problem.flops * self.watts / self.joules / 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """After so many launches: the time, and what the counter says."""
+    """The time and the counter's value after a number of launches."""
 
     launches: int
     at_s: float
@@ -51,7 +51,7 @@ class Reading:
 
 
 def energies(calls: Mapping[str, Callable[[], object]], problem: ProblemShape) -> Iterator[Energy]:
-    """Of each call, one after the other; of none where NVML does not count energy."""
+    """Yield the energy of each call, one after the other; nothing if NVML does not count energy."""
     import torch
 
     counter = nvml(torch.cuda.current_device())
@@ -66,7 +66,7 @@ def energies(calls: Mapping[str, Callable[[], object]], problem: ProblemShape) -
 
 
 def between_steps(readings: Sequence[Reading]) -> tuple[float, float]:
-    """Joules for each launch, and watts, between the counter's first step and its last.
+    """Return joules per launch and watts, between the counter's first step and its last.
 
     >>> between_steps([Reading(n, 0.5 * n, e) for n, e in enumerate((7, 7, 9, 9, 9, 15, 15))])
     (2.0, 4.0)
@@ -78,7 +78,7 @@ def between_steps(readings: Sequence[Reading]) -> tuple[float, float]:
 
 
 def _readings(call: Callable[[], object], energy_j: Callable[[], float]) -> Iterator[Reading]:
-    """One after each burst, while the next one runs."""
+    """Yield a reading after each burst, while the next burst runs."""
     import torch
 
     def burst() -> torch.cuda.Event:

@@ -1,4 +1,4 @@
-"""What one run measured, and the JSON that it is kept in: a row of the file for each time."""
+"""The figures of one run, and the JSON file that stores them: one row per time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cutegen.bench.benchmark import Result
 from cutegen.bench.measure import Regime
 from cutegen.contract.problem import ProblemShape
 
-OURS = "cutegen's choice"
+OURS = "cutegen"
 SECTIONS = ("suite", "sample", "kinds", "ladder")
 _DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """Microseconds of one contender on one problem in one regime: the median, the least and the most."""
+    """Microseconds of one contender on one problem in one regime: median, minimum and maximum."""
 
     problem: ProblemShape
     regime: Regime
@@ -31,7 +31,7 @@ class Time:
 
     @classmethod
     def of(cls, result: Result) -> Time:
-        """What is kept of a result."""
+        """Return the stored part of a result."""
         times = result.measurement
         median_us, min_us, max_us = (round(x, _DIGITS) for x in (times.median_us, times.min_us, times.max_us))
         return cls(
@@ -45,13 +45,13 @@ class Time:
 
     @property
     def tflops(self) -> float:
-        """10^12 operations a second, by the median."""
+        """10^12 operations per second, from the median."""
         return self.problem.flops / self.median_us / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """What an instruction alone reached."""
+    """The measured peak rate of one instruction."""
 
     instruction: str
     operands: str
@@ -61,7 +61,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """The GPU right behind the measurement of a problem: what power and heat left of its clock."""
+    """The GPU's state right after a problem's measurement: clocks, power and temperature."""
 
     problem: ProblemShape
     regime: Regime
@@ -73,7 +73,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One run: where and with what, its ceilings, which kernels were chosen, and the times of each section."""
+    """One run: machine, versions, ceilings, the selected kernels, and the times of each section."""
 
     device: str
     sms: int
@@ -97,12 +97,12 @@ class Figures:
     host: tuple[HostCost, ...] = ()
 
     def ceiling(self, instruction: str, operands: str) -> float:
-        """TFLOP/s."""
+        """Return the measured peak in TFLOP/s."""
         return next(x.tflops for x in self.ceilings if (x.instruction, x.operands) == (instruction, operands))
 
 
 def by_problem(times: Iterable[Time], regime: Regime) -> dict[ProblemShape, dict[str, Time]]:
-    """Each problem's contenders in one regime, in the order of the run."""
+    """Return each problem's contenders in one regime, in the order of the run."""
     found: dict[ProblemShape, dict[str, Time]] = {}
     for time in times:
         if time.regime is regime:
@@ -111,7 +111,7 @@ def by_problem(times: Iterable[Time], regime: Regime) -> dict[ProblemShape, dict
 
 
 def dumped(figures: Figures) -> str:
-    """The file."""
+    """Return the text of the JSON file."""
     rows = {
         **{name: [[str(x.problem), *astuple(x)[1:]] for x in getattr(figures, name)] for name in SECTIONS},
         "clocks": [[str(x.problem), *astuple(x)[1:]] for x in figures.clocks],
@@ -133,7 +133,7 @@ def _lines(rows: Iterable[Any]) -> str:
 
 
 def loaded(text: str) -> Figures:
-    """The figures of such a file."""
+    """Return the figures from the text of a JSON file."""
     table: dict[str, Any] = json.loads(text)
     for name in SECTIONS:
         table[name] = tuple(_time(*row) for row in table[name])

@@ -1,4 +1,4 @@
-"""What is compared with fp16 TN: other majors and types, epilogues, and the families of mma.sync."""
+"""The kernels that are compared with fp16 TN: other majors and types, epilogues, and the mma.sync families."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ KINDS: Mapping[str, GemmSpec] = {
     "NN": _spec("f16", "m", "k", "f32"),
     "TT": _spec("f16", "k", "n", "f32"),
     "TN, bf16": _spec("bf16", "k", "k", "f32"),
-    "TN, f16 sums": _spec("f16", "k", "k", "f16"),
+    "TN, f16 accumulation": _spec("f16", "k", "k", "f16"),
     "TN, bias and tanh-GELU": _spec("f16", "k", "k", "f32", ops=("bias_n", "gelu_tanh")),
     "TN, bias and erf-GELU": _spec("f16", "k", "k", "f32", ops=("bias_n", "gelu_erf")),
     "e4m3, promoted sums": _spec("e4m3", "k", "k", "f32", "f16"),
-    "e4m3, sums of the tensor core": _spec("e4m3", "k", "k", "f32", "f16", family="sm90", mma=Mma(promote_k=0)),
+    "e4m3, tensor core sums": _spec("e4m3", "k", "k", "f32", "f16", family="sm90", mma=Mma(promote_k=0)),
     "s8": _spec("s8", "k", "k", "s32", "s32"),
     "family sm120": _spec("f16", "k", "k", "f32", family="sm120"),
     "family sm80": _spec("f16", "k", "k", "f32", family="sm80"),
 }
-"""BLAS's names: T is contiguous along K for A, N for B. Everything else is chosen."""
+"""BLAS notation: T is K-major for A, N is K-major for B. Every other key is left open."""

@@ -1,4 +1,4 @@
-"""The run, by cutegen's own benchmark: results checked first, contenders in turn, medians; one process for all."""
+"""The run, in one process: results are checked first, contenders are interleaved, and medians are kept."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from examples.hopper_ladder import ladder
 
 ROUNDS = 15
 KIND_ROUNDS = 45
-"""Of kinds, among which differences of 1 to 3 % are claimed."""
+"""For kinds, because the claims about them are differences of 1 to 3 %."""
 HOST_ROUNDS = 15
 COMPILERS = 12
 SHIPPED = ("sm80_hgemm_tn", "sm120_hgemm_tn")
@@ -62,7 +62,7 @@ CEILINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run takes part of: CUTLASS's files, a limit in time, and, for a first look, fewer problems."""
+    """Options of a run: CUTLASS's files, a time limit, and whether to measure fewer problems."""
 
     cutlass: tuple[Path, ...] = ()
     quick: bool = False
@@ -70,23 +70,23 @@ class Asked:
 
     @property
     def suite(self) -> tuple[ProblemShape, ...]:
-        """The problems of the suite."""
+        """Problems of the suite."""
         return (SUITE[0], LADDER, SUITE[6]) if self.quick else SUITE
 
     @property
     def sample(self) -> tuple[ProblemShape, ...]:
-        """The random problems."""
+        """Random problems."""
         return sample()[:8] if self.quick else sample()
 
     @property
     def squares(self) -> tuple[ProblemShape, ...]:
-        """Those on which kinds are compared."""
+        """Problems on which the kinds are compared."""
         return SQUARES[:2] if self.quick else SQUARES
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Every kernel of a run, compiled."""
+    """Every compiled kernel of a run."""
 
     chosen: Mapping[ProblemShape, Kernel]
     shipped: tuple[Entrant, ...]
@@ -97,7 +97,7 @@ class Kernels:
 
 
 def compiled(asked: Asked, say: Callable[[str], None], arch: str | None = None) -> Kernels:
-    """All kernels, several at a time: the compiler is a process of its own. Raises CompileError."""
+    """Compile all kernels, several at a time, since each compilation is its own process. Raises CompileError."""
     problems = tuple(dict.fromkeys((*asked.suite, *asked.sample)))
     shipped = {name: (load_spec(name), None) for name in SHIPPED}
     kinds = {(name, problem): (spec, problem) for problem in asked.squares for name, spec in KINDS.items()}
@@ -119,7 +119,7 @@ def compiled(asked: Asked, say: Callable[[str], None], arch: str | None = None) 
             energy=one((choice.SPEC, ENERGY)),
             host=dict(zip(host, of_host, strict=True)),
         )
-    say("kernels are compiled")
+    say("kernels compiled")
     return found
 
 
@@ -130,9 +130,9 @@ def _compiled(arch: str | None, job: tuple[GemmSpec, ProblemShape | None]) -> Ke
 
 
 def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) -> Figures:
-    """Everything, in some minutes; `save` is handed what there is after each problem.
+    """Measure all sections; call `save` with the figures so far after each problem.
 
-    Raises DeviceError without a GPU, CheckError when a kernel of cutegen's is wrong, CompileError, OutsideError.
+    Raises DeviceError without a GPU, CheckError if one of cutegen's kernels is wrong, CompileError, OutsideError.
     """
     require_gpu()
     start = time.monotonic()
@@ -155,7 +155,7 @@ def measure(asked: Asked, save: Callable[[Figures], object] = lambda _: None) ->
 
 
 def _nothing_yet(ceilings: Ceilings, chosen: Mapping[ProblemShape, str]) -> Figures:
-    """Where and with what, and what the hardware allows."""
+    """Return figures with the machine, the versions and the ceilings, but no times."""
     made_with = conditions()
     return Figures(
         device=ceilings.device,
@@ -174,22 +174,22 @@ def _nothing_yet(ceilings: Ceilings, chosen: Mapping[ProblemShape, str]) -> Figu
 
 
 def described(kernel: Kernel) -> str:
-    """Family, tile, stages and what is not everyday of a kernel, from its plan."""
+    """Return a kernel's family, tile, stages and any less common settings, from its plan."""
     plan = json.loads(kernel.artifact.plan_json)
     decided = {decision["key"]: decision["chosen"] for decision in plan["decisions"]}
     cluster = decided.get("schedule.cluster", "1x1")
     more = (
         f", clusters of {cluster}" if cluster != "1x1" else "",
         ", ping-pong" if decided.get("schedule.consumers") == "pingpong" else "",
-        f", K in {plan['split_k']['slices']}" if plan.get("split_k") else "",
-        ", exchanged" if decided.get("schedule.swap", "").startswith("true") else "",
+        f", split-K {plan['split_k']['slices']}" if plan.get("split_k") else "",
+        ", swapped" if decided.get("schedule.swap", "").startswith("true") else "",
     )
     return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages{''.join(more)}"
 
 
 @dataclass(slots=True)
 class _Run:
-    """A run's figures so far. When `seconds` have passed since `start`, no further problem is begun."""
+    """The figures of a run so far. No further problem starts once `seconds` have passed since `start`."""
 
     figures: Figures
     start: float
@@ -198,7 +198,7 @@ class _Run:
     save: Callable[[Figures], object]
 
     def add(self, **sections: Any) -> None:
-        """More of the figures."""
+        """Add sections to the figures, and save them."""
         self.figures = replace(self.figures, seconds=round(time.monotonic() - self.start), **sections)
         self.save(self.figures)
 
@@ -211,10 +211,10 @@ class _Run:
         regimes: Sequence[Regime] = tuple(Regime),
         rounds: int = ROUNDS,
     ) -> None:
-        """Everyone on each problem of a section; behind each, the GPU's clocks."""
+        """Measure every contender on each problem of a section, then record the GPU's clocks."""
         for problem in problems:
             if self.seconds is not None and time.monotonic() > self.start + self.seconds:
-                self.say(f"{section}: no time for {problem}")
+                self.say(f"{section}: out of time, skipped {problem}")
                 continue
             results = bench(entrants(problem), problem, rounds=rounds, regimes=regimes, against=against)
             times = *getattr(self.figures, section), *map(Time.of, results)
@@ -223,7 +223,7 @@ class _Run:
 
 
 def _clocks(results: Iterable[Result]) -> Iterator[Clock]:
-    """One for each regime: its last contender's."""
+    """Yield the state after each regime's last contender."""
     states = {(x.problem, x.regime): x.state for x in results if x.state is not None}
     for (problem, regime), state in states.items():
         yield Clock(problem=problem, regime=regime, **asdict(state))
@@ -240,7 +240,7 @@ def _ceiling(row: MmaCeiling) -> Ceiling:
 
 
 def _of_sample(cutlass: Sequence[Path]) -> Against:
-    """Torch and CUTLASS's Ampere example, which take every problem as it is."""
+    """Select torch and CUTLASS's Ampere example, which accept every problem."""
 
     def against(contract: LaunchContract) -> Iterator[tuple[str, Prepare]]:
         yield from only(TORCH)(contract)
@@ -250,7 +250,7 @@ def _of_sample(cutlass: Sequence[Path]) -> Against:
 
 
 def _energy(kernel: Kernel, say: Callable[[str], None]) -> Iterator[Energy]:
-    """Ours and torch's; both were checked, or are in another section."""
+    """Yield the energy of torch and of cutegen; other sections check their results."""
     x = Operands(
         *random_operands(kernel.contract, ENERGY.m, ENERGY.n, ENERGY.k, seed=2, framework="torch", device="cuda")
     )

@@ -1,4 +1,4 @@
-"""Several processes' figures as one: a difference of less than 5 % is claimed from three of them."""
+"""Merge the figures of several processes. A claim of a difference below 5 % needs three processes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _T = TypeVar("_T")
 
 
 def merged(runs: Sequence[Figures]) -> Figures:
-    """The median of each figure over the runs that have it, the least and the most of all; seconds are added.
+    """Return the median of each figure over the runs that have it, the overall minimum and maximum, and total seconds.
 
-    Raises OutsideError for runs of different machines, versions or kernels.
+    Raises OutsideError if the runs differ in machine, versions or kernels.
     """
     first, *rest = runs
     if not rest:
@@ -45,11 +45,11 @@ def _demand_alike(first: Figures, other: Figures) -> None:
     for name in ("device", "sms", "driver", "cuda", "versions", "rounds", "chosen"):
         mine, its = getattr(first, name), getattr(other, name)
         if mine != its:
-            raise OutsideError(f"runs with another {name} are not one: {_unlike(mine, its)}")
+            raise OutsideError(f"cannot merge runs that differ in {name}: {_unlike(mine, its)}")
 
 
 def _unlike(mine: object, its: object) -> str:
-    """What both are; of two mappings the first entry that they have not both."""
+    """Return both values, or of two mappings the first entry that differs."""
     if not isinstance(mine, Mapping) or not isinstance(its, Mapping):
         return f"{mine} and {its}"
     key = next(key for key in (*mine, *its) if mine.get(key) != its.get(key))
@@ -57,7 +57,7 @@ def _unlike(mine: object, its: object) -> str:
 
 
 def _groups(rows: Iterable[Sequence[_T]], key: Callable[[_T], Hashable]) -> list[list[_T]]:
-    """Rows of all runs that say the same, in the order of the first run that has them."""
+    """Group the rows of all runs by key, in the order of the first run that has the key."""
     found: dict[Hashable, list[_T]] = {}
     for row in chain.from_iterable(rows):
         found.setdefault(key(row), []).append(row)

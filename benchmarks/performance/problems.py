@@ -1,4 +1,4 @@
-"""What is multiplied: sizes of large models and small ones, and a sample of everything."""
+"""The problems: a suite of sizes from large and small models, and a random sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUITE = tuple(
         (3000, 3000, 3000),
     )
 )
-"""Squares from launch-bound to power-bound, layers of large models at large and small batches, long K, odd extents."""
+"""Squares from launch-bound to power-bound, layers of large models at large and small batch, long K, odd extents."""
 SQUARES = tuple(ProblemShape(extent, extent, extent) for extent in (2048, 4096, 8192))
 LADDER = ProblemShape(4096, 4096, 4096)
 ENERGY = ProblemShape(8192, 8192, 8192)
@@ -34,7 +34,7 @@ SHORTEST, LONGEST, MULTIPLE = 16, 8192, 8
 
 
 def sample() -> tuple[ProblemShape, ...]:
-    """Problems whose M, N and K are log-uniform from 16 to 8192, rounded to multiples of 8."""
+    """Return problems whose M, N and K are log-uniform from 16 to 8192, rounded to multiples of 8."""
     logarithms = np.random.default_rng(SAMPLE_SEED).uniform(np.log(SHORTEST), np.log(LONGEST), (SAMPLE_SIZE, 3))
     sides = MULTIPLE * np.rint(np.exp(logarithms) / MULTIPLE).astype(int)
     return tuple(ProblemShape(*map(int, row)) for row in sides)

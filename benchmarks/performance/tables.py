@@ -1,4 +1,4 @@
-"""The figures as Markdown: one function for each block between markers."""
+"""The figures as Markdown: one function per block between markers."""
 
 from __future__ import annotations
 
@@ -27,51 +27,51 @@ from examples.hopper_ladder import ladder as rungs
 WORST = 10
 WIDTH = 150
 ABSENT = ""
-NOT_MEASURED = "Not measured: the run had no time for it."
+NOT_MEASURED = "Not measured: the run reached its time limit."
 ELEMENT_BYTES = 2
 
 
 def run(figures: Figures) -> str:
-    """Where and with what, and what the hardware allows."""
+    """Describe the machine, the versions, the run and the measured peaks."""
     versions = ", ".join(f"{name} {version}" for name, version in figures.versions.items())
-    ceilings = ", ".join(f"`{x.instruction}` on {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
+    ceilings = ", ".join(f"`{x.instruction}` {x.operands} {x.tflops:.0f} TFLOP/s" for x in figures.ceilings)
     return _filled(
-        f"{figures.device}, {figures.sms} multiprocessors, driver {figures.driver}, CUDA {figures.cuda}, "
-        f"{figures.date}; {versions}. {_processes(figures)} Alone, {ceilings} were reached, memory was read at "
-        f"{figures.read_tb_per_s:.2f} TB/s and copied at {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
+        f"{figures.device}, {figures.sms} SMs, driver {figures.driver}, CUDA {figures.cuda}, "
+        f"{figures.date}; {versions}. {_processes(figures)} Measured peaks: {ceilings}, memory reads "
+        f"{figures.read_tb_per_s:.2f} TB/s, memory copies {figures.copy_tb_per_s:.2f} TB/s. {_states(figures)}"
     )
 
 
 def _processes(figures: Figures) -> str:
-    """How often all of it was measured."""
+    """Describe how often everything was measured."""
     if figures.processes == 1:
-        return f"One run of {figures.seconds} s, each time the median of {figures.rounds} rounds."
+        return f"One process, {figures.seconds} s; each time is the median of {figures.rounds} rounds."
     return (
-        f"{figures.processes} processes one after the other, {figures.seconds} s together; each time is the median of "
-        f"theirs, which are medians of {figures.rounds} rounds."
+        f"{figures.processes} processes in sequence, {figures.seconds} s in total; each time is the median of the "
+        f"processes' medians of {figures.rounds} rounds."
     )
 
 
 def _states(figures: Figures) -> str:
-    """Clocks, power and temperature right behind each problem's rounds."""
+    """Describe clocks, power and temperature right after each problem's rounds."""
     clocks = [x.sm_clock_mhz for x in figures.clocks if x.sm_clock_mhz is not None]
     watts = [x.power_w for x in figures.clocks if x.power_w is not None]
     celsius = [x.temperature_c for x in figures.clocks if x.temperature_c is not None]
     if not (clocks and watts and celsius):
-        return "NVML was not asked."
+        return "NVML was not read."
     return (
-        f"NVML behind the rounds of each problem: {min(clocks)} to {max(clocks)} MHz, {min(watts):.0f} to "
-        f"{max(watts):.0f} W, {min(celsius)} to {max(celsius)} degrees."
+        f"NVML after the rounds of each problem: {min(clocks)} to {max(clocks)} MHz, {min(watts):.0f} to "
+        f"{max(watts):.0f} W, {min(celsius)} to {max(celsius)} degrees C."
     )
 
 
 def suite_launch(figures: Figures) -> str:
-    """One launch on a cold, clean L2."""
+    """Tabulate single launches with a cold, clean L2."""
     return _suite(figures, Regime.LAUNCH)
 
 
 def suite_graph(figures: Figures) -> str:
-    """Launches in a graph."""
+    """Tabulate launches in a graph."""
     return _suite(figures, Regime.GRAPH)
 
 
@@ -79,8 +79,8 @@ def _suite(figures: Figures, regime: Regime) -> str:
     problems = by_problem(figures.suite, regime)
     if not problems:
         return NOT_MEASURED
-    header = ["M x N x K", "torch", "reduced", "best other", "ours", "least to most", "which kernel"]
-    header += ["x torch", "x best other", "of the floor"]
+    header = ["M x N x K", "torch", "reduced", "best other", "cutegen", "min to max", "selected kernel"]
+    header += ["x torch", "x best other", "of roofline"]
     rows = [_suite_row(figures, problem, row) for problem, row in problems.items()]
     ratios = [claims.x_torch(row) for row in problems.values()]
     best = [min(_others(row).values()) / row[OURS].median_us for row in problems.values()]
@@ -102,25 +102,25 @@ def _suite_row(figures: Figures, problem: ProblemShape, row: Mapping[str, Time])
         figures.chosen[problem],
         f"{claims.x_torch(row):.2f}",
         f"{others[name] / ours.median_us:.2f}",
-        f"{floor_us(figures, problem) / ours.median_us:.0%}",
+        f"{roofline_us(figures, problem) / ours.median_us:.0%}",
     ]
 
 
 def _others(row: Mapping[str, Time]) -> dict[str, float]:
-    """Microseconds of whoever is neither torch nor cutegen; torch where there is no other."""
+    """Return the microseconds of contenders other than torch and cutegen; torch's if there is no other."""
     ours = (OURS, "sm80_hgemm_tn", "sm120_hgemm_tn")
     found = {name: time.median_us for name, time in row.items() if name not in (*ours, TORCH, TORCH_REDUCED)}
     return found or {TORCH: row[TORCH].median_us}
 
 
-def floor_us(figures: Figures, problem: ProblemShape) -> float:
-    """What no f16 kernel passes: the operations at what wgmma alone reached, or the compulsory bytes read."""
+def roofline_us(figures: Figures, problem: ProblemShape) -> float:
+    """Return the least time of an f16 kernel: its operations at wgmma's peak, or its compulsory bytes at read speed."""
     operations = problem.flops / figures.ceiling("wgmma", "f16") / 1e6
     return max(operations, problem.compulsory_bytes(*[ELEMENT_BYTES] * 3) / figures.read_tb_per_s / 1e6)
 
 
 def contenders(figures: Figures) -> str:
-    """TFLOP/s of everyone in a graph, a row for each problem; of CUTLASS's Hopper example the best tile."""
+    """Tabulate every contender's TFLOP/s in a graph; CUTLASS's Hopper example counts with its best tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
     names = [TORCH, QUACK, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
     rows = []
@@ -131,36 +131,36 @@ def contenders(figures: Figures) -> str:
 
 
 def best_tile(row: Mapping[str, Time]) -> dict[str, Time]:
-    """A row in which of CUTLASS's Hopper example only the fastest of its tiles stands, by the example's name."""
+    """Reduce the tiles of CUTLASS's Hopper example to the fastest one, under the example's name."""
     tiles = [time for name, time in row.items() if name.startswith(CUTLASS_HOPPER)]
     others = {name: time for name, time in row.items() if not name.startswith(CUTLASS_HOPPER)}
     return others | {CUTLASS_HOPPER: min(tiles, key=lambda time: time.median_us)} if tiles else others
 
 
 def hopper(figures: Figures) -> str:
-    """CUTLASS's Hopper example, a column for each of its tiles."""
+    """Tabulate CUTLASS's Hopper example, one column per tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
     names = list(dict.fromkeys(time.contender for time in figures.suite if time.contender.startswith(CUTLASS_HOPPER)))
     if not names:
-        return "Not measured: the example took no part in this run."
+        return "Not measured: this run did not include the example."
     rows = [[_spelled(p), *(_us(row.get(name)) for name in names), _us(row[OURS])] for p, row in problems.items()]
-    return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "ours"], rows)
+    return _table(["M x N x K", *(name.removeprefix(CUTLASS_HOPPER).strip() for name in names), "cutegen"], rows)
 
 
 def quack(figures: Figures) -> str:
-    """QuACK, which has tuned itself on the problem, beside torch and cutegen."""
+    """Tabulate autotuned QuACK with torch and cutegen."""
     rows = []
     for problem, row in by_problem(figures.suite, Regime.GRAPH).items():
         if QUACK in row:
             times = [_us(row[name]) for name in (TORCH, QUACK, OURS)]
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
-        return "Not measured: QuACK took no part in this run."
-    return _table(["M x N x K", "torch", QUACK, "ours", "x QuACK"], rows)
+        return "Not measured: this run did not include QuACK."
+    return _table(["M x N x K", "torch", QUACK, "cutegen", "x QuACK"], rows)
 
 
 def kinds(figures: Figures) -> str:
-    """TFLOP/s of majors, types and epilogues, and how they compare with TN of f16 on the same problem."""
+    """Tabulate TFLOP/s of majors, types and epilogues, and their speed over f16 TN's on the same problem."""
     problems = by_problem(figures.kinds, Regime.GRAPH)
     rows = []
     measured = [name for name in (*KINDS, TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
@@ -170,18 +170,18 @@ def kinds(figures: Figures) -> str:
             time = row.get(name)
             cells += [_tflops(time), ABSENT if time is None else f"{row[PLAIN].median_us / time.median_us:.2f}"]
         rows.append(cells)
-    header = ["", *(cell for problem in problems for cell in (_spelled(problem), "to TN"))]
+    header = ["", *(cell for problem in problems for cell in (_spelled(problem), "vs. TN"))]
     return _table(header, rows)
 
 
 def held(figures: Figures) -> str:
-    """What is claimed, what this run measured, and whether it holds."""
-    rows = [[x.text, x.found, "holds" if x.holds else "**short**"] for x in claims.claims(figures)]
+    """Tabulate each claim, the measured value, and whether the claim holds."""
+    rows = [[x.text, x.found, "holds" if x.holds else "**missed**"] for x in claims.claims(figures)]
     return _table(["claim", "measured", ""], rows)
 
 
 def sample(figures: Figures) -> str:
-    """The random problems: sentences, and those where cutegen does worst beside torch."""
+    """Summarize the random problems, and tabulate those with the lowest speed over torch's."""
     if not figures.sample:
         return NOT_MEASURED
     lines = []
@@ -189,9 +189,9 @@ def sample(figures: Figures) -> str:
         ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
         below = [sum(ratio < held_to for ratio in ratios) for held_to in (1, 0.97, 0.9)]
         lines.append(
-            f"{words}: {len(ratios)} problems, on geometric average {claims.geometric_mean(ratios):.3f} times as fast "
-            f"as `{TORCH}`, at the worst {ratios[0]:.2f}, at the best {ratios[-1]:.2f}; {below[0]} below 1, {below[1]} "
-            f"below 0.97, {below[2]} below 0.9."
+            f"{words}: {len(ratios)} problems, geometric mean {claims.geometric_mean(ratios):.3f} times the speed of "
+            f"`{TORCH}`, worst {ratios[0]:.2f}, best {ratios[-1]:.2f}; {below[0]} below 1, {below[1]} below 0.97, "
+            f"{below[2]} below 0.9."
         )
     return "\n".join(lines) + "\n\n" + _worst(figures)
 
@@ -199,7 +199,7 @@ def sample(figures: Figures) -> str:
 def _worst(figures: Figures) -> str:
     graph, launch = (by_problem(figures.sample, regime) for regime in (Regime.GRAPH, Regime.LAUNCH))
     worst = sorted(graph, key=lambda problem: claims.x_torch(graph[problem]))[:WORST]
-    header = ["M x N x K", "torch", "ours", "x torch", "of the floor", "CUTLASS example", "which kernel"]
+    header = ["M x N x K", "torch", "cutegen", "x torch", "of roofline", "CUTLASS example", "selected kernel"]
     header += ["x torch, one launch"]
     rows = []
     for problem in worst:
@@ -210,17 +210,17 @@ def _worst(figures: Figures) -> str:
                 _us(row[TORCH]),
                 _us(row[OURS]),
                 f"{claims.x_torch(row):.2f}",
-                f"{floor_us(figures, problem) / row[OURS].median_us:.0%}",
+                f"{roofline_us(figures, problem) / row[OURS].median_us:.0%}",
                 _us(row.get(CUTLASS)),
                 figures.chosen[problem],
                 f"{claims.x_torch(launch[problem]):.2f}" if problem in launch else ABSENT,
             ]
         )
-    return f"The {len(worst)} worst of them in a graph, microseconds:\n\n" + _table(header, rows)
+    return f"The {len(worst)} worst in a graph, in microseconds:\n\n" + _table(header, rows)
 
 
 def ladder(figures: Figures) -> str:
-    """Each rung's time, and its gain over the one below."""
+    """Tabulate each rung's time and its gain over the previous rung."""
     if not figures.ladder:
         return NOT_MEASURED
     found = by_problem(figures.ladder, Regime.LAUNCH)[LADDER]
@@ -236,10 +236,10 @@ def ladder(figures: Figures) -> str:
 
 
 def energy(figures: Figures) -> str:
-    """Joules of a product."""
+    """Tabulate energy per GEMM."""
     if not figures.energy:
         return "Not measured: NVML counted no energy."
-    header = ["kernel", "J a product", "pJ an operation", "W", "TFLOP/s", "MHz"]
+    header = ["kernel", "J per GEMM", "pJ per operation", "W", "TFLOP/s", "MHz"]
     rows = [
         [
             _code(x.contender),
@@ -255,7 +255,7 @@ def energy(figures: Figures) -> str:
 
 
 def host(figures: Figures) -> str:
-    """Host microseconds of a call, a row for each kernel."""
+    """Tabulate host microseconds per call, one row per kernel."""
     if not figures.host:
         return NOT_MEASURED
     names, calls = (list(dict.fromkeys(each)) for each in zip(*((x.kernel, x.call) for x in figures.host), strict=True))
@@ -265,25 +265,25 @@ def host(figures: Figures) -> str:
 
 
 def square(figures: Figures) -> str:
-    """One problem, fastest first, of CUTLASS's Hopper example the best tile: the README's table."""
+    """Tabulate one problem for the README, fastest first; CUTLASS's Hopper example counts with its best tile."""
     row = best_tile(by_problem(figures.suite, Regime.GRAPH).get(LADDER, {}))
     ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
     ceiling = figures.ceiling("wgmma", "f16")
     rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)
     caption = _filled(
-        f"{_spelled(LADDER)}, fp16, A and B K-major, f32 sums, in a CUDA graph on an {figures.device}. `wgmma` alone, "
-        f"its operands in shared memory, reaches {ceiling:.0f} TFLOP/s:"
+        f"{_spelled(LADDER)}, fp16, A and B K-major, FP32 accumulation, in a CUDA graph on an {figures.device}. "
+        f"`wgmma` alone, with both operands in shared memory, reaches {ceiling:.0f} TFLOP/s:"
     )
     return f"{caption}\n\n{_table(['kernel', 'TFLOP/s', 'share of `wgmma` alone'], rows)}"
 
 
 def headline(figures: Figures) -> str:
-    """The suite and the sample in four figures."""
+    """Summarize the suite and the sample in four figures."""
     if not figures.suite:
         return NOT_MEASURED
     caption = _filled(
-        f"How many times as fast as `{TORCH}` the kernels are that cutegen chooses, on an {figures.device}, fp16 with "
-        f"f32 sums: geometric average, worst to best."
+        f"Speed of the kernels that cutegen selects over that of `{TORCH}`, on an {figures.device}, fp16 with FP32 "
+        f"accumulation: geometric mean (worst to best)."
     )
     rows = []
     for regime, words in ((Regime.GRAPH, "in a CUDA graph"), (Regime.LAUNCH, "one launch, L2 cold")):
@@ -293,7 +293,7 @@ def headline(figures: Figures) -> str:
 
 
 def _mean(rows: Mapping[ProblemShape, Mapping[str, Time]]) -> str:
-    """Times torch's speed on average, at the worst and at the best; nothing of no problem."""
+    """Spell the mean, worst and best speed over torch's; empty if there is no problem."""
     ratios = [claims.x_torch(row) for row in rows.values()]
     return f"{claims.geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ABSENT
 
@@ -314,11 +314,11 @@ BLOCKS: Mapping[str, Callable[[Figures], str]] = {
     "square": square,
     "headline": headline,
 }
-"""What a document may ask for by a marker."""
+"""The blocks that a document can name in a marker."""
 
 
 def _filled(text: str) -> str:
-    """Lines as wide as the documents'."""
+    """Wrap text at the width of the documents."""
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -338,12 +338,12 @@ def _spelled(problem: ProblemShape) -> str:
 
 
 def _code(contender: str) -> str:
-    """Names of functions and specs as code."""
+    """Format names of functions and specs as code."""
     return f"`{contender}`" if set(contender) & set("._(") else contender
 
 
 def _figure(tflops: float) -> str:
-    """Three digits.
+    """Format TFLOP/s with three digits.
 
     >>> [_figure(x) for x in (531.4, 99.96, 27.25, 9.0)]
     ['531', '100', '27.2', '9.00']
@@ -353,7 +353,7 @@ def _figure(tflops: float) -> str:
 
 
 def _digits(us: float) -> str:
-    """Microseconds, to a hundredth where they are few.
+    """Format microseconds, with more decimals for short times.
 
     >>> [_digits(x) for x in (5.217, 33.28, 1614.2)]
     ['5.22', '33.3', '1,614']

@@ -51,7 +51,7 @@ def test_the_choice_is_the_plans_own(problem: ProblemShape) -> None:
     said = described(_Built(made.to_json()))  # type: ignore[arg-type]
     tile = "x".join(map(str, made.cta_tile))
     assert said.startswith(f"{made.family} {tile}, {made.stages} stages")
-    assert ("exchanged" in said) == made.swapped
+    assert ("swapped" in said) == made.swapped
 
 
 def test_what_was_tuned_here_takes_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
