@@ -53,33 +53,36 @@ class Photographed:
 INTRODUCTION = """\
 # Gallery
 
-What `cutegen show` draws. `--format svg`, `--format latex` and `--format png` choose how, `--out FILE` where to; PNG
-needs Pillow (`pip install 'cutegen[png]'`), the others need nothing. Text, the default, says the same in a terminal.
+This page shows the pictures of `cutegen show`. `--format svg`, `--format latex` and `--format png` select the format,
+`--out FILE` the file. PNG needs Pillow (`pip install 'cutegen[png]'`); the other formats need no extra package. Text,
+the default, shows the same content in a terminal.
 
-`python scripts/make_gallery.py` draws the pictures and writes this page; `python -m scripts.photograph_pages` takes
-the photographs of interactive pages, which [inspector.md](inspector.md) describes.
+`python scripts/make_gallery.py` draws the pictures and writes this page. `python -m scripts.photograph_pages` takes
+the screenshots of interactive pages, which [inspector.md](inspector.md) describes.
 """
 PAGES = (
     Photographed(
         "page_sm80",
         "sm80_hgemm_tn --arch sm_80",
-        "`a(12, 40)` is followed: its sector, the thread that copies it, its offset, XOR and bank, the lane that "
+        "The page follows `a(12, 40)`: its sector, the thread that copies it, its offset, XOR and bank, the lane that "
         "addresses its row, the register, the accumulators. Each view marks it.",
     ),
     Photographed(
         "page_sm80_plain",
         "sm80_hgemm_tn --arch sm_80",
-        "The same element, and a click on `plain`: the rows of a phase lie above one another, and the reads are 8-way.",
+        "The same element after a click on `plain`: the rows of a phase share their banks, and the reads have 8-way "
+        "conflicts.",
     ),
     Photographed(
         "page_sm90_dark",
         "sm90_hgemm_tn --arch sm_90",
-        "B of a `wgmma` kernel: the descriptor of its block and the core matrix. The page is dark where the system is.",
+        "B of a `wgmma` kernel: the descriptor of its block and the core matrix. The page follows the system's dark "
+        "mode.",
     ),
     Photographed(
         "page_layout",
         '--layout "Sw<3,3,3> o (8,64):(64,1)"',
-        "A layout by itself: what shares a bank with an element, the swizzle bit by bit, and how it lies in memory.",
+        "A single layout: the elements that share a bank, the swizzle bit by bit, and the placement in memory.",
     ),
 )
 EXHIBITS = {
@@ -87,38 +90,38 @@ EXHIBITS = {
         Exhibit(
             "layout_plain",
             '--layout "(8,64):(64,1)"',
-            "Eight rows of 64 halfs, 128 bytes each, as they come. A column lies in one bank: whoever reads eight "
-            "rows at the same place, as `ldmatrix` does, waits eight times.",
+            "Eight rows of 64 halfs, 128 bytes each, without padding or swizzle. A column lies in one bank. A read of "
+            "eight rows at the same column, as by `ldmatrix`, takes eight wavefronts.",
         ),
         Exhibit(
             "layout_swizzled",
             '--layout "Sw<3,3,3> o (8,64):(64,1)"',
-            "The same with a swizzle: the row's number is XORed into which 16 bytes of the row are meant. A row "
-            "still fills all banks, and now every eight rows of a column do so as well.",
+            "The same with a swizzle: the row number is XORed into the index of the 16-byte piece within the row. A "
+            "row still fills all banks, and now so do any eight consecutive rows of a 16-byte column.",
         ),
         Exhibit(
             "layout_padded",
             '--layout "(8,32):(40,1)"',
-            "Padding does it too, at the price of memory: each row begins 16 bytes further on than the one above it "
-            "ended.",
+            "Padding also avoids the conflicts, at the cost of memory: each row begins 16 bytes after the end of the "
+            "row above.",
         ),
         Exhibit(
             "layout_divided",
             '--layout "zipped_divide((16,16):(16,1), (4,8))"',
-            "CuTe's operations by name: each row is one place in a tile of 4 by 8, each column one of the tiles.",
+            "CuTe's operations by name: each row is one position in a 4x8 tile, each column one of the tiles.",
         ),
         Exhibit(
             "layout_tv",
             '--layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 --thread 5',
-            "Any layout as a thread-value layout: here the accumulators of `mma.m16n8k16`, those of thread 5 dark.",
+            "Any layout as a thread-value layout: here the accumulators of `mma.m16n8k16`, thread 5's dark.",
         ),
     ),
     "The tiled MMA": (
         Exhibit(
             "mma",
             "sm80_hgemm_tn mma --thread 0 --arch sm_80",
-            "A to the left of C, B above it. Each element with the thread that holds it and in which of its values; "
-            "the dark ones are one thread's.",
+            "A to the left of C, B above it. Each element shows the thread that holds it and the value index; the "
+            "dark elements belong to one thread.",
         ),
     ),
     "Shared memory": (
@@ -132,43 +135,43 @@ EXHIBITS = {
         Exhibit(
             "g2s",
             "sm80_hgemm_tn g2s --thread 37 --arch sm_80",
-            "On the left which thread copies which 16 bytes, on the right where one warp's `cp.async` land. Shared "
-            "memory serves 16 bytes a lane in phases of 8 lanes; in each phase every lane has banks of its own. Below "
-            "on the left the sectors of global memory that the warp's request touches, and the lanes that want them.",
+            "Left: which thread copies which 16 bytes. Right: the destinations of one warp's `cp.async`. Shared "
+            "memory serves 16 bytes per lane in phases of 8 lanes; in each phase the lanes use different banks. "
+            "Bottom left: the sectors of global memory that the warp's request touches, and the lanes that use them.",
         ),
     ),
     "From shared memory to registers": (
         Exhibit(
             "s2r",
             "sm80_hgemm_tn s2r --thread 0 --arch sm_80",
-            "The four phases of one `ldmatrix.x4`: which lane addresses which row, and in which banks it lies; then "
-            "which thread receives each element. Both differ: a lane addresses a row for others.",
+            "The four phases of one `ldmatrix.x4`: which lane addresses which row, and the banks of that row; then "
+            "which thread receives each element. The two differ: a lane addresses a row for other lanes.",
         ),
         Exhibit(
             "s2r_no_swizzle",
             "docs/no_swizzle.toml s2r --thread 0 --arch sm_80",
             "The same load from a tile without a swizzle, `docs/no_swizzle.toml`. All rows of a phase lie in the "
-            "same banks: the red ones wait, and a load takes 32 wavefronts instead of 4.",
+            "same banks. The red ones wait, and a load takes 32 wavefronts instead of 4.",
         ),
         Exhibit(
             "s2r_transposed",
             "sm80_bf16_nn s2r --thread 0 --arch sm_80",
-            "An A that is contiguous along M: `ldmatrix.trans` reads rows of it, and thread and value are transposed.",
+            "A contiguous along M: `ldmatrix.trans` reads its rows, and thread and value are transposed.",
         ),
     ),
     "The epilogue": (
         Exhibit(
             "epilogue",
             "sm80_hgemm_tn epilogue --arch sm_80",
-            "C on its way through shared memory, so that each thread stores 16 bytes that are contiguous in global "
-            "memory: the writes of a warp's sums, then its reads and its request to global memory.",
+            "C goes through shared memory, so that each thread stores 16 contiguous bytes to global memory. The "
+            "picture shows a warp's writes of accumulators, then its reads and its request to global memory.",
         ),
     ),
-    "Specs beside each other": (
+    "Specs side by side": (
         Exhibit(
             "compare",
             "sm80_hgemm_tn cute_tutorial_tn --arch sm_80 --no-time",
-            "What two specs decide otherwise, and what it costs.",
+            "The decisions in which two specs differ, and their cost.",
             verb="compare",
         ),
     ),
@@ -177,13 +180,13 @@ EXHIBITS = {
             "pipeline",
             "sm80_hgemm_tn pipeline --arch sm_80",
             "The main loop as the kernel runs it, with three stages. While the tensor cores multiply one k-block, "
-            "the next one is loaded to registers, and two k-tiles are on their way from global memory.",
+            "the next one is loaded to registers, and two k-tiles are in flight from global memory.",
         ),
         Exhibit(
             "pipeline_two_stages",
             "sm80_bf16_nn pipeline --arch sm_80",
-            "With two stages a k-tile has less time to arrive: it is waited for four k-blocks after it was sent "
-            "for, not eight.",
+            "With two stages a k-tile has less time to arrive: the kernel waits for it four k-blocks after issuing "
+            "the copy, not eight.",
         ),
     ),
 }
