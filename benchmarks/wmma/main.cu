@@ -1,7 +1,8 @@
 // wmma_gemm M N K [ROUNDS]: checks every element of the hand-written kernel's result, then prints the median of its times.
 //
-// Measured as `cutegen bench` does (docs/benchmarking.md): normal random data, 256 MiB overwritten before each run so that L2 is
-// cold, events around one launch, three rounds of warm-up. Exit codes: 0 right, 1 wrong, 2 bad arguments, 3 CUDA failed.
+// Measured like one launch of `cutegen bench` (docs/benchmarking.md): normal random data, cold L2, events around the launch, three
+// rounds of warm-up. One difference: 256 MiB are filled before each launch, not read, so that L2 holds dirty lines.
+// Exit codes: 0 right, 1 wrong, 2 bad arguments, 3 CUDA failed.
 
 #include "wmma_gemm.h"
 
