@@ -99,13 +99,11 @@ def test_the_page_says_what_it_gains() -> None:
     few_rows = [share for ((m, _, k), _), share in whole.items() if m <= FEW_ROWS and k >= LONG_K]
     short_k = [share for ((*_, k), _), share in whole.items() if k <= SHORT_K]
     shares = list(whole.values())
-    said = f"{geometric_mean(shares):.3f} times as long so in a graph, {min(shares):.2f} to {max(shares):.2f}; with"
+    said = f"{geometric_mean(shares):.3f} times as long in a graph, {min(shares):.2f} to {max(shares):.2f}. With"
     assert said in PAGE
-    assert (
-        f"a K of 2048 and more {geometric_mean(few_rows):.3f}; with a K of up to 1024 {geometric_mean(short_k):.3f}"
-        in PAGE
-    )
-    assert f"where rows begin between lines {geometric_mean(torn):.3f}" in PAGE
+    assert f"a K of 2048 or more, it is {geometric_mean(few_rows):.3f}." in PAGE
+    assert f"With a K of up to 1024 it is {geometric_mean(short_k):.3f}:" in PAGE
+    assert f"If rows are not aligned, it is {geometric_mean(torn):.3f}" in PAGE
 
 
 def test_the_page_says_what_the_best_gain_and_what_the_choice_does(monkeypatch: pytest.MonkeyPatch) -> None:

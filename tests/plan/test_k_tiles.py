@@ -42,7 +42,7 @@ def joined() -> Iterator[tuple[Setting, float]]:
 def test_k_tiles_of_256_bytes_gain_where_five_stages_fit() -> None:
     alone = [(setting.stages or 0, share) for setting, share in joined() if setting.slices == 1]
     five = [share for stages, share in alone if stages >= warpgroups.JOINED_STAGES]
-    said = f"{geometric_mean(five):.2f} times as long where five stages of them or more fit"
+    said = f"{geometric_mean(five):.2f} times as long if five or more stages of them fit"
     assert said in PAGE
     assert f"{min(five):.2f} to {max(five):.2f}" in PAGE
     assert f"{geometric_mean([share for stages, share in alone if stages == 4]):.2f} with four stages" in PAGE
@@ -78,6 +78,6 @@ def regret(problem: Shape) -> float:
 def test_the_page_says_how_good_the_choice_for_promoted_sums_is() -> None:
     found = [regret(problem) for problem in PROMOTED]
     fitted, behind = geometric_mean(found[:FITTED]), geometric_mean(found[FITTED:])
-    assert f"what is chosen takes {fitted:.2f} times as long as the best of those measured" in PAGE
-    assert f"on {len(found) - FITTED} problems drawn behind that {behind:.2f} and" in PAGE
+    assert f"the selected kernel takes {fitted:.2f} times as long as the best of those measured" in PAGE
+    assert f"On {len(found) - FITTED} problems drawn afterwards it takes {behind:.2f}, and" in PAGE
     assert max(found) < 1.25

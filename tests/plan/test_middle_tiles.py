@@ -119,7 +119,7 @@ def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_page_has_the_constants() -> None:
-    part = PAGE.partition("**What CTAs ask L2 for.**")[2].partition("That is for")[0]
+    part = PAGE.partition("**L2 requests of CTAs.**")[2].partition("These factors apply")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d) \|", part)
     assert said == [f"{getattr(middle_tiles, name):.2f}" for name in (*CONSTANTS, "SOONER")]
 
@@ -131,9 +131,9 @@ def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -
     before = worth(US)
     costs, costs_before = ([each.cost for each in choice] for choice in (found, before))
     times, times_before = (geometric_mean([each.by_torch for each in choice]) for choice in (found, before))
-    said = f"On these {len(US)} what is chosen takes {geometric_mean(costs):.3f} times as long as the best"
+    said = f"On these {len(US)} the selected kernel takes {geometric_mean(costs):.3f} times as long as the best"
     assert f"{said} of those measured, and {geometric_mean(costs_before):.3f} without these corrections" in PAGE
-    assert f"it is {times:.3f} times as fast as torch, and was {times_before:.3f}" in PAGE
+    assert f"It is {times:.3f} times as fast as torch, and was {times_before:.3f}" in PAGE
     assert f"{sum(len(us) - 1 for us in US.values()):,} times" in PAGE
 
 
@@ -150,8 +150,9 @@ def test_the_page_says_what_they_do_to_choices_among_older_kernels(monkeypatch: 
 
     (h200, h100), _ = costs(), without(monkeypatch, "is_of_middle_size")
     h200_before, h100_before = costs()
-    assert f"the choice on {len(tables[0])} such products is {h200:.3f} and was {h200_before:.3f}" in PAGE
-    assert f"on {len(tables[1])} in the H100's {h100:.3f} and {h100_before:.3f}" in PAGE
+    said = f"the selection on {len(tables[0])} such products takes {h200:.3f} times the best"
+    assert f"{said}, and took {h200_before:.3f}" in PAGE
+    assert f"on {len(tables[1])} in the H100's table {h100:.3f} and {h100_before:.3f}" in PAGE
 
 
 @cache

@@ -184,7 +184,7 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
     some = [each for each in load(STORED) if whatever_the_pitch(OPEN, ProblemShape(*each.problem))]
     whole, torn = ([each for each in some if (each.problem[2] % 64 > 0) == is_torn] for is_torn in (False, True))
     by, without_them = cost_of(whatever_the_pitch, whole), cost_of(lambda *_: False, whole)
-    said = f"on {len(whole)} such products takes {by:.3f} times as long as the best by these corrections"
+    said = f"on {len(whole)} such products takes {by:.3f} times as long as the best with these corrections"
     assert f"{said}, and {without_them:.3f} without" in PAGE
     by, without_them = cost_of(whatever_the_pitch, torn), cost_of(lambda *_: False, torn)
     assert f"on {len(torn)} products, it would be {by:.3f} and is {without_them:.3f}" in PAGE

@@ -50,7 +50,7 @@ def test_the_page_has_the_constants() -> None:
 
 
 def test_the_page_says_how_many_tiles_are_compared() -> None:
-    said = re.search(r"(\d+) tiles with (\d+) numbers of slices.*?`sm120` (\d+) tiles", words_of(PAGE))
+    said = re.search(r"(\d+) tiles with (\d+) slice counts.*?`sm120` (\d+) tiles", words_of(PAGE))
     assert said is not None
     sm80, sm120 = FAMILIES["sm80"], FAMILIES["sm120"]
     assert tuple(map(int, said.groups())) == (len(sm80.candidates), len(sm80.splits), len(sm120.candidates))
