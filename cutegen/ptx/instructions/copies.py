@@ -122,7 +122,7 @@ def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Cal
 
 
 def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addresses | None, flights: Flights) -> Data:
-    """The bytes of each active lane's source, padded with zeros; a lane that copies nothing touches no memory."""
+    """The bytes of each active lane's source, padded with zeros; a lane that copies nothing accesses no memory."""
     memory = warp.cta.memories["global"]
     misaligned = np.flatnonzero((addresses % size != 0) & (counts is None or counts > 0))
     if len(misaligned):

@@ -158,7 +158,7 @@ class Cta:
 
     @property
     def happened(self) -> int:
-        """Count of events that may let a waiting warp go on."""
+        """Number of events that may wake a waiting warp."""
         return self.mbarriers.events + self._arrivals
 
     def run_round(self) -> tuple[bool, bool]:

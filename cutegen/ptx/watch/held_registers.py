@@ -95,7 +95,7 @@ class HeldRegisters:
             warp.cta.fault(ViolationKind.UNINITIALISED, site, warp.thread0 + lane, message)
 
     def is_held(self, registers: RegisterList) -> bool:
-        """True where some `wgmma.mma_async` in flight holds one of `registers`."""
+        """True if some `wgmma.mma_async` in flight holds one of `registers`."""
         return bool(self._holder[registers.rows].any())
 
     def hold(self, site: int, registers: RegisterList, *, writes: bool) -> None:

@@ -81,7 +81,7 @@ class _Page:
 
 
 class WarpPages:
-    """A stamp and an instruction for each granule and each warp that touched it."""
+    """A stamp and an instruction for each granule and each warp that accessed it."""
 
     def __init__(self) -> None:
         self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
