@@ -1,9 +1,9 @@
-"""Executes PTX on the CPU with numpy, and watches it: results, memory traffic, races, undefined behaviour.
+"""Executes PTX on the CPU with numpy and checks it: results, memory traffic, races, undefined behaviour.
 
     program = Program.parse(text)
     report = program.launch("kernel", grid=(2, 2), block=128, args=[a, b, c, 256, 256, 256], dynamic_smem_bytes=49152)
 
-Knows nothing of specs or plans: any PTX will do. `docs/ptx.md` says what is modelled.
+Independent of specs and plans: accepts any PTX. `docs/ptx.md` describes what is modelled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs one entry in several orders and gathers what is undefined in any of them, each thing once."""
+"""Runs one entry in several orders and collects what is undefined in any of them, each violation once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cutegen.ptx.watch.violations import ExecutionFault, Violation, ViolationKin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A violation, the first time that it was found, and the orders in which it was."""
+    """A violation at its first occurrence, and the orders in which it occurred."""
 
     violation: Violation
     policies: tuple[str, ...]
 
     @property
     def is_convention(self) -> bool:
-        """True for what PTX only does not order."""
+        """True for a convention: PTX does not order it."""
         return self.violation.kind is ViolationKind.CONVENTION
 
 
@@ -50,13 +50,13 @@ def check_entry(
     finished: Callable[[Policy, Sequence[Argument]], None],
     max_steps: int = DEFAULT_MAX_STEPS,
 ) -> tuple[Finding, ...]:
-    """Execute launches of `entry` in several orders and return their violations, in the order in which they were found.
+    """Execute launches of `entry` in several orders and return their violations, in the order of detection.
 
-    `arguments` makes fresh ones for each launch; `finished` is given them after a launch that came to its end.
+    `arguments` makes fresh arguments for each launch; `finished` receives them after a launch that completes.
 
     Raises:
         LaunchError: the launch does not fit the entry.
-        PtxSyntaxError: an instruction that is not known.
+        PtxSyntaxError: an unknown instruction.
     """
     found: dict[tuple[ViolationKind, int], tuple[Violation, list[str]]] = {}
     for policy in policies:

@@ -1,7 +1,7 @@
-"""Spreads the CTAs of a launch over processes.
+"""Distributes the CTAs of a launch over processes.
 
-Each worker parses the text for itself and maps the arrays from temporary files, so what the kernel writes ends up in
-the caller's arrays. CTAs must not depend on each other: an entry with atomics on global memory is refused.
+Each worker parses the text itself and maps the arrays from temporary files, so the kernel's writes end up in the
+caller's arrays. CTAs must not depend on each other: an entry with atomics on global memory is refused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_CLUSTERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class _SharedArray:
-    """An array argument as it travels: the file of its allocation, and where in it the array lies."""
+    """An array argument as it is sent: the file of its allocation, and the array's position in it."""
 
     file: Path
     offset: int
@@ -48,7 +48,7 @@ class _SharedArray:
 
 @dataclass(frozen=True, slots=True)
 class _SharedTensor:
-    """A tensor map as it travels: the array apart from the rest."""
+    """A tensor map as it is sent: the array separate from the rest."""
 
     array: Any
     extents: tuple[int, ...]
@@ -59,7 +59,7 @@ class _SharedTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """Message to a worker. It fits a pipe, so that no sender waits for a worker that is ended early."""
+    """Message to a worker. It fits into a pipe, so no sender waits for a worker that is ended early."""
 
     text: Path
     entry: str
@@ -79,7 +79,7 @@ def run_in_processes(
     jobs: int,
     done: Callable[[int], None],
 ) -> list[Outcome]:
-    """Runs `clusters` of the grid in `jobs` processes; `done(n)` is called when n more are finished.
+    """Runs `clusters` of the grid in `jobs` processes; calls `done(n)` when n more are finished.
 
     Raises:
         ExecutionFault: the first violation that a worker raises.
@@ -109,9 +109,9 @@ def run_in_processes(
 
 
 def _leave(pool: ProcessPoolExecutor, failed: type[BaseException] | None, *_: object) -> None:
-    """Ends the workers; after a fault or Ctrl-C at once, because nobody wants what they are at."""
+    """Ends the workers; after a fault or Ctrl-C at once, because their results are not needed."""
     if failed is not None:
-        # `terminate_workers` does this from Python 3.14 on; before, the processes have no public name.
+        # `terminate_workers` does this from Python 3.14 on; earlier versions have no public name for the processes.
         for worker in tuple((pool._processes or {}).values()):
             worker.terminate()
     pool.shutdown(cancel_futures=True)
@@ -119,11 +119,11 @@ def _leave(pool: ProcessPoolExecutor, failed: type[BaseException] | None, *_: ob
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Processes that start meanwhile do not hear Ctrl-C, which a terminal sends to all: whoever started them ends them.
+    """Shields processes that start meanwhile from Ctrl-C, which a terminal sends to all; their parent ends them.
 
-    A blocked signal stays blocked in a child; it is delivered here once the children have started.
+    A blocked signal stays blocked in a child; it is delivered here after the children have started.
     """
-    resource_tracker.ensure_running()  # which would unblock the signal when the first child starts
+    resource_tracker.ensure_running()  # otherwise it would unblock the signal when the first child starts
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -132,7 +132,7 @@ def _deaf_children() -> Iterator[None]:
 
 
 class _Files:
-    """The files of a launch: one for each allocation that its arguments name."""
+    """The files of a launch: one for each allocation that its arguments refer to."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -140,7 +140,7 @@ class _Files:
         self._written: list[tuple[npt.NDArray[Any], int]] = []
 
     def share(self, argument: Any) -> Any:
-        """The argument with its arrays replaced by what a worker opens."""
+        """The argument with its arrays replaced by descriptions that a worker opens."""
         if isinstance(argument, tuple):
             return tuple(self.share(item) for item in argument)
         if isinstance(argument, TensorMap):
@@ -159,7 +159,7 @@ class _Files:
         return _SharedArray(path, offset, argument.shape, argument.strides, argument.dtype.str, writeable)
 
     def _create(self, root: npt.NDArray[Any]) -> tuple[Path, npt.NDArray[np.uint8]]:
-        """A file as long as `root` reaches, with holes where it has no elements."""
+        """A file as long as the memory of `root`, with holes between its elements."""
         path = self._directory / f"array{len(self._maps)}"
         start, size = extent(root)
         mapped = np.memmap(path, np.uint8, "w+", shape=(size,))
@@ -167,21 +167,21 @@ class _Files:
         return path, mapped
 
     def copy_back(self) -> None:
-        """Brings what the kernel wrote into the caller's arrays; what lies between their elements is not theirs."""
+        """Copies the kernel's writes into the caller's arrays; bytes between their elements are left alone."""
         for array, root_start in self._written:
             array[...] = _within(self._maps[root_start][1], root_start, array)
 
 
 def _within(mapped: npt.NDArray[np.uint8], start: int, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The elements of `array` in a copy of the memory from address `start` on."""
+    """The elements of `array` in a copy of the memory that starts at address `start`."""
     offset = int(array.__array_interface__["data"][0]) - start
     return np.ndarray(array.shape, array.dtype, mapped, offset, array.strides)
 
 
 def _end_with_parent(directory: Path) -> None:
-    """Let this worker end when the process that started it is gone, also when it was killed and could end nobody.
+    """End this worker when its parent process is gone, even if the parent was killed and could not end its workers.
 
-    Nor could it remove the `directory` of the launch's files then.
+    A killed parent cannot remove the `directory` of the launch's files either.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -1,4 +1,4 @@
-"""Makes an entry ready to run: every instruction a step, every operand a cell, every variable an address."""
+"""Prepares an entry to run: every instruction becomes a step, every operand a cell, every variable an address."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     """Lowers `entry`.
 
     Raises:
-        PtxSyntaxError: the first instruction that is not known, with its line.
+        PtxSyntaxError: the first unknown instruction, with its line.
     """
     if len(entry.instructions) >= MAX_SITES:
         message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
@@ -71,7 +71,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
 
 
 def _site_table(context: Lowering, instructions: int) -> SiteTable:
-    """Return what the watchers ask of each instruction."""
+    """Return the properties of each instruction that the watchers look up."""
     reach, size = np.zeros(instructions + 1, np.int64), np.zeros(instructions + 1, np.int64)
     constant = np.zeros(instructions + 1, bool)
     for site, semantics in context.semantics.items():
@@ -83,7 +83,7 @@ def _site_table(context: Lowering, instructions: int) -> SiteTable:
 
 
 def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
-    """The cell of an instruction's guard and whether it is negated."""
+    """The cell of an instruction's guard, and whether the guard is negated."""
     guard = instruction.guard
     return None if guard is None else (context.source(instruction, guard.register, scalar_type("pred")), guard.negated)
 
@@ -115,7 +115,7 @@ class _BlockLowering:
         return step if predicate is None else guarded(step, *predicate)
 
     def _following(self) -> int:
-        """The block after this one in the text; every text ends with a `ret`, so others have one."""
+        """The next block in the text; every text ends with a `ret`, so every other block has one."""
         return self._graph.block_at[self._block.last]
 
     def _targets(self, instruction: Instruction) -> tuple[int, ...]:
@@ -176,7 +176,7 @@ class _BlockLowering:
 
 
 def _append(steps: list[Step], step: Step) -> None:
-    """Add a step, or make it one with the last where both are instructions that can be done at once."""
+    """Add a step, or merge it with the last one if both instructions can be executed at once."""
     last = steps[-1] if steps else None
     both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
     if both is None:
@@ -186,7 +186,7 @@ def _append(steps: list[Step], step: Step) -> None:
 
 
 def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Return the step that also notes which watched registers the instruction writes, where it writes any."""
+    """Return the step, extended to record the watched registers that the instruction writes, if it writes any."""
     keys = tuple(written_registers(instruction) & context.frame.tracked)
     if not keys:
         return step
@@ -200,7 +200,7 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
 
 
 def _with_held_registers(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Return the step that first looks who holds registers that some `wgmma` uses."""
+    """Return the step, extended to check first whether a `wgmma` holds the registers."""
     rows = context.frame.held_rows
     if not rows or instruction.parts[0] == "wgmma":
         return step
@@ -219,7 +219,7 @@ def _with_held_registers(context: Lowering, instruction: Instruction, step: Step
 
 
 def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset[RegisterKey]) -> Step:
-    """The step that reports active lanes which read a register they never wrote."""
+    """The step that reports active lanes that read a register which they never wrote."""
     site = context.site
     guard = _predicate(context, instruction)
     guard_row = None if instruction.guard is None else (1, instruction.guard.register.row)

@@ -1,4 +1,4 @@
-"""The door of this package: parse PTX once, launch its entries on numpy arrays."""
+"""Entry point of this package: parse PTX once, launch its entries on numpy arrays."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Program:
 
     @classmethod
     def parse(cls, text: str) -> Program:
-        """Reads PTX text. An entry is readied when it is first launched, so that one does not stand in another's way.
+        """Reads PTX text. An entry is prepared at its first launch, so an invalid one does not block the others.
 
         Raises:
             PtxSyntaxError: text that is not PTX; with its line.
@@ -77,7 +77,7 @@ class Program:
         return cls(text, module.target, MappingProxyType({entry.name: entry for entry in module.entries}), module)
 
     def prepare(self, entry: str) -> Executable:
-        """Readies `entry`, once.
+        """Prepares `entry`, once.
 
         Raises:
             LaunchError: no such entry.
@@ -108,11 +108,11 @@ class Program:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
         `args`: a numpy array for a pointer (`.u64`), a number for a scalar (packed by its declared type), bytes or a
-        tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `cluster`: CTAs of a cluster,
-        where the entry does not say it itself (`.reqnctapercluster`). `policy`: see `Policy`.
-        `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: processes to
-        spread the CTAs over. `raise_on`: kinds of violations that end the launch; the others are gathered in the
-        report. With `ALL_KINDS` it also ends at what is only a convention.
+        tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `cluster`: CTAs per cluster,
+        if the entry does not declare it (`.reqnctapercluster`). `policy`: see `Policy`.
+        `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: number of
+        processes that share the CTAs. `raise_on`: kinds of violations that end the launch; the others are collected in
+        the report. With `ALL_KINDS` conventions end it as well.
 
         Raises:
             LaunchError: the launch does not fit the entry.

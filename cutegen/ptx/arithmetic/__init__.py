@@ -1,1 +1,1 @@
-"""PTX's float formats and what a tensor core computes, without registers."""
+"""PTX's float formats and the arithmetic of a tensor core, without registers."""

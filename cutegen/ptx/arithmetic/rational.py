@@ -1,8 +1,8 @@
 """float64 operations with any rounding, one lane at a time through exact rational numbers.
 
-Slow, and needed rarely: numpy rounds to nearest, which is what most code asks for, and only `fma` has no numpy
-function. NaNs are those of an H200: an operand that is one, made quiet, else 0xfff8000000000000. Of two the second
-wins; in a division, which is a sequence of instructions there, the first; in fma the order is b, c, a.
+Slow, and rarely needed: numpy rounds to nearest, as most code does, and only `fma` has no numpy function. NaNs are
+those of an H200: a NaN operand, made quiet, else 0xfff8000000000000. The second of two NaNs wins; in a division,
+which is a sequence of instructions there, the first one wins; in fma the order is b, c, a.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cutegen.ptx.arithmetic.rounding import Doubles, quiet, signed_zero
 
 _ROOT_SCALE = 1 << 1200
 _NAN_ORDER = {"fma": (0, 2, 1), "div": (1, 0)}
-"""Operands from the weakest to the strongest where several are NaN; else in their order."""
+"""Operands by precedence if several are NaN, weakest first; other operations use operand order."""
 
 _INVALID = np.array(0xFFF8000000000000, np.uint64).view(np.float64)
 
 
 def _root(value: Fraction) -> Fraction:
-    """The square root to 1200 bits, nudged off any value that it does not equal."""
+    """The square root to 1200 bits, with an offset if it is inexact so that it never equals a representable value."""
     root = Fraction(isqrt(int(value * _ROOT_SCALE * _ROOT_SCALE)), _ROOT_SCALE)
     return root if root * root == value else root + Fraction(1, 2 * _ROOT_SCALE)
 

@@ -51,7 +51,7 @@ def canonical(values: Array, kind: ScalarType) -> Array:
 
 
 def odd_sum(a: Doubles, b: Doubles) -> Doubles:
-    """A + b in float64, rounded to odd: an inexact result ends in a 1 bit."""
+    """A + b in float64, rounded to odd: the last bit of an inexact result is 1."""
     total = a + b
     from_b = total - a
     error = (a - (total - from_b)) + (b - from_b)
@@ -71,7 +71,7 @@ def signed_zero(total: Doubles, a: Doubles, b: Doubles, mode: str) -> Doubles:
 
 
 def _direct(rounded: Array, exact: Doubles, mode: str) -> Array:
-    """Moves values rounded to nearest one step where `mode` wants the other neighbour."""
+    """Moves values rounded to nearest by one step if `mode` requires the other neighbour."""
     if mode == "rn":
         return rounded
     wide = rounded.astype(np.float64)

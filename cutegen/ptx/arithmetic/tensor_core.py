@@ -1,17 +1,17 @@
 """Arithmetic of a tensor core for one `mma`, without registers.
 
-Products of the inputs are exact. The K products of a tile are taken in groups; the products of a group and the
+Products of the inputs are exact. The K products of a tile are added in groups. The products of a group and the
 accumulator are aligned to the largest exponent among them (a product's exponent is the sum of its operands'
-exponents, before normalisation), what falls below `extra_bits` bits under the float32 significand is cut off, the
-integers are added exactly, and the sum is cut to float32 (infinite from 2**128 on). The result is the accumulator of
-the next group. With float16 accumulation the sum of the last group is rounded to nearest even instead. Integers
-accumulate exactly in 32 bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16, because
-sm_90 has no other way.
+exponents, before normalisation). Bits more than `extra_bits` below the float32 significand are truncated, the
+integers are added exactly, and the sum is truncated to float32 (infinite from 2**128 on). The result is the
+accumulator of the next group. With float16 accumulation the sum of the last group is rounded to nearest even instead.
+Integers accumulate exactly in 32 bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16,
+as sm_90 does.
 
 Sources: PTX ISA, `mma` ("the accumulation order, rounding and handling of subnormal inputs are unspecified"); Fasi,
 Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021); Li et al., "FTTN: Feature-targeted
-testing for numerical properties of GPU matrix accelerators" (2024). Group sizes and extra bits are theirs; they are
-parameters here. `HOPPER` gives the bits of an H200 on every operand tried (`docs/ptx.md`).
+testing for numerical properties of GPU matrix accelerators" (2024). Group sizes and extra bits come from these and
+are parameters here. `HOPPER` gives the bits of an H200 on every operand tried (`docs/ptx.md`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LOWEST_EXPONENT = -1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCore:
-    """The parameters of the model: how many products are added at once, to how many bits below float32's last.
+    """Parameters of the model: how many products are added at once, and with how many bits below float32's last.
 
-    `wide_8_bit_bits` are the bits behind the point that a `wgmma` of 8-bit floats keeps.
+    `wide_8_bit_bits` is the number of bits after the binary point that a `wgmma` of 8-bit floats keeps.
     """
 
     name: str
@@ -45,7 +45,7 @@ class TensorCore:
     wide_8_bit_bits: int = 13
 
     def group(self, kind: ScalarType) -> int:
-        """Products of one group for inputs of type `kind`."""
+        """Number of products per group for inputs of type `kind`."""
         return self.group_tf32 if kind.bits == 32 else self.group_16_bit
 
 
@@ -125,7 +125,7 @@ def multiply_floats(
 def _multiply_8_bit_floats(
     core: TensorCore, kinds: tuple[ScalarType, ScalarType], a: Array, b: Array, c: Array, *, f16_result: bool
 ) -> Array:
-    """Two f16 products of half the columns each, then an addition of c: what ptxas makes of them for sm_90."""
+    """Two f16 products of half the columns each, then an addition of c: the code that ptxas generates for sm_90."""
     wide = [_F8_AS_F16[kind.name][matrix] for kind, matrix in zip(kinds, (a, b), strict=True)]
     lower = np.arange(a.shape[-1]) % 4 < 2
     total = np.zeros_like(c)
@@ -139,7 +139,7 @@ def _multiply_8_bit_floats(
 def _add_group(
     core: TensorCore, products: Doubles, exponents: npt.NDArray[np.int64], total: Doubles, *, f16_result: bool
 ) -> Doubles:
-    """Adds the products over their last axis and `total`, aligned and cut."""
+    """Adds the products over their last axis and `total`, aligned and truncated."""
     fraction, exponent = np.frexp(total)
     largest = np.maximum(exponents, np.where(fraction == 0, _LOWEST_EXPONENT, np.maximum(exponent - 1, -126)))
     largest = np.maximum(largest, -500)
@@ -154,7 +154,7 @@ def _add_group(
 
 
 def _cut_to_f32(values: Doubles) -> Doubles:
-    """Rounded towards zero to float32, but infinite from 2**128 on, where rounding would stop at the largest number."""
+    """Rounded towards zero to float32, but infinite from 2**128 on; rounding would stop at the largest number."""
     cut = to_f32(values, "rz").astype(np.float64)
     return np.where(
         np.abs(values) < _FLOAT32_OVERFLOW, cut, np.where(np.isnan(values), np.nan, np.copysign(np.inf, values))

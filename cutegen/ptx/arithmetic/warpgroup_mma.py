@@ -1,8 +1,8 @@
 """Arithmetic of one `wgmma`: the model of `tensor_core`, for 64 rows at once.
 
-The K products of an instruction and the accumulator are aligned to the largest exponent among them, cut below the last
-bit that is kept, added exactly, and the sum is cut to float32. Of 16-bit floats and tf32 as many bits are kept as by
-`mma`; of 8-bit floats 13 behind the point, and the sum is cut to 13 bits as well (Xie et al., "MMA-Sim: Bit-accurate
+The K products of an instruction and the accumulator are aligned to the largest exponent among them, truncated, and
+added exactly, and the sum is truncated to float32. 16-bit floats and tf32 keep as many bits as in `mma`. 8-bit floats
+keep 13 bits after the binary point, and the sum is truncated to 13 bits as well (Xie et al., "MMA-Sim: Bit-accurate
 reference model of tensor cores and matrix cores", 2025, on Hopper's QGMMA).
 """
 
@@ -37,7 +37,7 @@ class Factor:
     exponents: Exponents
 
     def part(self, piece: slice) -> Factor:
-        """Some of its k."""
+        """The operand restricted to a range of k."""
         return Factor(self.values[piece], self.exponents[piece])
 
 
@@ -85,7 +85,7 @@ def _finite(operand: Factor) -> Factor:
 
 
 def _add_aligned(a: Factor, b: Factor, total: Doubles, kept_bits: int) -> Doubles:
-    """`total` and the products of all k, each cut to `kept_bits` behind the point of the largest, and added."""
+    """`total` plus the products of all k, each truncated to `kept_bits` after the binary point of the largest."""
     largest = _largest_exponents(a, b, total)
     in_f32 = a.values.dtype == b.values.dtype == np.float32 and largest.min() >= _LEAST_EXPONENT_IN_F32
     scale = _power_of_two(kept_bits - largest, np.float32 if in_f32 else np.float64)
@@ -95,7 +95,7 @@ def _add_aligned(a: Factor, b: Factor, total: Doubles, kept_bits: int) -> Double
 
 
 def _largest_exponents(a: Factor, b: Factor, total: Doubles) -> npt.NDArray[np.int64]:
-    """Return for each element the largest exponent of its products and of `total`; 0 where all are zero."""
+    """Return for each element the largest exponent of its products and of `total`; 0 if all are zero."""
     fields = total.view(np.int64) >> _FLOAT64_BITS & 0x7FF
     largest = np.where(total == 0, _LOWEST_EXPONENT, np.maximum(fields - 1023, -126)).astype(np.int16)
     sums = np.empty_like(largest)
@@ -106,7 +106,7 @@ def _largest_exponents(a: Factor, b: Factor, total: Doubles) -> npt.NDArray[np.i
 
 
 def _cut_products_f32(a: Factor, b: Factor, scale: Array) -> Doubles:
-    """Sums of cut products, in units of 1 / scale: a product is below 2^27 units, so 16 of them fit 31 bits."""
+    """Sums of truncated products, in units of 1 / scale: a product is below 2^27 units, so 16 of them fit 31 bits."""
     product, cut = np.empty(scale.shape, np.float32), np.empty(scale.shape, np.int32)
     units = np.zeros(scale.shape, np.float64)
     for start in range(0, len(a.values), 16):
@@ -130,14 +130,14 @@ def _cut_products_f64(a: Factor, b: Factor, scale: Array) -> Doubles:
 
 
 def _power_of_two(exponents: npt.NDArray[np.int64], dtype: type[np.floating[Any]]) -> Array:
-    """2 ** exponents, put together from bits."""
+    """2 ** exponents, assembled from bits."""
     if dtype is np.float32:
         return ((exponents + 127) << _FLOAT32_BITS).astype(np.int32).view(np.float32)
     return ((exponents + 1023) << _FLOAT64_BITS).view(np.float64)
 
 
 def _cut(total: Doubles, bits: int) -> Doubles:
-    """Cut towards zero to a float32 of `bits` behind the point; 2^128 and more stay what they are: infinite there."""
+    """Truncated to a float32 with `bits` after the binary point; 2^128 and more are left alone: infinite there."""
     cut = (total.view(np.int64) & -(1 << (_FLOAT64_BITS - bits))).view(np.float64)
     tiny = (np.abs(total) < _TINY) & (total != 0)
     if tiny.any():

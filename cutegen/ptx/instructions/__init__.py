@@ -1,8 +1,8 @@
 """The instructions, by family: each turns one kind of instruction into a step.
 
-Which modifiers and types an instruction may have is said once. For an instruction in the table of `forms` the table
-alone says it: `lower_instruction` asks it first, and a lowerer takes the words it finds and looks out for no others.
-The lowerer of any other instruction, such as an access of memory or a barrier, refuses what it does not know.
+The modifiers and types that an instruction may have are defined in one place. For an instruction in the table of
+`forms` this is the table: `lower_instruction` checks it first, and the lowerer takes the words that it finds without
+further checks. The lowerer of any other instruction, such as a memory access or a barrier, refuses unknown words.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _LOWERERS = {
 
 
 def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
-    """The step that does what `instruction` says, in the active lanes.
+    """The step that executes `instruction` in the active lanes.
 
     Raises:
-        PtxSyntaxError: the instruction, a modifier or an operand is not known or does not fit.
+        PtxSyntaxError: the instruction, a modifier or an operand is unknown or does not fit.
     """
     check_form(instruction)
     name = instruction.parts[0]

@@ -1,7 +1,7 @@
 """Atomic operations: `atom` and `red`.
 
 Source: PTX ISA, `atom`, `red`. Lanes take effect one after the other, in lane order. `add.f32` flushes subnormals in
-global memory and keeps them in shared memory, also where its address is generic.
+global memory and keeps them in shared memory, also for generic addresses.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     base, offset = context.address(instruction, operands[0])
     site = context.access(instruction, space.name, kind.size_bytes, semantics)
     function = _operation(instruction, name, kind)
-    # f32 alone: atomics of f16 and bf16 are written with .noftz, and those of f64 keep subnormals everywhere
+    # only f32: atomics of f16 and bf16 have .noftz, and those of f64 keep subnormals everywhere
     in_global = flushing(function) if kind.name == "f32" else function
 
     def step(warp: Warp) -> None:

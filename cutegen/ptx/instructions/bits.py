@@ -105,7 +105,7 @@ _SELECT_MODES: dict[str, Callable[[Array], Array]] = {
 def permute_bytes(a: Array, b: Array, selector: Array, mode: str | None) -> Array:
     """`prmt`.
 
-    Four bytes picked from the eight of b:a; without a mode, bit 3 of each choice replicates the byte's sign.
+    Selects four of the eight bytes of b:a; without a mode, bit 3 of each selector replicates the byte's sign.
     """
     octets = np.stack([a, b], axis=1).view(np.uint8)
     if mode is not None:

@@ -1,6 +1,6 @@
 """Bulk copies: `cp.async.bulk.tensor`, `cp.async.bulk` within a cluster, and `.commit_group`, `.wait_group`.
 
-Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Tensor copies are read in tiled mode alone.
+Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Tensor copies are supported only in tiled mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cutegen.ptx.watch.violations import ViolationKind
 _LANES = np.arange(WARP_LANES)
 _S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
 DESTINATION_BYTES = 16
-"""Places and sizes of a `cp.async.bulk` are multiples of it."""
+"""Addresses and sizes of a `cp.async.bulk` are multiples of it."""
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (
     *("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),
@@ -29,7 +29,7 @@ _REFUSED = (
 
 
 def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    """`cp.async.bulk...`, the first three words taken off."""
+    """`cp.async.bulk...` without its first three words."""
     if modifiers.flag("commit_group"):
         modifiers.finish()
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
@@ -133,7 +133,7 @@ class _Boxes:
         self._window = PARAM_WINDOW if context.space_of(tensor) == "param" else 0
 
     def each(self, warp: Warp, site: int) -> Iterator[Box]:
-        """The box of each active lane; meanwhile it is the only active one."""
+        """Yield the box of each active lane, with that lane as the only active one."""
         maps, places = warp.addresses(*self._tensor).tolist(), warp.addresses(*self._place).tolist()
         corners = np.stack([warp.cells[c][warp.mask] for c in self._coordinates], axis=1).tolist()
         lanes, saved = warp.lanes().tolist(), (warp.mask, warp.count)

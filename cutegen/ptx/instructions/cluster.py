@@ -1,4 +1,4 @@
-"""Addresses of a cluster's shared memory, and stores to it that an mbarrier counts: `mapa`, `getctarank`, `st.async`.
+"""Addresses of a cluster's shared memory, and stores that an mbarrier counts: `mapa`, `getctarank`, `st.async`.
 
 Source: PTX ISA, `mapa`, `getctarank`, `st.async`, "State Spaces: Shared State Space".
 """
@@ -41,7 +41,7 @@ def _window(context: Lowering, modifiers: Modifiers) -> tuple[int, Callable[[War
 
 
 def lower_mapa(context: Lowering, instruction: Instruction) -> Step:
-    """`mapa{.shared::cluster}.u32|u64 d, a, b`: the address in CTA b of what `a` means."""
+    """`mapa{.shared::cluster}.u32|u64 d, a, b`: the address in CTA b that corresponds to `a`."""
     modifiers = context.modifiers(instruction, 3)
     start, inside = _window(context, modifiers)
     kind = modifiers.type("u32", "u64")
@@ -67,7 +67,7 @@ def lower_mapa(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_rank(context: Lowering, instruction: Instruction) -> Step:
-    """`getctarank{.shared::cluster}.u32|u64 d, a`: the rank of the CTA that an address means."""
+    """`getctarank{.shared::cluster}.u32|u64 d, a`: the rank of the CTA to which an address belongs."""
     modifiers = context.modifiers(instruction, 2)
     start, inside = _window(context, modifiers)
     kind = modifiers.type("u32", "u64")
@@ -86,7 +86,7 @@ def lower_rank(context: Lowering, instruction: Instruction) -> Step:
 def _shared_address(
     context: Lowering, instruction: Instruction, operand: Operand, *, generic: bool
 ) -> Callable[[Warp], Addresses]:
-    """The addresses of `.shared::cluster` that the active lanes give."""
+    """The `.shared::cluster` addresses of the active lanes."""
     if not isinstance(operand, Address):
         raise instruction.error("expected an address in square brackets")
     base, offset = context.address(instruction, operand)

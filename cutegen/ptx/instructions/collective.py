@@ -110,7 +110,7 @@ def lower_vote(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_match(context: Lowering, instruction: Instruction) -> Step:
-    """`match.sync.any|all`: which lanes have the same value."""
+    """`match.sync.any|all`: the lanes that have the same value."""
     modifiers = context.modifiers(instruction, 3)
     modifiers.need("sync")
     mode = modifiers.need("any", "all")
@@ -168,7 +168,7 @@ def lower_activemask(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_elect(context: Lowering, instruction: Instruction) -> Step:
-    """`elect.sync d|p, members`: PTX leaves open which lane wins, but for the same members it is always the same."""
+    """`elect.sync d|p, members`: PTX leaves the elected lane open, but it is always the same for the same members."""
     modifiers = context.modifiers(instruction, 2)
     modifiers.need("sync")
     modifiers.finish()
@@ -204,7 +204,7 @@ def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_barrier(context: Lowering, instruction: Instruction) -> Step:
-    """Barriers that no warp waits at before its next instruction: those of a warp, and arrivals at a cluster's."""
+    """Barriers at which a warp does not block: `bar.warp.sync`, and arrivals at a cluster's barrier."""
     if instruction.parts[:2] != ("barrier", "cluster"):
         return lower_warp_barrier(context, instruction)
     modifiers = context.modifiers(instruction, 0)

@@ -36,7 +36,7 @@ _COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def select(mask: Array, a: Array, b: Array) -> Array:
-    """Lanes of `a` where `mask`, else of `b`."""
+    """Lanes of `a` where `mask` is set, else of `b`."""
     return np.where(mask, a, b)
 
 
@@ -89,7 +89,7 @@ def _combined(
     combine: str | None,
     cells: tuple[int, int | None, int, int],
 ) -> Step:
-    """The setp that combines with a third predicate or has two results."""
+    """The form of `setp` that combines with a third predicate or has two results."""
     target, negated_target, a, b = cells
     function = _COMBINE[combine] if combine else None
     third, inverted = context.predicate(instruction, instruction.operands[3]) if combine else (0, False)

@@ -1,7 +1,7 @@
 """Moves and conversions.
 
 Source: PTX ISA, `mov`, `cvt`, `cvta`, `isspacep`, "Integer and floating-point conversion". Integers clamp when a
-float does not fit; a NaN becomes 0 (or the smallest integer where a 64-bit type is involved).
+float does not fit; a NaN becomes 0 (or the smallest integer if a 64-bit type is involved).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ _KEPT_NANS: dict[tuple[str, str], Callable[[Array], Array]] = {
     ("f32", "bf16"): lambda a: a.astype(np.uint32) << np.uint32(16),
     ("tf32", "f32"): lambda a: a & np.uint32(0xFFFFE000),
 }
-"""(result, source): from the bits of a NaN to those of its conversion, where an H200 keeps the payload."""
+"""(result, source): maps the bits of a NaN to those of its conversion, if an H200 keeps the payload."""
 
 
 def _with_nans(result: Array, source: Array, kept: Callable[[Array], Array]) -> Array:
@@ -142,9 +142,9 @@ def _from_integer(result: ScalarType, mode: str, *, saturate: bool) -> Callable[
 
 
 def _integer_to_float(values: Array, result: ScalarType, mode: str) -> Array:
-    """64-bit integers do not fit float64.
+    """64-bit integers do not fit into float64.
 
-    What is cut off makes the last bit odd, so that one more rounding is correct.
+    Bits that are cut off make the last bit odd, so that another rounding is correct.
     """
     if values.dtype.itemsize < 8:
         return encode(result, mode)(values.astype(np.float64))
@@ -241,7 +241,7 @@ def lower_cvta(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_isspacep(context: Lowering, instruction: Instruction) -> Step:
-    """`isspacep.space p, a`: does a generic address lie in a state space."""
+    """`isspacep.space p, a`: tests if a generic address lies in a state space."""
     modifiers = context.modifiers(instruction, 2)
     space = modifiers.need("global", CLUSTER_SPACE, "shared::cta", "shared", "local", "param")
     modifiers.finish()

@@ -1,8 +1,8 @@
 """Asynchronous copies from global to shared memory: `cp.async`.
 
 Source: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", `cp.async`, `cp.async.commit_group`,
-`cp.async.wait_group`. Time is adversarial: the bytes land only at the wait that covers them, and until then any
-access to their place is reported.
+`cp.async.wait_group`. Timing is adversarial: the bytes land only at the wait that covers them, and until then any
+access to their destination is reported.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
 def _counter(
     site: int, size: int, *, bypasses_l1: bool
 ) -> Callable[[Warp, Addresses, Addresses, Addresses | None], None]:
-    """Return what adds a copy to the counters: a copy with source sizes writes zeros first, whatever the sizes."""
+    """Return the function that counts a copy: a copy with source sizes writes zeros first, whatever the sizes."""
 
     def count(warp: Warp, start: Addresses, to: Addresses, counts: Addresses | None) -> None:
         traffic = warp.cta.traffic
@@ -109,7 +109,7 @@ def _counter(
 
 
 def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Callable[[Warp], Addresses | None]:
-    """Return the bytes that each active lane copies (the rest are zeros); None where every lane copies all."""
+    """Return the bytes that each active lane copies (the rest are zeros); None if every lane copies all."""
     has_policy = "L2::cache_hint" in instruction.parts
     if len(instruction.operands) - has_policy == 3:
         return lambda warp: None
@@ -122,7 +122,7 @@ def _source_bytes(context: Lowering, instruction: Instruction, size: int) -> Cal
 
 
 def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addresses | None, flights: Flights) -> Data:
-    """The bytes of each active lane's source, padded with zeros; a lane that copies nothing touches no memory."""
+    """The bytes of each active lane's source, padded with zeros; a lane that copies nothing accesses no memory."""
     memory = warp.cta.memories["global"]
     misaligned = np.flatnonzero((addresses % size != 0) & (counts is None or counts > 0))
     if len(misaligned):
@@ -143,7 +143,7 @@ def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addre
 
 
 def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, count: int, flights: Flights) -> Data:
-    """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide it."""
+    """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide `count`."""
     memory = warp.cta.memories["global"]
     piece = count & -count
     mask, saved = np.zeros(32, bool), (warp.mask, warp.count)

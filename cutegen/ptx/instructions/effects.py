@@ -1,4 +1,4 @@
-"""`trap`, fences, and instructions without an effect that could be seen here: prefetches, hints.
+"""`trap`, fences, and instructions without an observable effect here: prefetches, hints.
 
 Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcontrol`, `setmaxnreg`.
 """
@@ -34,7 +34,7 @@ def _nothing(warp: Warp) -> None:
 
 
 def lower_fence(context: Lowering, instruction: Instruction) -> Step:
-    """`fence`, `membar`: order between threads, or with `.proxy.async` and `.mbarrier_init` before bulk copies."""
+    """`fence`, `membar`: order between threads; with `.proxy.async` and `.mbarrier_init`, order before bulk copies."""
     context.modifiers(instruction, (0, 2))
     words = ".".join(instruction.parts[1:])
     if words == "proxy.async.global":
@@ -86,7 +86,7 @@ def register_change(
 
 
 def lower_trap(context: Lowering, instruction: Instruction) -> Step:
-    """`trap`: the program says itself that something is wrong."""
+    """`trap`: the program itself reports an error."""
     context.modifiers(instruction, 0).finish()
     site = context.site
     return lambda warp: warp.cta.fault(ViolationKind.TRAP, site, int(warp.threads()[0]), "the program gave up (trap)")

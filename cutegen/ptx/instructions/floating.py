@@ -2,7 +2,7 @@
 
 Source: PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions". Rounded operations are
 exact to the bit. The `.approx` ones (`rcp rsqrt sqrt ex2 lg2 sin cos tanh div.full`) are computed in float64 and
-rounded once: within the error that the ISA allows, but not always the bits that the hardware gives.
+rounded once: within the error that the ISA allows, but not always with the hardware's bits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
 F32X2 = "f32x2"
 _ON_F32X2 = ("add", "sub", "mul", "fma")
 _NARROW = {"add": 1, "sub": 1, "fma": 2}
-"""How many operands of an f32 instruction may be f16 or bf16, as a second type says, the first of them."""
+"""Number of leading operands of an f32 instruction that may be f16 or bf16, as given by a second type."""
 _NATIVE: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
 _OPERANDS = {"fma": 3, "mad": 3, "add": 2, "sub": 2, "mul": 2, "div": 2}
 _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
@@ -49,7 +49,7 @@ _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
 
 
 def _exact(name: str, mode: str) -> Callable[..., Doubles]:
-    """The operation in float64: exact, or rounded so that rounding once more to 32 bits or fewer is correct."""
+    """The operation in float64: exact, or rounded so that another rounding to 32 bits or fewer is correct."""
     if name in ("fma", "mad"):
         return lambda a, b, c: signed_zero(odd_sum(a * b, c), a * b, c, mode)
     if name == "add":
@@ -73,7 +73,7 @@ def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> 
 
 
 def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return `function` with subnormal operands and results made zeros of their sign."""
+    """Return `function` with subnormal operands and results flushed to zeros of the same sign."""
     return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
 
 
@@ -94,7 +94,7 @@ def element_type(kind: ScalarType) -> ScalarType:
 
 
 def on_pairs(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
-    """`function` of scalars as a function of packed pairs, where `kind` is packed."""
+    """`function` of scalars, as a function of packed pairs if `kind` is packed."""
     if not kind.name.endswith("x2"):
         return function
     half = element_type(kind).dtype
@@ -134,7 +134,7 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
 
 
 def _widening(function: Callable[..., Array], narrow: ScalarType, count: int) -> Callable[..., Array]:
-    """`function` of f32 whose first `count` operands are `narrow`, each of which is an f32 exactly."""
+    """`function` of f32 whose first `count` operands are `narrow`; each converts to f32 exactly."""
     to_double = decode(narrow)
     return lambda *lanes: function(*(to_double(lane).astype(np.float32) for lane in lanes[:count]), *lanes[count:])
 
@@ -208,7 +208,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_sign(context: Lowering, instruction: Instruction) -> Step:
-    """`abs neg` of floats: only the sign bit changes; a NaN becomes the canonical one, in f64 it becomes quiet."""
+    """`abs neg` of floats: only the sign bit changes; a NaN becomes the canonical one, or quiet in f64."""
     modifiers = context.modifiers(instruction, 2)
     flush = modifiers.flag("ftz")
     kind = modifiers.type(*FLOATS)

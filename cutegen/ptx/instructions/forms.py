@@ -1,7 +1,7 @@
-"""Types and modifiers that instructions on lanes may have: what is not here is refused before anything is lowered.
+"""Types and modifiers that instructions on lanes may have: others are refused before anything is lowered.
 
 Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and
-Conversion Instructions", less what is not modelled (`.sat` of an integer that becomes a float, `.satfinite` of floats
+Conversion Instructions", without unsupported forms (`.sat` on conversions from integer to float, `.satfinite` of floats
 wider than 8 bits).
 """
 
@@ -42,7 +42,7 @@ def _comparisons(before: str, floats: str) -> str:
 
 
 def _clamped() -> str:
-    """`cvt.sat` between integers: only where some value of the source does not fit the result."""
+    """`cvt.sat` between integers: only if some value of the source does not fit the result."""
     sizes = (8, 16, 32, 64)
     pairs = [f"u{result}\\.s{source}" for result in sizes for source in sizes]
     pairs += [f"s{result}\\.u{source}" for result in sizes for source in sizes if source >= result]
@@ -122,12 +122,12 @@ _VOCABULARY = (
         "satfinite",
     ),
 )
-_MOST_WORDS = 12  # more than any form has and one; the neighbours of n words are some n times the vocabulary
+_MOST_WORDS = 12  # at least two more than any form; n words have about n times the vocabulary as neighbours
 _FORMS = {name: re.compile(syntax) for name, syntax in _SYNTAX.items()}
 
 
 def check_form(instruction: Instruction) -> None:
-    """Raises `PtxSyntaxError` where PTX has no such modifiers and types, or this package does not model them."""
+    """Raises `PtxSyntaxError` if PTX has no such modifiers and types, or this package does not model them."""
     name, *words = instruction.parts
     form = _FORMS.get(name)
     if form is None or form.fullmatch(".".join(words)):
@@ -139,7 +139,7 @@ def check_form(instruction: Instruction) -> None:
 
 
 def _neighbours(words: list[str]) -> Iterator[str]:
-    """The words with one of them left out, another in its place, or one more."""
+    """The words with one of them removed, replaced or added."""
     for place in range(len(words)):
         yield ".".join(words[:place] + words[place + 1 :])
     for place, word in product(reversed(range(len(words))), _VOCABULARY):

@@ -74,7 +74,7 @@ def lower_add_sub(context: Lowering, instruction: Instruction) -> Step:
 
 
 def _with_carry(context: Lowering, instruction: Instruction, kind: ScalarType, *, carry_out: bool) -> Step:
-    """The carry flag `CC.CF` is one more predicate register.
+    """Lower an operation with the carry flag `CC.CF`, which is an additional predicate register.
 
     Subtraction adds the complement, so a borrow is a clear carry.
     """
@@ -149,7 +149,7 @@ def _lower_24_bit(context: Lowering, instruction: Instruction, kind: ScalarType,
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Quotient towards zero; all bits one where the divisor is zero (the ISA leaves it to the machine)."""
+    """Quotient towards zero; all bits one if the divisor is zero (the ISA leaves this to the implementation)."""
     safe = np.where(b == 0, 1, b).astype(b.dtype)
     if a.dtype.kind == "u":
         quotient = a // safe
@@ -257,7 +257,7 @@ def lower_shf(context: Lowering, instruction: Instruction) -> Step:
 
 
 def lower_prmt(context: Lowering, instruction: Instruction) -> Step:
-    """`prmt.b32{.mode}`: picks four of eight bytes."""
+    """`prmt.b32{.mode}`: selects four of eight bytes."""
     modifiers = context.modifiers(instruction, 4)
     mode = modifiers.one_of("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     kind = modifiers.type("b32")
@@ -289,7 +289,7 @@ def lower_dot(context: Lowering, instruction: Instruction) -> Step:
         right = b.view(f"{b.dtype.kind}1").reshape(32, 4)[:, first : first + left.shape[1]].astype(np.int64)
         return np.asarray(c + (left * right).sum(axis=1)).astype(c.dtype)
 
-    kinds = (a_kind, b_kind, _U32)  # sums wrap, so that their sign is all one
+    kinds = (a_kind, b_kind, _U32)  # sums wrap, so their signedness does not matter
     target = context.target(instruction, instruction.operands[0], _U32)
     contiguous = [
         context.source(instruction, op, kind) for op, kind in zip(instruction.operands[1:], kinds, strict=True)

@@ -35,7 +35,7 @@ _SHAPES = {
 
 
 def _take_matrix_words(modifiers: Modifiers, *shapes: str) -> tuple[str, int, bool]:
-    """(shape, number of matrices, transposed) of an `ldmatrix` or `stmatrix` that there is in some `shapes`."""
+    """(shape, number of matrices, transposed) of an `ldmatrix` or `stmatrix` that allows `shapes`."""
     modifiers.need("sync")
     modifiers.need("aligned")
     shape = modifiers.need(*shapes)
@@ -49,7 +49,7 @@ def _take_matrix_words(modifiers: Modifiers, *shapes: str) -> tuple[str, int, bo
 
 
 def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> Array:
-    """Addresses that the first `rows` lanes give; all lanes of the warp must be here."""
+    """Addresses of the first `rows` lanes; all lanes of the warp must be active."""
     check_converged(warp, site)
     if not warp.full:
         warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
@@ -59,8 +59,8 @@ def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> 
 def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
     """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 r, [p]`, or `.m16n16.xN.trans.shared.b8`.
 
-    Lane l gets elements 2 (l % 4) and the next of row l / 4; where they have 8 bits, 4 (l % 4) and the next three, of
-    row l / 4 and, in the next register, of row l / 4 + 8.
+    Lane l gets elements 2 (l % 4) and the next of row l / 4. With 8-bit elements it gets 4 (l % 4) and the next three,
+    of row l / 4 and, in the next register, of row l / 4 + 8.
     """
     shape, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8", "m16n16")
     element, side = (np.uint16, 8) if shape == "m8n8" else (np.uint8, 16)

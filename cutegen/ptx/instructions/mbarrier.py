@@ -1,8 +1,7 @@
 """`mbarrier`: making one, arriving at it, expecting bytes, and waiting for a phase.
 
-Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A wait has a basic block of its
-own (`mbarrier_wait`); the rest are ordinary steps. The state that an arrival gives holds the phase and the pending
-count.
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A wait has its own basic block
+(`mbarrier_wait`); the rest are ordinary steps. The state that an arrival returns holds the phase and the pending count.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
 _PENDING_BITS = 20
 _PENDING_MASK = (1 << _PENDING_BITS) - 1
 Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
-"""Moves a path past a wait, or gives the mbarrier that it has still to wait for."""
+"""Moves a path past a wait, or returns the mbarrier that it still has to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class _Manner:
 
 
 def _take_place(modifiers: Modifiers, *orders: str, remote: bool = False) -> _Manner:
-    """Takes order, scope, space and type off; `remote`: whether the mbarrier may be another CTA's."""
+    """Takes order, scope, space and type off; `remote`: the mbarrier may belong to another CTA."""
     order = modifiers.one_of(*orders, "relaxed")
     scope = modifiers.one_of("cta", "cluster")
     modifiers.flag("shared", "shared::cta", *(("shared::cluster",) if remote else ()))
@@ -47,7 +46,7 @@ def _take_place(modifiers: Modifiers, *orders: str, remote: bool = False) -> _Ma
 
 
 def _address(context: Lowering, instruction: Instruction, index: int) -> Callable[[Warp], Addresses]:
-    """The shared addresses of the active lanes' mbarriers; a generic address may stand for one."""
+    """The shared addresses of the active lanes' mbarriers; generic addresses are converted."""
     base, offset = context.address(instruction, instruction.operands[index])
     context.access(instruction, "shared", 8)
 
@@ -60,7 +59,7 @@ def _address(context: Lowering, instruction: Instruction, index: int) -> Callabl
 
 
 def lower_mbarrier(context: Lowering, instruction: Instruction) -> Step:
-    """Every `mbarrier` instruction but the waits."""
+    """Every `mbarrier` instruction except the waits."""
     modifiers, name = Modifiers(instruction), instruction.parts[1] if len(instruction.parts) > 1 else ""
     if name not in _FAMILY:
         raise instruction.error(f"expected mbarrier.{', .'.join(_FAMILY)}, .test_wait or .try_wait")
@@ -189,9 +188,9 @@ def mbarrier_wait(
 ) -> Wait:
     """`mbarrier.test_wait`, `mbarrier.try_wait`: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint.
 
-    It comes back false when it is first asked, so that a program which does not look at the answer goes wrong, unless
-    all that the phase needed is ordered before it. Asked once more it waits: it is executed again when the phase has
-    changed. It still comes back false where the policy says so, or nothing else can go on.
+    It returns false the first time, so that a program that ignores the result goes wrong, unless everything that the
+    phase needs is ordered before it. When repeated, it waits: it is executed again after the phase has changed. It
+    still returns false if the policy says so, or if nothing else can make progress.
     """
     modifiers = Modifiers(instruction)
     modifiers.flag("test_wait", "try_wait")
@@ -223,14 +222,14 @@ def mbarrier_wait(
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Looks whether phases are complete; who sees one complete learns what it orders, unless the wait is relaxed."""
+    """Tests if phases are complete; a thread that observes one acquires what it orders, unless the wait is relaxed."""
 
     site: int
     by_parity: bool
     manner: _Manner
 
     def at(self, warp: Warp, lanes: list[tuple[int, int, int]]) -> tuple[list[bool], Mbarrier | None]:
-        """Return for each of `lanes` whether its phase is complete, and an mbarrier whose is not."""
+        """Return for each of `lanes` whether its phase is complete, and an mbarrier whose phase is not."""
         blocking, mbarriers = None, warp.cta.mbarriers
         askers: dict[tuple[int, int], list[int]] = {}
         for thread, address, value in lanes:
@@ -247,7 +246,7 @@ class _Look:
         return [thread in warp.satisfied for thread, _, _ in lanes], blocking
 
     def _own(self, warp: Warp, thread: int, address: int) -> int:
-        """The address in the CTA's own memory: nobody may wait for another CTA's mbarrier."""
+        """The address in the CTA's own memory: waits for another CTA's mbarrier are not allowed."""
         cta, local = warp.cta.cluster.at(warp, self.site, thread, address) if address >= CTA_WINDOW_BYTES else (None, 0)
         if cta is None:
             return address
@@ -265,7 +264,7 @@ class _Look:
         warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
 
     def _is_over(self, barrier: Mbarrier, value: int) -> bool:
-        """Parity names the current phase, which is not complete, or the one before; a state names its own."""
+        """Parity selects the current phase, which is not complete, or the previous one; a state selects its own."""
         return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
 
 

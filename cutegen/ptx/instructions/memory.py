@@ -1,7 +1,7 @@
 """Loads and stores of every state space and vector width.
 
 Source: PTX ISA, `ld`, `ld.global.nc`, `ldu`, `st`, "Cache Operators", "Cache Eviction Priority Hints". Cache
-operators and hints change no result here; orders and scopes are what the watchers judge by.
+operators and hints change no result here; the watchers use orders and scopes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SPACES = ("global", "shared", "shared::cta", CLUSTER_SPACE, "local", "const", "p
 
 
 def take_space(modifiers: Modifiers) -> str:
-    """The state space of an access; `generic` where none is written."""
+    """The state space of an access; `generic` if none is written."""
     written = modifiers.one_of(*SPACES) or "generic"
     return written if written == CLUSTER_SPACE else written.partition("::")[0]
 
 
 def take_hints(modifiers: Modifiers) -> bool:
-    """Takes the hints off; True where a cache policy follows as the last operand."""
+    """Takes the hints off; True if a cache policy follows as the last operand."""
     modifiers.flag(*_HINTS)
     return modifiers.flag("L2::cache_hint")
 
@@ -81,14 +81,14 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
 
 
 def _check_constant(context: Lowering, instruction: Instruction, space: str, semantics: Semantics | None) -> None:
-    """`.nc` reads through a cache that no write of the same launch reaches."""
+    """Note a read by `.nc`, whose cache does not see writes of the same launch."""
     if space != "global" or semantics is not None:
         raise instruction.error(".nc is only for weak loads of global memory")
     context.constant_sites.add(context.site)
 
 
 def _loaded_dtype(kind: ScalarType) -> np.dtype[Any]:
-    """Signed types extend their sign into a wider register, all others zeros."""
+    """Sign-extend signed types into a wider register, and zero-extend all others."""
     return np.dtype(f"i{kind.size_bytes}") if kind.kind is Kind.SIGNED else _bits_or_float(kind)
 
 

@@ -1,4 +1,4 @@
-"""The memory order that an instruction writes: `.relaxed.gpu`, `.volatile`, `.acq_rel.cta`.
+"""The memory order that an instruction specifies: `.relaxed.gpu`, `.volatile`, `.acq_rel.cta`.
 
 Source: PTX ISA, `ld`, `st`, `atom`, `red`, `fence`, `membar`.
 """
@@ -13,7 +13,7 @@ _MEMBARS = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 
 
 def take_access_order(instruction: Instruction, modifiers: Modifiers, order: str) -> Semantics | None:
-    """The semantics of a load (`order` acquire) or a store (`order` release); None where it is weak."""
+    """The semantics of a load (`order` acquire) or a store (`order` release); None if it is weak."""
     if modifiers.flag("volatile"):
         modifiers.one_of(*SCOPES)
         return Semantics.of("relaxed", "sys")
@@ -31,13 +31,13 @@ def take_access_order(instruction: Instruction, modifiers: Modifiers, order: str
 
 
 def take_atomic_order(modifiers: Modifiers) -> Semantics:
-    """The semantics of `atom` and `red`: relaxed and of scope gpu where nothing is written."""
+    """The semantics of `atom` and `red`: relaxed at scope gpu by default."""
     order = modifiers.one_of("relaxed", "acquire", "release", "acq_rel") or "relaxed"
     return Semantics.of(order, modifiers.one_of(*SCOPES) or "gpu")
 
 
 def fence_order(instruction: Instruction) -> Semantics | None:
-    """The semantics of a `fence` or `membar`; None for one that says nothing of order and scope."""
+    """The semantics of a `fence` or `membar`; None for one without order and scope."""
     words = instruction.parts[1:]
     if instruction.parts[0] == "membar":
         if len(words) != 1 or words[0] not in _MEMBARS:

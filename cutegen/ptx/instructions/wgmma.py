@@ -1,8 +1,8 @@
 """`wgmma`: matrix multiplications of a warpgroup, asynchronous, with operands in shared memory.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; the fragment figures of m64nNk8, m64nNk16 and
-m64nNk32. Lane `l` of warp `w` is row 16 w + l / 4 (and 8 below it), a 32-bit register holds consecutive columns. A wait
-has a basic block of its own (`group_wait`); the rest are ordinary steps.
+m64nNk32. Lane `l` of warp `w` holds row 16 w + l / 4 (and the row 8 below it), a 32-bit register holds consecutive
+columns. A wait has its own basic block (`group_wait`); the rest are ordinary steps.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INTEGERS = {"s8", "u8"}
 
 
 def held_rows(instruction: Instruction) -> set[int]:
-    """The rows of the 32-bit file that a `wgmma.mma_async` takes: accumulators, and A where it is in registers."""
+    """The rows of the 32-bit file that a `wgmma.mma_async` uses: accumulators, and A if it is in registers."""
     if instruction.parts[:2] != ("wgmma", "mma_async"):
         return set()
     vectors = [operand for operand in instruction.operands[:2] if isinstance(operand, Vector)]
@@ -46,7 +46,7 @@ def held_rows(instruction: Instruction) -> set[int]:
 
 
 def lower_wgmma(context: Lowering, instruction: Instruction) -> Step:
-    """Every `wgmma` instruction but `wgmma.wait_group`."""
+    """Every `wgmma` instruction except `wgmma.wait_group`."""
     modifiers, name = Modifiers(instruction), instruction.parts[1] if len(instruction.parts) > 1 else ""
     if name not in ("fence", "commit_group", "mma_async"):
         raise instruction.error("expected wgmma.fence, .mma_async, .commit_group or .wait_group")
@@ -122,7 +122,7 @@ def _take_types(instruction: Instruction, modifiers: Modifiers) -> _Types:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """Immediates after scale-d: which operands are negated, and which are not K-major."""
+    """Immediates after scale-d: the operands that are negated, and those that are not K-major."""
 
     negates_a: bool = False
     negates_b: bool = False

@@ -1,4 +1,4 @@
-"""Like instructions that follow one another, done at once: what they cost is the calls of numpy, not the numbers."""
+"""Consecutive instructions of the same kind, executed at once: calls into numpy dominate their cost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cutegen.ptx.machine.warp import Warp
 
 Rows: TypeAlias = npt.NDArray[np.intp]
 MOST = 32
-"""Instructions done at once: half a MiB of products, of 16 x 8 x 16 each."""
+"""Instructions executed at once: half a MiB of products, 16 x 8 x 16 each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alike:
-    """Step for one or more instructions of the same `words`: the opcode and all that follows it but the operands.
+    """Step for one or more instructions of the same `words`: the opcode and everything after it except the operands.
 
-    `act` does them; `targets` and each of `sources` are rows of the 32-bit file, int[instruction, register].
+    `act` executes them; `targets` and each of `sources` are rows of the 32-bit file, int[instruction, register].
     """
 
     words: tuple[str, ...]
@@ -33,7 +33,7 @@ class Alike:
         self.act(warp, self)
 
     def joined(self, later: Alike) -> Alike | None:
-        """Both at once; None where they are unlike, or `later` has registers that these write."""
+        """Both steps merged; None if they differ in kind, or if `later` uses registers that these write."""
         if later.words != self.words or len(self.sites) + len(later.sites) > MOST:
             return None
         if np.isin((*later.targets.flat, *(row for rows in later.sources for row in rows.flat)), self.targets).any():

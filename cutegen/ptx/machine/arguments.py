@@ -1,8 +1,8 @@
 """Kernel arguments: numpy arrays become buffers with addresses, numbers become bytes of the declared type.
 
-An array stands for its own memory: the kernel's writes appear in it. Views of one array keep their distance, so that
-aliases alias; each may be touched only within its own extent. The allocation that a view belongs to is taken to begin
-at a multiple of 256 bytes, as `cudaMalloc` gives.
+An array represents its own memory: the kernel's writes appear in it. Views of one array keep their relative offsets, so
+aliases stay aliases; each may be accessed only within its own extent. The allocation that a view belongs to is assumed
+to begin at a multiple of 256 bytes, as with `cudaMalloc`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _FLOAT_PARAMETERS = ("f16", "bf16", "f32", "f64")
 
 @dataclass(slots=True)
 class _Window:
-    """Gives numpy a byte view of memory, and keeps its owner alive."""
+    """Provides a byte view of memory to numpy, and keeps its owner alive."""
 
     owner: npt.NDArray[Any]
     __array_interface__: dict[str, Any]
 
 
 def extent(array: npt.NDArray[Any]) -> tuple[int, int]:
-    """(first address, bytes) of the memory that `array` reaches."""
+    """(first address, bytes) of the memory that `array` spans."""
     low = high = array.__array_interface__["data"][0]
     if array.size == 0:
         return low, 0
@@ -49,7 +49,7 @@ def extent(array: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """A view of all bytes from the first to the last that `array` reaches."""
+    """A view of all bytes that `array` spans, from the first to the last."""
     start, size = extent(array)
     if size == 0:
         return np.zeros(0, np.uint8)
@@ -58,7 +58,7 @@ def bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array that `array` is a view of, in the end."""
+    """The root array that `array` is a view of."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -66,9 +66,9 @@ def root_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 @dataclass(slots=True)
 class Binding:
-    """The buffers that the arguments of one launch name; those of one allocation share what watches it.
+    """The buffers of the arguments of one launch; those of one allocation share its shadow.
 
-    `watch` makes the shadow of an allocation of that many bytes. `tensors` has the tensor maps by their place in the
+    `watch` makes the shadow of an allocation of that many bytes. `tensors` has the tensor maps by their offset in the
     parameter buffer.
     """
 
@@ -80,7 +80,7 @@ class Binding:
 
     @property
     def shadows(self) -> list[GlobalShadow]:
-        """Shadows that watch the allocations, in the order in which the arguments name them."""
+        """Shadows of the allocations, in argument order."""
         return list(self._shadows.values())
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
@@ -173,7 +173,7 @@ def _pack_number(kind: ScalarType, argument: Any, name: str) -> bytes:
 
 
 def _whole(argument: Any) -> Any:
-    """The integer that a float or an array of no modes is; what is no integer stays as it is."""
+    """The integer value of a float or of an array without modes; any other value is returned unchanged."""
     value = argument.item() if isinstance(argument, np.generic | np.ndarray) else argument
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -181,7 +181,7 @@ def _whole(argument: Any) -> Any:
 def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
     """Bytes of an array parameter.
 
-    Given as such, or a tuple of arrays (pointers) and numpy scalars laid out as C does.
+    `bytes` as they are, or a tuple of arrays (pointers) and numpy scalars with C's layout.
     """
     if isinstance(argument, tuple):
         packed = bytearray()

@@ -1,4 +1,4 @@
-"""Basic blocks as they run: steps, and an end that says where the lanes go next.
+"""Basic blocks at run time: steps, and an end that decides where the lanes continue.
 
 Source: PTX ISA, "Control Flow Instructions", `bar`/`barrier`.
 """
@@ -25,7 +25,7 @@ _U32, _PRED = scalar_type("u32"), scalar_type("pred")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A warp's arrival at a barrier: `threads` is how many the barrier waits for (None: the whole CTA)."""
+    """A warp's arrival at a barrier: the barrier waits for `threads` threads (None: the whole CTA)."""
 
     barrier: int
     threads: int | None
@@ -36,28 +36,29 @@ class Arrival:
 
 
 class Awaited(Protocol):
-    """Object that a warp may have to wait for, until its `phase` changes: an mbarrier, the other warps of its
-    warpgroup, or registers.
+    """Object that a warp may have to wait for until its `phase` changes.
+
+    An mbarrier, the other warps of its warpgroup, or registers.
     """
 
     @property
     def phase(self) -> int:
-        """Counts what has happened here."""
+        """Counts the events of this object."""
 
     def awaited(self) -> str:
-        """Name of what is waited for, for messages."""
+        """Name of the object, for messages."""
 
 
 End: TypeAlias = Callable[[Warp, Path], Arrival | Awaited | None]
-"""Moves a path on to its next block; an `Arrival` where the warp has come to a barrier, an `Awaited` where it must
+"""Advances a path to its next block; returns an `Arrival` if the warp has reached a barrier, an `Awaited` if it must
 wait and then run the block again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Instructions `first` to `last` of the entry: `steps` for those that do something, then `end`.
+    """Instructions `first` to `last` of the entry: `steps` for those with an effect, then `end`.
 
-    `asks`: whether one of them reads what other CTAs may write meanwhile, as a loop does that waits for them.
+    `asks`: one of them reads data that other CTAs may write meanwhile, as in a polling loop.
     """
 
     first: int
@@ -113,7 +114,7 @@ def branch(predicate: tuple[int, bool] | None, taken: int, following: int, meet:
 
 
 def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int, Mask]]) -> None:
-    """Sends lanes different ways; they go on together from `meet`. The policy says who goes first."""
+    """Sends lanes to different blocks; they reconverge at `meet`. The policy decides who goes first."""
     if meet is None:
         warp.stack.remove(path)
     else:
@@ -140,7 +141,7 @@ def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> 
 
 
 def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
-    """The end of a block with `ret` or `exit`; with a predicate, the other lanes go on at `following`."""
+    """The end of a block with `ret` or `exit`; with a predicate, the other lanes continue at `following`."""
 
     def end(warp: Warp, path: Path) -> None:
         if predicate is not None:
@@ -236,7 +237,7 @@ def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> N
 def _reduction(
     context: Lowering, instruction: Instruction, modifiers: Modifiers
 ) -> tuple[Deliver, tuple[int, bool], list[Operand]]:
-    """Return what a `bar.red` gives each warp, the predicate it counts, and the operands that name the barrier."""
+    """Return what a `bar.red` delivers to each warp, the predicate it counts, and the operands of the barrier."""
     name = modifiers.need("popc", "and", "or")
     kind = modifiers.type("u32") if name == "popc" else modifiers.type("pred")
     if len(instruction.operands) not in (3, 4):

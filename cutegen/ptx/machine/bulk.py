@@ -1,9 +1,9 @@
-"""Bulk copies of a CTA: what is in flight, and when it lands.
+"""Bulk copies of a CTA: which are in flight, and when they land.
 
 Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, `st.async`, `cp.async.bulk.commit_group`,
-`cp.async.bulk.wait_group`, "Async proxy". The policy says when a copy lands; what may be touched meanwhile does not
-depend on it. What comes to a CTA, from whatever CTA of its cluster, lands at an mbarrier there; a store to global
-memory at the latest where its thread waits for the group, or exits.
+`cp.async.bulk.wait_group`, "Async proxy". The policy decides when a copy lands; the accesses that are allowed meanwhile
+do not depend on it. A copy to a CTA, from any CTA of its cluster, lands at an mbarrier there. A store to global memory
+lands at the latest when its thread waits for the group, or exits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One box of a bulk tensor copy: its first coordinates (innermost first) and its place in shared memory."""
+    """One box of a bulk tensor copy: its first coordinates (innermost first) and its address in shared memory."""
 
     tensor: BoundTensor
     corner: tuple[int, ...]
@@ -43,9 +43,9 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """A copy on its way to `access`; `read` gives its bytes, `done` is told when they have landed.
+    """A copy in flight to `access`; `read` returns its bytes, `done` is called when they have landed.
 
-    `cause` is what the thread that sent it had seen.
+    `cause` is what the issuing thread had seen.
     """
 
     access: Access | None
@@ -58,7 +58,7 @@ class _Load:
 
 @dataclass(slots=True, kw_only=True)
 class _Store:
-    """A store of one thread, or of several that ask for the same at once; `source` leaves out what is dropped."""
+    """A store of one thread, or of several that issue the same at once; `source` omits bytes that are dropped."""
 
     box: Box
     access: Access
@@ -70,7 +70,7 @@ class _Store:
 
 
 class BulkCopies:
-    """The bulk copies that one CTA issues to global memory, and those that come to its shared memory."""
+    """The bulk copies that one CTA issues to global memory, and those to its shared memory."""
 
     def __init__(self, shared: SharedMemory, mbarriers: Mbarriers, ordering: Ordering, schedule: Schedule) -> None:
         self._shared, self._mbarriers, self._ordering, self._schedule = shared, mbarriers, ordering, schedule
@@ -83,7 +83,7 @@ class BulkCopies:
     def load(self, warp: Warp, site: int, box: Box, barrier_address: int, mask: int | None = None) -> None:
         """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`.
 
-        With `mask` it goes to the same place in each CTA of the cluster that has its bit there.
+        With `mask` it goes to the same address in each CTA of the cluster whose bit is set.
         """
         thread = int(warp.threads()[0])
         targets = self._targets(warp, site, thread, (box.address, barrier_address), mask)
@@ -101,7 +101,7 @@ class BulkCopies:
     def _targets(
         self, warp: Warp, site: int, thread: int, addresses: tuple[int, int], mask: int | None
     ) -> list[tuple[Cta, int, int]]:
-        """(CTA, the address of the data there, that of the mbarrier) of each CTA that a copy goes to."""
+        """(CTA, the address of the data there, that of the mbarrier) of each destination CTA of a copy."""
         cluster = warp.cta.cluster
         if mask is None:
             (cta, data), (other, barrier) = (cluster.at(warp, site, thread, address) for address in addresses)
@@ -125,7 +125,7 @@ class BulkCopies:
         read: Callable[[], Data],
         done: Callable[[], None] | None = None,
     ) -> None:
-        """A copy that `warp` has issued is on its way to this CTA."""
+        """A copy that `warp` has issued is in flight to this CTA."""
         cause = self._ordering.seen_by(int(warp.threads()[0]))
         load = _Load(access=access, barrier=barrier, size_bytes=size_bytes, read=read, cause=cause, done=done)
         self._loads.append(load)
@@ -135,7 +135,7 @@ class BulkCopies:
     def send(self, warp: Warp, site: int, source: int, size_bytes: int, addresses: tuple[int, int]) -> None:
         """The only active lane of `warp` issues a copy of this CTA's bytes from `source` on to `addresses`.
 
-        These are of `.shared::cluster`: where the bytes go, and an mbarrier of the same CTA.
+        These are `.shared::cluster` addresses: the destination, and an mbarrier of the same CTA.
         """
         thread = int(warp.threads()[0])
         ((cta, address, barrier_at),) = self._targets(warp, site, thread, addresses, None)
@@ -173,7 +173,7 @@ class BulkCopies:
             cta.bulk.take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
     def land_newest(self) -> bool:
-        """The load that was issued last lands; False where none is in flight."""
+        """The load that was issued last lands; False if none is in flight."""
         if self._loads:
             self._land(self._loads.pop())
             return True
@@ -196,9 +196,9 @@ class BulkCopies:
         self._mbarriers.land(load.barrier, load.size_bytes, load.cause)
 
     def store(self, warp: Warp, site: int, boxes: Iterable[Box]) -> None:
-        """The active lanes of `warp` issue a store each; `boxes` makes one after the other the only active one.
+        """The active lanes of `warp` issue one store each; `boxes` makes each in turn the only active lane.
 
-        Lanes that store the same bytes to the same place do so once, and count each.
+        Lanes that store the same bytes to the same place store once, and each is counted.
         """
         issued: dict[tuple[int, tuple[int, ...], int], _Store | None] = {}
         for box in boxes:
@@ -231,7 +231,7 @@ class BulkCopies:
             self._committed[thread] = self._committed.get(thread, 0) + 1
 
     def wait(self, threads: Iterable[int], newest: int, *, only_read: bool) -> None:
-        """`cp.async.bulk.wait_group`: of the groups of some threads all but the `newest` are done.
+        """`cp.async.bulk.wait_group`: all groups of some threads except the `newest` are complete.
 
         With `only_read` they have read shared memory, and may still be writing.
         """
@@ -265,7 +265,7 @@ class BulkCopies:
                 warp.cta.fault(ViolationKind.ASYNC_COPY, store.access.site, thread, message)
 
     def finish(self) -> None:
-        """The CTA ends: every load must have been waited for, and nothing may be read any more."""
+        """The CTA ends: every load must have been waited for, and no read may be in flight."""
         for access in self._leaving[:1]:
             message = "the CTA ends and this copy may still be reading its shared memory"
             access.warp.cta.fault(ViolationKind.ASYNC_COPY, access.site, int(access.threads[0]), message)
@@ -301,9 +301,9 @@ def _count(warp: Warp, site: int, box: Box, copies: int = 1) -> None:
 
 
 def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[GlobalShadow, Flight] | None:
-    """Looks for accesses to the same bytes of the tensor that nothing orders before, and remembers this one.
+    """Searches for accesses to the same bytes of the tensor that are not ordered before this one, and records it.
 
-    A store goes on until its thread has waited for it.
+    A store is in flight until its thread has waited for it.
     """
     buffer, thread = box.tensor.buffer, int(warp.threads()[0])
     if writes and not buffer.writeable:

@@ -1,8 +1,8 @@
-"""Runs the CTAs of one cluster side by side: their common clocks and barrier, and what they do in each other's memory.
+"""Runs the CTAs of one cluster side by side: their common clocks and barrier, and accesses to each other's memory.
 
 Source: PTX ISA, "Cluster of Cooperative Thread Arrays", `barrier.cluster`, "State Spaces: Shared State Space". A CTA's
-shared memory lives from when it begins to when its last thread exits: whoever reaches into it must have seen it begin,
-and must be ordered before that exit.
+shared memory lives from the CTA's start until its last thread exits: a thread of another CTA that accesses it must have
+seen the start, and must be ordered before that exit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.violations import ViolationKind
 
 MAX_ROUNDS_IN_VAIN = 3
-"""How often all waits may come back false without anything happening, before it counts as a deadlock."""
+"""How often all waits may return false without any event before this counts as a deadlock."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Cluster:
     ctas: tuple[Cta, ...] = ()
 
     def peer(self, warp: Warp, site: int, thread: int, rank: int, address: int) -> Cta:
-        """The CTA of `rank`, in whose shared memory `thread` is to reach `address`."""
+        """The CTA of `rank`, in whose shared memory `thread` accesses `address`."""
         if rank >= len(self.ctas):
             message = f"an address of CTA {rank} of a cluster of {len(self.ctas)}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, address, always=True)
@@ -63,7 +63,7 @@ class Cluster:
         return self.peer(warp, site, thread, rank, local), local
 
     def turns(self, policy: Policy) -> Iterator[None]:
-        """Runs all CTAs to their exit; where one goes on and on, other clusters may run in between.
+        """Runs all CTAs to their exit; if one keeps running, other clusters may run in between.
 
         Raises:
             ExecutionFault: undefined behaviour that the launch raises on.
@@ -81,7 +81,7 @@ class Cluster:
                 yield
 
     def _deadlock(self) -> None:
-        """Every warp that still runs waits at a barrier or for an mbarrier, and nobody will complete it."""
+        """Every running warp waits at a barrier or for an mbarrier that cannot complete."""
         stuck = [(cta, *each) for cta in self.ctas for each in cta.stuck()]
         assert stuck, "a warp that cannot go on waits for something"
         several = len(self.ctas) > 1
@@ -102,7 +102,7 @@ def make_cluster(machine: Machine, number: int, policy: Policy) -> Cluster:
 
 
 def _run(cta: Cta, *, once: bool) -> tuple[bool, bool]:
-    """Lets the CTA go on, `once` or as far as it can: whether it did, and whether it goes on and on."""
+    """Runs the CTA, `once` or as far as it can; returns whether it made progress, and whether it keeps running."""
     ran = goes_on = False
     while cta.is_running:
         went, goes_on = cta.run_round()
@@ -116,14 +116,14 @@ def _run(cta: Cta, *, once: bool) -> tuple[bool, bool]:
 
 @dataclass(slots=True)
 class _Watch:
-    """Sees to it that waits which never end are found."""
+    """Makes sure that waits that never end are detected."""
 
     ctas: tuple[Cta, ...]
     rounds_in_vain: int = 0
     happened: int = -1
 
     def wake_in_vain(self) -> bool:
-        """Lets all waits for mbarriers come back false; False where that has led to nothing before."""
+        """Makes all waits for mbarriers return false; False if that led to no progress before."""
         happened = sum(cta.happened for cta in self.ctas)
         self.rounds_in_vain = self.rounds_in_vain + 1 if happened == self.happened else 0
         self.happened = happened

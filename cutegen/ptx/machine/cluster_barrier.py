@@ -1,7 +1,7 @@
 """`barrier.cluster`: all threads of a cluster arrive, and wait for each other.
 
 Source: PTX ISA, `barrier.cluster`. A thread that has exited counts as arrived. A thread that arrives twice without a
-wait between, or waits without having arrived, does what PTX leaves undefined. A relaxed arrival tells that it came, and
+wait in between, or waits without having arrived, is undefined in PTX. A relaxed arrival passes on only itself, and
 what the thread's last `fence.acq_rel.cluster` released.
 """
 
@@ -32,7 +32,7 @@ class ClusterBarrier:
             self._alive[threads + rank * ordering.warps_per_cta * WARP_LANES] = True
         self._missing[:] = self._alive
         self._arrived_in = np.full(size, _NONE)
-        """The phase in which each thread arrived that has not waited since."""
+        """The phase in which each thread arrived, for threads that have not waited since."""
         self._told: Told = NOTHING
         self._released: Told = NOTHING
 
@@ -50,7 +50,7 @@ class ClusterBarrier:
         self._settle()
 
     def _relaxed(self, warp: Warp) -> Told:
-        """A relaxed arrival tells that it came, and what a fence of scope cluster released before."""
+        """A relaxed arrival passes on only itself, and what an earlier fence of scope cluster released."""
         told = self._ordering.arrive_relaxed(warp)
         for thread in warp.threads().tolist():
             message = warp.cta.fences.released_to_cluster(thread)
@@ -59,7 +59,7 @@ class ClusterBarrier:
         return told
 
     def wait(self, warp: Warp, site: int) -> bool:
-        """The active threads of `warp` wait; False where they have to go on waiting."""
+        """The active threads of `warp` wait; False if they must continue to wait."""
         threads = warp.threads()
         phases = self._arrived_in[threads]
         if (phases == _NONE).any():
@@ -86,7 +86,7 @@ class ClusterBarrier:
             self.phase += 1
 
     def awaited(self) -> str:
-        """Name of the barrier that is waited for, for messages."""
+        """Name of the barrier, for messages."""
         missing = np.flatnonzero(self._missing)
         first = f", {self._ordering.who(int(missing[0]))} the first" if len(missing) else ""
         return f"barrier.cluster (in phase {self.phase}: {len(missing)} threads have yet to arrive{first})"

@@ -1,7 +1,7 @@
-"""Active lanes of a warp: masks as bits, and the faults of instructions that need others than those.
+"""Active lanes of a warp: masks as bits, and the faults of instructions that need other lanes to be active.
 
-Source: PTX ISA, `.sync` and `.aligned` of warp and barrier instructions. A lane that a member mask names and that is
-not here (it took another path and has not exited) is a fault: nothing makes it arrive.
+Source: PTX ISA, `.sync` and `.aligned` of warp and barrier instructions. A lane in a member mask that is not active (it
+took another path and has not exited) is a fault: nothing makes it arrive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def ballot(mask: Mask) -> int:
 
 
 def check_members(warp: Warp, site: int, members: int) -> None:
-    """Faults where the member mask names a lane that is not active here, or leaves an active one out."""
+    """Faults if the member mask has a lane that is not active here, or omits an active one."""
     active, alive = ballot(warp.mask), ballot(warp.alive)
     missing, extra = members & alive & ~active, active & ~members
     if missing or extra:
@@ -32,7 +32,7 @@ def check_members(warp: Warp, site: int, members: int) -> None:
 
 
 def check_converged(warp: Warp, site: int) -> None:
-    """Faults where not all lanes of the warp that are still running are here (`.aligned` instructions)."""
+    """Faults if not all running lanes of the warp are active here (`.aligned` instructions)."""
     if not warp.full and (warp.mask != warp.alive).any():
         lane = int(np.flatnonzero(warp.alive & ~warp.mask)[0])
         warp.cta.fault(

@@ -1,9 +1,9 @@
-"""One CTA as it runs: its warps take turns until all have exited, and wait for each other at barriers.
+"""One CTA at run time: its warps take turns until all have exited, and wait for each other at barriers.
 
-Source: PTX ISA, "Independent Thread Scheduling" is left aside (the lanes of a warp run together between branches and
-meet again at the post-dominator), `bar`/`barrier` (16 barriers, each counting threads by whole warps). A warp that
-asks again for the phase of an mbarrier sleeps until it changes; where nothing else can go on, bulk copies land, and
-after that waits come back false.
+Source: PTX ISA, `bar`/`barrier` (16 barriers, each counting threads in complete warps). "Independent Thread Scheduling"
+is not modelled: the lanes of a warp run together between branches and reconverge at the post-dominator. A warp that
+repeats a wait for the phase of an mbarrier sleeps until it changes. If nothing else can make progress, bulk copies
+land, and after that waits return false.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Machine:
         return max(layout.static_shared_bytes, layout.dynamic_shared_offset + self.dynamic_smem_bytes)
 
     def count_block(self, number: int, site: int, steps: int, cta: Dim3) -> None:
-        """A warp begins a block; the step limit ends programs that do not end themselves."""
+        """A warp begins a block; the step limit ends programs that do not terminate."""
         self.block_runs[number] += 1
         self.steps += steps
         if self.steps > self.max_steps:
@@ -79,7 +79,7 @@ class Machine:
 
 @dataclass(slots=True)
 class _Barrier:
-    """A barrier that has not completed: how many threads have come, who waits, what was told and voted."""
+    """A barrier that has not completed: arrived threads, waiting warps, passed-on knowledge and votes."""
 
     threads: int = 0
     votes: int = 0
@@ -89,7 +89,7 @@ class _Barrier:
 
 @dataclass(frozen=True, slots=True)
 class _Sleep:
-    """A warp's wait for what is in `phase`; `site` is the instruction."""
+    """A warp's wait for an object that is in `phase`; `site` is the instruction."""
 
     warp: Warp
     barrier: Awaited
@@ -158,11 +158,11 @@ class Cta:
 
     @property
     def happened(self) -> int:
-        """Count of events that may let a waiting warp go on."""
+        """Number of events that may wake a waiting warp."""
         return self.mbarriers.events + self._arrivals
 
     def run_round(self) -> tuple[bool, bool]:
-        """Every warp that can goes on once: whether there was one, and whether one goes on and on."""
+        """Runs every warp that can run once; returns whether there was one, and whether one keeps running."""
         goes_on = False
         self.bulk.land_some()
         self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
@@ -179,7 +179,7 @@ class Cta:
         return bool(ready), goes_on
 
     def wake(self) -> bool:
-        """Lets the waits for mbarriers come back false; False where there are none."""
+        """Makes the waits for mbarriers return false; False if there are none."""
         waits = {i: sleep for i, sleep in self._asleep.items() if isinstance(sleep.barrier, Mbarrier)}
         for sleep in waits.values():
             sleep.warp.gives_up = True
@@ -249,7 +249,7 @@ class Cta:
                 arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
 
     def stuck(self) -> list[tuple[int, Warp, str]]:
-        """Lists waits that nothing will end: the instruction, a warp, and words."""
+        """Lists waits that will never end: the instruction, a warp, and a description."""
         gone = [w.number for w in self._warps if not w.stack]
         found = []
         for sleep in self._asleep.values():
@@ -291,7 +291,7 @@ class Cta:
         return self._schedule.elect(lanes)
 
     def is_patient(self) -> bool:
-        """Return whether a wait for an mbarrier goes on waiting."""
+        """Return whether a wait for an mbarrier continues to wait."""
         return self._schedule.is_patient()
 
     def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:
@@ -313,7 +313,7 @@ class Cta:
         self._machine.monitor.report(kind, site, message, cta=self.place, thread=local, address=address, always=always)
 
     def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
-        """Words for a thread of a cluster, or for several of a warp."""
+        """Description of a thread of a cluster, or of several of a warp."""
         rank, local = divmod(warp, self.ordering.warps_per_cta)
         who = f"threads of warp {local}"
         if thread is not None:
@@ -322,7 +322,7 @@ class Cta:
 
 
 def _next_path(warp: Warp) -> Path | None:
-    """The path on top of the stack that has lanes and has not met the others; None where the warp is done."""
+    """The topmost path that has lanes and has not reconverged with the others; None if the warp is done."""
     stack = warp.stack
     while stack:
         path = stack[-1]

@@ -1,7 +1,7 @@
-"""Matrix descriptors of `wgmma`: which bytes of shared memory the 64 bits of an operand mean.
+"""Matrix descriptors of `wgmma`: the bytes of shared memory to which the 64 bits of an operand refer.
 
-A matrix is made of 16-byte chunks. K-major, a chunk holds 16 bytes of one row's K; M- or N-major, 8 rows of one k. The
-canonical layouts say where each chunk lies; the swizzle then moves it within its 128-byte lines by its address.
+A matrix consists of 16-byte chunks. K-major, a chunk holds 16 bytes of one row's K; M- or N-major, 8 rows of one k. The
+canonical layouts place each chunk; the swizzle then moves it within its 128-byte line, by its address.
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix Layout", "Strides", "Matrix
 Descriptor Format".
@@ -20,7 +20,7 @@ CHUNK_BYTES = 16
 ROWS_OF_CORE = 8
 """A core matrix is 8 rows of one chunk each, or one chunk of 8 rows for each of 8 k."""
 K_BYTES = 32
-"""What every instruction takes of a row's K."""
+"""Bytes of a row's K that every instruction reads."""
 _LINE_SHIFT, _CHUNK_SHIFT = 7, 4
 _SWIZZLE_BYTES = (0, 128, 64, 32)
 
@@ -29,7 +29,7 @@ Addresses: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A matrix descriptor; all but `base_offset` and `swizzle_bytes` (0, 32, 64, 128) are bytes of shared memory.
+    """A matrix descriptor; all except `base_offset` and `swizzle_bytes` (0, 32, 64, 128) are bytes of shared memory.
 
     >>> Descriptor.decode(0x4000_0040_0001_0080)
     Descriptor(start=2048, leading_bytes=16, stride_bytes=1024, base_offset=0, swizzle_bytes=128)
@@ -70,7 +70,7 @@ class Descriptor:
         return np.asarray(row % ROWS_OF_CORE * pitch + row // ROWS_OF_CORE * self.stride_bytes + half * step)
 
     def _mn_major(self, rows: int) -> Addresses:
-        """((T, w, m), (8, k)) : ((1, T, LBO), (w T, SBO)) of w chunks; without swizzle w is 1, LBO and SBO change."""
+        """((T, w, m), (8, k)) : ((1, T, LBO), (w T, SBO)) of w chunks; without swizzle w is 1, and LBO and SBO swap."""
         k, chunk = np.ogrid[: K_BYTES // 2, : rows // ROWS_OF_CORE]
         width = max(1, self.swizzle_bytes // CHUNK_BYTES)
         far_rows, far_k = self.leading_bytes, self.stride_bytes
@@ -80,7 +80,7 @@ class Descriptor:
         return np.asarray(along_k + chunk % width * CHUNK_BYTES + chunk // width * far_rows)
 
     def _swizzled(self, addresses: Addresses) -> Addresses:
-        """Each address with its chunk's number changed by its line's number, counted from where the pattern begins."""
+        """Each address with its chunk number XORed with its line number, counted from the start of the pattern."""
         lines = (addresses >> _LINE_SHIFT) - self.base_offset
         return addresses ^ (lines & max(0, self.swizzle_bytes // CHUNK_BYTES - 1)) << _CHUNK_SHIFT
 
@@ -91,5 +91,5 @@ def _bytes_at(bits: int, place: int) -> int:
 
 @lru_cache(maxsize=4096)
 def chunk_addresses(bits: int, rows: int, *, k_major: bool) -> Addresses:
-    """The chunks that a descriptor's `bits` mean; loops come back to the same few descriptors."""
+    """The chunks of a descriptor's `bits`, cached: loops reuse the same few descriptors."""
     return Descriptor.decode(bits).chunks(rows, k_major=k_major)

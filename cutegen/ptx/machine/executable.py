@@ -1,4 +1,4 @@
-"""An entry made ready to run: its blocks, its register files, where its variables lie."""
+"""An entry prepared to run: its blocks, its register files, the addresses of its variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Executable:
     """Program in the form that the executor runs.
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
-    where the entry has atomic, volatile or ordered accesses to global memory.
+    if the entry has atomic, volatile or ordered accesses to global memory.
     """
 
     entry: Entry

@@ -19,7 +19,7 @@ POISON_BYTE = 0xFF
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Row `row` of the file of `bits`, seen as `dtype` (its low bytes where the dtype is narrower)."""
+    """Row `row` of the file of `bits`, viewed as `dtype` (its low bytes if the dtype is narrower)."""
 
     bits: int
     row: int
@@ -51,7 +51,7 @@ class Frame:
         return files
 
     def undefined(self) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
-        """Return, for each register that may be read before it is written, the lanes that have written it: none yet."""
+        """Return for each register that may be read uninitialised the lanes that have written it: none yet."""
         return {key: np.zeros(32, bool) for key in self.tracked}
 
     def views(self, files: dict[int, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""The grid of a launch and its clusters: where each CTA stands.
+"""The grid of a launch and its clusters: the position of each CTA.
 
 Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clusterid`, `%cluster_ctaid`,
 `%cluster_ctarank`. CTAs, clusters, and the CTAs of a cluster are numbered with x fastest.
@@ -20,19 +20,19 @@ def volume(extents: Dim3) -> int:
 
 
 def linear(place: Dim3, extents: Dim3) -> int:
-    """The number of `place`, x fastest."""
+    """The linear number of `place`, x fastest."""
     return place[0] + extents[0] * (place[1] + extents[1] * place[2])
 
 
 def coordinates(number: int, extents: Dim3) -> Dim3:
-    """The place of a number, x fastest."""
+    """The coordinates of a linear number, x fastest."""
     x, y, _ = extents
     return number % x, number // x % y, number // (x * y)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid of `ctas`, in clusters of `cluster` CTAs; the one is a multiple of the other.
+    """A grid of `ctas`, in clusters of `cluster` CTAs; it is a multiple of the cluster.
 
     >>> grid = Grid((4, 2, 1), (2, 1, 1))
     >>> grid.place(3, 1), grid.cta_number(3, 1)
@@ -44,12 +44,12 @@ class Grid:
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster."""
+        """CTAs per cluster."""
         return volume(self.cluster)
 
     @property
     def clusters(self) -> Dim3:
-        """Number of clusters by axis."""
+        """Number of clusters along each axis."""
         x, y, z = (ctas // each for ctas, each in zip(self.ctas, self.cluster, strict=True))
         return x, y, z
 

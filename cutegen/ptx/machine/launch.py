@@ -1,4 +1,4 @@
-"""Runs a grid: CTA after CTA in the policy's order, in this process or in several."""
+"""Runs a grid: one CTA after another in the policy's order, in this process or in several."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
 MAX_THREADS = 1024
 MOST_RESIDENT = 16
-"""How many clusters take turns where CTAs communicate: more begin where one of these has ended, or none can end."""
+"""Number of clusters that take turns if CTAs communicate: more start when one of these ends, or none can end."""
 _ENDED = object()
 MAX_SHARED_BYTES = 232_448
-"""227 KiB, what a CTA can have on sm_90; smaller targets are checked by who plans for them."""
+"""227 KiB, the limit per CTA on sm_90; the planner checks targets with less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Grid, block, clusters and dynamic shared memory of a launch; `explicit_cluster`: whether it named clusters."""
+    """Grid, block, clusters and dynamic shared memory of a launch; `explicit_cluster`: it specified the clusters."""
 
     grid: Dim3
     block: Dim3
@@ -52,7 +52,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules by which a launch is run and watched."""
+    """Settings for running and watching a launch."""
 
     policy: Policy
     max_steps: int
@@ -62,7 +62,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Outcome of the CTAs of one process; outcomes of several add up."""
+    """Outcome of the CTAs of one process; outcomes of several processes are added."""
 
     steps: int
     block_runs: list[int]
@@ -70,7 +70,7 @@ class Outcome:
     violations: list[Violation]
     conventions: list[Violation]
     touched: tuple[Touched, ...] = ()
-    """Of each allocation, where other processes run other CTAs."""
+    """Accesses to each allocation, if other processes run other CTAs."""
 
 
 def dim3(value: int | Sequence[int], name: str) -> Dim3:
@@ -83,7 +83,7 @@ def dim3(value: int | Sequence[int], name: str) -> Dim3:
 
 
 def check_shape(executable: Executable, shape: Shape) -> None:
-    """Raises `LaunchError` where the entry cannot be launched like this."""
+    """Raises `LaunchError` if the entry cannot be launched like this."""
     x, y, z = shape.block
     if x * y * z > MAX_THREADS:
         raise LaunchError(f"block {shape.block} has {x * y * z} threads; at most {MAX_THREADS} are allowed")
@@ -97,7 +97,7 @@ def check_shape(executable: Executable, shape: Shape) -> None:
 
 
 def chosen_cluster(entry: Entry, asked: Dim3 | None) -> tuple[Dim3, bool]:
-    """The clusters of a launch that asks for `asked`, and whether they are explicit. Raises `LaunchError`."""
+    """The clusters of a launch that requests `asked`, and whether they are explicit. Raises `LaunchError`."""
     required = entry.required_cluster
     if required is not None and asked not in (None, required):
         raise LaunchError(f"cluster is {asked}; {entry.name} requires {required} (.reqnctapercluster)")
@@ -110,7 +110,7 @@ def chosen_cluster(entry: Entry, asked: Dim3 | None) -> tuple[Dim3, bool]:
 
 
 def check_cluster(entry: Entry, shape: Shape) -> None:
-    """Raises `LaunchError` where the grid cannot be cut into such clusters."""
+    """Raises `LaunchError` if the grid cannot be divided into such clusters."""
     size, most = volume(shape.cluster), min(MAX_CLUSTER_CTAS, entry.max_cluster_size or MAX_CLUSTER_CTAS)
     if size > most:
         raise LaunchError(f"cluster {shape.cluster} has {size} CTAs; at most {most} are allowed")
@@ -128,7 +128,7 @@ def run_ctas(
     *,
     runs_apart: bool = False,
 ) -> Outcome:
-    """Runs the clusters `chosen`, calling `done` after each; `runs_apart`: other processes run others of the grid."""
+    """Runs the clusters `chosen` and calls `done` after each; `runs_apart`: other processes run the other clusters."""
     machine, shadows = _make_machine(executable, shape, arguments, rules)
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
@@ -149,7 +149,7 @@ def run_ctas(
 
 
 def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done: Callable[[], None]) -> None:
-    """Runs clusters that may wait for each other: one that goes on and on lets others begin, and they take turns."""
+    """Runs clusters that may wait for each other: one that keeps running lets others start, and they take turns."""
     schedule = policy.schedule("turns of CTAs")
     waiting, resident, beginning = deque(chosen), list[Iterator[None]](), 1
     while waiting or resident:
@@ -161,7 +161,7 @@ def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done:
                 done()
             else:
                 still.append(turns)
-        # Where so many wait and none ends, they wait for CTAs that have not begun: as many again begin.
+        # If so many wait and none ends, they wait for CTAs that have not started: as many again start.
         stuck = len(still) == len(resident) >= MOST_RESIDENT
         beginning = len(still) if stuck else int(len(still) < MOST_RESIDENT)
         resident = still
@@ -208,10 +208,10 @@ def _make_machine(
 
 
 def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: list[Outcome]) -> list[Outcome]:
-    """The outcomes of several processes, and a race between CTAs of two of them where there is one.
+    """The outcomes of several processes, plus a race between CTAs of two of them if there is one.
 
     Raises:
-        ExecutionFault: such a race, where the launch raises on races.
+        ExecutionFault: such a race, if the launch raises on races.
     """
     found = first_meeting([outcome.touched for outcome in outcomes])
     if found is None:
@@ -241,7 +241,7 @@ def all_clusters(shape: Shape, policy: Policy) -> list[int]:
 
 
 def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Sequence[Outcome]) -> LaunchReport:
-    """Adds the outcomes up."""
+    """Adds up the outcomes."""
     executed = [0] * len(executable.entry.instructions)
     for outcome in outcomes:
         for block, runs in zip(executable.blocks, outcome.block_runs, strict=True):

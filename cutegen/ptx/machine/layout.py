@@ -1,4 +1,4 @@
-"""Places of an entry's variables: shared, local, parameter, constant and module memory.
+"""Addresses of an entry's variables: shared, local, parameter, constant and module memory.
 
 Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (dynamic) shared memory after them.
 """
@@ -32,7 +32,7 @@ class MemoryLayout:
     local_bytes: int
     variables: tuple[tuple[Variable, int], ...]
     shared_ends: tuple[int, ...]
-    """Where a static shared variable ends and another thing begins, in bytes of shared memory."""
+    """Ends of static shared variables, at which something else begins, in bytes of shared memory."""
 
     def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
         """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero.
@@ -57,7 +57,7 @@ def _align(offset: int, align: int) -> int:
 
 
 def lay_out(module: Module, entry: Entry) -> MemoryLayout:
-    """Gives every variable that `entry` can name an address.
+    """Assigns an address to every variable that `entry` can refer to.
 
     Raises:
         PtxSyntaxError: two variables of one name, or more memory than a kernel may have.
@@ -106,7 +106,7 @@ def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: d
 
 
 def _place_shared(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, int]:
-    """(bytes of static shared memory, offset at which dynamic shared memory begins)."""
+    """(bytes of static shared memory, offset of dynamic shared memory)."""
     end = _place(variables, "shared", SHARED_BASE, addresses)
     open_arrays = [v for v in variables if v.space == "shared" and v.size_bytes is None]
     dynamic = _align(end, max((v.align_bytes for v in open_arrays), default=16))

@@ -1,8 +1,8 @@
-"""Places of operands, and the context in which instructions are turned into steps.
+"""Cells of operands, and the context in which instructions are lowered to steps.
 
-A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file for each
-width. A `cell` is such a row seen as one dtype; a step is a closure that reads and writes the cells of the warp it is
-given. Everything that text decides is decided here once, so that nothing is looked up by name while a kernel runs.
+A warp holds one numpy row of 32 lanes for each virtual register, constant and special register, in one file per width.
+A `cell` is such a row viewed as one dtype; a step is a closure that reads and writes the cells of the warp that it
+receives. Everything that the text determines is resolved here once, so nothing is looked up by name at run time.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ U32 = scalar_type("u32")
 
 
 class Modifiers:
-    """The words after an opcode's first, taken off one by one; `finish` refuses what nobody took."""
+    """The words after an opcode's first, taken off one by one; `finish` refuses words that were not taken."""
 
     def __init__(self, instruction: Instruction) -> None:
         self._instruction = instruction
         self._words = list(instruction.parts[1:])
 
     def flag(self, *words: str) -> bool:
-        """True where one of `words` was there."""
+        """Takes `words` off; True if any of them was there."""
         found = [word for word in self._words if word in words]
         self._words = [word for word in self._words if word not in words]
         return bool(found)
 
     def one_of(self, *words: str) -> str | None:
-        """The one of `words` that was there, or None."""
+        """Takes one of `words` off and returns it, or None."""
         for word in words:
             if word in self._words:
                 self._words.remove(word)
@@ -61,14 +61,14 @@ class Modifiers:
         return None
 
     def need(self, *words: str) -> str:
-        """The one of `words` that was there."""
+        """Takes one of `words` off and returns it; there must be one."""
         word = self.one_of(*words)
         if word is None:
             raise self._instruction.error(f"expected one of .{', .'.join(words)}")
         return word
 
     def type(self, *names: str) -> ScalarType:
-        """The next type, in writing order; one of `names` where any are given."""
+        """The next type, in text order; one of `names` if any are given."""
         for word in self._words:
             if is_type(word):
                 if names and word not in names:
@@ -78,7 +78,7 @@ class Modifiers:
         raise self._instruction.error("a type is missing")
 
     def has(self, word: str) -> bool:
-        """True where `word` is still there."""
+        """True if `word` has not been taken off."""
         return word in self._words
 
     def finish(self) -> None:
@@ -178,7 +178,7 @@ class Lowering:
         return self.source(instruction, base, S64), operand.offset_bytes
 
     def space_of(self, operand: Operand) -> str | None:
-        """The state space of the variable that an address names, or None."""
+        """The state space of the variable in an address, or None."""
         if isinstance(operand, Address) and isinstance(operand.base, Symbol):
             return self.spaces.get(operand.base.name)
         return None
@@ -190,7 +190,7 @@ class Lowering:
         return self.symbols[symbol.name] + symbol.offset_bytes
 
     def access(self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None) -> int:
-        """Notes that the current instruction accesses `size_bytes` bytes of `space` for each lane; its number."""
+        """Records that the current instruction accesses `size_bytes` bytes of `space` per lane; returns its number."""
         if size_bytes & (size_bytes - 1):
             raise instruction.error(f"an access of {size_bytes} bytes does not exist")
         if space in ("shared", "shared::cluster", "generic"):
@@ -250,7 +250,7 @@ class Lowering:
 
 
 def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType) -> int:
-    """The bits that a literal stands for in an operand of type `kind`."""
+    """The bits of a literal in an operand of type `kind`."""
     value = literal.value
     if isinstance(value, int):
         if kind.name in ("f32", "f64") and value != 0:
@@ -268,7 +268,7 @@ def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType
 
 
 def elementwise(function: Callable[..., Array], target: int, *sources: int) -> Step:
-    """The step that writes `function` of some cells to a cell, in the active lanes."""
+    """The step that applies `function` to some cells and writes a cell, in the active lanes."""
     if len(sources) == 1:
         return _unary(function, target, *sources)
     if len(sources) == 2:
@@ -284,7 +284,7 @@ def elementwise(function: Callable[..., Array], target: int, *sources: int) -> S
 def alike_elementwise(
     context: Lowering, instruction: Instruction, function: Callable[..., Array], target: int, sources: Sequence[int]
 ) -> Alike:
-    """The same of cells of one dtype of 32 bits, as a step that like instructions join."""
+    """The same for cells of one 32-bit dtype, as a step that merges with others of its kind."""
     dtype = context.frame.cells[target].dtype
     rows = [np.array([[context.frame.cells[cell].row]], np.intp) for cell in (target, *sources)]
 

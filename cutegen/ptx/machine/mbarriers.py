@@ -1,8 +1,8 @@
 """The mbarriers of a CTA: phases, pending arrivals, transactions, and what an observed phase orders.
 
 Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A phase is complete when no
-arrival is pending and the transaction count is zero; its arrivals and the bulk copies that land in it are ordered
-before what a thread does that has observed it complete.
+arrival is pending and the transaction count is zero. Its arrivals and the bulk copies that land in it are ordered
+before the next accesses of a thread that has observed it complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_COUNT = (1 << 20) - 1
 
 @dataclass(slots=True, kw_only=True)
 class Mbarrier:
-    """One mbarrier; `agent` is the column of `Ordering` for what lands at it."""
+    """One mbarrier; `agent` is the column of `Ordering` for copies that land at it."""
 
     address: int
     agent: int
@@ -33,15 +33,15 @@ class Mbarrier:
     made_at: int
     is_fenced: bool = False
     published_at: int | None = None
-    """The tick of the maker's `fence.mbarrier_init`: who has seen it happen may use the mbarrier."""
+    """The tick of the initialising thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
     has_visitors: bool = False
     """Whether threads of other CTAs have arrived."""
     transactions: int = 0
     phase: int = 0
     arrived: Told = NOTHING
-    """What was told in the current phase."""
+    """Knowledge passed on in the current phase."""
     released: Told = NOTHING
-    """What was told in the phases that are complete."""
+    """Knowledge passed on in the completed phases."""
 
     def settle(self) -> None:
         """Completes the phase if nothing is pending."""
@@ -50,7 +50,7 @@ class Mbarrier:
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
 
     def awaited(self) -> str:
-        """Name of what a warp waits for here, for messages."""
+        """Name of this object, for messages."""
         return f"{self} to leave its phase"
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Mbarrier:
 
 
 class Mbarriers:
-    """The mbarriers of one CTA, by address; `events` counts what may let a waiting warp go on."""
+    """The mbarriers of one CTA, by address; `events` counts events that may wake a waiting warp."""
 
     def __init__(self, shared: SharedMemory, ordering: Ordering) -> None:
         self._shared, self._ordering = shared, ordering
@@ -108,21 +108,21 @@ class Mbarriers:
         return barrier
 
     def _is_made_for(self, thread: int, barrier: Mbarrier) -> bool:
-        """Return whether the mbarrier's initialisation comes before what `thread` does now."""
+        """Return whether the mbarrier's initialisation is ordered before the next access of `thread`."""
         ordering, published = self._ordering, barrier.published_at
         if ordering.is_after(thread, barrier.made_by, barrier.made_at):
             return True
         return published is not None and ordering.has_seen(thread, barrier.made_by, published)
 
     def fence(self, warp: Warp) -> None:
-        """`fence.mbarrier_init`: what the active threads have initialised may be used by bulk copies."""
+        """`fence.mbarrier_init`: bulk copies may use mbarriers that the active threads have initialised."""
         threads = set(warp.threads().tolist())
         for barrier in self._live.values():
             if barrier.made_by in threads and not barrier.is_fenced:
                 barrier.is_fenced, barrier.published_at = True, self._ordering.tick
 
     def check_fenced(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
-        """A bulk copy is to signal `barrier`: its initialisation needs a fence."""
+        """A bulk copy will signal `barrier`: its initialisation needs a fence."""
         if not barrier.is_fenced and not self._ordering.is_fenced_after(thread, barrier.made_by, barrier.made_at):
             message = "no fence.mbarrier_init or fence.proxy.async between mbarrier.init and the bulk copy that uses it"
             warp.cta.fault(ViolationKind.RACE, site, thread, message, barrier.address)
@@ -140,13 +140,13 @@ class Mbarriers:
         barrier.settle()
 
     def drop(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int) -> None:
-        """From the next phase on `count` fewer arrivals are expected."""
+        """Expect `count` fewer arrivals from the next phase on."""
         if not 1 <= count <= barrier.pending:
             self._fault(warp, site, thread, f"{count} arrivals dropped at {barrier}", barrier.address)
         barrier.expected -= count
 
     def expect(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, size_bytes: int) -> None:
-        """`size_bytes` more are expected in this phase."""
+        """Expect `size_bytes` more in this phase."""
         barrier.transactions += size_bytes
         if abs(barrier.transactions) > MAX_COUNT:
             message = f"{size_bytes} bytes expected at {barrier}; the tx-count is at most {MAX_COUNT}"

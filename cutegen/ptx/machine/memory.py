@@ -30,14 +30,14 @@ LOCAL_WINDOW = 0x7E00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 WINDOW_BYTES = 1 << 24
 CTA_WINDOW_BYTES = 1 << 24
-"""Addresses of `.shared::cluster` that the shared memory of one CTA takes.
+"""Addresses of `.shared::cluster` that the shared memory of one CTA occupies.
 
-Below it is that of whoever asks, above it that of the cluster's CTAs, by rank.
+Addresses below refer to the accessing CTA's own memory, addresses above to the cluster's CTAs, by rank.
 """
 MAX_CLUSTER_CTAS = 16
-"""CTAs of a cluster on sm_90, where a kernel asks for more than the 8 that every GPU with clusters has."""
+"""CTAs per cluster on sm_90, for kernels that request more than the 8 that every GPU with clusters supports."""
 SHARED_WINDOW_BYTES = (MAX_CLUSTER_CTAS + 1) * CTA_WINDOW_BYTES
-"""Generic addresses that `.shared::cluster` takes."""
+"""Generic addresses that `.shared::cluster` occupies."""
 
 
 def data_dtype(size_bytes: int) -> np.dtype[Any]:
@@ -47,7 +47,7 @@ def data_dtype(size_bytes: int) -> np.dtype[Any]:
 
 @dataclass(slots=True)
 class Bytes:
-    """A run of bytes with a window for each access size."""
+    """A range of bytes with a window for each access size."""
 
     data: npt.NDArray[np.uint8]
     _windows: dict[int, Data] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Buffer:
     bytes: Bytes
     shadow: GlobalShadow | None = None
     shadow_offset: int = 0
-    """Where the buffer begins in the allocation that `shadow` is of."""
+    """Offset of the buffer in the allocation of `shadow`."""
 
     @property
     def end(self) -> int:
@@ -81,7 +81,7 @@ class Buffer:
 
 
 def poison(count: int, size_bytes: int) -> Data:
-    """Return what a faulty read gives: all bits one, a NaN in every float format."""
+    """Return the value of a faulty read: all bits one, a NaN in every float format."""
     return np.full(count * size_bytes, POISON_BYTE, np.uint8).view(data_dtype(size_bytes))
 
 
@@ -99,7 +99,7 @@ class Flights:
     _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
 
     def add(self, shadow: GlobalShadow, flight: Flight) -> None:
-        """One more piece of the copy."""
+        """Add a piece of the copy."""
         self._held.append((shadow, flight))
 
     def land(self, lanes: int) -> None:
@@ -112,7 +112,7 @@ class Flights:
 
 
 class GlobalMemory:
-    """The buffers of a launch; answers accesses of one warp's active lanes."""
+    """The buffers of a launch; performs accesses of one warp's active lanes."""
 
     def __init__(
         self, buffers: list[Buffer], monitor: Monitor, traffic: TrafficCounters, semantics: Mapping[int, Semantics]
@@ -125,9 +125,9 @@ class GlobalMemory:
     def read(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, flights: Flights | None = None
     ) -> Data:
-        """`size_bytes` bytes for each address; poison where an access is faulty and the launch goes on.
+        """`size_bytes` bytes for each address; poison if an access is faulty and the launch continues.
 
-        `flights`: the bytes are read until those end, not only now.
+        `flights`: the bytes are read until these end, not only now.
         """
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
@@ -152,7 +152,7 @@ class GlobalMemory:
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
-        """Writes `size_bytes` bytes at each address; faulty ones are left out where the launch goes on."""
+        """Writes `size_bytes` bytes at each address; faulty writes are omitted if the launch continues."""
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None and buffer.writeable:
@@ -207,7 +207,7 @@ class GlobalMemory:
             self._report_clash(warp, access, buffer, clash, "read")
 
     def _read_strong(self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, data: Data) -> Data:
-        """Return what strong reads find where the last values are `data`."""
+        """Return the values of strong reads if the last values are `data`."""
         found, semantics = data.copy(), self._semantics[access.site]
         for i, (thread, offset) in enumerate(zip(access.threads.tolist(), access.offsets.tolist(), strict=True)):
             older = shadow.locations.read(warp.cta.fences, warp, thread, offset, semantics, data[i])
@@ -218,7 +218,7 @@ class GlobalMemory:
     def _watch_write(
         self, shadow: GlobalShadow, access: GlobalAccess, warp: Warp, buffer: Buffer, before: Data, data: Data
     ) -> bool:
-        """`data` in place of `before`; true where two lanes wrote the same bytes."""
+        """Records `data` in place of `before`; True if two lanes wrote the same bytes."""
         clash, meets = shadow.write(access)
         if clash is not None:
             self._report_clash(warp, access, buffer, clash, "write")
@@ -249,7 +249,7 @@ class GlobalMemory:
         self._monitor.report(ViolationKind.RACE, access.site, message, cta=place, thread=thread, address=address)
 
     def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
-        """The active lanes are to make atomic accesses, each by `element`."""
+        """The active lanes are about to make atomic accesses, each by `element`."""
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None and buffer.shadow is not None:
             self._watch_atomics(warp, buffer, self._access(warp, site, buffer, addresses - buffer.start, size_bytes))
@@ -266,7 +266,7 @@ class GlobalMemory:
             self._report_clash(warp, access, buffer, clash, "atomic access")
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
-        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        """The window and offset of one lane's atomic access, or None if it is faulty."""
         found = self._checked(warp, site, lane_index, address, size_bytes, writes=True)
         if found is None:
             return None
@@ -276,7 +276,7 @@ class GlobalMemory:
         return found.bytes.window(size_bytes), address - found.start
 
     def _covering(self, addresses: Addresses, size_bytes: int) -> Buffer | None:
-        """The buffer that holds all the addresses, aligned; None where there is not one."""
+        """The buffer that holds all the addresses, aligned; None if there is none."""
         low, high = int(addresses.min()), int(addresses.max()) + size_bytes
         if int(np.bitwise_or.reduce(addresses)) & (size_bytes - 1):
             return None
@@ -317,7 +317,7 @@ class GlobalMemory:
 
 
 class LocalMemory:
-    """The local memory of one warp: the same addresses mean other bytes for each lane."""
+    """The local memory of one warp: an address refers to different bytes in each lane."""
 
     def __init__(self, size_bytes: int, monitor: Monitor) -> None:
         self._size = size_bytes
@@ -344,7 +344,7 @@ class LocalMemory:
         self._written[offsets[:, None] + np.arange(size_bytes)] = True
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
-        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        """The window and offset of one lane's atomic access, or None if it is faulty."""
         lane = int(warp.lanes()[lane_index])
         if address % size_bytes or not 0 <= address <= self._size - size_bytes:
             message = f"{size_bytes}-byte atomic access to {self._size} bytes of local memory"

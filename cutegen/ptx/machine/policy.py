@@ -1,6 +1,6 @@
-"""Orders in which things happen that a program must not depend on.
+"""Execution orders that a program must not depend on.
 
-CTAs, warps between barriers, sides of a branch; which lane is elected, and when bulk copies land.
+Orders of CTAs, of warps between barriers and of sides of a branch; the elected lane, and when bulk copies land.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cutegen.ptx.errors import LaunchError
 
 T = TypeVar("T")
 TURN_BLOCKS = 4096
-"""How many blocks a warp runs before others do, where nothing is drawn: who runs so many may wait for somebody."""
+"""Blocks that a warp runs before others run, unless drawn at random: a warp that runs so many may be polling."""
 
 
 TURN_QUESTIONS = 16
-"""A warp that asks so often in a turn for what other CTAs write waits for them: others take their turns."""
+"""A warp that reads other CTAs' data so often in a turn is assumed to wait for them: others take their turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Policy:
     """An order of CTAs, warps and sides of a branch, by name.
 
     `in-order`: lowest first, each warp as far as it can go; bulk copies land at once. `reversed`: highest first; bulk
-    copies land, the newest first, when nothing else can go on, and relaxed reads find the oldest value that they may.
-    `random`: drawn by `seed`, and warps also change places
-    between any two basic blocks; bulk copies land at any time, and a wait may come back too early.
+    copies land when nothing else can make progress, newest first, and relaxed reads return the oldest allowed value.
+    `random`: drawn by `seed`, and warps also switch between any two basic blocks; bulk copies land at any time, and a
+    wait may return too early.
 
     >>> Policy.parse("random:7")
     Policy(name='random', seed=7)
@@ -55,7 +55,7 @@ class Policy:
         return f"{self.name}:{self.seed}" if self.name == "random" else self.name
 
     def schedule(self, key: str) -> Schedule:
-        """The order of one thing, as CTA 5; the same key gives the same order."""
+        """The order for one object, such as CTA 5; the same key gives the same order."""
         return Schedule(self, random.Random(f"{self.seed}/{key}"))
 
 
@@ -75,29 +75,27 @@ class Schedule:
         self._policy, self._generator = policy, generator
 
     def order(self, items: Sequence[T]) -> list[T]:
-        """`items` in the order in which they go."""
+        """`items` in execution order."""
         if self._policy.name == "random":
             return self._generator.sample(list(items), len(items))
         return list(items) if self._policy.name == "in-order" else list(reversed(items))
 
     def turn_blocks(self) -> int:
-        """After how many basic blocks a warp lets others go on."""
+        """Number of basic blocks after which a warp lets others run."""
         return self._generator.randint(1, 8) if self._policy.name == "random" else TURN_BLOCKS
 
     def takes_turns(self) -> bool:
-        """Return whether the CTAs of a cluster take turns even where one could go on."""
+        """Return whether the CTAs of a cluster take turns even if one could continue."""
         return self._policy.name == "random"
 
     def read_among(self, first: int, last: int) -> int:
-        """Choose which of the writes `first` to `last` of a location a strong read finds, where it may find any of
-        them.
-        """
+        """Choose which of the writes `first` to `last` of a location a strong read returns; all of them are allowed."""
         if self._policy.name == "random":
             return self._generator.randint(first, last)
         return last if self._policy.name == "in-order" else first
 
     def lands_at_once(self) -> bool:
-        """Return whether a bulk copy is done when it is issued."""
+        """Return whether a bulk copy lands when it is issued."""
         return self._policy.name == "in-order"
 
     def lands_now(self) -> bool:
@@ -105,11 +103,11 @@ class Schedule:
         return self._policy.name == "random" and self._generator.random() < 0.5
 
     def is_patient(self) -> bool:
-        """Return whether a repeated wait for an mbarrier goes on waiting; else it returns false."""
+        """Return whether a repeated wait for an mbarrier continues to wait; else it returns false."""
         return self._policy.name != "random" or self._generator.random() < 0.75
 
     def elect(self, lanes: Sequence[int]) -> int:
-        """The lane that `elect.sync` chooses among `lanes`, always the same."""
+        """The lane that `elect.sync` elects among `lanes`, always the same."""
         if self._policy.name == "random":
             return random.Random(f"{self._policy.seed}/{lanes}").choice(lanes)
         return min(lanes) if self._policy.name == "in-order" else max(lanes)

@@ -1,8 +1,8 @@
-"""Registers that the warps of a CTA hand over by `setmaxnreg`.
+"""Registers that the warps of a CTA reallocate by `setmaxnreg`.
 
-Source: PTX ISA, `setmaxnreg`: `.dec` gives registers to the CTA's pool, `.inc` waits until the pool has enough. A CTA
-begins with as many a thread as the entry's directives let ptxas give, and gets no more: what its warps want together
-beyond that is waited for without an end.
+Source: PTX ISA, `setmaxnreg`: `.dec` releases registers to the CTA's pool, `.inc` waits until the pool has enough. A
+CTA starts with the number of registers per thread that the entry's directives let ptxas assign, and gets no more: if
+its warps request more in total, they wait forever.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Entry
 
 OF_MULTIPROCESSOR, MOST, STEP = 1 << 16, 256, 8
-"""Registers of 32 bits that a multiprocessor has, the most that a thread may have, and what they are given out by."""
+"""32-bit registers per SM, the maximum per thread, and the allocation granularity."""
 
 
 def launch_registers(entry: Entry, threads: int) -> int | None:
-    """Registers of each thread as a CTA of `threads` begins; None where no directive bounds them."""
+    """Registers per thread at the start of a CTA of `threads`; None if no directive bounds them."""
     if entry.max_registers is not None:
         return entry.max_registers
     if entry.required_block is None and entry.max_block is None:
@@ -24,7 +24,7 @@ def launch_registers(entry: Entry, threads: int) -> int | None:
 
 
 class RegisterPool:
-    """Registers that the `warps` of a CTA have, `each` a thread at first; `phase` counts how often one gave some."""
+    """Registers of the `warps` of a CTA, `each` per thread at first; `phase` counts how often a warp released some."""
 
     def __init__(self, warps: int, each: int | None) -> None:
         self.phase = 0
@@ -32,12 +32,12 @@ class RegisterPool:
         self._of_warp = [each] * warps
 
     def awaited(self) -> str:
-        """Name of what a warp waits for here, for messages."""
+        """Name of this object, for messages."""
         have = ", ".join(map(str, self._of_warp[::4]))
         return f"registers: its CTA has {self._free} a thread of one warp left, and its warpgroups have {have} a thread"
 
     def change(self, warp: Warp, count: int, *, increase: bool) -> bool:
-        """Let `warp` have `count` registers a thread; False where it must wait until others have given theirs.
+        """Give `warp` `count` registers per thread; False if it must wait until others have released theirs.
 
         An increase to fewer and a decrease to more, which PTX leaves open, change nothing.
         """

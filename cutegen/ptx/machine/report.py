@@ -10,12 +10,12 @@ from cutegen.ptx.watch.violations import Violation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionReport:
-    """One PTX instruction: `executed` counts warps; the rest is zero where it does not reach that memory.
+    """One PTX instruction: `executed` counts warps; the rest is zero if it does not access that memory.
 
-    `wavefronts` against `ideal_wavefronts` are its shared-memory conflicts by banks, `sectors` are 32-byte pieces of
+    `wavefronts` minus `ideal_wavefronts` are its bank conflicts in shared memory, `sectors` are 32-byte sectors of
     global memory. For `cp.async`, as an H200 counts: `line_wavefronts` and `line_sectors` of `.cg`, by lines, and
-    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size writes besides. `boxes` are the bulk
-    tensor copies: each counts the whole box in `shared_bytes`, and what lies in the tensor in `global_bytes`.
+    `staged_wavefronts` of `.ca` and of the zeros that a copy with a source size also writes. `boxes` are the bulk
+    tensor copies: each counts the full box in `shared_bytes`, and its part in the tensor in `global_bytes`.
     """
 
     line: int
@@ -37,7 +37,7 @@ class InstructionReport:
 
     @property
     def conflicts(self) -> int:
-        """Wavefronts beyond the fewest possible."""
+        """Wavefronts beyond the minimum."""
         return self.wavefronts - self.ideal_wavefronts
 
 
@@ -53,10 +53,10 @@ class LaunchReport:
     instructions: tuple[InstructionReport, ...]
     violations: tuple[Violation, ...]
     conventions: tuple[Violation, ...]
-    """What PTX does not order and kernels of the field rely on; no violation unless the launch raises on it."""
+    """Patterns that PTX does not order but kernels rely on; not violations unless the launch raises on them."""
 
     def executed(self, opcode: str) -> int:
-        """Warp executions of all instructions whose opcode begins with `opcode`, as `"mma.sync"` or `"ldmatrix"`."""
+        """Warp executions of all instructions whose opcode begins with `opcode`, such as `"mma.sync"`."""
         return sum(i.executed for i in self.matching(opcode))
 
     def matching(self, opcode: str) -> tuple[InstructionReport, ...]:
@@ -81,7 +81,7 @@ class LaunchReport:
         return sum(i.staged_wavefronts for i in self.matching(opcode))
 
     def conflicts(self, opcode: str) -> int:
-        """Wavefronts beyond the fewest possible of all instructions whose opcode begins with `opcode`."""
+        """Wavefronts beyond the minimum of all instructions whose opcode begins with `opcode`."""
         return sum(i.conflicts for i in self.matching(opcode))
 
     def sectors(self, opcode: str) -> int:

@@ -1,4 +1,4 @@
-"""Shared memory of a CTA: its bytes, the checks of every access to them, and what the accesses cost."""
+"""Shared memory of a CTA: its bytes, the checks of every access to them, and the cost of the accesses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import ViolationKind
 
 SHARED_BASE = 1024
-"""The first shared address: from sm_80 on the first KiB of each CTA is the system's, and 0 stays invalid."""
+"""The first shared address: from sm_80 on the first KiB of each CTA is reserved by the system, and 0 stays invalid."""
 
 BULK_CHUNK_BYTES = 16
-"""The pieces in which bulk copies and their swizzles move."""
+"""Size of the chunks that bulk copies and their swizzles move."""
 
 
 class SharedMemory:
@@ -44,7 +44,7 @@ class SharedMemory:
     def read(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, givers: Addresses | None = None
     ) -> Data:
-        """`size_bytes` bytes for each address. `givers`: the lanes that gave them, for a read by the whole warp."""
+        """`size_bytes` bytes for each address. `givers`: the lanes that provide addresses, for a read by all lanes."""
         lanes = warp.lanes() if givers is None else givers
         self._traffic.shared(site, addresses, lanes, size_bytes, merges=givers is None)
         threads = warp.threads() if givers is None else np.full(len(addresses), MANY)
@@ -78,7 +78,7 @@ class SharedMemory:
             self._locations.write(warp.cta.fences, thread, offset, self._semantics[site])
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
-        """The window and offset of one lane's atomic access, or None where it is faulty."""
+        """The window and offset of one lane's atomic access, or None if it is faulty."""
         thread = warp.threads()[lane_index : lane_index + 1]
         access = self._access(warp, site, np.array([address]), thread, size_bytes)
         if access is None:
@@ -90,7 +90,7 @@ class SharedMemory:
         return self._bytes.window(size_bytes), int(access.offsets[0])
 
     def begin_copy(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Access | None:
-        """A cp.async to `addresses` is issued; what `end_copy` takes, or None where it is faulty."""
+        """A cp.async to `addresses` is issued; returns the argument of `end_copy`, or None if it is faulty."""
         self._traffic.shared(site, addresses, warp.lanes(), size_bytes)
         access = self._access(warp, site, addresses, warp.threads(), size_bytes)
         if access is not None:
@@ -103,7 +103,7 @@ class SharedMemory:
         self._shadow.end_copy(access)
 
     def begin_object(self, warp: Warp, site: int, thread: int, address: int, size_bytes: int) -> Access | None:
-        """The bytes become an mbarrier; what `end_object` takes, or None where they are faulty."""
+        """The bytes become an mbarrier; returns the argument of `end_object`, or None if they are faulty."""
         access = self._access(warp, site, np.array([address]), np.array([thread]), size_bytes)
         if access is not None:
             self._shadow.begin_copy(access)
@@ -114,7 +114,7 @@ class SharedMemory:
         self._shadow.release(access)
 
     def chunks(self, warp: Warp, site: int, thread: int, addresses: Addresses) -> Access | None:
-        """The access of a bulk copy by `thread` to 16-byte chunks, or None where it is faulty."""
+        """The access of a bulk copy by `thread` to 16-byte chunks, or None if it is faulty."""
         return self._access(warp, site, addresses, np.full(len(addresses), thread), BULK_CHUNK_BYTES)
 
     def begin_load(self, access: Access) -> None:
@@ -129,18 +129,18 @@ class SharedMemory:
     def begin_message(
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
     ) -> Access | None:
-        """An asynchronous store by `threads` is issued; what `land` takes, or None where it is faulty."""
+        """An asynchronous store by `threads` is issued; returns the argument of `land`, or None if it is faulty."""
         access = self._access(warp, site, addresses, threads, size_bytes)
         if access is not None:
             self._shadow.begin_copy(access)
         return access
 
     def end_read(self, access: Access, stamps: Stamps, agent: int) -> None:
-        """A bulk copy from shared memory that `agent` orders has read its source."""
+        """A bulk copy from shared memory, ordered by `agent`, has read its source."""
         self._shadow.end_read(access, stamps, agent)
 
     def begin_store(self, access: Access) -> Stamps:
-        """A bulk copy from shared memory is issued; what `end_store` takes."""
+        """A bulk copy from shared memory is issued; returns the argument of `end_store`."""
         return self._shadow.begin_store(access)
 
     def end_store(self, access: Access, stamps: Stamps) -> None:
@@ -148,11 +148,11 @@ class SharedMemory:
         self._shadow.end_store(access, stamps)
 
     def peek(self, access: Access) -> Data:
-        """Return what a bulk copy finds in its source now."""
+        """Return the current source bytes of a bulk copy."""
         return self._bytes.window(access.size_bytes)[access.offsets]
 
     def begin_tensor_core_read(self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int) -> None:
-        """The tensor core begins to read 16-byte chunks for some warps; for whom writes them it is `agent`."""
+        """The tensor core begins to read 16-byte chunks for some warps; to writers it is `agent`."""
         if not len(addresses):
             return
         self._traffic.chunks(site, BULK_CHUNK_BYTES * len(addresses))
@@ -162,7 +162,7 @@ class SharedMemory:
             self._shadow.read_by_agent(access, warps, agent)
 
     def tensor_core_peek(self, addresses: Addresses) -> Data:
-        """The chunks at `addresses` now, in their shape; what is out of bounds has been reported."""
+        """The current chunks at `addresses`, in their shape; out-of-bounds addresses have been reported."""
         last = self._size - BULK_CHUNK_BYTES
         found: Data = self._bytes.window(BULK_CHUNK_BYTES)[(addresses - SHARED_BASE).clip(0, last)]
         return found
@@ -170,7 +170,7 @@ class SharedMemory:
     def _access(
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
     ) -> Access | None:
-        """The access, or None where it is out of bounds or misaligned and the launch goes on."""
+        """The access, or None if it is out of bounds or misaligned and the launch continues."""
         if int(addresses.max()) >= CTA_WINDOW_BYTES:
             addresses = self._own(addresses)
         access = Access(warp, site, addresses - SHARED_BASE, threads, size_bytes)
@@ -191,7 +191,7 @@ class SharedMemory:
         return access
 
     def _own(self, addresses: Addresses) -> Addresses:
-        """Addresses of `.shared::cluster` that mean this CTA's memory as those of `.shared::cta`; others stay."""
+        """Converts `.shared::cluster` addresses of this CTA's memory to `.shared::cta`; others stay."""
         own = addresses // CTA_WINDOW_BYTES == self._rank + 1
         return np.where(own, addresses % CTA_WINDOW_BYTES, addresses)
 

@@ -1,4 +1,4 @@
-"""State spaces as the memory instructions see them: one object for each, chosen when the text is lowered.
+"""State spaces as the memory instructions see them: one object for each, selected when the text is lowered.
 
 Source: PTX ISA, "State Spaces", "Generic Addressing".
 """
@@ -40,7 +40,7 @@ _WINDOWS = {
 
 
 class Memory(Protocol):
-    """Memory that answers the accesses of a warp's active lanes."""
+    """Memory that performs the accesses of a warp's active lanes."""
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
         """`size_bytes` bytes for each address."""
@@ -53,7 +53,7 @@ class Memory(Protocol):
 
 
 def memory_of(warp: Warp, space: str) -> Memory:
-    """The memory that `space` means for `warp`."""
+    """The memory of `space` for `warp`."""
     if space == "shared":
         return warp.cta.shared
     if space == CLUSTER_SPACE:
@@ -97,7 +97,7 @@ class SharedOfCluster:
         return peer.shared.element(warp, site, lane_index, local, size_bytes)
 
     def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[Cta, Lanes, Addresses]]:
-        """The accesses by CTA: (it, which of them, their addresses there)."""
+        """The accesses by CTA: (CTA, indices of the accesses, their addresses there)."""
         threads, windows = warp.threads(), addresses // CTA_WINDOW_BYTES
         for window in np.unique(windows).tolist():
             inside = windows == window
@@ -142,7 +142,7 @@ class Space:
         return np.full(len(addresses), self.name == "global")
 
     def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
-        """The active lanes are to make atomic accesses, each by `element`."""
+        """The active lanes are about to make atomic accesses, each by `element`."""
         memory = warp.cta.memories["global"]
         if self.name == "global":
             memory.begin_atomics(warp, site, addresses, size_bytes)
@@ -161,7 +161,7 @@ class Space:
 
 
 class _Narrowed:
-    """Makes some of a warp's active lanes the only active ones for a while."""
+    """Makes some of a warp's active lanes temporarily the only active ones."""
 
     def __init__(self, warp: Warp, inside: np.ndarray) -> None:
         self._warp, self._saved = warp, (warp.mask, warp.count)
@@ -177,7 +177,7 @@ class _Narrowed:
 
 
 def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
-    """Return which generic addresses lie in which state space."""
+    """Return the state space of each generic address."""
     inside = {
         name: (addresses >= start) & (addresses < start + size_bytes) for name, (start, size_bytes) in _WINDOWS.items()
     }
@@ -186,19 +186,19 @@ def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
 
 
 def is_own(addresses: Addresses, rank: int) -> Lanes:
-    """Mark generic addresses in the shared memory of the CTA of `rank`, whose threads ask."""
+    """Mark generic addresses in the shared memory of the CTA of `rank`, whose threads make the access."""
     windows = (addresses - SHARED_WINDOW) // CTA_WINDOW_BYTES
     return np.asarray((windows == 0) | (windows == rank + 1))
 
 
 def _split(addresses: Addresses) -> list[tuple[str, np.ndarray, Addresses]]:
-    """Generic addresses by state space: (space, which of them, their addresses in it)."""
+    """Generic addresses by state space: (space, indices of the addresses, their addresses in it)."""
     inside, starts = spaces_of(addresses), {name: start for name, (start, _) in _WINDOWS.items()}
     return [(name, lanes, addresses[lanes] - starts.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
 
 
 def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> Space:
-    """The space of an access; a generic access that names a variable goes to the variable's own."""
+    """The space of an access; a generic access to a named variable uses the variable's own space."""
     named = context.space_of(operand)
     if written == "generic" and named is not None:
         return Space(named)

@@ -1,7 +1,7 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". `%clock` and the like are left out: a program whose result depends on time has no
-result here.
+Source: PTX ISA, "Special Registers". `%clock` and the like are not supported: time is not modelled, so a program whose
+result depends on it has no result here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPECIAL_BITS: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Place of a warp: its CTA in the grid and the launch's shape; `warp` counts in the CTA."""
+    """Position of a warp: its CTA in the grid and the launch's shape; `warp` is its number in the CTA."""
 
     grid: Grid
     explicit_cluster: bool

@@ -1,4 +1,4 @@
-"""Tensor maps: what a bulk tensor copy is told about a tensor in global memory, and the boxes that it moves.
+"""Tensor maps: the description of a tensor in global memory for bulk tensor copies, and the boxes that they move.
 
 Source: CUDA Driver API, `cuTensorMapEncodeTiled`; PTX ISA, "Tensors" (tiled mode, bounding box, swizzling modes).
 """
@@ -28,8 +28,8 @@ Slices = tuple[slice, ...]
 class TensorMap:
     """A launch argument for a `CUtensorMap` parameter: a tensor, and the box of it that one copy moves.
 
-    `array` is the storage: its element 0 is the tensor's first element, its dtype gives the size of all. `extents` and
-    `box` count elements, the innermost mode first; `strides_bytes` are those of the outer modes, one fewer (the
+    `array` is the storage: its element 0 is the tensor's first element, its dtype gives the element size. `extents` and
+    `box` count elements, the innermost mode first; `strides_bytes` has one entry fewer, for the outer modes (the
     innermost mode is contiguous). `swizzle_bytes` is 0, 32, 64 or 128.
 
     >>> a = np.zeros((256, 64), np.float16)
@@ -37,7 +37,7 @@ class TensorMap:
     16384
 
     Raises:
-        LaunchError: what `cuTensorMapEncodeTiled` would refuse, or a tensor that is larger than its array.
+        LaunchError: arguments that `cuTensorMapEncodeTiled` would refuse, or a tensor that is larger than its array.
     """
 
     array: npt.NDArray[Any]
@@ -72,26 +72,26 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of a box in shared memory, and what a load of one adds to its mbarrier's transactions."""
+        """Bytes of a box in shared memory, which are also the transaction bytes of a load."""
         return int(np.prod(self.box)) * self.array.dtype.itemsize
 
     @property
     def reach_bytes(self) -> int:
-        """Bytes from the tensor's first to its last."""
+        """Bytes from the tensor's first byte to its last."""
         strides = (self.array.dtype.itemsize, *self.strides_bytes)
         return sum((e - 1) * s for e, s in zip(self.extents, strides, strict=True)) + strides[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundTensor:
-    """A tensor map in a launch: the tensor lies in `buffer` from byte `offset` on."""
+    """A tensor map in a launch: the tensor starts at byte `offset` of `buffer`."""
 
     map: TensorMap
     buffer: Buffer
     offset: int
 
     def __post_init__(self) -> None:
-        """Checks what depends on where the array lies."""
+        """Checks conditions that depend on the array's address."""
         room = len(self.buffer.bytes.data) - self.offset
         if self.map.reach_bytes > room:
             message = f"the tensor reaches over {self.map.reach_bytes} bytes of an array that has {room}"
@@ -100,13 +100,13 @@ class BoundTensor:
             raise LaunchError(f"tensor map: the tensor's address is not a multiple of {BULK_CHUNK_BYTES} bytes")
 
     def tensor(self) -> npt.NDArray[Any]:
-        """The tensor as an array, the innermost mode last; elements are bare bits."""
+        """The tensor as an array, the innermost mode last; elements are raw bits."""
         item = self.map.array.dtype.itemsize
         shape, strides = self.map.extents[::-1], (*self.map.strides_bytes[::-1], item)
         return np.ndarray(shape, np.dtype(f"u{item}"), self.buffer.bytes.data, self.offset, strides)
 
     def clip(self, corner: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-        """(places in the tensor, places in the box) of what a box at `corner` has in common with the tensor."""
+        """(slices of the tensor, slices of the box) of the intersection of a box at `corner` with the tensor."""
         inside, within = [], []
         for start, size, extent in zip(corner[::-1], self.map.box[::-1], self.map.extents[::-1], strict=True):
             low, high = max(start, 0), min(start + size, extent)
@@ -117,7 +117,7 @@ class BoundTensor:
         return tuple(inside), tuple(within)
 
     def read_box(self, corner: tuple[int, ...]) -> npt.NDArray[Any]:
-        """The box's bytes in 16-byte chunks as they lie without swizzle; zeros outside of the tensor."""
+        """The box's bytes in 16-byte chunks, before the swizzle; zeros outside the tensor."""
         box = np.zeros(self.map.box[::-1], self.tensor().dtype)
         places = self.clip(corner)
         if places is not None:
@@ -125,13 +125,13 @@ class BoundTensor:
         return box.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
 
     def write_box(self, corner: tuple[int, ...], chunks: npt.NDArray[Any]) -> None:
-        """Writes the box's bytes to the tensor; what is outside of it is dropped."""
+        """Writes the box's bytes to the tensor; bytes outside it are dropped."""
         places = self.clip(corner)
         if places is not None:
             self.tensor()[places[0]] = chunks.view(self.tensor().dtype).reshape(self.map.box[::-1])[places[1]]
 
     def pieces(self, corner: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], int]:
-        """(offsets into the buffer, size) of equal, aligned pieces that a box at `corner` touches."""
+        """(offsets into the buffer, size) of the equal, aligned pieces that a box at `corner` accesses."""
         places, item = self.clip(corner), self.map.array.dtype.itemsize
         if places is None:
             return np.zeros(0, np.int64), BULK_CHUNK_BYTES
@@ -144,7 +144,7 @@ class BoundTensor:
         return offsets, size
 
     def chunks_inside(self, corner: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Mark the 16-byte chunks of a box at `corner` that hold something of the tensor."""
+        """Mark the 16-byte chunks of a box at `corner` that overlap the tensor."""
         inside = np.zeros(self.map.box[::-1], bool)
         places = self.clip(corner)
         if places is not None:
@@ -153,7 +153,7 @@ class BoundTensor:
 
 
 def swizzled(addresses: npt.NDArray[np.int64], swizzle_bytes: int) -> npt.NDArray[np.int64]:
-    """Return where the 16-byte chunks at `addresses` lie once swizzled: bits 4 to 6 change by bits 7 to 9.
+    """Return the swizzled addresses of the 16-byte chunks at `addresses`: bits 4 to 6 are XORed with bits 7 to 9.
 
     >>> swizzled(np.arange(3) * 16 + 256, 128).tolist()
     [288, 304, 256]

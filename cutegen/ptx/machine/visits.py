@@ -1,8 +1,7 @@
-"""Visits of a cluster's other CTAs to a CTA's shared memory: they must be over before the CTA's last exit.
+"""Accesses of a cluster's other CTAs to a CTA's shared memory: they must complete before the CTA's last exit.
 
-Source: PTX ISA, "State Spaces: Shared State Space": shared memory has the lifetime of its CTA. Held against each other
-are the clocks of who came, and what the CTA's own threads knew of them as they exited: not when things happened to
-happen.
+Source: PTX ISA, "State Spaces: Shared State Space": shared memory has the lifetime of its CTA. The check compares the
+clocks of the visitors with what the CTA's own threads knew of them at their exit, not the interleaving that occurred.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _Visit:
 
 @dataclass(slots=True)
 class Visits:
-    """The last visit of each agent: a warp of another CTA, or the copies of an mbarrier that read here."""
+    """The last visit of each agent: a warp of another CTA, or the copies of an mbarrier that read this memory."""
 
     _accesses: dict[int, _Visit] = field(default_factory=dict)
     _arrivals: dict[int, _Visit] = field(default_factory=dict)
@@ -34,7 +33,7 @@ class Visits:
     _seen: Clock = field(default_factory=lambda: NOTHING.seen)
 
     def access(self, warp: Warp, site: int, thread: int, address: int, *, agent: int | None = None) -> None:
-        """`thread` of `warp` reads or writes here now; `agent`: in its place the copies of an mbarrier do."""
+        """`thread` of `warp` reads or writes here now; with `agent`, the copies of an mbarrier do so instead."""
         visit = _Visit(warp.cta.ordering.tick, warp, site, thread, address)
         self._accesses[warp.index if agent is None else agent] = visit
 
@@ -43,7 +42,7 @@ class Visits:
         self._arrivals[warp.index] = _Visit(tick, warp, site, thread, address)
 
     def learn(self, knowledge: tuple[Clock, Clock]) -> None:
-        """Threads of the CTA exit that know, and have seen, so much."""
+        """Threads of the CTA exit with this knowledge."""
         self._known, self._seen = later(self._known, knowledge[0]), later(self._seen, knowledge[1])
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The state of one warp: registers, active lanes, the paths it has still to follow, copies in flight."""
+"""The state of one warp: registers, active lanes, the paths that it still has to follow, copies in flight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LANES = np.arange(WARP_LANES)
 
 @dataclass(slots=True, eq=False)
 class Path:
-    """Lanes `mask` are about to run block `block`; they wait for the others at block `meet` (None: at the exit)."""
+    """Lanes `mask` are about to run block `block`; they reconverge at block `meet` (None: at the exit)."""
 
     block: int
     mask: Mask
@@ -62,20 +62,20 @@ class Warp:
         self.alive: Mask = lanes > _LANES
         self.is_whole = lanes == WARP_LANES
         self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
-        """What the warp's `wgmma` have of its registers."""
+        """The registers that the warp's `wgmma` instructions hold."""
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
         self.gives_up = False
-        """Nothing else can go on: the next wait for an mbarrier comes back false instead of waiting."""
+        """True if nothing else can make progress: the next wait for an mbarrier returns false instead of waiting."""
         self.refused: set[int] = set()
-        """The waits for mbarriers that came back false when they were last asked."""
+        """The waits for mbarriers that last returned false."""
         self.satisfied: set[int] = set()
-        """Threads whose part of the wait for which the warp sleeps is over."""
+        """Threads for which the wait that the warp sleeps in is over."""
         self._copies: list[_Copy] = []
         self._committed = np.zeros(WARP_LANES, np.int64)
 
     def set_mask(self, mask: Mask, count: int) -> None:
-        """Makes the `count` lanes of `mask` the active ones."""
+        """Makes the `count` lanes of `mask` the active lanes."""
         self.mask, self.count, self.full = mask, count, count == WARP_LANES
         self._lanes: npt.NDArray[np.int64] | None = None
 
@@ -122,11 +122,11 @@ class Warp:
         self._copies.append(_Copy(access, lanes, self._committed[lanes], data, flights))
 
     def commit_copies(self) -> None:
-        """`cp.async.commit_group`: what the active lanes issued since their last commit is one group."""
+        """`cp.async.commit_group`: the copies of the active lanes since their last commit become one group."""
         self._committed[self.lanes()] += 1
 
     def wait_copies(self, newest: int | None) -> None:
-        """All but the `newest` groups of the active lanes land now; None: everything, committed or not."""
+        """All except the `newest` groups of the active lanes land now; None: everything, committed or not."""
         waits = self.mask
         limit = self._committed - newest if newest is not None else self._committed + 1
         kept: list[_Copy] = []

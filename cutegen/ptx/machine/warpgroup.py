@@ -1,10 +1,10 @@
-"""Warpgroups: four warps that multiply together, and what their `wgmma` has in flight.
+"""Warpgroups: four warps that execute `wgmma` together, and their multiplications in flight.
 
-Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions". The warps of a warpgroup come to their `wgmma`
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions". The warps of a warpgroup reach their `wgmma`
 instructions in any order; the n-th of each must be the same one, with the same operands. A multiplication begins when
-the last warp has come. It reads shared memory from then on, as one reader for all four warps, until one of them has
-waited for its group; its registers are each warp's own, which get them back when they wait. When it is computed in
-between, the policy says.
+the last warp reaches it. From then on it reads shared memory, as one reader for all four warps, until one of them has
+waited for its group. Its registers belong to each warp, which gets them back when it waits. The policy decides when it
+is computed in between.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Compute: TypeAlias = Callable[[TensorCore, Array, Array, Array | None], Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MmaForm:
-    """Form of a `wgmma.mma_async`, as its text says it.
+    """Form of a `wgmma.mma_async`, as given by its text.
 
-    `a_chunks` and `b_chunks` give the addresses that a descriptor means, `a_matrix` and `b_matrix` the elements (rows,
-    K) of what lies there. `a` are A's registers, or None where it has a descriptor; `a_fragment` gives a warp's rows of
+    `a_chunks` and `b_chunks` return the addresses of a descriptor, `a_matrix` and `b_matrix` the elements (rows, K)
+    that are stored there. `a` are A's registers, or None if it has a descriptor; `a_fragment` returns a warp's rows of
     A from its registers.
     """
 
@@ -56,8 +56,9 @@ class MmaForm:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """Operands that the warps of a group must agree on: descriptors (None: A is in registers), and whether D is added
-    to.
+    """Operands that the warps of a group must agree on.
+
+    Descriptors (None: A is in registers), and whether the product is added to D.
     """
 
     a: int | None
@@ -65,14 +66,14 @@ class Operands:
     accumulates: bool
 
     def __str__(self) -> str:
-        """As messages name them."""
+        """Description for messages."""
         a = "registers" if self.a is None else f"{self.a:#018x}"
         return f"({a}, {self.b:#018x}, {str(self.accumulates).lower()})"
 
 
 @dataclass(slots=True, eq=False)
 class _Mma:
-    """A multiplication in flight; `before` is the one whose result it adds to.
+    """A multiplication in flight; `before` is the one to whose result it adds.
 
     `c` and `a` are the registers of each warp.
     """
@@ -91,7 +92,7 @@ class _Mma:
 
 @dataclass(slots=True)
 class _Member:
-    """One warp of the group: how many `wgmma` instructions it has executed, its groups, and what is in flight."""
+    """One warp of the group: the number of `wgmma` instructions it has executed, its groups, and those in flight."""
 
     executed: int = 0
     committed: int = 0
@@ -101,7 +102,7 @@ class _Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Parts of a CTA that its warpgroups work with."""
+    """Parts of a CTA that its warpgroups use."""
 
     shared: SharedMemory
     ordering: Ordering
@@ -122,7 +123,7 @@ class Warpgroup:
         self.phase = 0
 
     def awaited(self) -> str:
-        """Name of what a warp waits for here, for messages."""
+        """Name of this object, for messages."""
         first = self._warps[0].number
         late = [first + i for i, member in enumerate(self._members) if member.executed < len(self._history)]
         return f"warps {late} of its warpgroup to execute the same wgmma instructions"
@@ -166,7 +167,7 @@ class Warpgroup:
         self._member(warp).committed += 1
 
     def wait(self, warp: Warp, site: int, newest: int) -> bool:
-        """`wgmma.wait_group` of one warp; False where it must wait for the others to come."""
+        """`wgmma.wait_group` of one warp; False if it must wait for the other warps to arrive."""
         member = self._member(warp)
         limit = member.committed - newest
         done = [mma for group, mma in member.in_flight if group < limit]
@@ -196,7 +197,7 @@ class Warpgroup:
         return self._members[warp.number % WARPS]
 
     def _execute(self, warp: Warp, site: int, operands: Operands | None) -> int:
-        """Holds an instruction of `warp` against those of the other warps; its number."""
+        """Compares an instruction of `warp` with those of the other warps; returns its number."""
         member = self._member(warp)
         number = member.executed
         member.executed += 1
@@ -220,7 +221,7 @@ class Warpgroup:
             warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
 
     def _adds_to(self, warp: Warp, form: MmaForm) -> _Mma | None:
-        """The multiplication in flight whose accumulators are this one's."""
+        """The multiplication in flight that has the same accumulators."""
         if not warp.held.is_held(form.d):
             return None
         for _, mma in reversed(self._member(warp).in_flight):
@@ -232,7 +233,7 @@ class Warpgroup:
         return None
 
     def _check_fragment(self, warp: Warp, form: MmaForm, registers: RegisterList) -> None:
-        """A's registers must be fenced, and no accumulators in flight."""
+        """A's registers must be fenced, and must not be accumulators in flight."""
         warp.held.check_fenced(warp, form.site, registers)
         rows = set(registers.rows.tolist())
         for _, mma in self._member(warp).in_flight:
@@ -241,7 +242,7 @@ class Warpgroup:
                 warp.cta.fault(ViolationKind.ASYNC_MMA, form.site, int(warp.threads()[0]), message)
 
     def _begin(self, mma: _Mma) -> None:
-        """All four warps have come: from now on it may read shared memory."""
+        """All four warps have arrived: from now on it may read shared memory."""
         if self._agent is None:
             self._agent = self._ordering.add_agent()
             self._ordering.tick += 1
@@ -258,7 +259,7 @@ class Warpgroup:
             self._compute(mma)
 
     def _compute(self, mma: _Mma) -> Array:
-        """The accumulators after `mma`, from what its operands hold now."""
+        """The accumulators after `mma`, from the current values of its operands."""
         if mma.result is not None:
             return mma.result
         assert mma.source is not None
@@ -280,7 +281,7 @@ class Warpgroup:
         return np.concatenate([mma.form.d_fragment(registers) for registers in mma.c if registers is not None])
 
     def _give_back(self, warp: Warp, done: Sequence[_Mma], remaining: Sequence[_Mma]) -> None:
-        """Writes results to the registers of `warp`, but those to which a multiplication in flight still adds."""
+        """Writes results to the registers of `warp`, except those to which a multiplication in flight still adds."""
         if not done:
             return
         for mma in done:
@@ -310,7 +311,7 @@ class Warpgroups:
         self._groups: dict[int, Warpgroup] = {}
 
     def of(self, warp: Warp, site: int) -> Warpgroup:
-        """The warpgroup of `warp`, which all its lanes must be executing together."""
+        """The warpgroup of `warp`, whose lanes must all be active."""
         number = warp.number // WARPS
         if not warp.full:
             lane = int(np.argmin(warp.mask))

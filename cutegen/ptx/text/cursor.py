@@ -1,4 +1,4 @@
-"""A position in a list of tokens, with the few moves that the parsers share."""
+"""A position in a list of tokens, with the reading methods that the parsers share."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cutegen.ptx.text.tokens import Token
 
 
 class Cursor:
-    """Reads tokens one after another; every error carries the line that it stands on."""
+    """Reads tokens one after another; every error carries its line."""
 
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self._text, self._tokens, self._next = text, tokens, 0
 
     def at_end(self) -> bool:
-        """True where no token is left."""
+        """True if no token is left."""
         return self._next >= len(self._tokens)
 
     def peek(self, ahead: int = 0) -> str:
@@ -34,7 +34,7 @@ class Cursor:
 
     @property
     def index(self) -> int:
-        """Number of tokens read; what `text_since` takes."""
+        """Number of tokens read, as `text_since` expects it."""
         return self._next
 
     def text_since(self, index: int) -> str:
@@ -88,7 +88,7 @@ class Cursor:
         return value
 
     def skip_past(self, text: str) -> None:
-        """Reads up to and with the next `text`."""
+        """Reads up to and including the next `text`."""
         while self.take() != text:
             pass
 

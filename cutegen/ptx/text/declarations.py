@@ -19,7 +19,7 @@ MAX_ALIGN_BYTES = 1 << 12
 
 
 def read_type(cursor: Cursor) -> ScalarType:
-    """Reads a type, as `.b32`."""
+    """Reads a type, such as `.b32`."""
     word = cursor.word("a type")
     if not is_type(word[1:]) or word[0] != ".":
         raise cursor.error(f"{word} is not a type that is known here")
@@ -187,7 +187,7 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
 
 
 def _skip_pointer_attributes(cursor: Cursor) -> None:
-    """`.ptr .global .align 16`: a promise about what the pointer points to, which is checked at each access anyhow."""
+    """`.ptr .global .align 16`: a promise about the pointer, which each access checks anyway."""
     while cursor.peek() in (".ptr", ".global", ".shared", ".const", ".local", ".align"):
         if cursor.take() == ".align":
             cursor.integer("the alignment", limit=MAX_ALIGN_BYTES)

@@ -1,8 +1,8 @@
-"""The control-flow graph of an entry: basic blocks, where divergent lanes meet again, what is surely assigned.
+"""The control-flow graph of an entry: basic blocks, reconvergence points, definite assignment.
 
-Lanes that a branch separates meet at the branch's immediate post-dominator, the first block that all their ways to
-the exit share. A register is surely assigned at a use if every way from the entry to it writes the register; only the
-others need to be watched while the kernel runs.
+Lanes that a branch separates reconverge at the branch's immediate post-dominator, the first block that all their paths
+to the exit share. A register is definitely assigned at a use if every path from the entry to it writes the register.
+Only the other registers are watched while the kernel runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RegisterKey = tuple[int, int]
 
 
 def is_barrier(instruction: Instruction) -> bool:
-    """True for the barriers of a CTA (`bar.warp.sync` is one of a warp only)."""
+    """True for the barriers of a CTA (`bar.warp.sync` is a barrier of a warp)."""
     return instruction.parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & set(instruction.parts)
 
 
@@ -29,13 +29,13 @@ _WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_g
 
 
 def is_wait(instruction: Instruction) -> bool:
-    """True for a wait that has a block of its own, because it may be executed again until it is over."""
+    """True for a wait that needs its own block, because it may be executed again until it completes."""
     is_cluster_wait = instruction.parts[:3] == ("barrier", "cluster", "wait")
     return instruction.parts[:2] in _WAITS or is_cluster_wait or instruction.parts[0] == "setmaxnreg"
 
 
 def ends_block(instruction: Instruction) -> bool:
-    """True where control may go elsewhere, or the warp may have to wait."""
+    """True if control may go elsewhere, or the warp may have to wait."""
     return instruction.parts[0] in _ENDS or is_barrier(instruction) or is_wait(instruction)
 
 
@@ -58,10 +58,10 @@ class FlowGraph:
 
 
 def build_flow(entry: Entry) -> FlowGraph:
-    """Cuts `entry` into blocks and finds where their lanes meet.
+    """Splits `entry` into blocks and finds where their lanes reconverge.
 
     Raises:
-        PtxSyntaxError: a branch to something that is no label.
+        PtxSyntaxError: a branch to something that is not a label.
     """
     count = len(entry.instructions)
     ends = {i + 1 for i, instruction in enumerate(entry.instructions) if ends_block(instruction)}
@@ -139,7 +139,7 @@ def _common(a: int, b: int, parent: dict[int, int], rank: dict[int, int]) -> int
 
 
 def _postorder(root: int, edges: list[list[int]]) -> list[int]:
-    """Nodes that can be reached from `root`, each after all it leads to; without recursion, for long kernels."""
+    """Nodes reachable from `root`, each after all of its successors; without recursion, for long kernels."""
     order: list[int] = []
     seen, stack = {root}, [(root, iter(edges[root]))]
     while stack:
@@ -171,7 +171,7 @@ def _registers(operand: Operand) -> Iterator[Register]:
 
 
 def registers_of(instruction: Instruction) -> Iterator[Register]:
-    """The registers that an instruction's operands name."""
+    """The registers in an instruction's operands."""
     for operand in instruction.operands:
         yield from _registers(operand)
 
@@ -198,7 +198,7 @@ def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """Uses of registers in a block: reads that it has not written before, by instruction, and what it writes."""
+    """Uses of registers in a block: reads without an earlier write in the block, by instruction, and its writes."""
 
     exposed: dict[int, frozenset[RegisterKey]]
     assigned: frozenset[RegisterKey]
@@ -217,10 +217,10 @@ def _uses(entry: Entry, block: BlockRange) -> _Uses:
 
 
 def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
-    """Return, for each instruction, the registers that it reads and that some way to it has not written.
+    """Return, for each instruction, the registers that it reads and that some path to it has not written.
 
-    A register that no instruction at all writes is how LLVM spells an undefined value. What only moves its bytes, often
-    to where nothing looks at them, may have it: what it moves stays poison.
+    LLVM expresses an undefined value as a register that no instruction writes. Instructions that only move its bytes
+    may read it, because the bytes are often never used: what they move stays poison.
     """
     uses = [_uses(entry, block) for block in graph.blocks]
     exposed = {key for use in uses for keys in use.exposed.values() for key in keys}
@@ -239,12 +239,12 @@ def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[Register
 
 
 def _bits_of(keys: frozenset[RegisterKey], bits: dict[RegisterKey, int]) -> int:
-    """The set of those `keys` that have a bit; most registers are read only where their block has written them."""
+    """The subset of `keys` that have a bit; most registers are read only after their own block has written them."""
     return sum(bits[key] for key in keys if key in bits)
 
 
 def _assigned_at_start(graph: FlowGraph, assigned: list[int]) -> dict[int, int]:
-    """Return what every way to each reachable block has written, as bits."""
+    """Return the registers that every path to each reachable block has written, as bits."""
     at_start, pending = {0: 0}, [0]
     while pending:
         number = pending.pop()

@@ -1,7 +1,6 @@
 """PTX text -> `Module`.
 
-Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are read over: what `call`s them is refused where it
-stands.
+Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are skipped; a `call` of one is refused at its line.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def parse_module(text: str) -> Module:
     """Reads a whole PTX text.
 
     Raises:
-        PtxSyntaxError: with the line of the first thing that cannot be read.
+        PtxSyntaxError: text that cannot be parsed, with its line.
     """
     cursor = Cursor(text, tokenize(text))
     cursor.expect(".version")
@@ -95,7 +94,7 @@ def _skip_function(cursor: Cursor) -> None:
 
 
 class _EntryReader:
-    """Reads one `.entry`; holds what is known of it so far."""
+    """Reads one `.entry`; holds what has been read so far."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -138,7 +137,7 @@ class _EntryReader:
         )
 
     def _end(self, line: int) -> None:
-        """Running off the end of a kernel is a `ret`."""
+        """Append a `ret`: control may run off the end of a kernel."""
         self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
         self._paths.append(())
 
@@ -201,7 +200,7 @@ class _EntryReader:
         self._labels[self._path, name] = len(self._instructions)
 
     def _resolve(self, index: int) -> Instruction:
-        """The instruction with the labels it names made unique: a label is visible in its scope and the ones inside."""
+        """The instruction with unique labels: a label is visible in its scope and in nested scopes."""
         instruction = self._instructions[index]
         if instruction.parts[0] != "bra":
             return instruction
@@ -312,7 +311,7 @@ class _EntryReader:
 
 
 def _dim3(values: list[int] | None) -> tuple[int, int, int] | None:
-    """One to three numbers as three; none where the directive is not there."""
+    """One to three numbers as three; None without the directive."""
     if values is None:
         return None
     x, y, z = [*values, 1, 1][:3]
@@ -320,5 +319,5 @@ def _dim3(values: list[int] | None) -> tuple[int, int, int] | None:
 
 
 def _label_key(path: tuple[int, ...], label: str) -> str:
-    """A name for `label` of the scope `path`; the kernel's own scope keeps the written name."""
+    """A unique name for `label` in the scope `path`; labels of the kernel's own scope keep their names."""
     return "/".join([*(str(number) for number in path), label])

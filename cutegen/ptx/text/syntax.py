@@ -23,7 +23,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A read-only special register, as `%tid.x`."""
+    """A read-only special register, such as `%tid.x`."""
 
     name: str
 
@@ -77,7 +77,7 @@ class Negated:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`_`: a destination whose value nobody wants."""
+    """`_`: a destination whose value is discarded."""
 
 
 Operand: TypeAlias = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink
@@ -93,7 +93,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One instruction; `parts` are its opcode's words, as `("ld", "shared", "v4", "b32")`."""
+    """One instruction; `parts` are the words of its opcode, such as `("ld", "shared", "v4", "b32")`."""
 
     line: int
     text: str
@@ -107,7 +107,7 @@ class Instruction:
         return ".".join(self.parts)
 
     def error(self, message: str) -> PtxSyntaxError:
-        """The syntax error that says `message` about this instruction."""
+        """The syntax error with `message` for this instruction."""
         return PtxSyntaxError(message, line=self.line, instruction=self.text)
 
 
@@ -140,9 +140,9 @@ class Variable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A kernel.
+    """A kernel: its parameters, variables and body.
 
-    Its parameters, variables and body. `labels` gives the index of the instruction that a label stands before.
+    `labels` maps each label to the index of the instruction that follows it.
     """
 
     name: str
@@ -156,13 +156,13 @@ class Entry:
     required_block: tuple[int, int, int] | None
     required_cluster: tuple[int, int, int] | None = None
     needs_cluster: bool = False
-    """Whether a launch must name its clusters (`.explicitcluster`)."""
+    """True if a launch must specify the cluster size (`.explicitcluster`)."""
     max_cluster_size: int | None = None
     max_block: tuple[int, int, int] | None = None
     min_ctas: int = 1
-    """Of a multiprocessor, that ptxas leaves room for (`.minnctapersm`)."""
+    """CTAs per SM for which ptxas limits the registers (`.minnctapersm`)."""
     max_registers: int | None = None
-    """Of a thread (`.maxnreg`)."""
+    """Registers per thread (`.maxnreg`)."""
 
     @property
     def parameter_bytes(self) -> int:

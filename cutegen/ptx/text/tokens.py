@@ -1,7 +1,7 @@
 """PTX text -> tokens.
 
-Source: PTX ISA, "Syntax" (identifiers, literals, comments). `.loc` and `.file` lines carry debug information and end at
-the end of their line instead of with a semicolon, so they are dropped here.
+Source: PTX ISA, "Syntax" (identifiers, literals, comments). `.loc` and `.file` lines carry debug information and end
+at the end of the line, not at a semicolon, so they are dropped here.
 """
 
 from __future__ import annotations

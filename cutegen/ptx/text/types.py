@@ -16,7 +16,7 @@ Dim3: TypeAlias = tuple[int, int, int]
 
 
 class Kind(Enum):
-    """Arithmetic that a type's bits stand for."""
+    """Kind of number that a type's bits represent."""
 
     PREDICATE = "predicate"
     BITS = "bits"
@@ -72,10 +72,10 @@ _TYPES: dict[str, ScalarType] = dict(
 
 
 def scalar_type(name: str) -> ScalarType:
-    """The type that PTX writes as `.name`; KeyError if there is none."""
+    """The type that PTX writes as `.name`. Raises KeyError if there is none."""
     return _TYPES[name]
 
 
 def is_type(name: str) -> bool:
-    """True where `name` (without its point) is a PTX type that this package knows."""
+    """True if `name` (without the dot) is a PTX type that this package knows."""
     return name in _TYPES

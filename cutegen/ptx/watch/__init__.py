@@ -1,1 +1,1 @@
-"""Watches an execution for races, reads of nothing and missing waits, and counts what its memory requests cost."""
+"""Watches an execution for races, uninitialised reads and missing waits, and counts the cost of memory requests."""

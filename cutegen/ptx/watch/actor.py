@@ -1,4 +1,4 @@
-"""A warp as the watchers see it: who accesses memory, where it stands, and where to complain."""
+"""A warp as the watchers see it: its threads, its position, and its violation reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Group(Protocol):
         """`line 12 'st.shared...'` of an instruction."""
 
     def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
-        """Words for a thread of a cluster, or for several of a warp, as `thread 5 of CTA number 3`."""
+        """Description of a thread of a cluster, or of several of a warp, such as `thread 5 of CTA number 3`."""
 
     def fault(
         self,

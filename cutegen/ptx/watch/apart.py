@@ -1,6 +1,6 @@
-"""Races between CTAs that ran in different processes: what each touched, compared when all have ended.
+"""Races between CTAs that ran in different processes: their accesses are compared when all have ended.
 
-Only for entries whose CTAs do not communicate: nothing orders any of their accesses, so two that meet are a race.
+Only for entries whose CTAs do not communicate: nothing orders their accesses, so two that conflict are a race.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cutegen.ptx.watch.paged import MANY, Sites, Stamps
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Granules that were touched, each once, in rising order; of each the cluster, thread and instruction."""
+    """Granules that were accessed, each once, in ascending order, with the cluster, thread and instruction of each."""
 
     granules: npt.NDArray[np.int64]
     stamps: Stamps
@@ -24,14 +24,14 @@ class Marks:
 
     @classmethod
     def of(cls, granules: npt.NDArray[np.int64], stamps: Stamps, sites: Sites) -> Marks:
-        """Marks of accesses in any order."""
+        """The marks of accesses, given in any order."""
         unique, first = np.unique(granules, return_index=True)
         return cls(unique, stamps[first], sites[first])
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Accesses of one process's CTAs to an allocation; a stamp has its cluster from `cluster_shift` on."""
+    """Accesses of one process's CTAs to an allocation; a stamp holds the cluster from bit `cluster_shift` on."""
 
     writes: Marks
     reads: Marks
@@ -51,7 +51,7 @@ class Meeting:
 
 
 def first_meeting(processes: Sequence[Sequence[Touched]]) -> Meeting | None:
-    """The first place that one process wrote and another touched; `processes` have the same allocations in order."""
+    """The first location that one process wrote and another accessed; all `processes` list the same allocations."""
     for i, mine in enumerate(processes):
         for j, theirs in enumerate(processes):
             if i == j:

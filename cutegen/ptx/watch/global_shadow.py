@@ -1,12 +1,13 @@
-"""Remembers who wrote and who read each byte of a buffer in global memory: finds accesses that nothing orders.
+"""Records which threads wrote and read each byte of a buffer in global memory, and finds unordered accesses.
 
-For each granule (the smallest access the entry makes) the last weak write is kept, and of every warp the last read and
-the last strong write; `Ordering` says whether they come before what a warp does now, whatever CTA they are from. Two
-accesses of which one writes, unordered, are a race unless they are morally strong: atomic or ordered, of one size, and
-each in the other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until somebody writes to the
-buffer.
+For each granule (the smallest access of the entry) the shadow keeps the last weak write, and for every warp the last
+read and the last strong write. `Ordering` decides if they happen before the current access of a warp, in whatever CTA.
+Two unordered accesses, at least one of them a write, are a race unless they are morally strong: atomic or ordered, of
+one size, and each in the other's scope (PTX ISA, "Memory Consistency Model"). Reads are only queued until the first
+write to the buffer.
 
-A stamp packs `cluster + 1 | tick | thread`; the instruction stands beside it. A thread is numbered in its cluster.
+A stamp packs `cluster + 1 | tick | thread`; the instruction is stored next to it. Threads are numbered in their
+cluster.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MOST_QUEUED = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class SiteTable:
-    """Columns by instruction: reach of its scope (0: it is weak), bytes of a lane, and whether it is `.nc`."""
+    """Columns by instruction: reach of its scope (0: it is weak), bytes per lane, and whether it is `.nc`."""
 
     reach: npt.NDArray[np.int64]
     size_bytes: npt.NDArray[np.int64]
@@ -69,7 +70,7 @@ class Clash:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Flight:
-    """A copy that goes on after its instruction: what it reads nobody may write, what it writes nobody may touch."""
+    """A copy in flight after its instruction: its source may not be written, its destination may not be accessed."""
 
     access: GlobalAccess
     granules: npt.NDArray[np.int64]
@@ -82,7 +83,7 @@ class GlobalShadow:
     def __init__(self, size_bytes: int, granule_bytes: int, table: SiteTable) -> None:
         self.locations = Locations()
         self.is_writeable = False
-        """What nothing may write needs no watching."""
+        """False for memory that no access may write: it is not watched."""
         self._granule_bytes, self._table = granule_bytes, table
         self._granule_count = -(-size_bytes // granule_bytes) + 1
         self._writes: PagedStamps | None = None
@@ -91,7 +92,7 @@ class GlobalShadow:
         self._flights: list[Flight] = []
 
     def read(self, access: GlobalAccess) -> Clash | None:
-        """Remembers a read; the first write that it is not ordered after."""
+        """Records a read and returns the first write that it is not ordered after."""
         if not self.is_writeable:
             return None
         if self._writes is None:
@@ -109,7 +110,7 @@ class GlobalShadow:
         return clash
 
     def write(self, access: GlobalAccess) -> tuple[Clash | None, bool]:
-        """Remembers a write: what it is not ordered after, and whether two of its lanes wrote one granule."""
+        """Records a write; returns an access that it races with, and whether two of its lanes wrote one granule."""
         granules = self._granules(access)
         if self._writes is None:
             self._writes = PagedStamps(self._granule_count)
@@ -128,7 +129,7 @@ class GlobalShadow:
         return clash, bool((self._writes.put(granules, mine, access.site) != mine).any())
 
     def touched(self) -> Touched:
-        """All that was written and read, by whatever CTA."""
+        """All writes and reads, of every CTA."""
         if not self.is_writeable:
             return Touched(_marks(()), _marks(()), self._granule_bytes, _CLUSTER_SHIFT)
         self._settle()
@@ -137,13 +138,13 @@ class GlobalShadow:
         return Touched(_marks(writes), _marks(reads), self._granule_bytes, _CLUSTER_SHIFT)
 
     def begin(self, access: GlobalAccess, *, writes: bool) -> Flight:
-        """A copy of the bytes, which was just noted as a read or a write, goes on until `end`."""
+        """A copy of the bytes, which was just recorded as a read or a write, is in flight until `end`."""
         flight = Flight(access, self._granules(access), writes)
         self._flights.append(flight)
         return flight
 
     def end(self, flight: Flight) -> None:
-        """The threads of the copy know that it is over: it counts as theirs now."""
+        """The threads of the copy know that it is complete: it now counts as their access."""
         self._flights.remove(flight)
         if not flight.writes:
             self.read(flight.access)
@@ -152,7 +153,7 @@ class GlobalShadow:
             self._writes.put(flight.granules, stamp, flight.access.site)
 
     def _during_flights(self, access: GlobalAccess, granules: npt.NDArray[np.int64], *, writes: bool) -> Clash | None:
-        """A copy in flight that the access disturbs."""
+        """A copy in flight that conflicts with the access."""
         for flight in self._flights:
             meets = np.isin(granules, flight.granules) if writes or flight.writes else None
             if meets is not None and meets.any():
@@ -196,7 +197,7 @@ class GlobalShadow:
     def _find(
         self, access: GlobalAccess, stamps: Stamps, warps: npt.NDArray[np.int64], sites: Sites, *, wrote: bool
     ) -> Clash | None:
-        """The first of `stamps` (accesses, pieces) that does not come before the access."""
+        """The first of `stamps` (accesses, pieces) that is not ordered before the access."""
         mine = self._cluster(access)
         same_cluster = stamps >> _CLUSTER_SHIFT == mine
         owners = stamps & MANY
@@ -246,7 +247,7 @@ class GlobalShadow:
     def _morally_strong(
         self, access: GlobalAccess, sites: Sites, same_cluster: npt.NDArray[np.bool_], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Mark where both accesses are strong, overlap completely, and each includes the other in its scope."""
+        """Mark pairs in which both accesses are strong, overlap completely, and include each other in their scopes."""
         reach = self._table.reach[access.site]
         if reach == 0:
             return np.zeros(sites.shape, bool)
@@ -292,7 +293,7 @@ def _told(
     stamps: tuple[Stamps, Stamps, Stamps],
     suspect: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
-    """Mark where the threads of `row`, who know the same, were told of the `suspect` accesses."""
+    """Mark the `suspect` accesses that the threads of `row`, which have the same knowledge, have acquired."""
     thread = int(access.threads[row if isinstance(row, int) else 0])
     told = np.zeros(suspect.shape, bool)
     for number in np.unique(clusters[suspect]).tolist():

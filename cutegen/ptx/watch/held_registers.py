@@ -1,8 +1,8 @@
-"""The registers that `wgmma` holds: accumulators and fragments of A, from the issue until their group is waited for.
+"""Registers that `wgmma` holds: accumulators and fragments of A, from the issue until the wait for their group.
 
-Source: PTX ISA, `wgmma.mma_async`, `wgmma.fence`. Rows count in the 32-bit register file. Only the instructions that
-touch a row which some `wgmma` names are watched (`prepare`). A fence names no registers, so compilers put copies of
-registers and constants between it and the `wgmma` that takes them: a `mov` there is a convention.
+Source: PTX ISA, `wgmma.mma_async`, `wgmma.fence`. Rows are rows of the 32-bit register file. Only instructions that
+access a row of some `wgmma` are watched (`prepare`). A fence names no registers, so compilers put copies of registers
+and constants between it and the `wgmma` that uses them: a `mov` there is a convention.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cutegen.ptx.watch.violations import ViolationKind
 
 Rows = npt.NDArray[np.intp]
 _ORDERED, _MOVED, _TOUCHED = 0, 1, 2
-"""What happened to a register since the last fence: nothing, a `mov` alone, anything else."""
+"""Accesses to a register since the last fence: none, only a `mov`, any other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,12 +30,12 @@ class RegisterList:
     names: tuple[str, ...]
 
     def name_of(self, found: npt.NDArray[np.bool_]) -> str:
-        """The name of the first that was found."""
+        """The name of the first register that is marked."""
         return self.names[int(np.argmax(found))]
 
 
 class HeldRegisters:
-    """The state of one warp's registers: who holds them, and what a `wgmma.fence` has still to order."""
+    """The state of one warp's registers: the `wgmma` that holds them, and accesses that a fence must still order."""
 
     def __init__(self, rows: int) -> None:
         self._holder = np.zeros(rows, np.int64)
@@ -77,7 +77,7 @@ class HeldRegisters:
         self._fenced_since_use[registers.rows] = False
 
     def check_shape(self, warp: Actor, site: int, registers: RegisterList, shape: int) -> None:
-        """Accumulators go from one `wgmma.mma_async` to the next without a fence only where both have one `shape`."""
+        """Accumulators pass from one `wgmma.mma_async` to the next without a fence only if both have one `shape`."""
         before = self._shape[registers.rows]
         other = (before != 0) & (before != shape)
         if other.any():
@@ -86,7 +86,7 @@ class HeldRegisters:
         self._shape[registers.rows] = shape
 
     def check_written(self, warp: Actor, site: int, registers: RegisterList) -> None:
-        """Accumulators are about to be added to."""
+        """A `wgmma.mma_async` is about to add to accumulators."""
         missing = np.logical_not(self._written[registers.rows])
         if missing.any():
             lane = int(np.argmax(missing.any(axis=0)))
@@ -95,17 +95,17 @@ class HeldRegisters:
             warp.cta.fault(ViolationKind.UNINITIALISED, site, warp.thread0 + lane, message)
 
     def is_held(self, registers: RegisterList) -> bool:
-        """True where some `wgmma.mma_async` in flight holds one of `registers`."""
+        """True if some `wgmma.mma_async` in flight holds one of `registers`."""
         return bool(self._holder[registers.rows].any())
 
     def hold(self, site: int, registers: RegisterList, *, writes: bool) -> None:
-        """The `wgmma.mma_async` at `site` takes `registers`; what it `writes` has a value when it gives them back."""
+        """The `wgmma.mma_async` at `site` takes `registers`; those it `writes` are defined when it releases them."""
         self._holder[registers.rows] = site + 1
         if writes:
             self._written[registers.rows] = True
 
     def give_back(self, registers: RegisterList) -> None:
-        """Nobody holds `registers` any more."""
+        """Release `registers`."""
         self._holder[registers.rows] = 0
 
 

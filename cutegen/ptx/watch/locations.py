@@ -1,9 +1,9 @@
-"""Order through memory: what a release at a location lets those know who acquire it, and what fences make of the rest.
+"""Order through memory: releases at a location, their acquisition, and the effect of fences on relaxed accesses.
 
 Source: PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes-with". A
-write leaves its release at the location, an atomic adds its own to those it finds there, a weak write takes them away.
-A relaxed read acquires at the reader's next fence; a relaxed write releases what came before the writer's last fence.
-A strong read may find an older value than the last, as long as nothing that the reader knows of forbids it.
+write leaves its release at the location, an atomic adds its own to those that are there, a weak write removes them.
+A relaxed read acquires at the reader's next fence; a relaxed write releases what precedes the writer's last fence.
+A strong read may return an older value than the last, unless something that the reader knows of forbids it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH, Ho
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """Knowledge released by a thread of CTA `home`, for those whom its scope includes."""
+    """Knowledge released by a thread of CTA `home`, for the threads in its scope."""
 
     past: Past
     reach: int
@@ -33,13 +33,13 @@ class Message:
 
 @dataclass(slots=True)
 class FenceOrder:
-    """The one order of all `fence.sc`: each sees what happened before those that came first."""
+    """The total order of all `fence.sc`: each is ordered after what happened before the earlier ones."""
 
     past: Past = NO_PAST
 
 
 def orders_of_cta(cluster: FenceOrder, grid: FenceOrder) -> Mapping[int, FenceOrder]:
-    """The orders of `fence.sc` that a CTA takes part in, its own among them."""
+    """The orders of `fence.sc` in which a CTA takes part, including its own."""
     return {CTA_REACH: FenceOrder(), CLUSTER_REACH: cluster, GRID_REACH: grid}
 
 
@@ -47,8 +47,8 @@ def orders_of_cta(cluster: FenceOrder, grid: FenceOrder) -> Mapping[int, FenceOr
 class Fences:
     """Releases and reads of the threads of one CTA around their fences.
 
-    `orders` are those of `fence.sc` by reach: of the CTA, of its cluster, of the grid. `choose` picks which of the
-    writes `first` to `last` a thread reads that may read any of them.
+    `orders` are those of `fence.sc` by reach: of the CTA, of its cluster, of the grid. `choose` selects which of the
+    writes `first` to `last` a thread reads if it may read any of them.
     """
 
     ordering: Ordering
@@ -73,8 +73,9 @@ class Fences:
         self.ordering.tick += 1
 
     def knows(self, thread: int, event: _Event) -> bool:
-        """Return whether `thread` may not go back behind `event`: it did it, knows of it, or a `fence.sc` stands
-        between.
+        """Return whether `thread` may not read values older than `event`.
+
+        The thread performed the event itself, knows of it, or a `fence.sc` orders them.
         """
         if (event.cluster, event.thread) == (self.home.cluster, thread):
             return True
@@ -86,7 +87,7 @@ class Fences:
         )
 
     def read(self, warp: Actor, thread: int, messages: tuple[Message, ...], semantics: Semantics) -> None:
-        """`thread` has read what the releases `messages` wrote."""
+        """`thread` has read a value of the releases `messages`."""
         if semantics.acquires:
             self._acquire(warp, thread, messages, semantics.reach)
         for message in messages:
@@ -122,12 +123,12 @@ class Fences:
 
 Data: TypeAlias = np.generic
 MOST_WRITES, MOST_STALE = 8, 2
-"""How many writes of a location are kept, and how often in a row a thread may read an old one."""
+"""Number of writes of a location that are kept, and how often in a row a thread may read an old one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Event:
-    """A strong access of a thread of a cluster; nobody's, where it was there before."""
+    """A strong access of a thread of a cluster; without a thread for the initial value."""
 
     cluster: int
     thread: int
@@ -136,7 +137,7 @@ class _Event:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Write:
-    """A value of a location, and the releases that whoever reads it has read."""
+    """A value of a location, and the releases that a reader of it has read."""
 
     value: Data | None
     messages: tuple[Message, ...]
@@ -145,7 +146,7 @@ class _Write:
 
 @dataclass(slots=True)
 class _History:
-    """The writes of a location in their order (PTX's coherence order), and which the threads have read."""
+    """The writes of a location in PTX's coherence order, and those that the threads have read."""
 
     writes: list[_Write]
     dropped: int = 0
@@ -153,9 +154,9 @@ class _History:
     stale: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def oldest_for(self, fences: Fences, thread: int) -> int:
-        """The first write that `thread` may still read: none before one that it wrote, read or knows of.
+        """The oldest write that `thread` may still read: none before one that it wrote, read or knows of.
 
-        What others read, and it knows of, counts as well (PTX ISA, axiom "Coherence").
+        Reads by others that it knows of count as well (PTX ISA, axiom "Coherence").
         """
         least = 0
         for place, write in enumerate(self.writes):
@@ -183,7 +184,7 @@ class Locations:
     def read(
         self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics, value: Data | None = None
     ) -> Data | None:
-        """A strong read of `value`; an older value where the reader is given one."""
+        """A strong read of `value`; returns an older value if the policy selects one."""
         history = self._histories.setdefault(offset, _History([_Write(value, (), None)]))
         place = len(history.writes) - 1
         if value is not None:
@@ -208,16 +209,16 @@ class Locations:
     def write(
         self, fences: Fences, thread: int, offset: int, semantics: Semantics, values: tuple[Data, Data] | None = None
     ) -> None:
-        """A strong write, of `values` the second in place of the first: what was released before is not behind it."""
+        """A strong write that replaces the first of `values` by the second: it does not carry earlier releases."""
         before, value = values if values is not None else (None, None)
         history = self._histories.setdefault(offset, _History([_Write(before, (), None)]))
         event = _Event(fences.home.cluster, thread, fences.ordering.tick)
         history.add(_Write(value, fences.write(thread, semantics), event))
 
     def update(self, fences: Fences, warp: Actor, thread: int, offset: int, semantics: Semantics) -> None:
-        """An atomic operation: it reads, and whoever reads what it writes reads what was before it as well."""
+        """An atomic operation: it reads, and a reader of its result also reads the releases before it."""
         if offset not in self._histories and not fences.releases(thread, semantics):
-            return  # it finds no release and leaves none
+            return  # there is no release to read and none to leave
         history = self._histories.setdefault(offset, _History([_Write(None, (), None)]))
         messages = history.writes[-1].messages
         fences.read(warp, thread, messages, semantics)
@@ -231,7 +232,7 @@ class Locations:
 
 
 def _together(before: tuple[Message, ...], own: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Messages of a chain of atomics; those of one CTA and reach become one."""
+    """Messages of a chain of atomics; those with the same CTA and reach are merged."""
     if not own or not before:
         return own or before
     new = own[0]

@@ -1,19 +1,19 @@
-"""Order of a cluster's accesses: clocks of each warp for every other, and for what lands at each mbarrier.
+"""Order of a cluster's accesses: clocks of each warp for every other warp, and for the copies of each mbarrier.
 
 The warps of a cluster's CTAs are numbered one CTA after the other, by rank, and so are their threads.
-Ticks only grow. `known[a, u]` is the last tick of agent `u` whose accesses are ordered before what warp `a` does now;
-an agent is a warp, or (from column `warps` on) the bulk copies that land at one mbarrier: its phases follow each other,
-so one clock is enough for them. Arriving at a barrier ends a tick; who waits there learns what everyone knew on arrival
-(vector clocks, as in Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection", at the granularity
-of warps). `known[a, a]` orders the lanes of one warp, which run independently of each other until a `bar.warp.sync` or
-a barrier. What only some lanes of a warp have waited for, only they know (`_by_lane`).
+Ticks only grow. `known[a, u]` is the last tick of agent `u` whose accesses are ordered before the next access of warp
+`a`. An agent is a warp, or (from column `warps` on) the bulk copies that land at one mbarrier: its phases follow each
+other, so one clock is enough for them. Arriving at a barrier ends a tick; a warp that waits there learns what all
+warps knew on arrival (vector clocks, as in Flanagan and Freund, "FastTrack: efficient and precise dynamic race
+detection", at the granularity of warps). `known[a, a]` orders the lanes of one warp, which run independently of each
+other until a `bar.warp.sync` or a barrier. If only some lanes of a warp wait, only they learn (`_by_lane`).
 
-`fenced` is the same for ways that lead through a `fence.proxy.async`: bulk copies see ordinary writes only then (PTX
-ISA, "Memory Consistency Model", "Proxy-preserved base causality order").
+`fenced` is the same for paths through a `fence.proxy.async`: only these make ordinary writes visible to bulk copies
+(PTX ISA, "Memory Consistency Model", "Proxy-preserved base causality order").
 
-`seen` is what has surely happened, though it may not be visible: a relaxed arrival at a cluster's barrier tells that
-much, and a bulk copy tells the CTA where it lands what its issuer had seen. It answers whether a CTA has begun, and
-whether an mbarrier's phase is over. It is kept only where there are clusters.
+`seen` is what has definitely happened, visible or not: a relaxed arrival at a cluster's barrier passes on only this,
+and a bulk copy passes it on from its issuer to the CTA where it lands. It tells if a CTA has started, and if an
+mbarrier's phase is over. It is kept only for clusters.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _NO_TICKS = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one behind a proxy fence."""
+    """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one before a proxy fence."""
 
     known: Clock
     fenced: Clock
     strict: Clock
-    """As `known`, but a lane that arrives alone speaks for itself only, and not for its warp."""
+    """Like `known`, but a lane that arrives alone covers only itself, not its warp."""
     far: Past = NO_PAST
-    """What other clusters did, and single threads."""
+    """Ordered accesses of other clusters, and of single threads."""
     seen: Clock = field(default_factory=lambda: _NO_TICKS)
-    """The last tick of each agent that has happened, visible or not."""
+    """The last tick of each agent that has definitely happened, visible or not."""
 
 
 NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
 
 
 def join(a: Told, b: Told) -> Told:
-    """All that either tells."""
+    """The union of both."""
     strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
     return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen)
 
@@ -72,24 +72,24 @@ class Ordering:
         self._by_lane: dict[int, Told] = {}
         self.tick = 1
         self.bounds = [1] * warps
-        """For each warp the first tick of which something may be unordered: a quick test before `known` is asked."""
+        """For each warp the first tick that may contain unordered accesses: a quick test before `known` is used."""
 
     def add_agent(self) -> int:
-        """The column of one more agent; nothing it has done is unordered yet."""
+        """Add an agent and return its column; it has no unordered accesses yet."""
         self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=self.tick)
         if self._seen is not None:
             self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=self.tick)
         return self.known.shape[1] - 1
 
     def learn_of_agent(self, warp: int, agent: int, tick: int) -> None:
-        """`warp` has waited for what `agent` did up to `tick`."""
+        """`warp` has waited for the accesses of `agent` up to `tick`."""
         self.known[warp, agent] = max(int(self.known[warp, agent]), tick)
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def surely_precede(self, warp: int, ticks: Clock, agents: npt.NDArray[np.int64]) -> bool:
-        """True where what `agents` did at `ticks` surely comes before what all lanes of `warp` do in the async proxy.
+        """True if accesses of `agents` at `ticks` precede the next async-proxy accesses of all lanes of `warp`.
 
-        A quick answer: False says nothing.
+        A quick test: False is inconclusive.
         """
         if (ticks > self.known[warp][agents]).any():
             return False
@@ -99,14 +99,14 @@ class Ordering:
         return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
 
     def landed(self, agent: int, cause: Clock = _NO_TICKS) -> Told:
-        """A bulk copy of `agent` has landed: what its mbarrier lets others know; `cause`: what its issuer had seen."""
+        """A bulk copy of `agent` has landed; returns what its mbarrier passes on. `cause`: what its issuer had seen."""
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
         return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, cause)
 
     def seen_by(self, thread: int) -> Clock:
-        """Returns how far each agent had come when `thread` last saw it; nothing where that is not kept."""
+        """Returns the last tick of each agent that `thread` has seen; empty if this is not tracked."""
         if self._seen is None:
             return _NO_TICKS
         warp = thread // WARP_LANES
@@ -123,7 +123,7 @@ class Ordering:
         return bool(self.seen_by(thread)[first : first + self.warps_per_cta].any())
 
     def has_seen(self, thread: int, other: int, tick: int) -> bool:
-        """Return whether `thread` has seen what thread `other` did at `tick`."""
+        """Return whether `thread` has seen tick `tick` of thread `other`."""
         seen = self.seen_by(thread)
         return len(seen) > 0 and bool(seen[other // WARP_LANES] >= tick)
 
@@ -132,19 +132,19 @@ class Ordering:
         return thread // WARP_LANES // self.warps_per_cta
 
     def who(self, thread: int) -> str:
-        """`thread 5`, and of which CTA where the cluster has several."""
+        """`thread 5`, with its CTA if the cluster has several."""
         local = thread % (self.warps_per_cta * WARP_LANES)
         return f"thread {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {self.rank_of(thread)}")
 
     def who_of_warp(self, warp: int) -> str:
-        """`warp 2`, and of which CTA where the cluster has several."""
+        """`warp 2`, with its CTA if the cluster has several."""
         local, rank = warp % self.warps_per_cta, warp // self.warps_per_cta
         return f"warp {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {rank}")
 
     def arrive(self, warp: Actor) -> Told:
-        """`warp` arrives at a barrier: what its arrival lets others know.
+        """`warp` arrives at a barrier; returns what its arrival passes on.
 
-        One lane arrives for all of them, as kernels have it; by PTX (`strict`) only for itself.
+        One lane arrives for its warp, as kernels assume; by PTX (`strict`) it arrives only for itself.
         """
         index, threads, far = warp.index, warp.threads(), self._far[warp.index]
         strict = self._strict[index].copy()
@@ -162,7 +162,7 @@ class Ordering:
         return reduce(join, lanes, Told(known, fenced, strict, far, seen))
 
     def arrive_relaxed(self, warp: Actor) -> Told:
-        """`warp` arrives without a release: that it came is known, and what it had seen, but not what it did."""
+        """`warp` arrives without a release: passes on its arrival and what it had seen, but not its accesses."""
         seen = self._seen_of(warp.index)
         for thread in warp.threads().tolist() if len(seen) else ():
             seen = later(seen, self.seen_by(thread))
@@ -170,7 +170,7 @@ class Ordering:
         return Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, NO_PAST, seen)
 
     def _seen_of(self, warp: int) -> Clock:
-        """Returns how far all lanes of `warp` have seen each agent come, itself up to now."""
+        """Returns the last tick of each agent that all lanes of `warp` have seen; its own up to now."""
         if self._seen is None:
             return _NO_TICKS
         seen: Clock = self._seen[warp].copy()
@@ -178,14 +178,14 @@ class Ordering:
         return seen
 
     def complete(self, told: Iterable[Told], waiting: list[int]) -> None:
-        """A barrier is complete: the warps that wait there learn all that was told."""
+        """A barrier is complete: the warps that wait there learn everything that was passed on."""
         joined = reduce(join, told)
         for warp in waiting:
             self._learn(warp, joined)
             self._share_among_lanes(warp)
 
     def observe(self, warp: Actor, told: Told, threads: npt.NDArray[np.int64]) -> None:
-        """`threads` of `warp` have seen a phase complete."""
+        """`threads` of `warp` have observed a phase complete."""
         if len(threads) == int(np.count_nonzero(warp.alive)):
             self._learn(warp.index, told)
             return
@@ -193,7 +193,7 @@ class Ordering:
             self._by_lane[thread] = join(self._by_lane.get(thread, NOTHING), told)
 
     def is_news(self, warp: Actor, told: Told, thread: int) -> bool:
-        """True where `told` orders what `thread` does not know of: it happened elsewhere, and so perhaps later."""
+        """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later."""
         known = later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)
         if self._seen is not None:
             known = later(known, self.seen_by(thread))
@@ -208,7 +208,7 @@ class Ordering:
         self._share_among_lanes(warp.index)
 
     def proxy_fence(self, warp: Actor) -> None:
-        """The active lanes of `warp` execute `fence.proxy.async`: it links what they wrote, and what they know of."""
+        """The active lanes of `warp` execute `fence.proxy.async`: it covers their writes and those they know of."""
         index = warp.index
         self._lane_fences[warp.threads()] = self.tick
         self._fenced[index] = np.maximum(self._fenced[index], self.known[index, : self.warps])
@@ -231,9 +231,9 @@ class Ordering:
     def stands_alone(
         self, warp: int, threads: npt.NDArray[np.int64], stamps: tuple[Clock, Clock, Clock]
     ) -> npt.NDArray[np.bool_]:
-        """Mark accesses that `warp` knows of through another lane than theirs, with nothing between the two.
+        """Mark accesses that `warp` knows of through another lane than theirs, without synchronisation between the two.
 
-        `stamps` are the ticks, threads and warps of the accesses, a row for each of `threads`.
+        `stamps` are the ticks, threads and warps of the accesses, one row for each of `threads`.
         """
         ticks, owners, warps = stamps
         alone = (ticks > self._strict[warp][np.minimum(warps, self.warps - 1)]) & (warps < self.warps)
@@ -248,7 +248,7 @@ class Ordering:
         return np.asarray(alone)
 
     def is_fenced(self, thread: int, ticks: Clock, owners: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Mark where a proxy fence stands between writes of `owners` at `ticks` and what `thread` does now."""
+        """Mark writes of `owners` at `ticks` that a proxy fence separates from the next access of `thread`."""
         fenced = self._fenced[thread // WARP_LANES]
         if thread in self._by_lane:
             fenced = later(fenced, self._by_lane[thread].fenced)
@@ -259,23 +259,23 @@ class Ordering:
         return np.asarray(by_copy | on_the_way | by_itself)
 
     def is_after(self, thread: int, writer: int, tick: int) -> bool:
-        """True where what thread `writer` did at `tick` is ordered before what `thread` does now."""
+        """True if tick `tick` of thread `writer` is ordered before the next access of `thread`."""
         if thread == writer or tick <= self.known[thread // WARP_LANES, writer // WARP_LANES]:
             return True
         told = self._by_lane.get(thread, NOTHING).known
         return len(told) > 0 and tick <= int(told[writer // WARP_LANES])
 
     def is_fenced_after(self, thread: int, writer: int, tick: int) -> bool:
-        """True where a proxy fence stands between what thread `writer` did at `tick` and what `thread` does now."""
+        """True if a proxy fence separates tick `tick` of thread `writer` from the next access of `thread`."""
         return bool(self.is_fenced(thread, np.array([tick]), np.array([writer]))[0])
 
     def is_seen(self, agent: int, tick: int) -> bool:
-        """True where some warp or lane knows of what `agent` did at `tick`."""
+        """True if some warp or lane knows of tick `tick` of `agent`."""
         lanes = (told.known for told in self._by_lane.values())
         return bool(self.known[:, agent].max() >= tick) or any(len(k) > agent and k[agent] >= tick for k in lanes)
 
     def past_of(self, thread: int) -> Past:
-        """Return what happened before the next tick of `thread`: what it did, and what it knows of."""
+        """Return what happened before the next tick of `thread`: its own accesses, and those that it knows of."""
         own = Past({self.cluster: self._known_by(thread)}, {(self.cluster, thread): self.tick})
         return join_pasts(self.far_of(thread), own)
 
@@ -284,12 +284,12 @@ class Ordering:
         self.observe(warp, self.told_by(past), np.array([thread]))
 
     def told_by(self, past: Past) -> Told:
-        """Turns `past` into what a release behind it lets others know."""
+        """Converts `past` to what a later release passes on."""
         known = past.clocks.get(self.cluster, NOTHING.known)
         return Told(known, _NO_TICKS, known, past.without(self.cluster))
 
     def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
-        """Returns how far the active threads of `warp` together know of each agent, and have seen it come."""
+        """Returns the last ticks of each agent that the active threads of `warp` together know of, and have seen."""
         known, seen = self.known[warp.index].copy(), self._seen_of(warp.index)
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
@@ -311,15 +311,15 @@ class Ordering:
         return (later(known, self._by_lane[thread].known) if thread in self._by_lane else known)[: self.warps].copy()
 
     def synced_tick(self, warp: int) -> int:
-        """The last tick up to which all lanes of `warp` are ordered before what each of them does now."""
+        """The last tick up to which all lanes of `warp` are ordered before the next access of each of them."""
         return int(self.known[warp, warp])
 
     def lanes_agree(self, warp: int) -> bool:
-        """True where no lane of `warp` knows more than another."""
+        """True if all lanes of `warp` have the same knowledge."""
         return not any(thread // WARP_LANES == warp for thread in self._by_lane)
 
     def told_of(self, cluster: int, thread: int, stamps: tuple[Clock, Clock, Clock]) -> npt.NDArray[np.bool_]:
-        """Mark where `thread` was told of accesses of `cluster`; `stamps` are their ticks, threads and warps."""
+        """Mark accesses of `cluster` that `thread` knows of; `stamps` are their ticks, threads and warps."""
         ticks, threads, warps = stamps
         told = self.far_of(thread).knows(cluster, ticks, threads, warps)
         if cluster != self.cluster:
@@ -337,6 +337,6 @@ class Ordering:
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def _share_among_lanes(self, warp: int) -> None:
-        """Give the warp what single lanes of `warp` knew."""
+        """Drop the knowledge of single lanes of `warp`: the warp as a whole has it now."""
         first = warp * WARP_LANES
         self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + WARP_LANES}

@@ -1,4 +1,4 @@
-"""Stamps of a long buffer of which only some pages are ever touched."""
+"""Stamps of a long buffer of which only some pages are ever accessed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Sites = npt.NDArray[np.int32]
 class PagedStamps:
     """A stamp and an instruction for each granule that was written; zero for others.
 
-    Only pages with a write in them have room: a matrix may reach much further than its elements take. `_pages` has for
-    each page of the buffer its page of `_stamps`, of which page 0 stays zeros, for those without a write.
+    Only pages with a write take memory: the extent of a matrix may be much larger than its elements. `_pages` maps each
+    page of the buffer to its page of `_stamps`; page 0 of these stays zero, for pages without a write.
     """
 
     def __init__(self, granules: int) -> None:
@@ -40,14 +40,14 @@ class PagedStamps:
         return self._stamps[places], self._sites[places]
 
     def written(self) -> tuple[Granules, Stamps, Sites]:
-        """All granules that have a stamp, with it and its instruction."""
+        """All granules that have a stamp, with their stamps and instructions."""
         owners = np.flatnonzero(self._pages)
         granules = (owners[:, None] << _PAGE_BITS) + np.arange(_PAGE)
         stamps, sites = self.at(granules)
         return granules[stamps != 0], stamps[stamps != 0], sites[stamps != 0]
 
     def put(self, granules: Granules, stamps: Stamps, site: int) -> Stamps:
-        """Writes them; what stands there then, which differs where granules repeat."""
+        """Writes stamps and returns the stored values, which differ if granules repeat."""
         self._add_pages(granules >> _PAGE_BITS)
         places = self._places(granules)
         self._stamps[places] = stamps
@@ -55,7 +55,7 @@ class PagedStamps:
         return self._stamps[places]
 
     def _add_pages(self, touched: Granules) -> None:
-        """Gives each touched page stamps of its own."""
+        """Allocates stamps for each accessed page."""
         if self._pages[touched].all():
             return
         new = np.unique(touched[self._pages[touched] == 0])
@@ -67,7 +67,7 @@ class PagedStamps:
             self._sites = np.concatenate([self._sites, np.zeros(more, np.int32)])
 
     def _places(self, granules: Granules) -> Granules:
-        """Return where the stamps of `granules` lie."""
+        """Return the positions of the stamps of `granules`."""
         first: Granules = self._pages[granules >> _PAGE_BITS].astype(np.int64) << _PAGE_BITS
         return first | (granules & (_PAGE - 1))
 
@@ -81,15 +81,15 @@ class _Page:
 
 
 class WarpPages:
-    """A stamp and an instruction for each granule and each warp that touched it."""
+    """A stamp and an instruction for each granule and each warp that accessed it."""
 
     def __init__(self) -> None:
         self._pages: dict[int, dict[tuple[int, int], _Page]] = {}
 
     def put(self, warp: tuple[int, int], granules: Granules, stamps: Stamps, site: int, *, since: int) -> None:
-        """Notes accesses of `warp` (its CTA, its number).
+        """Records accesses of `warp` (its CTA, its number).
 
-        A granule that several threads of it have touched, unordered (after stamp `since`), is marked as many's.
+        A granule that several of its threads have accessed unordered (after stamp `since`) is marked as such.
         """
         pages = granules >> _WARP_PAGE_BITS
         for number in np.unique(pages).tolist():
@@ -103,14 +103,14 @@ class WarpPages:
             page.stamps[_WARP_PAGE] = 0
 
     def touched(self) -> Iterator[tuple[Granules, Stamps, Sites]]:
-        """The granules of each page that a warp touched, with its stamps and their instructions."""
+        """The granules of each page that a warp accessed, with its stamps and their instructions."""
         for number, of_warps in self._pages.items():
             for page in of_warps.values():
                 places = np.flatnonzero(page.stamps)
                 yield places + (number << _WARP_PAGE_BITS), page.stamps[places], page.sites[places]
 
     def at(self, granules: Granules) -> Iterator[tuple[int, Stamps, Sites]]:
-        """(number of a warp, its stamps, their instructions), of the shape of `granules`; those that have any."""
+        """(number of a warp, its stamps, their instructions), in the shape of `granules`, for warps that have any."""
         if not self._pages:
             return
         pages = granules >> _WARP_PAGE_BITS

@@ -1,7 +1,7 @@
-"""Past of an event: how far each warp of each cluster, and single threads, had come when something was told.
+"""Past of an event: the last ordered ticks of each warp of each cluster, and of single threads.
 
 A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
-Flanagan and Freund, "FastTrack"), kept sparse: a cluster of which nothing is known is not in it.
+Flanagan and Freund, "FastTrack"), kept sparse: it omits clusters without known ticks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Clock: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """Accesses up to tick `clocks[cluster][warp]` of a warp, `threads[cluster, thread]` of a thread, are ordered."""
+    """Accesses up to tick `clocks[cluster][warp]` of a warp and `threads[cluster, thread]` of a thread are ordered."""
 
     clocks: Mapping[int, Clock]
     threads: Mapping[tuple[int, int], int]
 
     def knows(self, cluster: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
-        """Mark where accesses of `threads` of `cluster`, in `warps`, at `ticks` are ordered before."""
+        """Mark accesses of `threads` of `cluster`, in `warps`, at `ticks` that this past contains."""
         clock = self.clocks.get(cluster)
         if clock is None and not self.threads:
             return np.zeros(ticks.shape, bool)
@@ -36,7 +36,7 @@ class Past:
         return np.asarray(known)
 
     def without(self, cluster: int) -> Past:
-        """The same but for what is known of the warps of `cluster`."""
+        """The past without the clocks of the warps of `cluster`."""
         if cluster not in self.clocks:
             return self
         return Past({number: clock for number, clock in self.clocks.items() if number != cluster}, self.threads)
@@ -46,7 +46,7 @@ NO_PAST = Past(MappingProxyType({}), MappingProxyType({}))
 
 
 def later(a: Clock, b: Clock) -> Clock:
-    """The later of two clocks; one made before an agent was added knows nothing of it."""
+    """The later of two clocks; a clock made before an agent was added has no tick of it."""
     if len(a) < len(b):
         a, b = b, a
     joined = a.copy()
@@ -55,7 +55,7 @@ def later(a: Clock, b: Clock) -> Clock:
 
 
 def join_pasts(a: Past, b: Past) -> Past:
-    """All that happened before in either."""
+    """The union of both pasts."""
     if a is b or b is NO_PAST:
         return a
     if a is NO_PAST:

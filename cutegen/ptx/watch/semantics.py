@@ -24,7 +24,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semantics:
-    """A strong operation: what it orders besides itself, and how far it reaches."""
+    """A strong operation: the other accesses that it orders, and the reach of its scope."""
 
     acquires: bool
     releases: bool
@@ -33,7 +33,7 @@ class Semantics:
 
     @classmethod
     def of(cls, order: str, scope: str) -> Semantics:
-        """The semantics that an instruction writes, as `acq_rel` and `gpu`."""
+        """The semantics that an instruction specifies, such as `acq_rel` and `gpu`."""
         return cls(
             acquires=order in ("acquire", "acq_rel", "sc"),
             releases=order in ("release", "acq_rel", "sc"),
@@ -43,7 +43,7 @@ class Semantics:
 
 
 def includes(reach: int, home: Home, other: Home) -> bool:
-    """Return whether an operation of CTA `home` that has `reach` includes the threads of CTA `other`.
+    """Return whether an operation of CTA `home` with `reach` includes the threads of CTA `other`.
 
     >>> includes(CLUSTER_REACH, Home(3, 0), Home(3, 1)), includes(CLUSTER_REACH, Home(3, 0), Home(4, 0))
     (True, False)

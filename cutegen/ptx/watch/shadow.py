@@ -1,14 +1,13 @@
-"""Remembers who touched which byte of a CTA's shared memory: finds reads of bytes that nobody wrote, races, and copies
-not waited for.
+"""Records accesses to a CTA's shared memory, and finds uninitialised reads, races, and copies without a wait.
 
-The threads of its cluster's other CTAs are among them.
+Accesses are recorded by byte, including those of the cluster's other CTAs.
 
-The shadow remembers for each granule (the smallest access the program makes) who wrote it last, and for each warp who
-read it last. A stamp packs `pending copy | tick | instruction | thread`, so that one comparison of the largest stamp
-tells that all is well; only if it does not the slow look begins.
+The shadow records for each granule (the smallest access of the program) its last writer, and its last reader in each
+warp. A stamp packs `pending copy | tick | instruction | thread`, so one comparison of the largest stamp proves that
+there is no conflict; the slow check runs only if it does not.
 
-What a bulk copy has written belongs to an agent of its mbarrier (see `ordering`), in place of a thread. The bytes that
-a bulk store reads, and those of an mbarrier, are nobody else's until they are given back.
+Bytes that a bulk copy has written belong to an agent of its mbarrier (see `ordering`), in place of a thread. The bytes
+that a bulk store reads, and those of an mbarrier, are reserved until they are released.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ _TICK_SHIFT = _THREAD_BITS + _SITE_BITS
 _PENDING = 1 << 62
 _SITE_MASK, _TICK_MASK = (1 << _SITE_BITS) - 1, (1 << (62 - _TICK_SHIFT)) - 1
 _COLLECTIVE = ("ldmatrix", "stmatrix")
-"""Accesses of a whole warp at once: kernels take them as done for all lanes when one lane goes on."""
+"""Accesses of a whole warp at once: kernels assume that they are done for all lanes when one lane continues."""
 MANY = (1 << _THREAD_BITS) - 1
 """In place of a thread: several threads of one warp."""
 MAX_AGENTS = MANY // WARP_LANES
-"""How many warps and mbarriers of a cluster a stamp can name."""
+"""Number of warps and mbarriers of a cluster that a stamp can encode."""
 MAX_SITES = 1 << _SITE_BITS
-"""How many instructions a stamp can name."""
+"""Number of instructions that a stamp can encode."""
 
 Stamps = npt.NDArray[np.int64]
 
@@ -55,7 +54,7 @@ class Access:
 class Shadow:
     """The shadow of the shared memory of the CTA of `rank` in its cluster; `base` is its first address.
 
-    `reach` says of each instruction how far its scope goes, 0 where it is weak.
+    `reach` has the reach of each instruction's scope, 0 if it is weak.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Shadow:
         self._has_strong = bool((reach > 0).any())
 
     def read(self, access: Access) -> None:
-        """Checks and remembers a read."""
+        """Checks and records a read."""
         granules = self._granules(access)
         self._check_written(access, granules)
         self._remember_readers(access, granules)
@@ -99,22 +98,22 @@ class Shadow:
         self._check_strong(access, granules, "read")
 
     def _check_strong(self, access: Access, granules: npt.NDArray[np.int64], what: str) -> None:
-        """Atomics and ordered writes do not take the place of the weak write before them."""
+        """Atomics and ordered writes do not replace the weak write before them."""
         if self._strong is not None:
             stamps = self._strong[granules]
             if self._may_race(access, stamps):
                 self._find_race(access, stamps, stamps & MANY, _warps_of(stamps), what, "write")
 
     def write(self, access: Access) -> bool:
-        """Checks and remembers a write; True where two of its lanes wrote the same granule."""
+        """Checks and records a write; True if two of its lanes wrote the same granule."""
         return self._write(access, 0)
 
     def begin_copy(self, access: Access) -> None:
-        """A cp.async or st.async to the bytes is issued, or they become an mbarrier: nobody may touch them now."""
+        """A cp.async or st.async to the bytes is issued, or they become an mbarrier: no access is allowed now."""
         self._write(access, _PENDING)
 
     def begin_load(self, access: Access) -> None:
-        """A bulk copy to the bytes is issued: until `land` nobody may touch them."""
+        """A bulk copy to the bytes is issued: no access is allowed until `land`."""
         self._check_fence(access)
         self._write(access, _PENDING)
         self._check_fence_after_reads(access)
@@ -125,7 +124,7 @@ class Shadow:
         self._writes[self._granules(access)] = self._stamps(replace(access, threads=owner))
 
     def begin_store(self, access: Access) -> Stamps:
-        """A bulk copy out of the bytes is issued: nobody may write them until `end_store`, which takes the answer."""
+        """A bulk copy from the bytes is issued: they may not be written until `end_store`, which takes the result."""
         granules = self._granules(access)
         self._check_written(access, granules)
         self._check_fence(access)
@@ -150,7 +149,7 @@ class Shadow:
         self._note_agent_read(access, granules, agent)
 
     def read_by_agent(self, access: Access, warps: Sequence[Actor], agent: int) -> None:
-        """The tensor core begins to read the bytes for all of `warps`; who writes them must know of `agent`."""
+        """The tensor core begins to read the bytes for all of `warps`; a writer must know of `agent`."""
         granules = self._granules(access)
         stamps = np.unique(self._writes[granules])
         ticks, agents = stamps >> _TICK_SHIFT, (stamps & MANY) // WARP_LANES
@@ -168,7 +167,7 @@ class Shadow:
         self._agent_reads[agent][granules] = self._stamps(access)
 
     def release(self, access: Access) -> None:
-        """The bytes of an mbarrier are ordinary memory again, and hold nothing."""
+        """The bytes of an mbarrier are ordinary memory again, uninitialised."""
         self._writes[self._granules(access)] = 0
 
     def end_copy(self, access: Access) -> None:
@@ -199,7 +198,7 @@ class Shadow:
         return bool((self._writes[granules] != mine).any())
 
     def _check_reads(self, access: Access, reader: int, stamps: Stamps) -> None:
-        """Holds a write against what warp `reader` has read."""
+        """Checks a write against the reads of warp `reader`."""
         owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
         self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
 
@@ -219,7 +218,7 @@ class Shadow:
             self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
 
     def _check_fence(self, access: Access, what: str = "bulk copy") -> None:
-        """Demand a proxy fence between ordinary writes of bytes and what the async proxy does to them."""
+        """Require a proxy fence between ordinary writes of bytes and their accesses in the async proxy."""
         writes = self._writes[self._granules(access)]
         ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
         fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
@@ -230,7 +229,7 @@ class Shadow:
             self.report(ViolationKind.RACE, access, index, message, piece)
 
     def _check_fence_after_reads(self, access: Access) -> None:
-        """Between ordinary reads and a bulk copy onto their bytes a proxy fence belongs, which kernels leave out."""
+        """Note a missing proxy fence between ordinary reads and a bulk copy onto their bytes, which kernels omit."""
         thread, granules = int(access.threads[0]), self._granules(access)
         for reader, reads in (*zip(self._own, self._reads, strict=True), *self._visitor_reads.items()):
             stamps = reads[granules]
@@ -248,7 +247,7 @@ class Shadow:
                 return
 
     def _who(self, stamp: int) -> tuple[str, str]:
-        """(thread, instruction) that a stamp names."""
+        """(thread, instruction) of a stamp."""
         return self._ordering.who(stamp & MANY), self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
 
     def _granules(self, access: Access) -> npt.NDArray[np.int64]:
@@ -260,7 +259,7 @@ class Shadow:
         return (tick | access.site << _THREAD_BITS | access.threads)[:, None]
 
     def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
-        """A granule that several threads of a warp read in one tick is marked as read by many."""
+        """Mark a granule that several threads of a warp read in one tick as read by several."""
         reads = self._reads_of(access.warp.index)
         before = reads[granules]
         mine = self._stamps(access)  # [lane, 1]
@@ -282,7 +281,7 @@ class Shadow:
         return self._visitor_reads[reader]
 
     def _may_race(self, access: Access, stamps: Stamps) -> bool:
-        """False where all of `stamps` are surely ordered before what the access's warp does now."""
+        """False if all of `stamps` are definitely ordered before the access's warp."""
         ordering = self._ordering
         return ordering.lanes_arrived_alone or bool(stamps.max() >> _TICK_SHIFT >= ordering.bounds[access.warp.index])
 
@@ -295,7 +294,7 @@ class Shadow:
         what: str,
         earlier: str,
     ) -> None:
-        """Looks in `stamps` of `earlier` accesses for one by another thread that no barrier orders before this one."""
+        """Searches `stamps` of `earlier` accesses for one by another thread that no barrier orders before this one."""
         known = self._ordering.knows(access.warp.index, access.threads, warps)
         ticks = stamps >> _TICK_SHIFT & _TICK_MASK
         unordered = ticks > known
@@ -327,7 +326,7 @@ class Shadow:
     def _told_of_threads(
         self, access: Access, earlier: tuple[Stamps, Stamps, Stamps], suspect: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Marks accesses that a thread has acquired: a release speaks for one thread, not for its warp."""
+        """Marks accesses that a thread has acquired: a release covers one thread, not its warp."""
         told = np.zeros(suspect.shape, bool)
         ordering = self._ordering
         for row in np.flatnonzero(suspect.any(axis=1)).tolist():
@@ -339,7 +338,7 @@ class Shadow:
     def _find_alone(
         self, access: Access, stamps: Stamps, earlier: tuple[Stamps, Stamps, Stamps], what: str, kind_of_earlier: str
     ) -> None:
-        """Looks for `earlier` accesses that a lane of their warp told of which nothing had ordered after them."""
+        """Searches for `earlier` accesses that a lane of their warp passed on without being ordered after them."""
         alone = self._ordering.stands_alone(access.warp.index, access.threads, earlier)
         alone &= stamps < _PENDING
         if not alone.any():
@@ -357,7 +356,7 @@ class Shadow:
         self.report(kind, access, index, f"{message} without a bar.warp.sync between", piece)
 
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
-        """Explain what is wrong with an access that meets the `earlier` one of `stamp`."""
+        """Explain the conflict of an access with the `earlier` one of `stamp`."""
         number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
         who = self._ordering.who(number) if number != MANY else f"several threads of {self._ordering.who_of_warp(warp)}"
         place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
@@ -386,7 +385,7 @@ class Shadow:
 
 
 def _copy(opcode: str) -> str:
-    """Names an asynchronous instruction in messages."""
+    """Returns the name of an asynchronous instruction for messages."""
     return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])
 
 

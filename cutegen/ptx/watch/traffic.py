@@ -1,10 +1,10 @@
 """Costs of memory requests: shared-memory wavefronts and global sectors.
 
 A warp's shared request is served in phases of 128 bytes: all 32 lanes for accesses of up to 4 bytes, 16 lanes for 8
-bytes, 8 lanes for 16 bytes (and for the rows of ldmatrix). In a phase each of the 32 banks gives one 4-byte word for
-each wavefront; lanes that want the same word share it. Two phases of a load become one where neighbours share. A global
-request touches sectors of 32 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" and "Device Memory Accesses";
-what these leave open was measured on an H200 and is told, with the figures, in `docs/measurements.md`.
+bytes, 8 lanes for 16 bytes (and for the rows of ldmatrix). In a phase each of the 32 banks delivers one 4-byte word per
+wavefront; lanes that access the same word share it. Two phases of a load merge if neighbours share. A global request
+accesses sectors of 32 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" and "Device Memory Accesses"; details
+that these leave open were measured on an H200 (`docs/measurements.md`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SECTOR_BYTES = 32
 def shared_wavefronts(
     addresses: npt.NDArray[np.int64], lanes: npt.NDArray[np.int64], size_bytes: int, *, merges: bool = False
 ) -> tuple[int, int]:
-    """(wavefronts, the fewest possible) of one request: `addresses` of the lanes numbered `lanes`.
+    """(wavefronts, the minimum) of one request: `addresses` of the lanes numbered `lanes`.
 
     `merges`: the request is an `ld`, whose phases may merge.
 
@@ -33,7 +33,7 @@ def shared_wavefronts(
     (8, 1)
     >>> shared_wavefronts(rows + np.arange(8) * 16, np.arange(8), 16)  # rows shifted by one 16-byte chunk each
     (1, 1)
-    >>> pairs = np.arange(32) // 2 * 16                             # neighbours want the same 16 bytes
+    >>> pairs = np.arange(32) // 2 * 16                             # neighbours read the same 16 bytes
     >>> shared_wavefronts(pairs, np.arange(32), 16), shared_wavefronts(pairs, np.arange(32), 16, merges=True)
     ((4, 4), (2, 2))
     """
@@ -58,7 +58,7 @@ def _most_in_one_bank(units: npt.NDArray[np.int64], units_per_row: int) -> int:
 
 
 def _merges(units: npt.NDArray[np.int64], lanes: npt.NDArray[np.int64], units_per_row: int) -> bool:
-    """Two phases of a load are one if they do not conflict and all lanes share with lane ^ 1, or all with lane ^ 2."""
+    """Two phases of a load merge if they do not conflict and all lanes share with lane ^ 1, or all with lane ^ 2."""
     if _most_in_one_bank(units, units_per_row) > 1:
         return False
     wanted = dict(zip(lanes.tolist(), units.tolist(), strict=True))
@@ -78,22 +78,22 @@ def global_sectors(addresses: npt.NDArray[np.int64], size_bytes: int) -> int:
 
 
 def line_writes(source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> tuple[int, int]:
-    """(wavefronts, the fewest possible) of a 16-byte `cp.async.cg`, as an H200 counts them: line by line.
+    """(wavefronts, the minimum) of a 16-byte `cp.async.cg`, as an H200 counts them: line by line.
 
     A wavefront carries sectors of one 128-byte line of global memory to one line of shared memory, the same 16-byte
-    halves of each, and changes their places only in one way: the two lowest bits of the numbers of their 16-byte chunks
-    differ by the same exclusive or. Source: `docs/measurements.md`.
+    halves of each. It permutes them in only one way: the two lowest bits of their 16-byte chunk numbers are XORed with
+    the same value. Source: `docs/measurements.md`.
 
     >>> lanes = np.arange(32) * 16
     >>> line_writes(lanes, lanes), line_writes(lanes, lanes + lanes // 128 * 16)    # rows padded by 16 bytes
     ((4, 4), (10, 4))
     """
-    # Where several lanes write one chunk the first lane's copy counts.
+    # If several lanes write one chunk, the first lane's copy counts.
     chunks = dict(zip((destination[::-1] // 16).tolist(), (source[::-1] // 16).tolist(), strict=True))
     halves: defaultdict[tuple[int, int, int], int] = defaultdict(int)
     for end, start in chunks.items():
         halves[start // 2, end // 2, (start ^ end) & 3] |= 1 << (end & 1)
-    # A sector that several sectors of shared memory want in one way goes once for each.
+    # A sector that goes to several sectors of shared memory with one XOR is sent once for each.
     wanted = Counter((start, end // 4, twist, half) for (start, end, twist), half in halves.items())
     passes: defaultdict[tuple[int, int, int, int], int] = defaultdict(int)
     for (start, line, twist, half), times in wanted.items():
@@ -107,7 +107,7 @@ def staged_writes(
 ) -> int:
     """Wavefronts of a `cp.async.ca` as an H200 counts them, and of the zeros of a copy with a source size.
 
-    In each phase the lanes are split by the banks that they write, then each part by the banks of L1 that it reads.
+    In each phase the lanes are split by the banks that they write, then each part by the L1 banks that it reads.
 
     >>> lanes = np.arange(32)
     >>> staged_writes(lanes * 16, lanes * 16, lanes, 16), staged_writes(lanes * 16, lanes * 32, lanes, 16)
@@ -128,7 +128,7 @@ def staged_writes(
 
 
 def copy_sectors(source: npt.NDArray[np.int64], destination: npt.NDArray[np.int64]) -> int:
-    """Sectors of a `cp.async` as ncu counts them: places of 32 bytes in shared memory, for each global line.
+    """Sectors of a `cp.async` as ncu counts them: 32-byte destinations in shared memory, for each global line.
 
     >>> lanes = np.arange(32) * 16
     >>> copy_sectors(lanes, lanes), copy_sectors(lanes, lanes * 2)
@@ -140,7 +140,7 @@ def copy_sectors(source: npt.NDArray[np.int64], destination: npt.NDArray[np.int6
 
 @dataclass(slots=True)
 class Traffic:
-    """Running sums of one instruction; a request is one warp's execution that reached memory."""
+    """Running sums of one instruction; a request is an execution by one warp that reached memory."""
 
     shared_requests: int = 0
     wavefronts: int = 0
@@ -161,7 +161,7 @@ _MAX_PATTERNS = 100_000
 
 @dataclass(slots=True)
 class TrafficCounters:
-    """Sums for each instruction; costs are remembered by address pattern, for patterns repeat from tile to tile."""
+    """Sums for each instruction; costs are cached by address pattern, because patterns repeat from tile to tile."""
 
     sites: list[Traffic]
     _shared: dict[tuple[int, bytes, bytes], tuple[int, int]] = field(default_factory=dict)
@@ -178,7 +178,7 @@ class TrafficCounters:
         *,
         merges: bool = False,
     ) -> None:
-        """Counts a shared request; banks repeat every 128 bytes, so only addresses relative to that matter."""
+        """Counts a shared request; banks repeat every 128 bytes, so its cost depends only on relative addresses."""
         relative = addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
         key = -size_bytes if merges else size_bytes, relative.tobytes(), lanes.tobytes()
         cost = self._shared.get(key)

@@ -1,7 +1,7 @@
-"""Kinds of mistakes that a running program makes, and who is told of them.
+"""Kinds of violations in a running program, and how they are reported.
 
 A violation names its kind, the instruction, the thread and the address. A kind that is in `raise_on` ends the launch
-with a `PtxFault`; the others are gathered in the report.
+with a `PtxFault`; the others are collected in the report.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_GATHERED = 1000
 
 
 class ViolationKind(Enum):
-    """Kinds of undefined behaviour, and `CONVENTION`: what PTX does not order and kernels of the field rely on."""
+    """Kinds of undefined behaviour, and `CONVENTION`: patterns that PTX does not order but kernels rely on."""
 
     OUT_OF_BOUNDS = "out of bounds"
     MISALIGNED = "misaligned"
@@ -44,7 +44,7 @@ _ALWAYS_RAISED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One finding: `thread` counts in the CTA with x fastest, `address` is in its state space's own bytes."""
+    """One violation: `thread` is numbered in the CTA with x fastest, `address` is relative to its state space."""
 
     kind: ViolationKind
     message: str
@@ -54,7 +54,7 @@ class Violation:
     thread: int | None
     address: int | None
     count: int = 1
-    """How often it was found, the first time here."""
+    """Number of occurrences; the other fields describe the first."""
 
     def __str__(self) -> str:
         """Kind, message and place in one line."""
@@ -76,7 +76,7 @@ class ExecutionFault(PtxFault):
 
 
 class Monitor:
-    """Takes violations: raises those in `raise_on`, keeps the others (each once for each instruction)."""
+    """Receives violations: raises those in `raise_on`, and keeps the others (each once per instruction)."""
 
     def __init__(self, instructions: tuple[Instruction, ...], raise_on: Collection[ViolationKind]) -> None:
         self._instructions = instructions
@@ -91,7 +91,7 @@ class Monitor:
 
     @property
     def conventions(self) -> list[Violation]:
-        """Violations that are only not ordered."""
+        """Violations that are only conventions."""
         return [found for found in self._found if found.kind is ViolationKind.CONVENTION]
 
     def describe(self, site: int) -> str:
