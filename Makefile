@@ -1,4 +1,4 @@
-# The project's commands. `make help` lists them; every other one makes `.venv` and installs what it needs by itself.
+# The project's commands. `make help` lists them; every other target creates `.venv` and installs what it needs.
 
 PYTHON ?= python3
 SPEC ?= sm80_hgemm_tn
@@ -11,40 +11,40 @@ COMPILES := $(VENV)/.compiles
 PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:  # two installations into one environment
+.NOTPARALLEL:  # targets would install into one environment at once
 .PHONY: help run quick test test-slow test-all test-drawn test-gpu fuzz check format bench-cost gallery mutants clean
 
-help: ## these commands
+help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | sort | \
 	  while IFS="$$(printf '\t')" read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 
-run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CPU where there is no GPU, or no torch), check the result
+run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CPU without a GPU or torch), check the result
 	$(BIN)/cutegen plan $(SPEC)
 	$(BIN)/cutegen build $(SPEC)
 	$(BIN)/cutegen run $(SPEC) --device auto
 
-quick: $(INSTALLED) ## some tests of every room, for daily work: those that tests/quick.txt lists
+quick: $(INSTALLED) ## a few tests of every package, for daily work: those in tests/quick.txt
 	$(BIN)/pytest -n auto --maxprocesses 2 -m "not slow and not gpu" @tests/quick.txt
 
-test: $(INSTALLED) ## the fast tests, which need no GPU
+test: $(INSTALLED) ## the fast tests that need no GPU
 	$(PYTEST) -m "not slow and not gpu"
 
-test-slow: $(INSTALLED) ## the tests that `make test` leaves out and that need no GPU
+test-slow: $(INSTALLED) ## the slow tests that need no GPU
 	$(PYTEST) -m "slow and not gpu"
 
-test-all: $(INSTALLED) ## every test; those that need a GPU are skipped where there is none
+test-all: $(INSTALLED) ## every test; without a GPU, those that need one are skipped
 	$(PYTEST)
 
-test-drawn: $(INSTALLED) ## every fast test, and of the slow ones the third that this commit draws: what CI runs
+test-drawn: $(INSTALLED) ## what CI runs: every fast test, and the third of the slow ones that this commit draws
 	$(PYTEST) --draw $$(git rev-parse HEAD || echo none)
 
-test-gpu: $(INSTALLED) ## the tests that need a GPU, one after the other
+test-gpu: $(INSTALLED) ## the tests that need a GPU, one at a time
 	$(BIN)/pytest -m gpu
 
-fuzz: $(INSTALLED) ## hostile testing in full, for hours: FUZZ="--kind specs --seed 2000 --count 500 --jobs 2" for a slice
+fuzz: $(INSTALLED) ## the full fuzz run, for hours; FUZZ="--kind specs --seed 2000 --count 500 --jobs 2" runs a slice
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
-check: $(INSTALLED) ## lint, formatting, spelling, prose, types, and the directions of imports
+check: $(INSTALLED) ## check lint, formatting, spelling, prose, types and import directions
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/codespell
@@ -52,23 +52,23 @@ check: $(INSTALLED) ## lint, formatting, spelling, prose, types, and the directi
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(INSTALLED) ## reformat the sources, and mend what the linter can mend
+format: $(INSTALLED) ## reformat the sources and apply the linter's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench-cost: $(INSTALLED) ## what using cutegen costs: import, plan, cold and warm build, a hit in process
+bench-cost: $(INSTALLED) ## time import, plan, cold and warm build, and a cache hit in process
 	$(BIN)/python benchmarks/cost.py
 
-mutants: $(INSTALLED) ## plant small mistakes in the sources and list those that no fast test sees (MUTANTS="--sample 100")
+mutants: $(INSTALLED) ## plant small mistakes in the sources and list those that no fast test notices (MUTANTS="--sample 100")
 	$(BIN)/python -m tests.mutation $(MUTANTS)
 
-gallery: $(INSTALLED) ## draw docs/pictures again, and write docs/gallery.md
+gallery: $(INSTALLED) ## draw docs/pictures and write docs/gallery.md
 	$(BIN)/python scripts/make_gallery.py
 
-clean: ## remove .venv and what the tools leave behind
+clean: ## remove .venv and the tools' caches and outputs
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
 
-# Up to date until the project file or the constraints change: with what plans, compiles and runs, or with everything.
+# Stamps, valid until the project file or the constraints change: COMPILES has what plans, compiles and runs; INSTALLED has everything.
 $(COMPILES): EXTRAS :=
 $(INSTALLED): EXTRAS := [torch,dev]
 $(COMPILES) $(INSTALLED): pyproject.toml constraints.txt

@@ -1,7 +1,7 @@
-"""Counts what the house's rules are about, in this checkout or in another: `python scripts/house_numbers.py [PATH]`.
+"""Count what the project's rules limit, in this checkout or another: `python scripts/house_numbers.py [PATH]`.
 
-Only the text of `cutegen/` is read, so that any version can be counted; two imports are timed in processes of their
-own, with the interpreter that runs this script.
+It reads only the text of `cutegen/`, so it can count any version. It times two imports in separate processes, with
+the interpreter that runs this script.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ POSITIONAL_TENSORS = ("tensors", "call_tensors", "plain_tensors")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One source file: its path in the checkout, its syntax tree, its number of lines."""
+    """A source file: its path in the checkout, its syntax tree and its number of lines."""
 
     path: str
     tree: ast.Module
@@ -33,7 +33,7 @@ class Module:
 
 
 def modules(root: Path) -> list[Module]:
-    """Every module of the package in the checkout `root`. Raises SystemExit where there is none."""
+    """Return every module of the package in the checkout `root`. Raise SystemExit if there is none."""
     files = sorted((root / "cutegen").rglob("*.py"))
     if not files:
         raise SystemExit(f"{root}/cutegen has no modules; expected a checkout of cutegen")
@@ -42,7 +42,7 @@ def modules(root: Path) -> list[Module]:
 
 
 def name_of(node: ast.expr) -> str:
-    """The last name of an expression: of `plan.stages`, `plan["stages"]` and `stages` it is "stages"."""
+    """Return the last name of an expression: "stages" for `plan.stages`, `plan["stages"]` and `stages`."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name))):
             return name
@@ -53,7 +53,7 @@ def name_of(node: ast.expr) -> str:
 
 
 def loop_signs(module: Module) -> Iterator[ast.AST]:
-    """Arithmetic that only a description of the main loop needs: how far ahead it copies and loads."""
+    """Yield arithmetic that only a description of the main loop needs: how far ahead it copies and loads."""
     for node in ast.walk(module.tree):
         match node:
             case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=1)) if name_of(left) in LOOP_COUNTS:
@@ -65,7 +65,7 @@ def loop_signs(module: Module) -> Iterator[ast.AST]:
 
 
 def kind_switches(module: Module, defining: dict[str, str]) -> Iterator[ast.AST]:
-    """`isinstance`, or a pattern, on a class of atoms or copies, outside the module that defines the class."""
+    """Yield each `isinstance` or pattern on a class of atoms or copies outside the module that defines the class."""
     for node in ast.walk(module.tree):
         asked = _classes_asked(node)
         if any(name.endswith(KIND) and defining.get(name) != module.path for name in asked):
@@ -73,7 +73,7 @@ def kind_switches(module: Module, defining: dict[str, str]) -> Iterator[ast.AST]
 
 
 def _classes_asked(node: ast.AST) -> set[str]:
-    """The classes that `isinstance`, or a pattern of `match`, asks about."""
+    """Return the classes that `isinstance`, or a pattern of `match`, tests for."""
     match node:
         case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]):
             return {name_of(part) for part in ast.walk(asked) if isinstance(part, ast.expr)}
@@ -84,7 +84,7 @@ def _classes_asked(node: ast.AST) -> set[str]:
 
 
 def positional_tensors(module: Module) -> Iterator[ast.AST]:
-    """A tensor of a contract, taken by its position: a number, a constant or a slice, and not a name."""
+    """Yield each use of a contract's tensor by position: by a number, a constant or a slice instead of a name."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Subscript) and name_of(node.value) in POSITIONAL_TENSORS and _is_position(node.slice):
             yield node
@@ -101,20 +101,20 @@ def _is_position(index: ast.expr) -> bool:
 
 
 def classes(found: list[Module]) -> dict[str, str]:
-    """Where each class is defined."""
+    """Return the module that defines each class."""
     return {node.name: x.path for x in found for node in ast.walk(x.tree) if isinstance(node, ast.ClassDef)}
 
 
 def by_module(found: list[Module], signs: Callable[[Module], Iterator[ast.AST]]) -> Counter[str]:
-    """How many signs each module has; those with none are left out."""
+    """Count the signs in each module; omit modules without any."""
     counts = Counter({x.path: sum(1 for _ in signs(x)) for x in found})
     return +counts
 
 
 def import_ms(root: Path, *statements: str) -> list[float]:
-    """Milliseconds that each statement takes a new process, beyond one that runs nothing: the least of a few each.
+    """Return the milliseconds of each statement in a new process, less those of an empty one: the least of a few runs.
 
-    The processes take turns, so that a load on the machine is on all of them.
+    The processes run in turn, so that load on the machine affects all of them.
     """
     codes = ["pass", *(f"import sys; sys.path.insert(0, '.')\n{statement}" for statement in statements)]
     rounds = [[_run_ms(code, root) for code in codes] for _ in range(TIMED_RUNS)]
@@ -129,7 +129,7 @@ def _run_ms(code: str, root: Path) -> float:
 
 
 def main(root: Path) -> None:
-    """Print the numbers, one paragraph for each."""
+    """Print the numbers, one paragraph each."""
     found = modules(root)
     defining = classes(found)
     tables = {

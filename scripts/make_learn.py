@@ -1,6 +1,6 @@
-"""Draws the pictures of docs/learn that the gallery does not have: `python scripts/make_learn.py`.
+"""Draw the pictures of docs/learn that are not in the gallery: `python scripts/make_learn.py`.
 
-Each is what `cutegen show` draws. A test draws them all again and compares.
+`cutegen show` draws each. A test draws them all again and compares.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PICTURES = {
 
 
 def make_pictures(folder: Path) -> None:
-    """Draw every picture into `folder`, from commands as the chapters give them."""
+    """Draw every picture into `folder`, with the commands of the chapters."""
     folder.mkdir(exist_ok=True)
     for name, request in PICTURES.items():
         path = folder.resolve() / f"{name}.svg"

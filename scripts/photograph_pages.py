@@ -1,7 +1,7 @@
-"""Takes the gallery's photographs of pages: `python -m scripts.photograph_pages`, with Chromium and Pillow.
+"""Take the gallery's screenshots of pages: `python -m scripts.photograph_pages`. It needs Chromium and Pillow.
 
-Pictures are not compared by any test: another browser draws letters otherwise. What the pages say is compared
-(`tests/show/test_page_browser.py`).
+No test compares the pictures, because browsers draw letters differently. `tests/show/test_page_browser.py` checks what
+the pages say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLOURS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Photograph:
-    """A page as it looks at a size and in a theme, after a search and some clicks."""
+    """A page in a size and a theme, after a search and clicks."""
 
     name: str
     request: str
@@ -50,7 +50,7 @@ PHOTOGRAPHS = (
 
 
 def main() -> None:
-    """Write every photograph beside the pictures of the gallery."""
+    """Write every screenshot to the gallery's directory of pictures."""
     with open_browser() as page, TemporaryDirectory() as folder:
         for each in PHOTOGRAPHS:
             path = Path(folder) / f"{each.name}.html"
@@ -75,7 +75,7 @@ def _taken(page: Page, photograph: Photograph, path: Path) -> bytes:
     page.driver.execute_script("window.scrollTo(0, 0); document.activeElement.blur()")
     page.leave()
     image = Image.open(io.BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
-    # Its commonest colours as they are: what is grey stays grey.
+    # Keep the most common colors exact, so that gray stays gray.
     common = sorted(image.getcolors(1 << 24), reverse=True)[:COLOURS]
     palette = Image.new("P", (1, 1))
     palette.putpalette([channel for _, colour in common for channel in colour])

@@ -1,9 +1,9 @@
-"""Makes a fresh environment of requirements-run.txt and a wheel of cutegen, runs a pack's kernels there on the CPU.
+"""Run a pack's kernels on the CPU in a fresh environment of requirements-run.txt and a wheel of cutegen.
 
     python scripts/run_only.py model.cutepack
 
-Prints what was installed, its size, and how far the results are from float64. Needs hatchling, which builds the wheel,
-and pip.
+Print what was installed, its size, and the error of the results against float64. This needs hatchling, which builds the
+wheel, and pip.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ print(json.dumps({
     "imported": sorted({name.split(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)),
 }))
 """
-"""What is done in the environment; K-major A and B of integers, which products of their types hold exactly."""
+"""The program that runs in the environment. A and B are K-major integers whose products are exact in their types."""
 
 
 def make_environment(folder: Path) -> Path:
-    """Install the run-only set and this cutegen into a new environment in `folder`; its interpreter."""
+    """Install the run-only set and this cutegen into a new environment in `folder`, and return its interpreter."""
     build = "import hatchling.build, sys; print(hatchling.build.build_wheel(sys.argv[1]))"
     _run([sys.executable, "-c", build, str(folder)], cwd=ROOT)
     (wheel,) = folder.glob("*.whl")
@@ -70,7 +70,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def run_pack(python: Path, pack: Path) -> dict[str, Any]:
-    """Call each kernel of `pack` with that interpreter, and with nothing else in reach: what it says, and sizes."""
+    """Call each kernel of `pack` with that interpreter, isolated, and return what it prints, and the sizes in bytes."""
     said = _run([str(python), "-I", "-c", INSIDE, str(pack)], cwd=python.parent)
     (packages,) = (python.parents[1] / "lib").glob("python*/site-packages")
     sizes = {entry.name: _size_bytes(entry) for entry in packages.iterdir()}
@@ -78,7 +78,7 @@ def run_pack(python: Path, pack: Path) -> dict[str, Any]:
 
 
 def summary(found: dict[str, Any]) -> str:
-    """In a line."""
+    """Return a summary in one line."""
     installed = ", ".join(found["installed"])
     return (
         f"{len(found['ran'])} kernels ran, {found['worst']:.1e} from float64 at most; "
@@ -99,9 +99,9 @@ def _run(command: list[str], cwd: Path | None = None) -> str:
 
 
 def main() -> None:
-    """Read the arguments, do it, say it."""
+    """Parse the arguments, run the pack and print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pack", type=Path, help="GEMMs with K-major A and B of f16, f32 or s8, one all f16")
+    parser.add_argument("pack", type=Path, help="GEMMs with K-major A and B of f16, f32 or s8; one must be all f16")
     pack = parser.parse_args().pack.resolve()
     with tempfile.TemporaryDirectory() as folder:
         print(summary(run_pack(make_environment(Path(folder)), pack)))

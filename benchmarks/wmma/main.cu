@@ -1,8 +1,8 @@
-// wmma_gemm M N K [ROUNDS]: checks every element of the hand-written kernel's result, then prints the median of its times.
+// wmma_gemm M N K [ROUNDS]: checks every element of the hand-written kernel's result, then prints its median time.
 //
-// Measured like one launch of `cutegen bench` (docs/benchmarking.md): normal random data, cold L2, events around the launch, three
-// rounds of warm-up. One difference: 256 MiB are filled before each launch, not read, so that L2 holds dirty lines.
-// Exit codes: 0 right, 1 wrong, 2 bad arguments, 3 CUDA failed.
+// Measures like one launch of `cutegen bench` (docs/benchmarking.md): normal random data, cold L2, events around the launch, three
+// rounds of warm-up. One difference: 256 MiB are written before each launch instead of read, so that L2 holds dirty lines.
+// Exit codes: 0 correct, 1 wrong, 2 bad arguments, 3 CUDA failed.
 
 #include "wmma_gemm.h"
 
@@ -32,7 +32,7 @@ template <class T> T *allocate(size_t elems)
     return memory;
 }
 
-// splitmix64: 64 random bits for each counter.
+// splitmix64: 64 random bits per counter.
 __device__ uint64_t random_bits(uint64_t counter)
 {
     uint64_t x = (counter + 1) * 0x9E3779B97F4A7C15;
@@ -41,7 +41,7 @@ __device__ uint64_t random_bits(uint64_t counter)
     return x ^ x >> 31;
 }
 
-// Standard normal numbers, by Box and Muller.
+// Standard normal numbers by the Box-Muller transform.
 __global__ void fill_normal(half *to, size_t elems, uint64_t seed)
 {
     for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < elems; i += size_t(gridDim.x) * blockDim.x) {
@@ -52,8 +52,8 @@ __global__ void fill_normal(half *to, size_t elems, uint64_t seed)
     }
 }
 
-// Counts elements of C that are not A B, summed in f64, one thread each. An element may be off by twice the last rounding
-// and twice K roundings of sums about as large as sqrt(K): the bound of cutegen/verify/reference.py for normal operands.
+// Counts the elements of C that differ from A B summed in f64, one thread per element. The tolerance is twice the last rounding
+// plus twice K roundings of sums of about sqrt(K): the bound of cutegen/verify/reference.py for normal operands.
 __global__ void count_wrong(Problem problem, const half *a, const half *b, const half *c, unsigned long long *wrong)
 {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
@@ -65,7 +65,7 @@ __global__ void count_wrong(Problem problem, const half *a, const half *b, const
     for (int i = 0; i < problem.k; ++i)
         sum += static_cast<double>(__half2float(a[i])) * static_cast<double>(__half2float(b[i]));
     const double found = __half2float(c[static_cast<int64_t>(row) * problem.n + column]);
-    if (!(fabs(found - sum) <= 0x1p-10 * (fabs(sum) + problem.k))) // a NaN is wrong, too
+    if (!(fabs(found - sum) <= 0x1p-10 * (fabs(sum) + problem.k))) // also counts a NaN
         atomicAdd(wrong, 1ULL);
 }
 
@@ -82,7 +82,7 @@ unsigned long long wrong_elements(Problem problem, const half *a, const half *b,
     return count;
 }
 
-// Microseconds of each counted round, in ascending order.
+// Returns the microseconds of each counted round, in ascending order.
 std::vector<float> times_us(Problem problem, const half *a, const half *b, half *c, int rounds)
 {
     auto *flush = allocate<char>(FLUSH_BYTES);
@@ -105,7 +105,7 @@ std::vector<float> times_us(Problem problem, const half *a, const half *b, half 
     return samples;
 }
 
-// A decimal integer of at least 1, or 0.
+// Returns a decimal integer of at least 1, or 0 on error.
 int positive(const char *text)
 {
     char *end = nullptr;
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     fill_normal<<<1024, 256>>>(a, m * k, 1);
     fill_normal<<<1024, 256>>>(b, n * k, 2);
     check(cudaGetLastError(), "fill_normal");
-    check(cudaMemset(c, 0xFF, m * n * sizeof(half)), "cudaMemset"); // NaN: an element not written shows
+    check(cudaMemset(c, 0xFF, m * n * sizeof(half)), "cudaMemset"); // NaN exposes elements that are not written
     check(wmma_gemm(problem, a, b, c, nullptr), "wmma_gemm");
     if (const auto wrong = wrong_elements(problem, a, b, c)) {
         std::printf("%zu x %zu x %zu: %llu elements of %zu are wrong\n", m, n, k, wrong, m * n);

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The hand-written WMMA kernel beside the specs of the same parameters, on this GPU: before and after `cutegen bench`, because
-# clocks drift.
+# Compares the hand-written WMMA kernel with the specs of the same parameters on this GPU. It runs before and after
+# `cutegen bench`, because clocks drift.
 #
-#   benchmarks/wmma/run.sh [M,N,K] [SPEC...]   4096,4096,4096 and both wmma_padded specs unless told; SPEC is what
-#                                              `cutegen bench` takes, so a folder that `cutegen build` made will do.
+#   benchmarks/wmma/run.sh [M,N,K] [SPEC...]   Defaults: 4096,4096,4096 and both wmma_padded specs. SPEC is what
+#                                              `cutegen bench` takes, such as a directory from `cutegen build`.
 #                                              PYTHON names the interpreter (python3), ARCH the target (sm_90),
-#                                              ROUNDS the runs that count (20).
+#                                              ROUNDS the number of counted runs (20).
 #
-# Compiles into build/ where there is an nvcc, and otherwise runs what was compiled there.
+# Compiles into build/ if there is an nvcc; otherwise runs the program that is already there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 problem=${1:-4096,4096,4096}

@@ -1,5 +1,5 @@
-// What layouts/wmma_padded_256x128x32.toml asks for, written by hand with nvcuda::wmma: 256x128 of C a CTA, k-tiles of 32,
-// 8 warps of 64x64, rows padded by 8 halfs, three stages of cp.async, tiles in bands of 16 that turn round at their ends.
+// The kernel of layouts/wmma_padded_256x128x32.toml, hand-written with nvcuda::wmma: 256x128 of C per CTA, k-tiles of 32,
+// 8 warps of 64x64, rows padded by 8 halfs, three stages of cp.async, bands of 16 tiles that alternate in direction.
 
 #include "wmma_gemm.h"
 
@@ -46,7 +46,7 @@ template <int ROWS> __device__ __forceinline__ void fetch_rows(half *to, const h
         copy_16_bytes(to + i * ROW + column, from + static_cast<int64_t>(i) * k + column);
 }
 
-// One group: a k-tile of A and of B.
+// Commits one group: a k-tile of A and of B.
 __device__ __forceinline__ void fetch(half *stage, const half *a, const half *b, int k)
 {
     fetch_rows<CTA_M>(stage, a, k);
@@ -72,12 +72,12 @@ __device__ __forceinline__ void multiply(Accumulator (&c)[WMMAS][WMMAS], const F
     for (int i = 0; i < WMMAS; ++i)
 #pragma unroll
         for (int j = 0; j < WMMAS; ++j) {
-            const int turned = i % 2 ? WMMAS - 1 - j : j; // neighbours in time share a fragment of B
+            const int turned = i % 2 ? WMMAS - 1 - j : j; // consecutive MMAs share a fragment of B
             wmma::mma_sync(c[i][turned], x.a[i], x.b[turned], c[i][turned]);
         }
 }
 
-// Through shared memory, then each warp stores 32 whole rows of 256 bytes, 16 bytes a thread.
+// Writes C to shared memory; then each warp stores 32 complete rows of 256 bytes, 16 bytes per thread.
 __device__ __forceinline__ void store(half *smem, Accumulator (&c)[WMMAS][WMMAS], half *to, int n)
 {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -98,7 +98,7 @@ __device__ __forceinline__ void store(half *smem, Accumulator (&c)[WMMAS][WMMAS]
             *reinterpret_cast<const int4 *>(smem + row * C_ROW + column);
 }
 
-// The grid is (BAND, tiles along M, bands): BAND neighbours along N, then M, then the next band, every second one backwards.
+// The grid is (BAND, tiles along M, bands): BAND neighbors along N, then M, then the next band, every second one backwards.
 __global__ void __launch_bounds__(THREADS) kernel(Problem problem, const half *a, const half *b, half *c)
 {
     const int tile_m = blockIdx.z % 2 ? gridDim.y - 1 - blockIdx.y : blockIdx.y;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(THREADS) kernel(Problem problem, const half *a
 
 cudaError_t wmma_gemm(Problem problem, const half *a, const half *b, half *c, cudaStream_t stream)
 {
-    constexpr int smem_bytes = SMEM_ELEMS * sizeof(half); // more than the 48 KiB that a kernel gets unasked
+    constexpr int smem_bytes = SMEM_ELEMS * sizeof(half); // more than the default limit of 48 KiB
     const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, smem_bytes);
     if (error != cudaSuccess)
         return error;

@@ -1,4 +1,4 @@
-// The hand-written kernel's host side.
+// Host interface of the hand-written kernel.
 
 #pragma once
 
@@ -9,9 +9,9 @@ struct Problem {
     int m, n, k;
 };
 
-// What is asked of M, N and K; there is no code for edges.
+// Requirements on M, N and K; there is no code for partial tiles.
 constexpr int M_MULTIPLE = 256, N_MULTIPLE = 128, K_MULTIPLE = 32, K_LEAST = 64;
 
 // C (M,N) = A (M,K) * B (N,K), all contiguous along the second mode and aligned to 16 bytes; sums are f16.
-// Without C++'s name, so that other languages find it, too.
+// The name is not mangled, so that other languages can call it.
 extern "C" cudaError_t wmma_gemm(Problem problem, const half *a, const half *b, half *c, cudaStream_t stream);
