@@ -1,8 +1,8 @@
-"""Rules for bulk tensor copies: the box that one copy moves, and where it lies in shared memory.
+"""Rules for bulk tensor copies: the box that one copy moves, and its place in shared memory.
 
-A tensor map writes a box's rows one after the other and swizzles them over 128, 64 or 32 bytes, or not at all. So a
-tile is boxes side by side along the contiguous mode, each as wide as its swizzle, and pads are impossible.
-Source: CUDA Driver API, cuTensorMapEncodeTiled.
+A tensor map writes a box's rows one after the other and swizzles them over 128, 64 or 32 bytes, or not at all. A tile
+is a row of boxes along the contiguous mode, each as wide as its swizzle; pads are impossible. Source: CUDA Driver API,
+cuTensorMapEncodeTiled.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Acce
 def rank_boxes(
     spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, write: Access | Wavefronts, read: Access | Wavefronts
 ) -> Choice[SmemRanking]:
-    """The boxes that hold the tile, ranked; those that the threads which multiply cannot share out are rejected.
+    """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
     Raises SpecError where there are none, or none of those that the spec asks for.
     """
@@ -73,7 +73,7 @@ def rank_boxes(
     if not possible:
         raise spec.error(
             "tile.cta",
-            found=f"{extents(x.extents)} for {x.name.upper()}: of all its boxes, {hinders[options[0]]}",
+            found=f"{extents(x.extents)} for {x.name.upper()}: for all its boxes, {hinders[options[0]]}",
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
@@ -83,7 +83,7 @@ def rank_boxes(
 
 
 def full_lines(x: OperandTile) -> Wavefronts:
-    """Return what the copies themselves cost: they write and read whole lines of banks."""
+    """Return the cost of the copies themselves: they write and read full rows of banks."""
     lines = -(-x.extents[0] * x.extents[1] * x.dtype.bytes // LINE_BYTES)
     return Wavefronts(lines, lines)
 
@@ -103,13 +103,13 @@ def box_options(x: OperandTile) -> Iterator[LayoutOption]:
 
 
 def _rows(x: OperandTile, width: int) -> Layout:
-    """A box: as many rows as the tile has, `width` elements each, one behind the other."""
+    """A box: all rows of the tile, `width` elements each, one after the other."""
     rows = x.extents[1 - x.major_mode]
     return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
 
 
 def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
-    """Those that the spec asks for, none when it leaves the choice open. Raises SpecError for any but `options`."""
+    """Return those that the spec requests, none if it leaves them open. Raises SpecError for any but `options`."""
     if not x.requested:
         return ()
     wanted = {option.swizzle for option in x.requested}
@@ -147,26 +147,26 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
         copy = _shared(spec, x, copy, shares)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
     why = (
-        f"one thread asks for {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows at once; the copy "
-        "fills what lies outside of the matrix with zeros"
+        f"one thread issues a copy of {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows, which "
+        "fills elements outside the matrix with zeros"
     )
     if shares > 1:
         chosen += f" to {shares} CTAs"
         why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
-    rejected = (Rejected("cp.async", "every thread would spend registers and instructions on addresses and edges"),)
+    rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
     is_given = given is not None and given.op is not None
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
-    """Each CTA's share of the rows. Raises SpecError where one would begin where no box may.
+    """Return each CTA's share of the rows. Raises SpecError if a share would begin where no box may.
 
     It may begin within the swizzle's period of 8 rows: hardware swizzles by the address.
     """
     width, rows = copy.box
     together = max(1, BULK_ALIGN_BYTES // (width * x.dtype.bytes))
     if rows % (shares * together):
-        of_rows = "" if together == 1 else f": shares are whole groups of {together} rows"
+        of_rows = "" if together == 1 else f": shares are multiples of {together} rows"
         raise spec.error(
             "schedule.cluster",
             found=f"{shares} CTAs that share boxes of {rows} rows of {x.operand}",
@@ -177,9 +177,7 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
 
 
 def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
-    return spec.error(
-        key, found=found, expected="nothing: one thread asks for whole boxes, and hardware copies", fix="leave it out"
-    )
+    return spec.error(key, found=found, expected="nothing: one thread issues copies of whole boxes", fix="leave it out")
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:
