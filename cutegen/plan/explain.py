@@ -253,7 +253,7 @@ def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
         text = f"not {rejected.what}: {rejected.why}"
         yield from wrapped(text, first=indent, rest=indent + "  ", width=width)
     if hidden := len(decision.rejected) - len(shown):
-        yield f"{indent}and {plural(hidden, 'more alternative')} (--all shows them)"
+        yield f"{indent}and {plural(hidden, 'more alternative')} (see --all)"
 
 
 def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[str]]:
@@ -272,7 +272,7 @@ def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[
 
 def hidden_lines(hidden: int) -> list[str]:
     """Return the number of hidden rows and how to show them; nothing for a complete ranking."""
-    return [f"  and {plural(hidden, 'more layout')} (--all shows them)"] if hidden else []
+    return [f"  and {plural(hidden, 'more layout')} (see --all)"] if hidden else []
 
 
 def _accesses(plan: PlannedGemm, width: int) -> list[str]:

@@ -114,7 +114,7 @@ def test_sums_are_written_and_read_once() -> None:
 
 def test_stages_are_left_for_the_sums() -> None:
     """256 x 128 sums are 128 KB, a stage is 48."""
-    with pytest.raises(SpecError, match=r"3 or more: a tile's sums lie in the stages while a cluster adds them"):
+    with pytest.raises(SpecError, match=r"3 or more: the stages hold a tile's sums while a cluster adds them"):
         planned(cta=(256, 128, 64), stages=2)
     assert planned(cta=(256, 128, 64), stages=3).stages == 3
     assert planned(cta=(256, 128, 64), stages=2, reduction="workspace").stages == 2
@@ -196,11 +196,11 @@ def wider_sums(found: GemmPlan) -> GemmPlan:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (of_launch(cluster=(1, 4)), "a launch would bring other counters than there are shares"),
-        (fewer_bytes, "a launch would bring a workspace of another size"),
+        (of_launch(cluster=(1, 4)), "a launch would not provide one counter per share"),
+        (fewer_bytes, "a launch would provide a workspace of another size"),
         (parts_of_fewer_ctas, "would bring out other parts of C than they add"),
         (other_slices, "split-K has slices that no cluster adds"),
-        (wider_sums, "the stages have no room for the sums that a cluster adds"),
+        (wider_sums, "the sums that a cluster adds do not fit in the stages"),
     ],
 )
 def test_a_spoiled_plan_is_not_proved(spoil: Callable[[GemmPlan], GemmPlan], said: str) -> None:

@@ -171,7 +171,7 @@ def test_a_warp_with_8_neighbours_along_n_is_left_to_plain_loads() -> None:
     assert "rows of 16 elements along n are for two atoms of one warp" in chosen(found, "s2r.b")[1]
     assert chosen(found, "mma.permutation")[0] == "32x16x32"
     error = refusal(replace(spec, s2r=S2r(b=S2rCopy("SM100_U8x8_LDSM_T"))), "sm_120")
-    assert (error.key, error.expected) == ("s2r.b.atom", "two atoms or more of each warp along n")
+    assert (error.key, error.expected) == ("s2r.b.atom", "at least two atoms per warp along n")
     assert "a larger mma.permutation along n" in error.fix
     wide = replace(spec, mma=replace(mma, permutation=(32, 32, 32)))
     assert plan(wide, "sm_120").b.s2r.matrices == 2

@@ -83,7 +83,7 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     ),
     "B begins within A": (
         lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes - 128),
-        "of A runs into that of B",
+        "of A overlaps that of B",
     ),
     "B unaligned": (
         lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes + 8, bytes=p.smem.bytes + 8),

@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "BLK_M % THR_M of tC": (
         {"mma": Mma(threads="(96,2):(1,96)")},
         "mma.threads",
-        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; use a tile that 192 threads share out, 1 element each",
+        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; use a tile that 192 threads divide evenly, 1 element each",
     ),
     "BLK_N % THR_N of tC": (
         {"mma": Mma(threads="(2,96):(96,1)")},
@@ -206,7 +206,7 @@ def test_what_is_left_open_is_chosen_without_conflicts(majors: str, dtypes: tupl
     reads = [found.predictions.wavefronts[key].ways for key in ("s2r.a", "s2r.b")]
     assert max(reads) == 1
     assert found.predictions.sectors["epilogue"].predicted == found.predictions.sectors["epilogue"].ideal
-    # Neighbouring threads store neighbours of C.
+    # Neighbouring threads store adjacent elements of C.
     m, n = found.tiled_mma.thr_layout_vmnk.stride[1:3]
     assert (n if majors[2] == "n" else m) == 1
 

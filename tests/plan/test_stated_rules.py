@@ -319,7 +319,7 @@ def test_narrower_copies_say_why_they_are_not_cg() -> None:
     assert found.chosen.startswith("cp.async.ca 64 bits")
     assert found.why.endswith("; ca, since cg copies 16 bytes only")
     plain = decisions(plan(gemm(g2s=G2s(a=G2sCopy(op="universal"))), "sm_80"))["g2s.a"]
-    assert plain.why.endswith("; from there through a thread's registers to shared memory")
+    assert plain.why.endswith("; then through registers to shared memory")
 
 
 def test_a_width_that_no_grid_of_the_threads_has_is_refused_at_its_key() -> None:
@@ -342,7 +342,7 @@ def test_slices_in_flight_divide_the_slices() -> None:
     found = plan(gemm(schedule=Schedule(split_k=6)), "sm_80")
     assert found.split_k is not None
     prove(found)
-    with pytest.raises(ProofError, match="split-K loads slices that are not there"):
+    with pytest.raises(ProofError, match="split-K loads slices that do not exist"):
         prove(replace(found, split_k=replace(found.split_k, in_flight=4)))
 
 

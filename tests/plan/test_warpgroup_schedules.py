@@ -71,7 +71,7 @@ def test_slices_are_ctas_beside_each_other() -> None:
     [
         ({"consumers": "pingpong", "groups": (2, 1, 1)}, "expected 1x1x1"),
         ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers a thread for sums"),
-        ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are whole groups of 2 rows"),
+        ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are multiples of 2 rows"),
         ({"cluster": (1, 2), "split_k": 2}, "beside tiles along M, the CTAs of a cluster are slices of K"),
         ({"consumers": "pingpong", "split_k": 2}, "count its slices together"),
     ],
@@ -89,7 +89,7 @@ def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
     assert isinstance(copy, BulkTensorCopy)
     assert (copy.box, copy.shares) == ((32, 6), 4)
     spoiled = replace(copy, box=(32, 3), shares=8)
-    with pytest.raises(ProofError, match=r"g2s\.b begins where no box may"):
+    with pytest.raises(ProofError, match=r"g2s\.b begins at an address where no box may begin"):
         prove(replace(right, b=replace(right.b, g2s=spoiled)))
 
 

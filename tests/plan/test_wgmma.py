@@ -232,7 +232,7 @@ def test_a_copy_that_would_turn_bytes_the_wrong_way_is_what_is_refused(dtype: st
         plan(turned, "sm_90")
     assert caught.value.key == "problem.b.transposed"
     assert caught.value.found == '"once", so that B, K-major, is read as "n"'
-    assert caught.value.expected == '"k": wgmma reads operands of 8 bits along K alone'
+    assert caught.value.expected == '"k": wgmma reads 8-bit operands only K-major'
     assert caught.value.fix == "leave transposed out"
     assert planned(asked).family == "sm90"
 

@@ -172,7 +172,7 @@ def test_atoms_that_are_not_chosen_say_why() -> None:
     short = plan(gemm(tile=Tile(cta=(128, 128, 16))), "sm_80")
     assert short.atom.name == "SM80_16x8x8_F32F16F16F32_TN"
     (why,) = rejected(short, "mma.atom").values()
-    assert why == "a k-tile of 16 does not hold two or more whole k-blocks of 16"
+    assert why == "a k-tile of 16 does not hold two or more k-blocks of 16"
 
 
 def test_tf32_of_other_operands_is_refused_with_a_way_out() -> None:
