@@ -129,10 +129,10 @@ def test_stages_are_left_for_the_sums() -> None:
         ({"cluster": (1, 1, 8), "split_k": 12}, r"expected a divisor of 12 along K; schedule.split_k = 16"),
         ({"cluster": (1, 1, 2), "split_k": None}, "schedule.split_k makes the slices"),
         ({"cluster": (1, 1, 2), "reduction": "workspace"}, 'found 1x1x2 with reduction = "workspace"'),
-        ({"cluster": (2, 1, 1)}, 'where, and only where, reduction = "cluster"'),
+        ({"cluster": (2, 1, 1)}, 'if and only if reduction = "cluster"'),
         (
             {"cluster": (1, 2)},
-            r"beside tiles along M, the CTAs of a cluster are slices of K; schedule.cluster = \[2, 1\]",
+            r"apart from tiles along M, the CTAs of a cluster are slices of K; schedule.cluster = \[2, 1\]",
         ),
         ({"cluster": (1, 1, 8), "cta": (64, 32, 64)}, "8 along K, and 4 columns of 64 x 8 sums in a warpgroup"),
         ({"consumers": "pingpong"}, "count its slices together"),
@@ -198,7 +198,7 @@ def wider_sums(found: GemmPlan) -> GemmPlan:
     [
         (of_launch(cluster=(1, 4)), "a launch would not provide one counter per share"),
         (fewer_bytes, "a launch would provide a workspace of another size"),
-        (parts_of_fewer_ctas, "would bring out other parts of C than they add"),
+        (parts_of_fewer_ctas, "would not store the parts of C that they add"),
         (other_slices, "split-K has slices that no cluster adds"),
         (wider_sums, "the sums that a cluster adds do not fit in the stages"),
     ],
