@@ -88,7 +88,7 @@ def _other_vectors(text: str) -> str:
 
 
 def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:
-    """Decide that A and B are swapped, and why: the spec asks for it, or it is faster for the problem."""
+    """Decide that A and B are swapped, and why: the spec requests it, or it is faster for the problem."""
     why = "rows of C become columns of an instruction, which can be as few as 8, instead of its 64 rows"
     chosen = "true: the kernel multiplies B by A, and its C is transposed"
     if problem is None:

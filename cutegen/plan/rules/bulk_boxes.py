@@ -47,7 +47,7 @@ def check_bulk(spec: GemmSpec, x: OperandTile) -> None:
 
 
 def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Access) -> Choice[SmemRanking]:
-    """The layout with the fewest wavefronts for fragments among those that a tensor map can write."""
+    """Choose the layout with the fewest wavefronts for fragments among those that a tensor map can write."""
     return rank_boxes(spec, x, tiled_mma, full_lines(x), read)
 
 
@@ -56,7 +56,7 @@ def rank_boxes(
 ) -> Choice[SmemRanking]:
     """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
-    Raises SpecError where there are none, or none of those that the spec asks for.
+    Raises SpecError if there are none, or none that the spec requests.
     """
     options = tuple(box_options(x))
     if not options:
@@ -89,7 +89,7 @@ def full_lines(x: OperandTile) -> Wavefronts:
 
 
 def box_options(x: OperandTile) -> Iterator[LayoutOption]:
-    """The boxes that tile the operand, widest swizzle first, the plain one last."""
+    """Yield the boxes that tile the operand, widest swizzle first, the plain one last."""
     vector_elems = VECTOR_BYTES // x.dtype.bytes
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
     base = vector_elems.bit_length() - 1
@@ -130,7 +130,7 @@ def _fix(options: tuple[LayoutOption, ...]) -> str:
 
 
 def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
-    """The copies of one k-tile: as many boxes as the layout's atom fits into it, or a CTA's share of their rows."""
+    """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows."""
     given = getattr(spec.g2s, x.name)
     for key in ("bits", "threads"):
         if given is not None and getattr(given, key) is not None:
@@ -181,7 +181,7 @@ def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:
-    """The copy of the whole tile when its shared layout repeats `atom`, which is one box."""
+    """Return the copy of the whole tile if its shared layout repeats `atom`, which is one box."""
     shape = tuple(map(size, modes(inner_layout(atom))))
     box = (shape[x.major_mode], shape[1 - x.major_mode])
     bits = atom.outer.bits if isinstance(atom, ComposedLayout) else 0

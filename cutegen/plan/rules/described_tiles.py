@@ -90,9 +90,9 @@ def core_matrices(x: OperandTile) -> Coordinates:
 
 
 def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
-    """The widest layout that tiles the operand, or the one that the spec asks for, and what describes it.
+    """Choose the widest layout that tiles the operand, or the one that the spec requests, and its descriptor.
 
-    Raises SpecError where the tile has none, or the spec asks for one that has no descriptor or that no box writes.
+    Raises SpecError if the tile has none, or the spec requests one without a descriptor or that no box writes.
     """
     fitting = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
     reasons = {option.layout.name: option.refusal(mma.atom) for option in fitting}
@@ -130,7 +130,7 @@ def _copies(count: int) -> str:
 
 
 def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragments]:
-    """The tile's descriptor, and how often instructions read what it describes."""
+    """Return the tile's descriptor, and how often instructions read the tile."""
     m, n, _ = mma.cta_tile
     atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
@@ -150,7 +150,7 @@ def _rows(x: OperandTile, atom: MmaAtom) -> int:
 
 
 def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> _Option | None:
-    """The option that is the layout that the spec asks for; None when it leaves the choice open."""
+    """Return the option that the spec requests; None if it leaves the layout open."""
     if not x.requested:
         return None
     asked = getattr(spec.smem, x.name)
@@ -165,12 +165,12 @@ def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: M
 
 
 def _swizzles(x: OperandTile) -> Iterator[object]:
-    """The swizzles that the spec allows; one of no bits is none."""
+    """Return the swizzles that the spec allows; one of no bits means none."""
     return (option.swizzle if option.swizzle and option.swizzle.bits else None for option in x.requested)
 
 
 def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> SpecError:
-    """The refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
+    """Return the refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
     layout = tile_to_shape(x.requested[0].atom, x.extents)
     try:
         operand_descriptors(layout, x.major_mode, x.dtype.bytes, _rows(x, atom))

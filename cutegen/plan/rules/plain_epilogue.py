@@ -1,4 +1,4 @@
-"""Rule for the epilogue: C straight from registers unless the spec asks for shared memory."""
+"""Rule for the epilogue: C straight from registers unless the spec requests shared memory."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
 
 
 def _from_shared() -> Iterator[MmaAtom]:
-    """The forms that read both operands from shared memory."""
+    """Return the forms that read both operands from shared memory."""
     return (atom for atom in WGMMA_ATOMS.values() if atom.a_source is OperandSource.SMEM)
 
 
-@cache  # a search asks for each candidate
+@cache  # a search calls this for each candidate
 def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
-    """Those that multiply elements of such types."""
+    """Return those that multiply elements of such types."""
     return tuple(atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
 
 
@@ -150,5 +150,5 @@ def _other_atom(spec: GemmSpec, atom: MmaAtom, fitting: MmaAtom, warpgroups: Ext
 
 
 def accumulator(spec: GemmSpec) -> DType:
-    """The type of the sums."""
+    """Return the type of the sums."""
     return _atoms_for(spec)[0].c_dtype
