@@ -1,4 +1,4 @@
-"""Turns a spec into a plan, by small rules in one visible order, each with its reason.
+"""Turns a spec into a plan by small rules in a fixed order, each with its reason.
 
 >>> from cutegen.spec import load_spec
 >>> plan(load_spec("sm80_hgemm_tn"), "sm_80").smem_bytes
@@ -39,14 +39,14 @@ __all__ = [
 
 
 def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
-    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
+    """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first suitable target.
 
-    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` is a target's name, such as `sm_90` or `h100`.
 
-    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents. The kernel is right for
-    every other problem too.
+    With a `problem`, (M, N, K) or (M, N, K, batch), open keys are chosen for its extents. The kernel is correct for any
+    other problem too.
 
-    Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
+    Raises SpecError if the target cannot meet the spec, RequestError for an unknown target.
     """
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
@@ -60,7 +60,7 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
 
 
 def _plan_gemm(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-    """Plan by the family that the spec names, or the one that is chosen for it; a probe is of one family alone."""
+    """Plan by the family that the spec names, or a chosen one; only one family has a probe."""
     if spec.family is not None:
         return FAMILIES[spec.family].plan(spec, target, problem)
     if spec.kind == PROBE:

@@ -1,4 +1,4 @@
-"""Names a kernel, and lists what a launch passes to it: one contract for every family."""
+"""Names a kernel, and lists the parameters of a launch: one contract for every family."""
 
 from __future__ import annotations
 
@@ -71,6 +71,6 @@ def launch_contract(
 
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
-    """A, B or C as the spec says it is."""
+    """Return A, B or C as the spec gives it."""
     operand = getattr(spec.problem, name)
     return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))

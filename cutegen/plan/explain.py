@@ -1,4 +1,4 @@
-"""A plan as people read it (`explain`) and as programs read it (`plan_table`, `plan_json`)."""
+"""Formats a plan for people (`explain`) and for programs (`plan_table`, `plan_json`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from cutegen.support.words import extents, plural
 
 SHOWN_REJECTED = 3
 SHOWN_RANKS = 6
-COUNT_COLUMNS = 8  # of a line, for the indent and the count behind an opcode
+COUNT_COLUMNS = 8  # reserved in a line for the indent and the count after an opcode
 
 
 class Planned(Protocol):
-    """Plan of any kind, as explanations look at it."""
+    """Plan of any kind, as explanations see it."""
 
     @property
     def spec(self) -> GemmSpec: ...
@@ -44,10 +44,9 @@ class Planned(Protocol):
 
 
 def explain(plan: PlannedGemm, *, everything: bool = False, width: int | None = None) -> str:
-    """Every decision with its reason and what was rejected, the ranked shared layouts, and the predictions.
+    """Return every decision with its reason and rejected alternatives, the ranked shared layouts, and the predictions.
 
-    Of long lists only the first entries are shown, unless `everything`. Lines have `width` columns, by default what
-    COLUMNS says or 100.
+    Long lists are truncated unless `everything` is set. Lines have `width` columns: by default COLUMNS, or 100.
     """
     width = width or text_width()
     blocks = (
@@ -62,18 +61,18 @@ def explain(plan: PlannedGemm, *, everything: bool = False, width: int | None = 
 
 
 class Shown(Planned, Protocol):
-    """A plan that can be written down as plain tables."""
+    """A plan that can be written as plain tables."""
 
     def to_json(self) -> dict[str, Any]: ...
 
 
 def plan_json(plan: Shown) -> str:
-    """The text of `plan.json`: its `to_json`, the same text for the same plan."""
+    """Return the text of `plan.json`: its `to_json`; equal plans give equal text."""
     return json.dumps(plan.to_json(), indent=2) + "\n"
 
 
 def plan_table(plan: PlannedGemm) -> dict[str, Any]:
-    """The plan as plain tables, lists, strings and numbers; layouts are in CuTe's notation."""
+    """Return the plan as plain tables, lists, strings and numbers; layouts are in CuTe's notation."""
     predictions = plan.predictions
     return {
         "spec": plan.spec.name,
@@ -110,15 +109,15 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
 
 
 BY_LINE = (
-    "by line: what the writes cost a copy that bypasses L1, a wavefront for each pair of 128-byte lines of global and "
-    "shared memory that it moves sectors between; the ranking counts these, docs/measurements.md has the rule"
+    "by line: the cost of writes of a copy that bypasses L1, one wavefront per pair of 128-byte lines of global and "
+    "shared memory that it moves sectors between; the ranking counts these, see docs/measurements.md for the rule"
 )
 
 
 def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Rows (mark, layout, write ways, ways by line, read ways, wavefronts, bytes), best first.
+    """Return rows (mark, layout, write ways, ways by line, read ways, wavefronts, bytes), best first.
 
-    `*` marks the layout that is used. One that the spec writes down and the ranking does not hold stands first.
+    `*` marks the layout in use. A layout that the spec gives and that is not ranked comes first.
     """
     ranked = list(smem.ranking)
     if smem.chosen not in ranked:
@@ -128,7 +127,7 @@ def ranking(smem: SmemTile, *, everything: bool = False) -> list[tuple[str, ...]
 
 
 def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None = None) -> list[str]:
-    """`ranking` under a title; the column by line, and what it means, only where copies are counted so."""
+    """Return `ranking` under a title; the column "by line" and its legend appear only if copies are counted by line."""
     header = ("", "layout", "writes", "by line", "reads", "wavefronts", "bytes")
     counted = any(row[3] for row in rows)
     table = [row if counted else (*row[:3], *row[4:]) for row in (header, *rows)]
@@ -137,7 +136,7 @@ def ranking_lines(title: str, rows: Sequence[tuple[str, ...]], width: int | None
 
 
 def ways(value: float) -> str:
-    """Write the ways of a conflict.
+    """Format the degree of a bank conflict.
 
     >>> ways(1.0), ways(2.5)
     ('1-way', '2.5-way')
@@ -174,7 +173,7 @@ def _mma_table(plan: PlannedGemm) -> dict[str, Any]:
 
 
 def _columns(tiled_mma: TiledMma) -> str | None:
-    """The layout along N of the tiled MMA's tile, where it is more than an extent."""
+    """Return the layout along N of the tiled MMA's tile, if it is more than an extent."""
     columns = tiled_mma.permutation[1]
     return spec_notation(columns) if isinstance(columns, Layout) else None
 
@@ -218,20 +217,20 @@ def _split_table(plan: PlannedGemm) -> dict[str, Any] | None:
 
 
 def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:
-    """An epilogue straight from registers makes no access to shared memory, so it takes no wavefronts."""
+    """Return the wavefronts; an epilogue straight from registers does not access shared memory and has none."""
     found = plan.predictions.wavefronts.get(key)
     return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
 
 
 def title_lines(plan: Planned, width: int) -> list[str]:
-    """The first line."""
+    """Return the first line."""
     description = f": {plan.spec.description}" if plan.spec.description else ""
     problem = "" if plan.problem is None else f", {plan.problem}"
     return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
 
 
 def decision_lines(plan: Planned, everything: bool, width: int) -> list[str]:
-    """Every decision with its reason, and what was rejected."""
+    """Yield every decision with its reason, and the rejected alternatives."""
     key_width = max(len(decision.key) for decision in plan.decisions)
     lines = ["Decisions"]
     for decision in plan.decisions:
@@ -254,11 +253,11 @@ def _reasons(decision: Decision, everything: bool, width: int) -> Iterator[str]:
         text = f"not {rejected.what}: {rejected.why}"
         yield from wrapped(text, first=indent, rest=indent + "  ", width=width)
     if hidden := len(decision.rejected) - len(shown):
-        yield f"{indent}and {plural(hidden, 'alternative')} more, which --all shows"
+        yield f"{indent}and {plural(hidden, 'more alternative')} (see --all)"
 
 
 def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[str]]:
-    """The ranked layouts; operands with the same ranking share one table."""
+    """Return the ranked layouts; operands with the same ranking share one table."""
     tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     whole: dict[tuple[tuple[str, ...], ...], list[tuple[str, ...]]] = {}
     for key, smem in (("smem.a", plan.a.smem), ("smem.b", plan.b.smem), ("epilogue.smem", plan.epilogue.smem)):
@@ -272,8 +271,8 @@ def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[
 
 
 def hidden_lines(hidden: int) -> list[str]:
-    """Write what a ranking leaves out, and how to get it; nothing where it is whole."""
-    return [f"  and {plural(hidden, 'layout')} more, which --all shows"] if hidden else []
+    """Return the number of hidden rows and how to show them; nothing for a complete ranking."""
+    return [f"  and {plural(hidden, 'more layout')} (see --all)"] if hidden else []
 
 
 def _accesses(plan: PlannedGemm, width: int) -> list[str]:
@@ -292,19 +291,19 @@ def _accesses(plan: PlannedGemm, width: int) -> list[str]:
         if (lines := predictions.line_writes.get(key)) is not None:
             rows.append(("  by line", f"{lines.predicted:,}", f"{lines.ideal:,}", ways(lines.ways), "", ""))
     header = ("access", "wavefronts", "ideal", "conflicts", "sectors", "ideal")
-    title = "Memory accesses predicted per CTA: of one k-tile for A and B, of the whole tile for C"
+    title = "Memory accesses predicted per CTA: one k-tile of A and B, the whole tile of C"
     return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]
 
 
 def instruction_lines(plan: Planned, width: int) -> list[str]:
-    """The predicted instructions."""
+    """Return the predicted instructions."""
     counts = sorted(plan.predictions.instructions.items())
     rows = [row for opcode, count in counts for row in _instruction_rows(opcode, f"{count:,}", width - COUNT_COLUMNS)]
     return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]
 
 
 def _instruction_rows(opcode: str, count: str, width: int) -> list[tuple[str, str]]:
-    """An opcode and its count; one that is too long goes on in a second row, from one of its modifiers on."""
+    """Return an opcode and its count; a long opcode is split before a modifier and continues in a second row."""
     if len(opcode) <= width:
         return [(opcode, count)]
     at = opcode.rindex(".", 0, width)
@@ -317,16 +316,16 @@ def _resources(plan: PlannedGemm, width: int) -> list[str]:
     rows = [
         ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}{_shared_out(plan)}"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
-        ("registers", f"{occupancy.registers_per_thread} a thread, an estimate"),
-        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} a multiprocessor; each resource alone allows: {limits}"),
+        ("registers", f"{occupancy.registers_per_thread} per thread (estimate)"),
+        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} per SM; each resource alone allows: {limits}"),
     ]
     return ["Resources of a CTA", *aligned(rows, width=width)]
 
 
 def _shared_out(plan: PlannedGemm) -> str:
-    """Say which of the threads multiply what, and which copy."""
+    """Describe the roles of the threads: which multiply, and which copy."""
     along = f"{extents(plan.atoms_mnk)} {plan.atoms_are} along M, N, K"
     if not plan.producer_threads:
         return f", {along}"
-    multiplying = "2 warpgroups multiply a tile each" if plan.mma.pingpong else f"{along} multiply"
-    return f": {multiplying}, {plural(plan.producer_threads // WARP, 'warp')} copy"
+    multiplying = "2 warpgroups multiply one tile each" if plan.mma.pingpong else f"{along} multiply"
+    return f": {multiplying}, {plural(plan.producer_threads // WARP, 'producer warp')}"

@@ -1,10 +1,10 @@
-"""A main loop, described once: who does which step on which k-tile, how often, and who waits for whom.
+"""Describes a main loop once: which role does which step on which k-tile, how often, and what it waits for.
 
-Each role's threads run its parts in order. A part is a run of k-tiles `first` to `last`, and the steps on one of them.
-What is said of a main loop elsewhere is a fold over this value: instructions in the PTX text (`written`), instructions,
+Each role's threads run its parts in order. A part is a range of k-tiles, `first` to `last`, with the steps on each of
+them. All statements about a main loop derive from this value: instructions in the PTX text (`written`), instructions,
 wavefronts and hardware counters of a launch (`executed`), the limits of a k-tile, and the timeline
-(`cutegen/show/timeline.py`). A template writes its loop down once more, in the CuTe DSL; the PTX that it yields is held
-against these counts.
+(`cutegen/show/timeline.py`). A template writes the loop again in the CuTe DSL; the resulting PTX is checked against
+these counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Action(StrEnum):
-    """Action of a step, by the instruction that does it."""
+    """Action of a step, by its instruction."""
 
     WAIT = "cp.async.wait_group"
     BARRIER = "bar.sync"
@@ -37,15 +37,15 @@ class Action(StrEnum):
 
 
 FETCHES = frozenset({Action.FETCH, Action.BULK_FETCH, Action.GLOBAL_LOAD})
-"""The steps that send for a k-tile."""
+"""The steps that issue the copies of a k-tile."""
 MMA_ORDER = frozenset({Action.MMA_FENCE, Action.MMA_COMMIT, Action.MMA_WAIT})
-"""The steps that order multiplications which go on while threads do other things; each is one instruction."""
+"""The steps that order asynchronous multiplications; each is one instruction."""
 
 
 class Mark(StrEnum):
-    """Begin or end of a run of k-tiles; `whole` are the leading k-tiles that the turns take.
+    """Begin or end of a range of k-tiles; `whole` is the number of leading k-tiles in full turns.
 
-    From `in_turns` on, the k-tiles that are left fit into the stages.
+    From `in_turns` on, the remaining k-tiles fit into the stages.
     """
 
     FIRST = "0"
@@ -62,7 +62,7 @@ class Mark(StrEnum):
     FETCHED = "max(k_tiles, 1)"
 
     def of(self, k_tiles: int, whole: int, stages: int) -> int:
-        """The k-tile that it stands for, in a loop of `k_tiles`."""
+        """Return its k-tile, in a loop of `k_tiles`."""
         in_turns = max(k_tiles - stages, 0)
         return {
             Mark.FIRST: 0,
@@ -89,19 +89,19 @@ class Check(StrEnum):
 
 
 class Nth(StrEnum):
-    """The copies of a part that have a step: of a turn's k-tiles all, all that have one before them, or the last."""
+    """The k-tiles of a turn that have a step: all, all but the first, or the last."""
 
     EVERY = "every"
     LATER = "all but the first"
     LAST = "the last"
 
     def of(self, copies: int) -> range:
-        """Their numbers, of so many."""
+        """Return their numbers, out of `copies`."""
         return {Nth.EVERY: range(copies), Nth.LATER: range(1, copies), Nth.LAST: range(copies - 1, copies)}[self]
 
 
 class PartName(StrEnum):
-    """A part's place in the loop. The edge turn takes the k-tiles that may cross an edge of the matrices."""
+    """A part's place in the loop. The edge turn handles the k-tiles that may cross an edge of the matrices."""
 
     PROLOGUE = "prologue"
     TURN = "turn"
@@ -111,11 +111,11 @@ class PartName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action on the k-tile that lies `ahead` of the part's own, on one of its k-blocks or on all of it.
+    """One action on the k-tile `ahead` of the part's own, on one of its k-blocks or on all of it.
 
-    `pending` is how many groups a WAIT leaves in flight, of cp.async or of multiplications: its k-tile is the last one
-    that has then come, or been multiplied. `check` says how what lies outside of the matrices is told apart. A step
-    with `below` is left out for k-tiles at or behind that mark, and in the copies of its part that are not the `nth`.
+    `pending` is the number of groups that a WAIT leaves in flight, of cp.async or of multiplications: its k-tile is the
+    last one that has then arrived, or been multiplied. `check` is the bounds check. A step with `below` is skipped for
+    k-tiles at or after that mark, and in the copies of its part that are not the `nth`.
     """
 
     action: Action
@@ -133,9 +133,9 @@ Slot = tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The slots of one k-tile, done for the k-tiles `first` to `last`; the text holds them `copies` times.
+    """The slots of one k-tile, run for the k-tiles `first` to `last`; the text holds them `copies` times.
 
-    One with a `group` is run by that warpgroup alone, of those that multiply a tile; else all of the role's threads do.
+    A part with a `group` is run only by that warpgroup of a tile; otherwise by all of the role's threads.
     """
 
     name: PartName
@@ -153,7 +153,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Threads that run the same parts, but for those that have a `group`."""
+    """Threads that run the same parts, except those with a `group`."""
 
     name: str
     parts: tuple[Part, ...]
@@ -161,7 +161,7 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A barrier for each stage: what `source` does there, `target` waits for; `credits` waits pass before the first."""
+    """One barrier per stage: `target` waits for the arrivals of `source`; the first `credits` waits pass at once."""
 
     name: str
     source: str
@@ -171,7 +171,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """Executions of a step for one tile, in k-tiles: those of K, and those past its end."""
+    """Executions of a step for one tile, in k-tiles: those within K, and those past its end."""
 
     k_tiles: Fraction
     past_end: Fraction
@@ -187,9 +187,9 @@ class Executed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """The main loop of one tile, which takes at least `least_k_tiles`, also of an empty K.
+    """The main loop of one tile, with at least `least_k_tiles` k-tiles, even for an empty K.
 
-    A `persistent` CTA runs it for one tile after another, with no step between a tile's last and the next one's first.
+    A `persistent` CTA runs it for one tile after another, with no step in between.
     """
 
     stages: int
@@ -211,19 +211,19 @@ class Loop:
 
     @property
     def k_tiles_per_turn(self) -> int:
-        """K-tiles that one turn of the unrolled loop takes."""
+        """K-tiles per turn of the unrolled loop."""
         return max(part.copies for part in self.parts if part.name is PartName.TURN)
 
     def whole(self, k_tiles: int) -> int:
-        """Return how many of `k_tiles` that lie whole in the matrices the turns take: what they send for is whole,
-        too.
+        """Return how many of `k_tiles` run in full turns: they, and the k-tiles that they copy, are inside the
+        matrices.
         """
         turns = (part for part in self.parts if part.name is PartName.TURN)
         ahead = max((step.ahead for part in turns for step in part.steps if step.action in FETCHES), default=0)
         return max(k_tiles - ahead, 0) // self.k_tiles_per_turn * self.k_tiles_per_turn
 
     def written(self, opcodes: Callable[[Step], Mapping[str, int]]) -> dict[str, int]:
-        """Count each opcode in the text; `opcodes` are those that a step on a whole k-tile issues."""
+        """Count each opcode in the text; `opcodes` are those of a step on a whole k-tile."""
         counts: Counter[str] = Counter()
         for part in self.parts:
             for step in part.steps:
@@ -232,9 +232,9 @@ class Loop:
         return {opcode: count for opcode, count in counts.items() if count}
 
     def executed(self, action: Action, k_tiles: int, group: int = 0) -> Executed:
-        """Count how often a tile with so many k-tiles executes a step, whichever part does it.
+        """Count how often a tile with so many k-tiles executes a step, over all parts.
 
-        Of warpgroups that multiply it together, how often each does: the `group`-th, but none does more than another.
+        For warpgroups that share a tile, count the `group`-th; all have the same count.
         """
         found = Executed(Fraction(0), Fraction(0))
         for part in self.parts:
@@ -246,21 +246,21 @@ class Loop:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back."""
+        """Return the plain form that `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Loop:
-        """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError where that is not it."""
+        """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError for anything else."""
         roles = (Role(role["name"], tuple(map(_part, role["parts"]))) for role in table["roles"])
         return cls(**{**table, "roles": tuple(roles), "edges": tuple(Edge(**edge) for edge in table["edges"])})
 
     def _times(self, part: Part, step: Step, k_tiles: int) -> Executed:
-        """Count how often `part` executes `step`, where all k-tiles lie whole in the matrices.
+        """Count how often `part` executes `step`, if all k-tiles lie inside the matrices.
 
-        One that is taken though there is none lies past the end.
+        A k-tile that runs although K has none counts as past the end.
 
-        Where they do not, edge turns take k-tiles from the turns, and the sum over the parts stays the same.
+        Otherwise edge turns run some k-tiles of the full turns, and the sum over the parts is unchanged.
         """
         taken = max(k_tiles, self.least_k_tiles)
         marks = (taken, self.whole(taken), self.stages)
@@ -273,7 +273,7 @@ class Loop:
         return Executed(share * inside, share * (total - inside))
 
     def _share(self, step: Step) -> Fraction:
-        """Return the step's share of a k-tile: a k-block is one of `k_blocks`."""
+        """Return the step's fraction of a k-tile: a k-block is one of `k_blocks`."""
         return Fraction(1) if step.k_block is None else Fraction(1, self.k_blocks)
 
 

@@ -1,4 +1,4 @@
-"""The main loops that kernels have, each as a value: pipelined copies, copies through registers, a producer warp."""
+"""The main loops of kernels as values: pipelined copies, copies through registers, a producer warp."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from dataclasses import replace
 from cutegen.plan.loop import Action, Check, Edge, Loop, Mark, Nth, Part, PartName, Role, Slot, Step
 
 PROMOTED_TILES = 8
-"""K-tiles of a turn in which two sets of registers take the tensor core's sums in turn."""
+"""K-tiles of a turn in which two sets of registers alternate for the tensor core's sums."""
 BLOCKS_AHEAD = 1
-"""K-blocks whose fragments are loaded before they are multiplied: while b is multiplied, b + 1 comes to registers."""
+"""K-blocks of look-ahead of the fragment loads: while b is multiplied, b + 1 is loaded to registers."""
 _FETCH = ((Step(Action.BULK_FETCH),),)
 FETCHED = (Part(PartName.TURN, _FETCH, Mark.FIRST, Mark.END),)
-"""A producer that sends for every k-tile in its loop."""
+"""A producer that copies every k-tile in its loop."""
 FIRST_APART = (
     Part(PartName.PROLOGUE, _FETCH, Mark.FIRST, Mark.ONE),
     Part(PartName.TURN, _FETCH, Mark.ONE, Mark.END),
 )
-"""One that sends for a CTA's first k-tile before its loop. Of later tiles the loop takes the first k-tile, too."""
+"""A producer that copies a CTA's first k-tile before its loop. For later tiles the loop also copies the first k-tile.
+"""
 _LEAVE_PREVIOUS = (Step(Action.MMA_WAIT, -1, pending=1), Step(Action.RELEASE, -1))
-"""Behind a k-tile's multiplications: the previous k-tile's are over, and its stage is released."""
+"""After a k-tile's multiplications are issued: the previous k-tile's are complete, and its stage is released."""
 
 
 def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> Loop:
-    """Every thread copies and multiplies: `stages - 1` k-tiles are on their way while one is multiplied.
+    """Every thread copies and multiplies: `stages - 1` k-tiles are in flight while one is multiplied.
 
-    When a k-tile begins, every warp has left the stage of the one before, which is refilled then. What plain loads
-    bring (GLOBAL_LOAD among `fetches`) waits in registers and is stored before the k-tile's last k-block. Needs two
+    When a k-tile begins, every warp has released the stage of the previous one, which is then refilled. Data of plain
+    loads (GLOBAL_LOAD among `fetches`) is held in registers and stored before the k-tile's last k-block. Needs two
     stages.
     """
     if stages == 1:
@@ -54,7 +55,7 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
 
 
 def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
-    """One stage: a k-tile is sent for, waited for, multiplied, and left by every warp before the next one comes."""
+    """One stage: a k-tile is copied, waited for, multiplied, and released by every warp before the next one."""
 
     def k_tile(*, check: Check) -> tuple[Slot, ...]:
         arrive = (*_store(fetches, 0), *_commit(fetches), *_wait(fetches, 0), Step(Action.BARRIER))
@@ -69,7 +70,7 @@ def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
 
 
 def through_registers(stages: int) -> Loop:
-    """Every thread copies by plain loads and stores, and multiplies a k-tile as a whole, straight from shared memory.
+    """Every thread copies by plain loads and stores, and multiplies a k-tile at once, straight from shared memory.
 
     With two stages the next k-tile is loaded into registers before this one is multiplied, and stored after.
     """
@@ -88,7 +89,7 @@ def through_registers(stages: int) -> Loop:
         load = (Step(Action.GLOBAL_LOAD, 1, check=check),)
         return load, multiply, (Step(Action.STORE, 1), Step(Action.BARRIER, 1))
 
-    # The text has the first load twice, of which one is executed: the k-tile lies whole in the matrices or does not.
+    # The text has the first load twice, and one is executed: the k-tile lies inside the matrices or crosses an edge.
     loads = [((Step(Action.GLOBAL_LOAD, check=check),),) for check in (Check.NONE, Check.ELEMENT)]
     prologue = (
         Part(PartName.PROLOGUE, loads[0], Mark.FIRST, Mark.FIRST_WHOLE),
@@ -100,10 +101,10 @@ def through_registers(stages: int) -> Loop:
 
 
 def produced(stages: int, k_blocks: int) -> Loop:
-    """One warp sends for k-tiles by bulk tensor copies, the others multiply; two barriers a stage lie between them.
+    """A producer warp issues bulk tensor copies, the others multiply; two barriers per stage synchronize them.
 
-    A stage is filled again as soon as every warp that multiplies has arrived at its `empty` barrier, which each does
-    before a k-tile's last k-block. Without a K there is still one k-tile, of zeros.
+    A stage is refilled as soon as every MMA warp has arrived at its `empty` barrier, which each does before a k-tile's
+    last k-block. For an empty K there is still one k-tile, of zeros.
     """
     begin = ((Step(Action.BULK_WAIT), *_loads_before(k_blocks)),)
     leaving = (Step(Action.RELEASE), Step(Action.BULK_WAIT, 1))
@@ -116,15 +117,15 @@ def produced(stages: int, k_blocks: int) -> Loop:
 
 
 def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -> Loop:
-    """One warp sends for k-tiles as in `produced`; warpgroups multiply them where they lie, one group a k-tile.
+    """A producer warp as in `produced`; warpgroups multiply k-tiles from shared memory, one group per k-tile.
 
-    A group is waited for when the next one is under way, so that tensor cores always have work; only then is its stage
-    released. The first k-tile stands apart: its first multiplication does not read the accumulators. Where the loop
-    `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a run of their own. The
-    second drains what it has before it waits for its turn; the first goes on, and waits for that, and releases its
-    stage, behind the multiplications of the next k-tile. The barriers of the turns are no steps on a k-tile and are
-    not described: a warpgroup waits for its turn before the second run, and gives the other its own before the last
-    drain.
+    A group is waited for after the next one is issued, so that tensor cores always have work; then its stage is
+    released. The first k-tile is separate: its first multiplication does not read the accumulators. If the loop
+    `ends_in_turns`, two warpgroups multiply the last `stages` k-tiles one after the other, as a separate range. The
+    second drains its multiplications before it waits for its turn. The first continues, and waits for its previous
+    group and releases its stage after it issues the next k-tile. The barriers of the turns are not steps on a k-tile
+    and are not described: a warpgroup waits for its turn before the second range, and passes the turn on before the
+    last drain.
     """
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     drained = Part(PartName.TAIL, (drain,), Mark.LAST, Mark.END)
@@ -138,7 +139,7 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
         return _produced(stages, k_blocks, FIRST_APART, (*run(Mark.FIRST, Mark.ONE, Mark.END), drained))
     alike = run(Mark.FIRST, Mark.FIRST_ALIKE, Mark.IN_TURNS)
     begin, turn = run(Mark.IN_TURNS, Mark.NEXT_IN_TURNS, Mark.END)
-    # Each warpgroup leaves the stage of the last k-tile that they multiply alike, if there is any, in its own place.
+    # Each warpgroup releases the stage of the last common k-tile, if there is any, at its own place.
     leave = (Step(Action.MMA_WAIT, pending=1), Step(Action.RELEASE))
     second = Part(PartName.TAIL, (drain,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=1)
     first = Part(PartName.TAIL, (leave,), Mark.LAST_ALIKE, Mark.IN_TURNS, group=0)
@@ -146,11 +147,11 @@ def multiplied_from_shared(stages: int, k_blocks: int, *, ends_in_turns: bool) -
 
 
 def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
-    """As `multiplied_from_shared`, but each k-tile is waited for: its sums may be added to others in registers.
+    """Like `multiplied_from_shared`, but with a wait for each k-tile, so that its sums can be promoted.
 
     The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
-    tensor core's sums a warpgroup's own: a turn takes `PROMOTED_TILES` k-tiles, of which all but the last are waited
-    for, and their stages released, behind the next one's multiplications; k-tiles left over go one by one.
+    tensor core's sums a warpgroup's own do. A turn then has `PROMOTED_TILES` k-tiles: all but the last are waited for,
+    and their stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one.
     """
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
     alone = (*_multiplied(k_blocks), drain)
@@ -163,7 +164,7 @@ def promoted(stages: int, k_blocks: int, sets: int) -> Loop:
 
 
 def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
-    """A k-tile's multiplications, as one group: registers are fenced before it, and it is committed behind them."""
+    """A k-tile's multiplications as one group: a fence of registers before them, a commit after them."""
     begin, end = (Step(Action.BULK_WAIT), Step(Action.MMA_FENCE)), (Step(Action.MMA_COMMIT),)
     return tuple(
         (*(begin if b == 0 else ()), Step(Action.MULTIPLY, 0, b), *(end if b == k_blocks - 1 else ()))
@@ -172,7 +173,7 @@ def _multiplied(k_blocks: int) -> tuple[Slot, ...]:
 
 
 def _produced(stages: int, k_blocks: int, fetch: tuple[Part, ...], consume: tuple[Part, ...]) -> Loop:
-    """A producer warp and those that multiply, with two barriers a stage between them."""
+    """A producer warp and the MMA warps, with two barriers per stage."""
     return Loop(
         stages=stages,
         k_blocks=k_blocks,
@@ -184,12 +185,12 @@ def _produced(stages: int, k_blocks: int, fetch: tuple[Part, ...], consume: tupl
 
 
 def _alike(stages: int, k_blocks: int, parts: tuple[Part, ...]) -> Loop:
-    """A loop that every thread of a CTA runs, for a tile of its own."""
+    """A loop that every thread of a CTA runs for the CTA's tile."""
     return Loop(stages=stages, k_blocks=k_blocks, roles=(Role("threads", parts),))
 
 
 def _turns(whole: tuple[Slot, ...], checked: tuple[Slot, ...]) -> tuple[Part, Part]:
-    """The two loops of a k-tile a turn."""
+    """The two loops with one k-tile per turn."""
     return (
         Part(PartName.TURN, whole, Mark.FIRST, Mark.WHOLE),
         Part(PartName.EDGE_TURN, checked, Mark.WHOLE, Mark.END),
@@ -197,9 +198,9 @@ def _turns(whole: tuple[Slot, ...], checked: tuple[Slot, ...]) -> tuple[Part, Pa
 
 
 def _k_blocks(k_blocks: int, *, before: Slot = (), leaving: Slot = (), last: bool = False) -> tuple[Slot, ...]:
-    """The k-blocks of a k-tile, each with the load of the one that lies BLOCKS_AHEAD.
+    """The k-blocks of a k-tile, each with the load of the one BLOCKS_AHEAD.
 
-    `before` comes first of all, and `leaving` before the loads of the next k-tile, which the `last` one has not.
+    `before` comes first, and `leaving` before the loads of the next k-tile, which the `last` one lacks.
     """
     slots = []
     for k_block in range(k_blocks):
@@ -212,12 +213,12 @@ def _k_blocks(k_blocks: int, *, before: Slot = (), leaving: Slot = (), last: boo
 
 
 def _loads_before(k_blocks: int) -> tuple[Step, ...]:
-    """The loads of the first k-tile that no multiplication hides."""
+    """The loads of the first k-tile that no multiplication overlaps."""
     return tuple(Step(Action.LOAD, 0, k_block) for k_block in range(min(BLOCKS_AHEAD, k_blocks)))
 
 
 def _fetch(fetches: tuple[Action, ...], ahead: int, *, check: Check, bounded: bool = False) -> Slot:
-    """Sends for a k-tile, as far as K has them; cp.async for the first one at least, of zeros where there is no K."""
+    """The copies of a k-tile, within K; cp.async at least for the first one, of zeros for an empty K."""
     past = Mark.FETCHED if Action.FETCH in fetches else Mark.END
     return tuple(Step(fetch, ahead, check=check, below=past if bounded else None) for fetch in fetches)
 

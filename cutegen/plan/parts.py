@@ -1,4 +1,4 @@
-"""The parts that a family of kernels is composed of, and what they answer: multiplier, feed and schedule."""
+"""The parts of a family of kernels and their decisions: multiplier, feed and schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registers:
-    """Registers a thread is launched with, and how they are shared out anew where a kernel does that."""
+    """Registers of a thread at launch, and their reallocation if a kernel does that."""
 
     at_launch: int
     split: RegisterSplit | None = None
@@ -43,7 +43,7 @@ class Memory:
 
 
 class Multiplier(Protocol):
-    """Multiplying part: the rules for its atom and its threads, and what its kernels' instructions are like."""
+    """Multiplier: the rules for its atom and its threads, and the instructions of its kernels."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that it cannot multiply."""
@@ -55,11 +55,11 @@ class Multiplier(Protocol):
         """An estimate of a thread's registers."""
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
-        """Instructions of the main loop as those of the whole kernel: without what the compiler does as it likes."""
+        """Return the main loop's instructions that a kernel must have, without those that the compiler may merge."""
 
 
 class Feed(Protocol):
-    """Part that brings A and B to shared memory, and C out of it."""
+    """Feed: copies A and B to shared memory, and stores C from it."""
 
     @property
     def holes(self) -> str:
@@ -67,17 +67,17 @@ class Feed(Protocol):
 
     @property
     def producer_threads(self) -> int:
-        """Threads of a CTA that copy for those that multiply."""
+        """Producer threads of a CTA."""
 
     @property
     def reserved_bytes(self) -> int:
         """Shared memory that stages leave free, whatever the plan."""
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Raise SpecError where the target does not allow it."""
+        """Raise SpecError if the target does not support it."""
 
     def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """Return the registers of a thread, of which multiplying takes `estimate`."""
+        """Return the registers of a thread, of which the multiplier needs `estimate`."""
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:
         """The copies of A or B, and its shared layout."""
@@ -91,7 +91,7 @@ class Feed(Protocol):
         fusion: Fusion,
         registers: Registers,
     ) -> Memory:
-        """Stages, C's way out, and where in shared memory everything lies."""
+        """Choose the stages, the store path of C, and the map of shared memory."""
 
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """The main loop of one tile."""
@@ -101,14 +101,14 @@ class Feed(Protocol):
 
 
 class Schedule(Protocol):
-    """Part that shares out the tiles among CTAs, and the K of one tile."""
+    """Schedule: distributes the tiles, and the K of one tile, among CTAs."""
 
     @property
     def ctas_per_multiprocessor(self) -> int | None:
-        """CTAs of a launch for each multiprocessor where they are persistent."""
+        """CTAs per SM, if they are persistent."""
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
-        """Raise SpecError for a spec that shares out work otherwise."""
+        """Raise SpecError for a spec with another schedule."""
 
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles."""
@@ -120,15 +120,15 @@ class Schedule(Protocol):
         """The loop over tiles around the loop of a tile."""
 
     def spreads(self, mma: MmaPlan) -> bool:
-        """True where CTAs that fill half of the GPU at most are on every second multiprocessor."""
+        """True if CTAs that fill at most half of the GPU run on every second SM."""
 
     def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """Return the decisions about it; tiles are visited `along` a mode."""
+        """Return its decisions; tiles are visited `along` a mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedPlan:
-    """Plan as predictions of instructions look at it."""
+    """Plan as predictions of instructions see it."""
 
     a: OperandPlan
     b: OperandPlan

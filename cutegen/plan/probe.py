@@ -1,7 +1,7 @@
-"""The plan of a probe: the loads of a planned GEMM from shared memory to registers, and nothing behind them.
+"""The plan of a probe: the loads of a planned GEMM from shared memory to registers, and nothing after them.
 
 The GEMM's rules decide everything. The probe fills each stage of the GEMM's shared memory, loads each stage's fragments
-as the GEMM would, and writes them out, so that what arrived can be held against what the MMA wants.
+as the GEMM would, and writes them out, so that they can be compared with what the MMA needs.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class ProbePlan:
 
     @property
     def spec(self) -> GemmSpec:
-        """Spec that was asked for."""
+        """The requested spec."""
         return self.gemm.spec
 
     @property
     def target(self) -> Target:
-        """Target that it is for."""
+        """The target."""
         return self.gemm.target
 
     @property
     def problem(self) -> ProblemShape | None:
-        """The problem that its GEMM was planned for."""
+        """The problem of its GEMM's plan."""
         return self.gemm.problem
 
     @property
     def kernel_name(self) -> str:
-        """Name of the PTX entry, but for the suffix."""
+        """Name of the PTX entry, without the suffix."""
         return self.gemm.kernel_name
 
     @property
@@ -76,18 +76,18 @@ class ProbePlan:
         return self.gemm.a, self.gemm.b
 
     def fragments(self, operand: OperandPlan) -> FragmentTable:
-        """Elements that each thread must receive of one stage."""
+        """Elements that each thread must receive from one stage."""
         return fragment_table(self.gemm.tiled_mma, operand)
 
     def explain(self, *, everything: bool = False) -> str:
-        """The decisions that the probe follows, what it writes, and what its loads will cost."""
+        """Return the decisions that the probe follows, what it writes, and the cost of its loads."""
         blocks = (
             texts.title_lines(self, text_width()),
             texts.decision_lines(self, everything, text_width()),
-            ["Registers written, of 32 bits", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
-            ["Shared memory read, each stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
+            ["Registers written (32 bits)", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
+            ["Shared memory read per stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
             texts.instruction_lines(self, text_width()),
-            ["Resources of its one CTA", *aligned(self._resources())],
+            ["Resources of its CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
@@ -128,7 +128,7 @@ _OF_THE_GEMM = (
     *("spec", "description", "family", "kind", "target", "tile", "stages", "threads", "smem_bytes"),
     *("mma", "smem", "s2r"),
 )
-_HEADER = ("fragment (MMA, MMA_X, MMA_K)", "a thread", "threads", "stages")
+_HEADER = ("fragment (MMA, MMA_X, MMA_K)", "per thread", "threads", "stages")
 _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 
@@ -138,12 +138,12 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
         raise gemm.spec.error(
             "family",
             found=f'"{gemm.family}", which has no probe',
-            expected=f'"{PROBED_FAMILY}", whose shared memory a probe fills and loads from',
+            expected=f'"{PROBED_FAMILY}", the only family with a probe',
             fix="leave family out",
         )
     instructions: Counter[str] = Counter()
     for operand in (gemm.a, gemm.b):
-        if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages take turns at run time
+        if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages are a loop at run time
             instructions += operand.loads(gemm.tiled_mma)
     wavefronts: dict[str, Wavefronts] = {
         key: gemm.predictions.wavefronts[key] for key in (AccessKey.S2R_A, AccessKey.S2R_B)
@@ -163,9 +163,10 @@ def _used(key: str) -> bool:
 
 
 def _launch_contract(gemm: GemmPlan) -> LaunchContract:
-    """One CTA, no predicates: the operands are as large as the stages. It reads and writes single elements.
+    """Return the contract: one CTA, no predicates, operands as large as the stages.
 
-    So it takes B as a call passes it, where the GEMM reads a transposed copy.
+    The probe reads and writes single elements. It reads B as a call passes it, even if the GEMM reads a transposed
+    copy.
     """
     launch = gemm.launch.of_a_call()
     operands = [replace(x, align_bytes=dtype(x.dtype).bytes) for x in launch.operands]

@@ -1,4 +1,4 @@
-"""A finished plan, proved again from the algebra: nothing here trusts the rules that made it."""
+"""Proves a finished plan again from layout algebra, independently of the rules that made it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MATRIX_ROWS = 8
 ROW_BYTES = 16
 BARRIER_BYTES = 8
 MOST_COUNTED = 127
-"""CTAs of a tile that share its slices out: a byte each of a signed counter says how many are how far."""
+"""Most CTAs of a tile that add its slices together: each byte of a signed counter counts the CTAs in one state."""
 
 
 def prove(plan: GemmPlan) -> None:
-    """Raise ProofError unless the plan moves every element exactly once, aligned, to where the tensor core wants it."""
+    """Raise ProofError unless the plan moves every element exactly once, aligned, to its place for the tensor core."""
     for operand in (plan.a, plan.b):
         extents = (plan.cta_tile["AB".index(operand.operand)], plan.cta_tile[2])
-        _demand(operand.tile == extents, f"{operand.name}'s tile is not its share of the CTA tile")
+        _demand(operand.tile == extents, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         _prove_fragments(operand, plan.tiled_mma)
@@ -54,12 +54,12 @@ def _covers_once(table: Coordinates, elems: int) -> bool:
 
 
 def _covers(table: Coordinates, elems: int) -> bool:
-    """Return whether each of the elements 0, 1 ... elems - 1 is there, and nothing else."""
+    """Return whether the table has each of the elements 0, 1 ... elems - 1, and nothing else."""
     return bool(table.min() >= 0) and _distinct(table) == elems == table.max() + 1
 
 
 def _distinct(table: Coordinates) -> int:
-    """Count the numbers of a table that has none below 0, by a flag each: `numpy.unique` would sort or hash all."""
+    """Count the distinct non-negative numbers of a table by flags: `numpy.unique` would sort or hash all."""
     seen = np.zeros(int(table.max()) + 1, bool)
     seen[table] = True
     return int(np.count_nonzero(seen))
@@ -73,11 +73,11 @@ def _prove_copy(
     tile: tuple[int, int],
     threads: int,
 ) -> None:
-    """Elements arrive where the layout has them, each once."""
+    """Prove that elements arrive where the layout has them, each once."""
 
     def by_vectors(copy: VectorCopy) -> None:
         _prove_vectors(key, copy, tile, matrix.major_mode, threads)
-        _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more than is aligned")
+        _demand(copy.bits <= 8 * matrix.align_bytes, f"{key} copies more bytes than are aligned")
         _prove_together(key, copy, smem, tile)
 
     copy.by_kind(vectors=by_vectors, boxes=lambda copy: _prove_boxes(key, copy, smem, matrix, tile))
@@ -86,14 +86,16 @@ def _prove_copy(
 def _prove_boxes(
     key: str, copy: BulkTensorCopy, smem: SmemTile, matrix: OperandPlan | EpiloguePlan, tile: tuple[int, int]
 ) -> None:
-    """The layout has each element where a tensor map puts it: box by box, row by row, chunks of 16 bytes swizzled.
+    """Prove that each element is where a tensor map writes it: by boxes, by rows, in swizzled 16-byte chunks.
 
-    Bits 4 to 6 of a byte's address are XORed with bits 7 to 9 of it, as many of them as the swizzle has.
+    Bits 4 to 6 of a byte's address are XORed with its bits 7 to 9, as many as the swizzle has.
     """
     width, rows = copy.box[0], copy.box[1] * copy.shares
     share_bytes = copy.box[0] * copy.box[1] * matrix.dtype.bytes
-    _demand(copy.shares == 1 or share_bytes % BULK_ALIGN_BYTES == 0, f"{key} begins where no box may")
-    _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides of whole 16 bytes")
+    _demand(
+        copy.shares == 1 or share_bytes % BULK_ALIGN_BYTES == 0, f"{key} begins at an address where no box may begin"
+    )
+    _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides that are multiples of 16 bytes")
     _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
     element = np.arange(tile[0] * tile[1])
     along, across = (
@@ -107,21 +109,21 @@ def _prove_boxes(
     address = ((along // width * rows + across) * width + along % width) * matrix.dtype.bytes
     address ^= (address >> 7 & (1 << copy.swizzle_bits) - 1) << 4
     placed = _one_stage(smem, tile) * matrix.dtype.bytes
-    _demand(np.array_equal(address, placed), f"{key} writes elsewhere than the layout says")
+    _demand(np.array_equal(address, placed), f"{key} does not write where the layout says")
     stages = offsets(inner_layout(smem.layout))[:: tile[0] * tile[1]] * matrix.dtype.bytes
-    _demand(not (stages % copy.period_bytes).any(), f"{key} has a stage that begins within a period of the swizzle")
+    _demand(not (stages % copy.period_bytes).any(), f"{key} has a stage that does not begin at a period of the swizzle")
 
 
 def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode: int, threads: int) -> None:
-    """Each element in one vector of one thread; each vector aligned along the contiguous mode."""
+    """Prove that each element is in one vector of one thread, and each vector is aligned along the contiguous mode."""
     table = vectors(copy.threads, copy.values, tile)
     length = table.shape[2]
     _demand(table.shape[1] == threads, f"{key} uses {table.shape[1]} of {threads} threads")
-    _demand(copy.bits == length * copy.tiled_copy.bits, f"{key} moves {length} elements and says {copy.bits} bits")
+    _demand(copy.bits == length * copy.tiled_copy.bits, f"{key} moves {length} elements but claims {copy.bits} bits")
     _demand(_covers_once(table, tile[0] * tile[1]), f"{key} does not copy every element of the tile exactly once")
     along, across = (table // tile[0], table % tile[0]) if major_mode == 1 else (table % tile[0], table // tile[0])
     straight = (across == across[..., :1]).all() and _runs(along)
-    _demand(bool(straight), f"{key} has vectors that do not run, aligned, along the contiguous mode")
+    _demand(bool(straight), f"{key} has vectors that are not aligned along the contiguous mode")
 
 
 def _runs(table: Coordinates) -> bool:
@@ -131,7 +133,7 @@ def _runs(table: Coordinates) -> bool:
 
 
 def _prove_together(key: str, copy: VectorCopy, smem: SmemTile, tile: tuple[int, int]) -> None:
-    """Each vector is contiguous and aligned in shared memory too."""
+    """Prove that each vector is contiguous and aligned in shared memory too."""
     placed = _one_stage(smem, tile)[vectors(copy.threads, copy.values, tile)]
     _demand(_runs(placed), f"{key} has vectors that are not contiguous and aligned in shared memory")
 
@@ -141,7 +143,7 @@ def _one_stage(smem: SmemTile, tile: tuple[int, int]) -> Coordinates:
 
 
 def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_bytes: int) -> None:
-    """Every element of every stage has its own place within the bytes that are set aside."""
+    """Prove that every element of every stage has its own place within the reserved bytes."""
     inner, table = inner_layout(smem.layout), offsets(smem.layout)
     _demand(tuple(map(size, modes(inner))) == shape, f"{key} does not hold {shape} elements")
     last = int(table.max() + 1) * element_bytes
@@ -150,7 +152,7 @@ def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_byte
 
 
 def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
-    """Prove that registers receive what the MMA atom wants there."""
+    """Prove that registers receive the elements that the MMA atom expects."""
     op, key = operand.operand, f"s2r.{operand.name}"
     wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
     _demand(_covers(wanted, operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile")
@@ -164,9 +166,9 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
 
 
 def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, tiled_mma: TiledMma) -> None:
-    """Each instruction reads its block where the layout has it, as PTX ISA computes addresses from a descriptor.
+    """Prove that each instruction reads its block where the layout has it, with the PTX ISA's descriptor addresses.
 
-    A block begins where its first element lies before it is swizzled: what is added to a descriptor's start address is
+    A block begins at the unswizzled place of its first element: an offset added to a descriptor's start address is
     swizzled with it.
     """
     rows, k = tiled_mma.atom.shape_mnk["AB".index(operand.operand)], tiled_mma.atom.shape_mnk[2]
@@ -178,7 +180,7 @@ def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, ti
         read = described.first.advanced(units).addresses(rows, operand.major_mode, element_bytes)
         _demand(
             np.array_equal(read, placed[x : x + rows, column : column + k]),
-            f"{key} reads elsewhere than the layout says",
+            f"{key} does not read where the layout says",
         )
 
 
@@ -191,11 +193,11 @@ def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: Ti
 def _prove_ldmatrix(
     key: str, operand: OperandPlan, copy: LdmatrixLoads, tiled_mma: TiledMma, wanted: Coordinates
 ) -> None:
-    """`ldmatrix` carried out as PTX ISA defines it: every lane addresses a row of 16 bytes.
+    """Prove `ldmatrix` by simulation, as the PTX ISA defines it: every lane addresses a row of 16 bytes.
 
-    Of matrices of 8 rows, thread t receives of each 4 bytes, the (t mod 4)-th of row t / 4: with 16-bit elements
-    2 (t mod 4) and 2 (t mod 4) + 1. With .trans it is the same of column t / 4, a column being made of 16-bit elements.
-    Of matrices of 16 rows, whose elements have 8 bits, it receives column t / 4, and then column t / 4 + 8.
+    From each matrix of 8 rows, thread t receives 4 bytes, the (t mod 4)-th of row t / 4: 16-bit elements 2 (t mod 4)
+    and 2 (t mod 4) + 1. With .trans it receives the same of column t / 4; a column consists of 16-bit elements. From
+    matrices of 16 rows, with 8-bit elements, it receives column t / 4, then column t / 4 + 8.
     """
     atom, values, bits = copy.atom, tiled_mma.values(operand.operand), operand.dtype.bits
     _demand(values * bits % (REGISTER_BITS * atom.registers) == 0, f"{key}: {values} values do not fill {atom.name}")
@@ -209,10 +211,10 @@ def _prove_ldmatrix(
     memory = np.full(int(placed.max()) + 1, -1)
     memory[placed] = np.arange(placed.size)
     received = _execute_ldmatrix(memory, trace.source_offsets[:, :, : atom.rows, 0], bits, atom)
-    _demand(np.array_equal(received, trace.destination_coords), f"{key} brings elements to the wrong registers")
+    _demand(np.array_equal(received, trace.destination_coords), f"{key} loads elements to the wrong registers")
     _demand(
         np.array_equal(_by_thread(received), _by_thread(wanted)),
-        f"{key} brings threads other elements than the MMA multiplies",
+        f"{key} does not load the elements that the MMA multiplies",
     )
     if copy.view is not None:
         fragment = fragment_table(tiled_mma, operand).coordinates
@@ -224,13 +226,13 @@ def _prove_ldmatrix(
 
 
 def _by_thread(table: Coordinates) -> Coordinates:
-    """The elements each thread has, in order: int64[instruction, thread, value] as int64[thread, element]."""
+    """Return the elements of each thread, in order: int64[instruction, thread, value] as int64[thread, element]."""
     by_thread: Coordinates = np.sort(table.transpose(1, 0, 2).reshape(table.shape[1], -1), axis=1)
     return by_thread
 
 
 def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: LdmatrixAtom) -> Coordinates:
-    """int64[instruction, thread, value] out of row addresses int64[instruction, warp, row]."""
+    """Return int64[instruction, thread, value] from row addresses int64[instruction, warp, row]."""
     instructions, warps, _ = rows.shape
     row_elems, register_elems = 8 * ROW_BYTES // bits, REGISTER_BITS // bits
     loaded = memory[rows[..., None] + np.arange(row_elems)]
@@ -252,7 +254,7 @@ def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
 def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
     if epilogue.smem is None or epilogue.store is None:
         neither = epilogue.smem is None and epilogue.store is None
-        _demand(neither, "the epilogue has shared memory for C without stores from it, or the other way round")
+        _demand(neither, "the epilogue has shared memory for C without stores from it, or stores without shared memory")
         return
     parts = epilogue.parts
     shape = tile if parts is None else (*parts.tile, parts.buffers * parts.warpgroups)
@@ -261,7 +263,7 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
 
 
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
-    """A warpgroup's sums are its parts one behind the other, and each part is written where its layout has it."""
+    """Prove that a warpgroup's sums are its parts in order, and each part is written where its layout has it."""
     (rows, columns), (down, across) = parts.tile, map(size, modes(tiled_mma.atom_layout)[:2])
     held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
     by_thread = held.transpose(1, 0, 2).reshape(down * across, WARPGROUP, parts.count, -1)
@@ -273,39 +275,39 @@ def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, tiled_mma: TiledM
     row = thread // WARP * 16 + thread % WARP // 4 + 8 * (value // 2 % 2)
     column = value // 4 * 8 + thread % 4 * 2 + value % 2
     expected = begin[:, None, :, None] + (row + column * tile[0])[:, None, :]
-    _demand(np.array_equal(by_thread, expected), "a part of C is not what follows in a thread's sums")
+    _demand(np.array_equal(by_thread, expected), "a part of C does not match the order of a thread's sums")
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, row + column * rows)
 
 
 def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], held: Coordinates) -> None:
-    """`stmatrix` carried out as PTX ISA defines it, on rows of C that lie together in shared memory.
+    """Prove `stmatrix` by simulation, as the PTX ISA defines it, on rows of C that are contiguous in shared memory.
 
-    Thread t holds elements 2 (t mod 4) and the next of row t / 4 of each matrix. In memory a row of 8 elements is that,
-    or with .trans the column. `held` [thread, value] are elements of a part.
+    Thread t holds elements 2 (t mod 4) and the next of row t / 4 of each matrix. In memory a row of 8 elements is that
+    row, or with .trans the column. `held` [thread, value] are elements of a part.
     """
     steps = held.shape[1] // (2 * atom.matrices)
     warps = held.reshape(-1, 8, 4, steps, atom.matrices, 2)  # [warp, row of a matrix, pair of it, step, matrix, value]
     matrices = warps.transpose(0, 3, 4, 1, 2, 5).reshape(-1, 8, 8)
     stored = matrices.swapaxes(-1, -2) if atom.transpose else matrices
     _demand(_covers_once(stored, tile[0] * tile[1]), "stmatrix does not store every element of a part exactly once")
-    _demand(_runs(_one_stage(smem, tile)[stored]), "stmatrix stores rows that do not lie together, aligned")
+    _demand(_runs(_one_stage(smem, tile)[stored]), "stmatrix stores rows that are not contiguous and aligned")
 
 
 def _prove_fusion(plan: GemmPlan) -> None:
-    """A call passes what the chain names, in the order in which the kernel takes it."""
+    """Prove that a call passes what the chain names, in the order of the kernel's parameters."""
     fusion, launch = plan.epilogue.fusion, plan.launch
     tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
     planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
-    _demand(tensors == planned, "a launch would pass other tensors than the epilogue uses")
-    _demand(launch.scalars == fusion.scalars, "a launch would pass other scalars than the epilogue uses")
-    _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch says another epilogue")
+    _demand(tensors == planned, "a launch would not pass the tensors that the epilogue uses")
+    _demand(launch.scalars == fusion.scalars, "a launch would not pass the scalars that the epilogue uses")
+    _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch states another epilogue")
     for x in fusion.tensors:
         _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
 
 
 def _prove_split_k(plan: GemmPlan) -> None:
-    """Every sum of a slice has a place of its own in the workspace, in whole vectors, and a launch brings that much."""
+    """Prove that every sum of a slice has its own place in a large enough workspace, in whole vectors."""
     split, launch = plan.split_k, plan.launch
     slices = 1 if split is None else split.slices
     (m, n, k), (tile_m, tile_n, tile_k) = plan.mma.cluster, plan.cta_tile
@@ -315,11 +317,11 @@ def _prove_split_k(plan: GemmPlan) -> None:
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
     if split is None:
-        _demand(launch.split is None, "a launch would bring a workspace that nobody uses")
+        _demand(launch.split is None, "a launch would provide an unused workspace")
         return
     if split.atomics:
         bare = plan.epilogue.smem is None and not plan.epilogue.fusion.steps and plan.epilogue.dtype is split.dtype
-        _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold bare sums")
+        _demand(bare and launch.adds_to_result, "split-K would add to a C that does not hold plain sums")
         return
     sums = plan.cta_tile[0] * plan.cta_tile[1]
     _demand(k == split.clustered and slices % k == 0, "split-K has slices that no cluster adds")
@@ -331,24 +333,24 @@ def _prove_split_k(plan: GemmPlan) -> None:
     if k > 1:
         parts, end_of_stages = plan.epilogue.parts, plan.smem.b_offset_bytes + plan.b.smem.bytes
         even = parts is not None and parts.ctas == k and parts.count % k == 0
-        _demand(even, "the CTAs of a cluster would bring out other parts of C than they add")
-        _demand(sums * split.dtype.bytes <= end_of_stages, "the stages have no room for the sums that a cluster adds")
+        _demand(even, "the CTAs of a cluster would not store the parts of C that they add")
+        _demand(sums * split.dtype.bytes <= end_of_stages, "the sums that a cluster adds do not fit in the stages")
     if not split.leaves_sums:
-        _demand(launch.workspace(ProblemShape(*plan.cta_tile)) is None, "a launch would bring a workspace for nothing")
+        _demand(launch.workspace(ProblemShape(*plan.cta_tile)) is None, "a launch would provide an unneeded workspace")
         return
     needed = launch.workspace(ProblemShape(m * tile_m, tile_n, tile_k))
     enough = needed is not None and needed.sums_bytes == m * split.groups * sums * split.dtype.bytes
-    _demand(enough, "a launch would bring a workspace of another size")
-    _demand(
-        needed is not None and needed.counters == m * k, "a launch would bring other counters than there are shares"
-    )
-    _demand(split.groups % split.in_flight == 0, "split-K loads slices that are not there")
+    _demand(enough, "a launch would provide a workspace of another size")
+    _demand(needed is not None and needed.counters == m * k, "a launch would not provide one counter per share")
+    _demand(split.groups % split.in_flight == 0, "split-K loads slices that do not exist")
     if split.shared:
-        _demand(_shared_out(plan.epilogue.parts, split.groups), "CTAs that add slices would leave parts, or add twice")
+        _demand(
+            _shared_out(plan.epilogue.parts, split.groups), "CTAs that add slices would skip parts, or add them twice"
+        )
 
 
 def _shared_out(parts: EpilogueParts | None, groups: int) -> bool:
-    """Return whether every part is one CTA's, however many of `groups` add, and a counter's bytes hold their number."""
+    """Return whether every part has one CTA, however many of `groups` add, and a counter's bytes hold their number."""
     if parts is None or parts.sharers != groups or groups > MOST_COUNTED:
         return False
     warpgroups = range(parts.warpgroups)
@@ -364,7 +366,7 @@ def _shared_out(parts: EpilogueParts | None, groups: int) -> bool:
 
 
 def _prove_capacity(plan: GemmPlan) -> None:
-    """A, B, C and barriers have room and begin where they may, and a launch says what the plan says."""
+    """Prove that A, B, C and barriers fit and are aligned, and that a launch agrees with the plan."""
     a, b, c, store = plan.a, plan.b, plan.epilogue.smem, plan.epilogue.store
     c_bytes = c.bytes if c else 0
     placed = [
@@ -375,9 +377,9 @@ def _prove_capacity(plan: GemmPlan) -> None:
     if c_begin is not None and barriers_begin is not None:
         placed.append(("C", c_begin, c_bytes, _alignment(store) if store else 1))
         placed.append(("barriers", barriers_begin, _barriers(plan) * BARRIER_BYTES, BARRIER_BYTES))
-    _demand(len(placed) == (4 if plan.producer_threads else 2), "C would be written over what warps still copy")
+    _demand(len(placed) == (4 if plan.producer_threads else 2), "C would overwrite data that warps still copy")
     for (before, place, bytes_before, _), (name, begin, _, aligned) in pairwise(placed):
-        _demand(place + bytes_before <= begin, f"the shared memory of {before} runs into that of {name}")
+        _demand(place + bytes_before <= begin, f"the shared memory of {before} overlaps that of {name}")
         _demand(begin % aligned == 0, f"the shared memory of {name} does not begin at a multiple of {aligned} bytes")
     end = max(placed[-1][1] + placed[-1][2], c_bytes)
     _demand(end <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
@@ -388,11 +390,11 @@ def _prove_capacity(plan: GemmPlan) -> None:
 
 
 def _alignment(copy: TileCopy) -> int:
-    """Return what the address of a copied tile is a multiple of: rows of `ldmatrix`, or whole periods of a swizzle."""
+    """Return the alignment of a copied tile: rows of `ldmatrix`, or the period of a swizzle."""
     return copy.by_kind(vectors=lambda _: ROW_BYTES, boxes=lambda copy: copy.period_bytes)
 
 
 def _barriers(plan: GemmPlan) -> int:
-    """Two of each stage, two by which warpgroups take turns, and as much as one for the flag of a CTA that adds."""
+    """Return the bytes of the barriers: two per stage, two for turns of warpgroups, one for the flag of adding CTAs."""
     flagged = plan.split_k is not None and plan.split_k.leaves_sums
     return 2 * (plan.stages + plan.mma.takes_turns) + flagged

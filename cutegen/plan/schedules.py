@@ -1,4 +1,4 @@
-"""Shares out the tiles of C among CTAs: a CTA for each tile, or for each slice of its K; or persistent CTAs."""
+"""Distributes the tiles of C among CTAs: one CTA per tile or per slice of its K; or persistent CTAs."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from cutegen.spec import GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class CtaPerTile:
-    """One CTA for each tile; with `splits`, several may share a tile's K."""
+    """One CTA per tile; with `splits`, several may share a tile's K."""
 
     splits: bool = True
     ctas_per_multiprocessor: ClassVar[int | None] = None
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
-        """Raise SpecError where K is split and may not be, or added up as it cannot be."""
+        """Raise SpecError for a split K or a reduction that this schedule does not support."""
         refuse_clusters(spec, problem)
         if not self.splits:
             refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
 
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
-        """The slices that the spec asks for."""
+        """Return the slices that the spec requests."""
         if not self.splits:
             return None, ()
         return choose_split_k(spec, mma)
 
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
-        """The order of the tiles that reads least from device memory."""
+        """Return the order of the tiles that reads least from device memory."""
         return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:
-        """A CTA runs it once."""
+        """Return it unchanged: a CTA runs it once."""
         return of_a_tile
 
     def spreads(self, mma: MmaPlan) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """Nothing was decided."""
+        """Return no decisions."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes tile after tile."""
+    """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes one tile after another."""
 
     why: str
     splits: bool = False
@@ -68,36 +68,36 @@ class Persistent:
     spreads_alone: bool = False
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
-        """Raise SpecError where K is split and may not be, or added up as it cannot be."""
+        """Raise SpecError for a split K or a reduction that this schedule does not support."""
         refuse_atomics(spec, problem)
         if not self.splits:
             refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
-        """The slices that the spec asks for: as many persistent CTAs for each as without them for all of K."""
+        """Return the slices that the spec requests: each has as many persistent CTAs as an unsplit K."""
         if not self.splits:
             return None, ()
         check_together(spec)
         return choose_split_k(spec, mma, shared=True)
 
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
-        """The order of the tiles that reads least from device memory, or where L2 is short, that shares most of it."""
+        """Return the tile order that reads least from device memory, or shares the most if L2 is the limit."""
         if self.short_of_l2:
             return shared_most(spec, mma.cta_tile, mma.cluster, in_flight)
         return least_read(spec, in_flight)
 
     def loop(self, of_a_tile: Loop) -> Loop:
-        """Tile after tile."""
+        """Return the loop of a persistent CTA."""
         return replace(of_a_tile, persistent=True)
 
     def spreads(self, mma: MmaPlan) -> bool:
-        """Those without clusters, with `spreads_alone`: clusters go to the GPCs in turn by themselves."""
+        """Return True without clusters, with `spreads_alone`: hardware distributes clusters over the GPCs."""
         return self.spreads_alone and max(mma.cluster) == 1
 
     def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """The order in which a CTA visits tiles, and where CTAs are that are few."""
-        where, why = "one CTA a multiprocessor", self.why
+        """Return the order in which a CTA visits tiles, and the placement of few CTAs."""
+        where, why = "one CTA per SM", self.why
         if self.spreads(mma) and in_flight is not None and in_flight.leaves_half:
-            where = "one CTA on every second multiprocessor"
-            why += "; the two of a TPC share its way to L2, so that of twice as many CTAs every second leaves at once"
-        return (Decision("schedule.persistent", f"{where}, tile after tile along {along}", why),)
+            where = "one CTA on every second SM"
+            why += "; the two SMs of a TPC share its path to L2: of twice as many CTAs, every second one exits at once"
+        return (Decision("schedule.persistent", f"{where}, one tile after another along {along}", why),)

@@ -1,7 +1,7 @@
-"""A and B exchanged: the kernel multiplies B by A, so that narrow problems have their many columns as rows.
+"""Swaps A and B: the kernel multiplies B by A, so that the columns of narrow problems become rows.
 
-`wgmma` has 64 rows at least and 8 columns. The kernel is planned for the transposed product, and a launch passes it B
-where it reads A; all keys but the problem's and the epilogue's speak of what the kernel does.
+`wgmma` has at least 64 rows and 8 columns. The kernel is planned for the transposed product, and a launch passes B as
+its A. All keys except the problem's and the epilogue's refer to the kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OTHER = {"m": "n", "n": "m", "k": "k"}
 
 
 def as_multiplied(spec: GemmSpec) -> GemmSpec:
-    """Return the spec of a kernel that multiplies B by A: C lies as before, and is its transpose."""
+    """Return the spec of a kernel that multiplies B by A: C keeps its place in memory, and is the transpose."""
     problem = spec.problem
     exchanged = replace(
         problem,
@@ -37,19 +37,19 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
 
 
 def shape_multiplied(problem: ProblemShape) -> ProblemShape:
-    """The extents of the exchanged product."""
+    """Return the extents of the swapped product."""
     return replace(problem, m=problem.n, n=problem.m)
 
 
 def as_called(plan: GemmPlan, spec: GemmSpec, problem: ProblemShape | None) -> GemmPlan:
-    """The kernel's plan as calls see it: C = A B, by the names that `spec` has."""
+    """Return the kernel's plan as calls see it: C = A B, with the names of `spec`."""
     launch = replace(plan.launch.exchanged(), epilogue=tuple(step.text for step in spec.epilogue.steps))
     decisions = (decide(), *_named_by(spec, plan.decisions))
     return replace(plan, spec=spec, problem=problem, swapped=True, decisions=decisions, launch=launch)
 
 
 def as_planned(plan: GemmPlan) -> GemmPlan:
-    """A plan with contract and epilogue in the kernel's own terms, where they are others than a call's."""
+    """Return a plan with contract and epilogue in the kernel's own terms, if they differ from a call's."""
     if not plan.swapped:
         return plan
     decisions = _named_by(spec_of_kernel(plan), plan.decisions)
@@ -57,13 +57,13 @@ def as_planned(plan: GemmPlan) -> GemmPlan:
 
 
 def spec_of_kernel(plan: GemmPlan) -> GemmSpec:
-    """The spec of what the kernel does: it reads B as its copy lies, where there is one, and may multiply B by A."""
+    """Return the spec of the kernel: it reads B's transposed copy, if there is one, and may multiply B by A."""
     read = as_read(plan.spec)
     return as_multiplied(read) if plan.swapped else read
 
 
 def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """The decisions, those of the epilogue and its operands by the names and majors that `spec` has."""
+    """Return the decisions; those of the epilogue and its operands have the names and majors of `spec`."""
     found = {each.key: each for each in choose_fusion(spec)[1]}
     return tuple(found.get(each.key, each) for each in decisions)
 
@@ -77,7 +77,7 @@ def _other_extra(extra: Extra | None) -> Extra | None:
 
 
 def _other_epilogue(epilogue: Epilogue) -> Epilogue:
-    """A vector along N is one along M there."""
+    """Return the swapped name: a vector along N is one along M in the kernel."""
     ops = None if epilogue.ops is None else tuple(_other_vectors(op) for op in epilogue.ops)
     expression = None if epilogue.expression is None else _other_vectors(epilogue.expression)
     return replace(epilogue, ops=ops, expression=expression)
@@ -88,13 +88,13 @@ def _other_vectors(text: str) -> str:
 
 
 def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:
-    """Decide that A and B are exchanged, and why: the spec asks for it, or it is faster for the problem."""
-    why = "rows of C are columns of an instruction, of which it may have 8, and not rows, of which it has 64"
-    chosen = "true: the kernel multiplies B by A, and what it calls C is transposed"
+    """Decide that A and B are swapped, and why: the spec requests it, or it is faster for the problem."""
+    why = "rows of C become columns of an instruction, which can be as few as 8, instead of its 64 rows"
+    chosen = "true: the kernel multiplies B by A, and its C is transposed"
     if problem is None:
         return Decision(KEY, chosen, f"given; {why}", given=True)
     if problem.m < WGMMA_ROWS:
         filled = f"{problem} would fill {problem.m} of the {WGMMA_ROWS} rows"
         return Decision(KEY, chosen, why, rejected=rejected, for_problem=filled)
-    why = "of the least predicted time: the tile lies the other way round, and so does the order of the tiles"
+    why = "the lowest predicted time: the tile is transposed, and so is the order of the tiles"
     return Decision(KEY, chosen, why, rejected=rejected, for_problem=str(problem))

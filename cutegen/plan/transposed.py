@@ -1,4 +1,4 @@
-"""B handed in with one major and read with the other: the kernel reads a transposed copy that calls keep."""
+"""B passed with one major and read with the other: the kernel reads a transposed copy that calls cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHER = {"n": "k", "k": "n"}
 
 
 def as_read(spec: GemmSpec) -> GemmSpec:
-    """Return the spec of the kernel alone: B as its copy has it, which is always aligned."""
+    """Return the spec of the kernel alone, with the major of B's copy, which is always aligned."""
     b = spec.problem.b
     if b.transposed is None:
         return spec
@@ -23,7 +23,7 @@ def as_read(spec: GemmSpec) -> GemmSpec:
 
 
 def as_asked(refusal: SpecError, spec: GemmSpec) -> SpecError:
-    """A refusal of the spec that the kernel reads, in terms of the one that was written: B's major is another there."""
+    """Return a refusal of the kernel's spec in terms of the user's spec, in which B has the other major."""
     if spec.problem.b.transposed is None or refusal.key != "problem.b.major":
         return refusal
     found = f'"once", so that B, {spec.problem.b.major.upper()}-major, is read as "{_OTHER[spec.problem.b.major]}"'
@@ -31,10 +31,10 @@ def as_asked(refusal: SpecError, spec: GemmSpec) -> SpecError:
 
 
 def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:
-    """The kernel's plan with what `spec` says of B: how a call passes it, and that a copy of it is kept."""
+    """Return the kernel's plan with B as `spec` describes it: how a call passes it, and that a copy is kept."""
     major, read = spec.problem.b.major.upper(), plan.launch.tensor("b").major.upper()
     chosen = f"once: calls pass B {major}-major, the kernel reads a {read}-major copy"
-    why = "given; the first call with a B makes the copy, the next ones use it until B changes or is gone"
+    why = "given; the first call with a B makes the copy, later calls reuse it until B changes or is freed"
     return replace(
         plan,
         spec=spec,

@@ -1,4 +1,4 @@
-"""From a plan to source text and back: templates write down what the plan decided, and decide nothing."""
+"""Renders a plan to source text, and reads it back: templates write what the plan decided, and decide nothing."""
 
 from __future__ import annotations
 

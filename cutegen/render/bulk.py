@@ -20,19 +20,19 @@ from cutegen.render.holes import TensorHoles, fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
-    """The template's holes."""
+    """Return the template's holes."""
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
     return {**context, **fragment_context(plan), "plain_tensors": plain_tensors(plan, context["tensors"])}
 
 
 def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
-    """Those that threads read and write themselves, without a tensor map."""
+    """Return the tensors that threads access directly, without a tensor map."""
     mapped = {each.name for each in plan.launch.maps}
     return [tensor for tensor in tensors if tensor.name not in mapped]
 
 
 def _settled(plan: GemmPlan) -> Settled:
-    """The constants that each decision on the main loop becomes."""
+    """Return the constants of each decision on the main loop."""
     return {
         **fed_by_boxes(plan),
         **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
@@ -43,7 +43,7 @@ def _settled(plan: GemmPlan) -> Settled:
 
 
 def fed_by_boxes(plan: GemmPlan) -> Settled:
-    """The constants of what copies and of where the copies lie."""
+    """Return the constants of the copies and of shared memory."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
     settled = {
         "g2s.a": operand_constants(plan.a),

@@ -1,4 +1,4 @@
-"""The chain of an epilogue as expressions, one a line of the kernel, in the forms that take the fewest instructions."""
+"""The chain of an epilogue as expressions, one per line of the kernel, in the forms with the fewest instructions."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from cutegen.spec import OPS, VECTORS, Binary, Call, Expression, Name, Negation,
 
 GELU = ("gelu_erf", "gelu_tanh")
 HALF_SUM = "half_sum"
-"""A function that kernels define beside those of specs: half the sum of two."""
+"""A function that kernels define in addition to those of specs: half the sum of two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One line: x becomes `expression`, or is stored where that is None; `said` are the ops, or the text, of it."""
+    """One line: x becomes `expression`, or is stored if that is None; `said` are its ops or its text."""
 
     said: str
     expression: Expression | None
 
 
 def links(steps: Iterable[Step]) -> tuple[Link, ...]:
-    """Return the chain as it is asked for."""
+    """Return the chain as requested."""
     return tuple(Link(step.name if step.name in OPS else step.text, step.expression) for step in steps)
 
 
 def links_by_halves(steps: Iterable[Step]) -> tuple[Link, ...]:
     """Return the chain for kernels whose GELU takes half of its argument.
 
-    Where a vector is added before it, the sum is halved by the instruction that adds.
+    If a vector is added before it, the adding instruction also halves the sum.
 
     >>> from cutegen.spec.steps import steps
     >>> [link.said for link in links_by_halves(steps(("alpha", "bias_n", "gelu_erf"), None))]
@@ -47,7 +47,7 @@ def links_by_halves(steps: Iterable[Step]) -> tuple[Link, ...]:
 
 
 def _is_sum(expression: Expression | None) -> TypeGuard[Binary]:
-    """Return whether it is x plus a vector, whose half is the same for several x."""
+    """Return whether it is x plus a vector, whose half serves several x."""
     match expression:
         case Binary("+", Name("x"), Name(name)):
             return name in VECTORS
@@ -69,7 +69,7 @@ def _half(expression: Expression) -> Expression:
 
 
 def with_parts(expression: Expression, parts: tuple[Expression, ...]) -> Expression:
-    """Return the expression made of other parts."""
+    """Return the expression with its parts replaced."""
     match expression:
         case Negation():
             return Negation(*parts)

@@ -1,4 +1,4 @@
-"""Constants that decisions become in a kernel's text, by the keys of the decisions."""
+"""The constants of decisions in a kernel's text, by the keys of the decisions."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from cutegen.render.python_text import constant
 
 Lines = tuple[str, ...]
 Settled = dict[str, Lines]
-"""The lines of constants by the keys of decisions; () where a decision is said in a comment alone."""
+"""The lines of constants by the keys of decisions; () if a decision appears only in a comment."""
 
 
 def united(*tables: Mapping[str, Lines]) -> Settled:
-    """All of them as one; no two settle the same decision."""
+    """Merge the tables; no two have the same decision."""
     found: Settled = {}
     for table in tables:
-        assert not (twice := found.keys() & table.keys()), f"settled twice: {', '.join(sorted(twice))}"
+        assert not (twice := found.keys() & table.keys()), f"written twice: {', '.join(sorted(twice))}"
         found |= table
     return found
 
 
 def shared_constants(plan: GemmPlan) -> Settled:
-    """Those of kernels of all families: the order of tiles, slices of K, tensors that the epilogue takes beside C."""
+    """Return the constants common to all families: tile order, slices of K, tensors of the epilogue besides C."""
     tensors = plan.epilogue.fusion.tensors
     return {
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
@@ -44,7 +44,7 @@ def shared_constants(plan: GemmPlan) -> Settled:
 
 
 def operand_constants(operand: OperandPlan) -> Lines:
-    """A's or B's type, its alignment and its copies to shared memory."""
+    """Return the constants of A's or B's type, alignment and copies to shared memory."""
     x, copy = operand.name.upper(), operand.g2s
     layout = () if copy.through_registers else (_major_constant(x, operand.major_mode, operand.modes),)
     cache = copy.by_kind(vectors=lambda copy: _cache_constant(x, copy), boxes=lambda _: ())
@@ -55,7 +55,7 @@ def operand_constants(operand: OperandPlan) -> Lines:
 
 
 def c_constants(plan: GemmPlan) -> Lines:
-    """C's type and alignment, and its tile in shared memory where it leaves through that."""
+    """Return the constants of C's type and alignment, and of its tile in shared memory, if any."""
     c = plan.epilogue
     layout = (_major_constant("C", c.major_mode, ("m", "n")),) if plan.launch.maps else ()
     lines = _element_constants("C", c.dtype, c.align_bytes, *layout)
@@ -74,7 +74,7 @@ def _major_constant(x: str, major_mode: int, modes: tuple[str, str]) -> str:
 
 
 def _cache_constant(x: str, copy: VectorCopy) -> Lines:
-    """The cache operator of `cp.async`."""
+    """Return the cache operator of `cp.async`."""
     if copy.through_registers:
         return ()
     return (f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",)
@@ -97,7 +97,7 @@ def _split_constants(split_k: SplitPlan | None) -> Settled:
 
 
 def copy_constants(prefix: str, copy: TileCopy) -> Lines:
-    """Width, threads and values of a copy by threads; boxes are no thread's."""
+    """Return width, threads and values of a copy by threads; boxes have none."""
     return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
 
 
@@ -110,9 +110,9 @@ def _vector_constants(prefix: str, copy: VectorCopy) -> Lines:
 
 
 def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> Lines:
-    """Shape, stride and swizzle of a tile in shared memory, the swizzle as `copy` takes it.
+    """Return shape, stride and swizzle of a tile in shared memory, the swizzle in the form of `copy`.
 
-    A mode of several stages has their constant as its extent.
+    The extent of a mode of several stages is the constant STAGES.
     """
     inner, swizzle = inner_layout(smem.layout), smem.swizzle
     shape = inner.shape
@@ -131,7 +131,7 @@ def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1)
 
 
 def mma_constants(plan: GemmPlan, threads: str) -> Settled:
-    """The constants of the tiled MMA, by the keys of their decisions; `threads` is the line that counts a CTA's."""
+    """Return the constants of the tiled MMA by decision; `threads` is the line with a CTA's threads."""
     return {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
@@ -144,12 +144,12 @@ def mma_constants(plan: GemmPlan, threads: str) -> Settled:
             *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
             f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
-        "mma.tf32": (),  # a comment: the decision shows in the main loop
+        "mma.tf32": (),  # only a comment: the main loop shows the decision
     }
 
 
 def fragment_constants(prefix: str, copy: FragmentCopy) -> Lines:
-    """The instruction that loads fragments of one operand."""
+    """Return the instruction that loads fragments of one operand."""
     return copy.by_kind(
         ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),
         plain=lambda copy: (f"{prefix}_S2R_BITS = {copy.bits}",),
@@ -165,5 +165,5 @@ def _ldmatrix_constants(prefix: str, copy: LdmatrixLoads) -> Lines:
 
 
 def _layout_constant(name: str, value: int | Layout) -> Lines:
-    """A layout's shape and stride; no line for an extent."""
+    """Return a layout's shape and stride; no line for an extent."""
     return constant(name, (value.shape, value.stride)) if isinstance(value, Layout) else ()

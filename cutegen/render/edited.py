@@ -1,9 +1,8 @@
-"""A kernel's file that somebody may have edited: its plan again, out of the constants at its head.
+"""Plans a possibly edited kernel file again, from the constants at its head.
 
-The constants say what is asked for: the spec at the file's end with what they changed. That spec is planned and
-rendered anew, and every constant must be the one that this gives: what follows from another cannot be changed alone,
-and a launch contract is always one that a plan has proved. Code may be edited, but not what a launch relies on.
-Nothing of the file is run here.
+The request is the spec at the file's end with the changes of the constants. That spec is planned and rendered again,
+and every constant must match the result: derived constants cannot be changed alone, and a launch contract is always one
+that a plan has proved. Code may be edited, except what a launch relies on. Nothing in the file is executed here.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from cutegen.spec import GemmSpec, Raster, Schedule
 
 NAME = "KERNEL_NAME"
 OF_THE_HOST = ("launch", "pointers", "compile_kernel")
-"""Functions that a launcher does not call: grid, block, cluster, shared memory and tensor maps are the plan's."""
+"""Functions that a launcher does not call: grid, block, cluster, shared memory and tensor maps come from the plan."""
 _WAY_OUT = "edit a spec instead, and `cutegen emit` it"
 
 Values = Mapping[str, object]
@@ -35,7 +34,7 @@ Values = Mapping[str, object]
 class ReadKernel:
     """A kernel's text and the plan of its constants.
 
-    `differences` name what the plan of the spec at its end has otherwise; `edited_code` are functions that no plan has.
+    `differences` name deviations from the plan of the spec at its end; `edited_code` are the edited functions.
     """
 
     source: KernelSource
@@ -45,15 +44,15 @@ class ReadKernel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what is to be said of the file; nothing of one that is as it was written."""
+        """Return notes on the file; none if it is unchanged."""
         code = ", ".join(self.edited_code)
-        held = "counts of instructions are the plan's, and no longer required" if code else ""
+        held = "instruction counts are the plan's, and no longer checked" if code else ""
         return (*self.differences, *((f"{code}: edited; {held}",) if code else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key of the spec that constants settle: how it is shown, and the spec with the constants' values for it."""
+    """A key of the spec that constants determine: its display, and the spec with the constants' values for it."""
 
     name: str
     constants: tuple[str, ...]
@@ -62,9 +61,9 @@ class _Key:
 
 
 def read_kernel(text: str, where: str, arch: str | None = None) -> ReadKernel:
-    """The plan of a kernel's file, for `arch` as of a spec.
+    """Return the plan of a kernel's file, for `arch` as for a spec.
 
-    Raises RequestError for a constant that does not agree, and for a foreign file.
+    Raises RequestError for a constant that does not match, and for a foreign file.
     """
     if len(text) > LARGEST_BYTES:
         raise RequestError(f"{where}: found {len(text):,} characters; expected a kernel, of at most {LARGEST_BYTES:,}")
@@ -109,16 +108,14 @@ def _differs(key: _Key, found: KernelText, rendered: KernelText) -> bool:
 
 
 def _other(x: object, y: object) -> bool:
-    """Say if two values differ, in type too: 1 is not True."""
+    """Return whether two values differ, also in type: 1 is not True."""
     return repr(x) != repr(y)
 
 
 def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> None:
     for name, line in found.rebound.items():
         if name in rendered.constants:
-            raise RequestError(
-                f"{where}:{line}: {name}: found bound once more; expected one place that says what it is"
-            )
+            raise RequestError(f"{where}:{line}: {name}: found a second assignment; expected one")
     for name, expected in rendered.constants.items():
         if name in found.unread:
             line, value = found.unread[name].line, expected.value
@@ -128,7 +125,7 @@ def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> Non
             )
         if name not in found.constants:
             value = expected.value
-            raise RequestError(f"{where}: {name}: found nowhere; expected it at the head, as in {name} = {value!r}")
+            raise RequestError(f"{where}: {name}: not found; expected it at the head, as in {name} = {value!r}")
         if type(there := found.constants[name].value) is not type(expected.value):
             line, kind = found.constants[name].line, type(expected.value).__name__
             raise RequestError(
@@ -139,7 +136,7 @@ def _check_all_there(found: KernelText, rendered: KernelText, where: str) -> Non
 def _plan_again(
     spec: GemmSpec, target: Target, changed: list[_Key], found: KernelText, where: str
 ) -> GemmPlan | ProbePlan:
-    """The plan of the spec with the changed constants. Raises RequestError with the constants that it refuses."""
+    """Return the plan of the spec with the changed constants. Raises RequestError with the refused constants."""
     for key in changed:
         try:
             spec = key.put(spec, _values(found))
@@ -157,7 +154,7 @@ def _refusal(key: _Key, found: KernelText, where: str, error: Exception) -> str:
     if isinstance(error, SpecError):
         words = f"{error.key}: found {error.found}; expected {error.expected}"
         return f"{where}:{line}: {', '.join(key.constants)} = {values}: {words}"
-    return f"{where}:{line}: {', '.join(key.constants)}: found {values}; expected what {key.name} of a spec may be"
+    return f"{where}:{line}: {', '.join(key.constants)}: found {values}; expected a valid {key.name} of a spec"
 
 
 def _of_key(key: _Key, found: KernelText) -> list[object]:
@@ -165,29 +162,27 @@ def _of_key(key: _Key, found: KernelText) -> list[object]:
 
 
 def _check_same_code(now: KernelText, rendered: KernelText, changed: list[_Key], found: KernelText, where: str) -> None:
-    """The code below the head is still the one for these constants. Raises RequestError."""
+    """Check that the code below the head still fits these constants. Raises RequestError."""
     if now.parts == rendered.parts and now.constants.keys() == rendered.constants.keys():
         return
     names = ", ".join(name for key in changed for name in key.constants)
     line = found.constants[changed[0].constants[0]].line
     values = ", ".join(repr(value) for key in changed for value in _of_key(key, found))
-    raise RequestError(
-        f"{where}:{line}: {names}: found {values}, for which other code than the file's is right; {_WAY_OUT}"
-    )
+    raise RequestError(f"{where}:{line}: {names}: found {values}, which needs other code than the file's; {_WAY_OUT}")
 
 
 def _check_constants(found: KernelText, now: KernelText, changed: list[_Key], target: Target, where: str) -> None:
-    """Every constant is the one of the plan. Raises RequestError with the first that is not."""
+    """Check that every constant is the plan's. Raises RequestError with the first that is not."""
     beside = ", ".join(f"{name} = {found.constants[name].value!r}" for key in changed for name in key.constants)
     for name, expected in now.constants.items():
         value, line = found.constants[name].value, found.constants[name].line
         if _other(value, expected.value):
-            said = f"expected {expected.value!r} {f'beside {beside}' if beside else 'by all others'}, for {target.name}"
+            said = f"expected {expected.value!r} {f'with {beside}' if beside else 'by all others'}, for {target.name}"
             raise RequestError(f"{where}:{line}: {name}: found {value!r:.200}; {said}; or {_WAY_OUT}")
 
 
 def _edited_code(found: KernelText, now: KernelText, where: str) -> Iterator[str]:
-    """The parts that are not the plan's. Raises RequestError for what a launch relies on."""
+    """Return the edited parts. Raises RequestError for parts that a launch relies on."""
     if found.parameters != now.parameters:
         pairs = zip((*found.parameters, ""), (*now.parameters, ""), strict=False)
         one, other = next(((x, y) for x, y in pairs if x != y), ("", ""))
@@ -210,7 +205,7 @@ def _edited_code(found: KernelText, now: KernelText, where: str) -> Iterator[str
 
 
 def _keys(constants: Mapping[str, Any], spec: GemmSpec) -> Iterator[_Key]:
-    """The keys of a spec that a kernel's constants settle."""
+    """Return the keys of a spec that a kernel's constants determine."""
     swapped = bool(spec.schedule.swap)
     for key in (
         _Key("name", (NAME,), lambda spec, x: replace(spec, name=str(x[NAME])), lambda x: str(x[NAME])),
@@ -268,7 +263,7 @@ def _scheduled(spec: GemmSpec, **keys: Any) -> GemmSpec:
 
 
 def _align_key(prefix: str, operand: str) -> _Key:
-    """The promise of an operand's alignment: elements here, bytes there."""
+    """Return the key of an operand's alignment: elements in the kernel, bytes in the spec."""
     name = f"{prefix}_ALIGN_ELEMS"
 
     def put(spec: GemmSpec, values: Values) -> GemmSpec:

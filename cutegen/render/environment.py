@@ -1,4 +1,4 @@
-"""The only Jinja2 environment: a hole without a value is an error, and blocks leave no blank lines behind."""
+"""The only Jinja2 environment: a hole without a value is an error, and blocks leave no blank lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutegen.support.resources import templates_dir
 
 @cache
 def environment() -> Environment:
-    """The environment over the shipped `templates/` directory."""
+    """Return the environment of the shipped `templates/` directory."""
     made = Environment(
         loader=FileSystemLoader(templates_dir()),
         undefined=StrictUndefined,

@@ -1,4 +1,4 @@
-"""The epilogue as code: its chain in the CuTe DSL for the kernel, and in PyTorch for the kernel's check of itself."""
+"""The epilogue as code: its chain in the CuTe DSL for the kernel, and in PyTorch for the kernel's self-check."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from cutegen.spec import (
 )
 
 _ROLES = {"c": SOURCE, "residual": "residual"} | {name: name for name in VECTORS}
-"""What tensors are called in the kernel, unless its fusion says otherwise."""
+"""Names of tensors in the kernel, unless its fusion gives others."""
 _TIGHTNESS = {"+": 1, "-": 1, "*": 2, "/": 2}
 _UNARY, _ATOMIC = 3, 4
 
 
 def title(name: str) -> str:
-    """A tensor's name as part of CuTe's.
+    """Return a tensor's name as part of a CuTe name.
 
     >>> title("scale_m")
     'ScaleM'
@@ -47,13 +47,13 @@ def _fragment(role: str) -> str:
 
 
 def _in_torch(operand: str, role: str) -> str:
-    """An operand spread over (M,N) by PyTorch's rules: a vector along M is a column."""
+    """Return an operand broadcast over (M,N) by PyTorch's rules: a vector along M is a column."""
     return f"{role}.double()" + ("[:, None]" if operand in VECTORS and operand.endswith("_m") else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Spelling of functions and operands; `full_like` makes a tensor of x's shape out of a number."""
+    """Spelling of functions and operands; `full_like` makes a tensor of x's shape from a number."""
 
     functions: Mapping[str, str]
     operands: Mapping[str, str]
@@ -103,12 +103,12 @@ _NEEDED_BY = {
     "silu": ("sigmoid", "logistic"),
 }
 _NEEDED_BY_NARROW = {**_NEEDED_BY, **dict.fromkeys(GELU, ("gelu_by_tanh",))}
-"""The same where every result is narrow: GELU is by `tanh.approx` there."""
+"""The same if every result is narrow: GELU then uses `tanh.approx`."""
 _WIDTH = LINE_WIDTH - 8  # within a loop within a function
 
 
 def written(expression: Expression, dialect: Dialect) -> str:
-    """An expression as Python, with the parentheses that it needs.
+    """Return an expression as Python, with the necessary parentheses.
 
     >>> written(Binary("*", Binary("+", Name("x"), Number(1.0)), Name("alpha")), DSL)
     '(x + 1.0) * alpha'
@@ -117,7 +117,7 @@ def written(expression: Expression, dialect: Dialect) -> str:
 
 
 def _written(expression: Expression, dialect: Dialect) -> tuple[str, int]:
-    """The text, and how tightly its outermost operator binds."""
+    """Return the text, and how tightly its outermost operator binds."""
     match expression:
         case Number(value):
             return repr(value), _ATOMIC if value >= 0 else _UNARY
@@ -127,7 +127,7 @@ def _written(expression: Expression, dialect: Dialect) -> tuple[str, int]:
             return f"-{_within(operand, dialect, _UNARY)}", _UNARY
         case Binary(symbol, left, right):
             tightness = _TIGHTNESS[symbol]
-            # What stands to the right of an operator of its own kind keeps its parentheses: a - (b - c).
+            # A right operand of the same precedence keeps its parentheses: a - (b - c).
             return f"{_within(left, dialect, tightness)} {symbol} {_within(right, dialect, tightness + 1)}", tightness
         case Call(function, arguments):
             name = dialect.functions[function]
@@ -141,7 +141,7 @@ def _within(expression: Expression, dialect: Dialect, tightness: int) -> str:
 
 
 def _argument(expression: Expression, dialect: Dialect) -> str:
-    """Functions take tensors of x's shape: what is the same for all elements is spread out first."""
+    """Return an argument; functions take tensors of x's shape, so constants are broadcast first."""
     text, _ = _written(expression, dialect)
     return text if _varies(expression) else f"{dialect.full_like}(x, {text})"
 
@@ -153,7 +153,7 @@ def _varies(expression: Expression) -> bool:
 
 
 def helpers(steps: tuple[Step, ...], *, narrow: bool) -> frozenset[str]:
-    """The functions that the kernel must define, by the names that `DSL` calls them."""
+    """Return the functions that the kernel must define, by their names in `DSL`."""
     expressions = [link.expression for link in _links_of_kernel(steps, narrow=narrow) if link.expression]
     called = {DSL.functions[name] for expression in expressions for name in _calls(expression)}
     needed_by = _NEEDED_BY_NARROW if narrow else _NEEDED_BY
@@ -166,19 +166,19 @@ def _links_of_kernel(steps: tuple[Step, ...], *, narrow: bool) -> tuple[Link, ..
 
 
 def conversions(plan: GemmPlan) -> frozenset[str]:
-    """The functions that make integers of float32, which the kernel must define, as `rounded` calls them."""
+    """Return the functions from float32 to integers that the kernel must define, by their names in `rounded`."""
     if not plan.epilogue.fusion.steps and not goes_through_f32(plan):
         return frozenset()
     return frozenset(f"to_{x.name}" for x in stored_types(plan) if x.is_integer)
 
 
 def is_narrow(plan: GemmPlan) -> bool:
-    """Return whether every result is, so that functions may be computed less exactly."""
+    """Return whether every result is narrow, so that functions may be less exact."""
     return all(x.bits <= NARROW_BITS for x in stored_types(plan))
 
 
 def stored_types(plan: GemmPlan) -> tuple[DType, ...]:
-    """The types of C and, where it is stored, of aux."""
+    """Return the types of C and, if it is stored, of aux."""
     return (plan.epilogue.dtype, *(x.dtype for x in _stored(plan.epilogue.fusion)))
 
 
@@ -187,23 +187,23 @@ def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
 
 
 def goes_through_f32(plan: GemmPlan) -> bool:
-    """Return whether sums become f32 first though no step asks for it: integers on their way to another type do."""
+    """Return whether sums become f32 although no step needs it: integers converted to another type do."""
     c, sums = plan.epilogue.dtype, plan.atom.c_dtype
     return sums.is_integer is not c.is_integer or (c.is_integer and c is not sums)
 
 
 def sums_in_f32(plan: GemmPlan) -> str:
-    """Return what makes float32 of a fragment of accumulators.
+    """Return the conversion of a fragment of accumulators to float32.
 
-    The DSL makes one conversion of two, also of s32 to float32 to an 8-bit float, which its backend has no instruction
-    for. Adding a zero keeps them apart; in machine code nothing is left of it, since no integer becomes -0.
+    The DSL merges two conversions into one, even s32 to float32 to an 8-bit float, for which its backend has no
+    instruction. Adding zero keeps them separate; it vanishes in machine code, since no integer becomes -0.
     """
     narrow = any(x.bits == 8 and not x.is_integer for x in stored_types(plan))
     return "load().to(Float32)" + (" + 0.0" if plan.atom.c_dtype.is_integer and narrow else "")
 
 
 def rounded(element: DType, constant: str) -> str:
-    """X, a float32 tensor, as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
+    """Return float32 x as elements of a type that the kernel calls `constant`: nearest, integers clamped."""
     return f"to_{element.name}(x)" if element.is_integer else f"x.to({constant})"
 
 
@@ -215,12 +215,12 @@ def _calls(expression: Expression) -> Iterator[str]:
 
 
 def _of_dsl(fusion: Fusion) -> Dialect:
-    """The DSL with the names that tensors have in this kernel."""
+    """Return the DSL dialect with the names of tensors in this kernel."""
     return replace(DSL, operands={**DSL.operands, **{x.operand: _fragment(x.name) for x in fusion.tensors}})
 
 
 def _of_torch(fusion: Fusion) -> Dialect:
-    """PyTorch with the names that tensors have in this kernel."""
+    """Return the PyTorch dialect with the names of tensors in this kernel."""
     return replace(
         TORCH, operands={**TORCH.operands, **{x.operand: _in_torch(x.operand, x.name) for x in fusion.tensors}}
     )
@@ -229,10 +229,10 @@ def _of_torch(fusion: Fusion) -> Dialect:
 def kernel_lines(
     fusion: Fusion, part: str = "[part]", *, narrow: bool = False, holds_vectors: bool = False
 ) -> tuple[str, ...]:
-    """The chain in the DSL: x is a part of the accumulators. Each operand is loaded where it is first used.
+    """Return the chain in the DSL: x is a part of the accumulators. Each operand is loaded at its first use.
 
-    `part` is the subscript that takes an operand's part, and empty where the kernel has made it beforehand. `narrow`
-    says that every result is. With `holds_vectors` each warp has loaded its share of the vectors before the main loop.
+    `part` is the subscript of an operand's part, and empty if the kernel has sliced it before. `narrow` means that
+    every result is narrow. With `holds_vectors` each warp has loaded its share of the vectors before the main loop.
     """
     dialect = _of_dsl(fusion)
     lines: list[str] = []
@@ -256,7 +256,7 @@ def kernel_lines(
 def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     (aux,) = _stored(fusion)
     return (
-        "# aux: x as it is here, in its own type",
+        "# aux: x at this point, in its own type",
         f"tCrAux = cute.make_rmem_tensor(tCgAux{part}.shape, AUX_DTYPE)",
         f"tCrAux.store({rounded(aux.dtype, 'AUX_DTYPE')})",
         f"store_result(tCrAux, tCgAux{part}, tCcC{part}, (m, n), whole_tile)",
@@ -264,9 +264,7 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
 
 
 def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
-    """Write what brings a vector to the accumulators: loads, or shuffles of what the warp has `held` since before
-    that.
-    """
+    """Return the code that spreads a vector to the accumulators: loads, or shuffles of elements `held` by the warp."""
     mode = ("m", "n").index(name[-1])
     if held:
         first = ("row * 32", "column * PART_N")[mode]
@@ -275,14 +273,14 @@ def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
 
 
 def _load(fragment: str, part: str, *, guarded: bool) -> str:
-    """Write what brings an operand into registers; with `guarded` nothing is read when beta is 0."""
+    """Return the code that loads an operand to registers; with `guarded` nothing is read if beta is 0."""
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
     operand = fragment.replace("tCr", "tCg")
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"
 
 
 def _assignments(link: Link, dialect: Dialect) -> tuple[str, ...]:
-    """`x = ...` with what was asked for beside it; an expression too long for a line is taken apart first."""
+    """Return `x = ...` with the requested step as a comment; a long expression is split first."""
     assert link.expression is not None
     line = f"x = {written(link.expression, dialect)}"
     comment = f"  # {link.said}"
@@ -293,7 +291,7 @@ def _assignments(link: Link, dialect: Dialect) -> tuple[str, ...]:
 
 
 def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: Iterator[int]) -> Iterator[str]:
-    """Assignments that fit a line each, the last one to `name`."""
+    """Yield assignments that fit in a line each, the last one to `name`."""
     line = f"{name} = {_argument(expression, dialect)}"
     if len(line) <= _WIDTH:
         yield line
@@ -310,7 +308,7 @@ def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: I
 
 
 def torch_lines(fusion: Fusion) -> tuple[str, ...]:
-    """The chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
+    """Yield the chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
     dialect = _of_torch(fusion)
     return tuple(
         line

@@ -1,7 +1,7 @@
-"""The constants at the head of a kernel: a block for each decision, and where each part of shared memory begins.
+"""The constants at the head of a kernel: one block per decision, and the offset of each part of shared memory.
 
-A launcher takes its numbers from here, and `cutegen.render.edited` reads them back: each number stands once, and what
-follows from another is written as what follows from it.
+A launcher takes its numbers from here, and `cutegen.render.edited` reads them back: each number appears once, and
+derived numbers are written as formulas.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from cutegen.plan.rules.bulk_memory import STAGE_BARRIERS_BYTES
 from cutegen.render.python_text import comment
 
 MEMORY = "shared memory"
-"""The block of the head that is no decision's."""
+"""The block of the head that belongs to no decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """A few lines of the head that one decision settles."""
+    """The lines of the head of one decision."""
 
     comment: tuple[str, ...]
     code: tuple[str, ...]
 
 
 class Name(str):
-    """The name of an earlier constant, inside of a value."""
+    """The name of an earlier constant, inside a value."""
 
     __slots__ = ()
 
@@ -35,9 +35,9 @@ class Name(str):
 
 
 def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) -> list[Constants]:
-    """The blocks in the decisions' order, each with its decision as the comment.
+    """Return the blocks in the decisions' order, each with its decision as the comment.
 
-    The count of stages stands before what has a mode of them, and behind all of shared memory its parts' beginnings.
+    The number of stages precedes constants that use it, and the offsets follow all blocks of shared memory.
     """
     found = [x for x in decisions if x.key in settled]
     first = next((i for i, x in enumerate(found) if x.key.startswith("smem.")), len(found))
@@ -59,9 +59,9 @@ def _parts(lines: Iterable[str]) -> str:
 
 
 def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """Return where each part of shared memory begins, and the bytes in all, by the count of stages.
+    """Return the offset of each part of shared memory, and the total bytes, by the number of stages.
 
-    A part that begins at a boundary behind the last one's end has a number instead of a sum.
+    A part that begins at a boundary after the end of the previous one has a number instead of a sum.
     """
     stages = plan.stages
     a, b = (x.smem.bytes // stages for x in (plan.a, plan.b))
@@ -84,6 +84,6 @@ def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 
 def _sum(name: str, formula: tuple[str, int], wanted: int) -> str:
-    """A constant as a formula with its value, or as a number where that is another."""
+    """Return a constant as a formula, or as a number if the formula's value differs."""
     words, value = formula
     return f"{name} = {words if value == wanted else wanted}"

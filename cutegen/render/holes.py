@@ -23,7 +23,7 @@ from cutegen.spec import STORE
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
-    """The holes of every template; `settled` are the constants that each decision becomes, by its key."""
+    """Return the holes of every template; `settled` are the constants of each decision, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     through_f32 = epilogue.goes_through_f32(plan)
@@ -71,7 +71,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
-    """The holes of templates that multiply by `mma.sync` what they load to registers."""
+    """Return the holes of templates that load fragments to registers for `mma.sync`."""
     return {"mma": mma_holes(plan), "fragments": fragment_holes(plan)}
 
 
@@ -79,12 +79,12 @@ MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_p
 
 
 def _raster_holes(plan: GemmPlan) -> dict[str, str]:
-    """The mode that bands of tiles lie along, and the one across, which each band is swept along."""
+    """Return the mode along which bands of tiles lie, and the other one, along which each band is swept."""
     return {"along": "n", "across": "m"} if plan.raster.along == "n" else {"along": "m", "across": "n"}
 
 
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
-    """The host's side: it makes tensor maps out of the matrices themselves, and persistent CTAs fill the GPU."""
+    """Return the holes of the host side, which makes tensor maps and fills the GPU with persistent CTAs."""
     launch, check = plan.launch, self_check(plan)
     workspace = launch.pointers[len(launch.tensors) :]
     host = gemm_parameters(launch.tensors, launch.scalars, (), workspace) if launch.maps else launch.parameters
@@ -108,7 +108,7 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MapHoles:
-    """A tensor map that the host makes: of which tensor, for which copy, and which tile it is cut into."""
+    """A tensor map that the host makes: its tensor, its copy, and the tile."""
 
     tensor: TensorHoles
     op: str
@@ -128,7 +128,7 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
 
 
 def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
-    """The decision on the epilogue's chain, which becomes no constant: it stands before the chain, so far in."""
+    """Return the decision on the epilogue's chain, a comment before the chain without a constant, at `indent`."""
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
     return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))
 
@@ -144,7 +144,7 @@ _PARAMETER_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ParameterHoles:
-    """A parameter of the kernel: its name, its type in the DSL, and of a number a value to compile with."""
+    """A parameter of the kernel: its name, its type in the DSL, and for a number a value to compile with."""
 
     name: str
     type: str
@@ -166,10 +166,10 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 
 @dataclass(frozen=True, slots=True)
 class MmaHoles:
-    """Names of the kernel's MMA: `own` when it must define the operation itself, `rounds` f32 operands to tf32.
+    """Names of the kernel's MMA: `own` if it defines the operation itself, `rounds` if it rounds f32 to tf32.
 
-    `columns` says that its tile along N is a layout, not an extent alone; `a_integer` and `b_integer` are what makes
-    the compiler's type of A's and B's elements where those are integers.
+    `columns` means that its tile along N is a layout, not only an extent; `a_integer` and `b_integer` are the
+    constructors of the compiler's types of integer A and B.
     """
 
     operation: str
@@ -183,7 +183,7 @@ class MmaHoles:
 
 
 def mma_holes(plan: GemmPlan) -> MmaHoles:
-    """Module `warp` has operations for one type of operands at a time, and none for integers."""
+    """Return the operation; module `warp` has those for operands of one type only, and none for integers."""
     a, b = plan.atom.a_dtype, plan.atom.b_dtype
     own = a.is_integer or a is not b
     if own:
@@ -211,7 +211,7 @@ def _integer(element: DType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """Names of the copies to fragments; `b_reordered` says that B's numbers values in its own order."""
+    """Names of the copies to fragments; `b_reordered` if B's numbers values in its own order."""
 
     a_load: str
     b_load: str
@@ -221,7 +221,7 @@ class FragmentHoles:
 
 def fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """Return what the templates write for the two copies."""
-    assert plan.a.fragment_copy.view is None  # the rows of A's atom lie as ldmatrix brings them
+    assert plan.a.fragment_copy.view is None  # the rows of A's atom match those of ldmatrix
     return FragmentHoles(
         a_load=_load(plan.a),
         b_load=_load(plan.b),
@@ -243,7 +243,7 @@ def _load(operand: OperandPlan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StrideHoles:
-    """A stride among the parameters, and the constant of which it is a multiple."""
+    """A stride parameter, and the constant of which it is a multiple."""
 
     name: str
     divisor: str
@@ -256,9 +256,9 @@ def stride_holes(parameter: Parameter) -> StrideHoles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorHoles:
-    """A tensor in global memory; `title` is its name as part of CuTe's. A vector lies `along` a mode, the `mode`-th.
+    """A tensor in global memory; `title` is its part of a CuTe name. A vector lies `along` a mode, the `mode`-th.
 
-    `firsts` names the coordinates from which on a warp holds it, where it does.
+    `firsts` names the first coordinates of the elements that a warp holds, if it does.
     """
 
     name: str
@@ -274,7 +274,7 @@ class TensorHoles:
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
     """Return what the template writes for a tensor in global memory."""
-    # C as it was has the type, the major and the alignment of C as it will be.
+    # The old C has the type, the major and the alignment of the new C.
     constants = "C" if tensor.name == SOURCE else tensor.name.upper()
     leading = leading_stride(tensor)
     matrix = len(tensor.modes) == 2
@@ -293,6 +293,6 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
 
 
 def _divisor(stride: str) -> str:
-    """The constant of which a stride among the parameters is a multiple."""
+    """Return the constant of which a stride parameter is a multiple."""
     tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
     return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"

@@ -1,4 +1,4 @@
-"""From a plan to source text: the template writes down what the plan decided, and decides nothing."""
+"""Renders a plan to source text: the template writes what the plan decided, and decides nothing."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
         "plain": plain.context,
     }
 )
-"""What fills a template's holes, by the feed of its family."""
+"""Function that fills a template's holes, by the feed of its family."""
 
 
 def render(plan: GemmPlan | ProbePlan) -> KernelSource:
-    """The plan as one standalone CuTe DSL file."""
+    """Return the plan as one standalone CuTe DSL file."""
     if isinstance(plan, ProbePlan):
         template, holes = "gemm/ldmatrix_probe.py.j2", probe.context(plan)
     else:
@@ -37,5 +37,5 @@ def render(plan: GemmPlan | ProbePlan) -> KernelSource:
 
 
 def _template(name_or_text: str) -> Template:
-    """A file of `templates/`, or a text of more than a line."""
+    """Return a file of `templates/`, or a text of more than one line."""
     return environment().from_string(name_or_text) if "\n" in name_or_text else environment().get_template(name_or_text)

@@ -1,4 +1,4 @@
-"""The constants of a generated kernel, read back from its text without running any of it."""
+"""Reads the constants of a generated kernel from its text, without running it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cutegen.errors import RequestError
 
 LARGEST_BYTES = 1 << 20
-"""Of a kernel's text: fifty times the largest."""
+"""Most bytes of a kernel's text: fifty times the largest."""
 _LARGEST_NUMBER = 1 << 62
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: lambda x, y: x + y,
@@ -21,12 +21,12 @@ _CALLS = {"max": max, "min": min}
 
 
 class _UnreadableError(Exception):
-    """A value is more than names, numbers, texts and sums of them."""
+    """A value is more than names, numbers, strings and sums of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The value of a constant, and its line. A name of the DSL's, as `cutlass.Float16`, is a `Symbol`."""
+    """The value of a constant, and its line. A name of the DSL, such as `cutlass.Float16`, is a `Symbol`."""
 
     value: object
     line: int
@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A dotted name of the DSL's."""
+    """A dotted name of the DSL."""
 
     name: str
 
@@ -44,10 +44,10 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A kernel's constants by their names, and its other parts by theirs: functions, the imports, what is called.
+    """A kernel's constants by name, and its other parts by name: functions, imports, calls.
 
-    `unread` are assignments of more than constants, as trees; `rebound` are constants that are bound once more, with
-    the line; `parameters` are those of the kernel's function.
+    `unread` are assignments of more than constants, as trees; `rebound` are constants assigned a second time, with the
+    line; `parameters` are those of the kernel's function.
     """
 
     constants: Mapping[str, Constant]
@@ -58,7 +58,7 @@ class KernelText:
 
     @classmethod
     def of(cls, text: str, where: str) -> KernelText:
-        """Those of a text. Raises RequestError, which begins with `where`, for what is no Python."""
+        """Read a text. Raises RequestError, which begins with `where`, for text that is not Python."""
         try:
             return _read(ast.parse(text))
         except (SyntaxError, ValueError) as error:
@@ -98,7 +98,7 @@ def _read(tree: ast.Module) -> KernelText:
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ...]:
-    """The names that a statement of a file's top level assigns, if that is all it does."""
+    """Return the names that a top-level statement assigns, if it does nothing else."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return ()
     target = statement.targets[0]
@@ -107,7 +107,7 @@ def _assigned(statement: ast.stmt) -> tuple[str, ...]:
 
 
 def _values(statement: ast.stmt, count: int, known: Mapping[str, Constant]) -> list[object]:
-    """The value of each name that is assigned; _UnreadableError for what is no constant."""
+    """Return the value of each assigned name; raises _UnreadableError for anything but a constant."""
     assert isinstance(statement, ast.Assign)
     node = statement.value
     nodes: list[ast.expr] = [node]
@@ -125,7 +125,7 @@ def _values(statement: ast.stmt, count: int, known: Mapping[str, Constant]) -> l
 
 
 def _evaluated(node: ast.expr, known: Mapping[str, Constant]) -> object:
-    """The value of an expression of constants. Raises _UnreadableError."""
+    """Return the value of an expression of constants. Raises _UnreadableError."""
     match node:
         case ast.Constant(value=bool() | str() | int() | float() as value):
             return _bounded(value)
@@ -180,11 +180,11 @@ def _part_name(statement: ast.stmt) -> str:
             return name
         case ast.Import() | ast.ImportFrom():
             return "the imports"
-    return "the statements beside the functions"
+    return "the statements outside functions"
 
 
 def _shape(statement: ast.stmt) -> str:
-    """A statement as its tree, without docstrings and lines: comments and white space make no difference."""
+    """Return a statement as its tree, without docstrings and lines: comments and white space are ignored."""
     for node in ast.walk(statement):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and len(node.body) > 1 and _is_docstring(node.body[0]):
             del node.body[0]
@@ -192,7 +192,7 @@ def _shape(statement: ast.stmt) -> str:
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, int]]:
-    """Every name that a statement binds, however deep inside, with its line."""
+    """Yield every name that a statement binds, at any depth, with its line."""
     for node in ast.walk(statement):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del(), lineno=line):

@@ -11,13 +11,13 @@ from cutegen.render.python_text import constant
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
-    """The template's holes."""
+    """Return the template's holes."""
     swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in (plan.a, plan.b)}
     return {**gemm_context(plan, _settled(plan), "a GEMM without tensor cores"), **swizzled}
 
 
 def _settled(plan: GemmPlan) -> Settled:
-    """The constants that each decision on the main loop becomes."""
+    """Return the constants of each decision on the main loop."""
     threads = plan.tiled_mma.atom_layout
     return {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),

@@ -30,7 +30,7 @@ class OperandHoles:
 
 
 def context(plan: ProbePlan) -> dict[str, Any]:
-    """The template's holes."""
+    """Return the template's holes."""
     settled = {**vectors.settled(plan.gemm), MEMORY: memory_constants(plan.gemm)}
     return {
         "plan": plan,
@@ -49,7 +49,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
 
 
 def _major(plan: ProbePlan, operand: OperandPlan) -> str:
-    """The contiguous mode of an operand as a call passes it."""
+    """Return the contiguous mode of an operand as a call passes it."""
     return next(tensor.major for tensor in plan.launch.tensors if tensor.name == operand.name)
 
 

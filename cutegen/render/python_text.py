@@ -1,4 +1,4 @@
-"""Python text as `ruff format` leaves it: comments, docstrings and constants out of values that may be anything."""
+"""Python text in the style of `ruff format`: comments, docstrings and constants from arbitrary values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ LINE_WIDTH = 120
 
 
 def comment(text: str, indent: int = 0) -> tuple[str, ...]:
-    """`text` as comment lines, to stand so many columns from the left."""
+    """Return `text` as comment lines for the given indentation."""
     return tuple(f"# {line}" for line in _wrapped(text, LINE_WIDTH - 2 - indent))
 
 
 def docstring(text: str) -> tuple[str, ...]:
-    """`text` as lines that may stand inside a docstring and read as they are.
+    """Return `text` as lines that are safe inside a docstring.
 
     >>> docstring("a 'name' of " + 3 * '"')
     ("a 'name' of '''",)
@@ -23,13 +23,13 @@ def docstring(text: str) -> tuple[str, ...]:
 
 
 def _wrapped(text: str, width: int) -> tuple[str, ...]:
-    """Lines of printable characters; words are never split."""
+    """Return lines of printable characters; words are never split."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return tuple(textwrap.wrap(printable, width, break_long_words=False, break_on_hyphens=False))
 
 
 def constant(name: str, value: object) -> tuple[str, ...]:
-    """`name = value`, a tuple too long for a line spread over lines.
+    """Return `name = value`; a tuple too long for a line is spread over several.
 
     >>> constant("SHAPE", (8, (8, 8)))
     ('SHAPE = (8, (8, 8))',)

@@ -1,4 +1,4 @@
-"""The check that a generated file makes of itself: random operands, the chain in PyTorch, the error that is allowed."""
+"""The self-check of a generated file: random operands, the chain in PyTorch, the tolerance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cutegen.render import epilogue
 from cutegen.spec import STORE
 
 CHECKED_MNK = (1008, 1040, 528)
-"""The problem: no extent is a multiple of a CTA tile's, so that tiles are cut off on every side."""
+"""The problem: no extent is a multiple of a CTA tile's, so that there are partial tiles on every side."""
 LEAST_ATOM_K = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheckHoles:
-    """Holes of the file's own check for the epilogue: operands, the call's tensors, the chain in PyTorch."""
+    """Holes of the self-check for the epilogue: operands, the call's tensors, the chain in PyTorch."""
 
     operands: tuple[str, ...]
     tensors: str
@@ -56,14 +56,14 @@ def _random(tensor: EpilogueTensor) -> str:
 
 
 def random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
-    """A matrix whose contiguous mode is `major`, in PyTorch."""
+    """Return a random matrix whose contiguous mode is `major`, in PyTorch."""
     if major != modes[-1]:
         return f"{random_matrix(modes[::-1], major, element)}.T"
     return _random_elements(f"({', '.join(modes)})", element)
 
 
 def _random_elements(shape: str, element: DType) -> str:
-    """Normal numbers, or integers so small that sums of some hundred products fit the types of C."""
+    """Return normal numbers, or integers small enough that sums of a few hundred products fit in the types of C."""
     if element.is_integer:
         least = 0 if element.is_unsigned else -8
         return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
@@ -71,11 +71,11 @@ def _random_elements(shape: str, element: DType) -> str:
 
 
 def tolerance(plan: GemmPlan) -> float:
-    """Relative error that the self-check allows, by norms.
+    """Return the relative error that the self-check allows, by norms.
 
-    C is rounded, and so are sums: their errors walk at random, one step for each atom of the least K. tf32 leaves out
-    13 bits of an operand. Of sums of 8-bit floats the tensor cores of sm_89 keep 13 bits, in each instruction. Integers
-    are exact.
+    C is rounded, and so are sums: their errors are a random walk, with one step per atom of the least K. tf32 drops 13
+    bits of an operand. The tensor cores of sm_89 keep 13 bits of sums of 8-bit floats in each instruction. Integers are
+    exact.
     """
     checked_k, atom_k = CHECKED_MNK[2], plan.atom.shape_mnk[2]
     steps = isqrt(checked_k // LEAST_ATOM_K)
@@ -88,7 +88,7 @@ def tolerance(plan: GemmPlan) -> float:
 
 
 def _rounding(element: DType) -> float:
-    """The unit roundoff; 8-bit results of a chain in f32 may be one off where that lies between two of them."""
+    """Return the unit roundoff; 8-bit results of a chain in f32 may be off by one if the value is near a tie."""
     if element.significand_bits is not None:
         return 2.0**-element.significand_bits
     return 2.0**-8 if element.bits == 8 else 2.0**-24

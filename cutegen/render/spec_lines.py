@@ -1,6 +1,6 @@
-"""The spec at the end of a kernel, as comments: what its constants are compared with when somebody has edited them.
+"""The spec at the end of a kernel, as comments: the reference for its constants after edits.
 
-Nothing that a problem settles is left open in it, so that the plan can be made again without the problem.
+It leaves open no key that depends on a problem, so that the plan can be made again without the problem.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPLETE = ("problem", "tile", "mma", "smem", "g2s", "s2r", "epilogue", "schedu
 
 
 def spec_lines(plan: GemmPlan | ProbePlan) -> tuple[str, ...]:
-    """The block, without its lines' ends."""
+    """Return the block as lines without line ends."""
     spec = settled_spec(plan.gemm if isinstance(plan, ProbePlan) else plan)
     lines = [_TITLE]
     for name, value in spec_table(replace(spec, kind=plan.spec.kind, description="")).items():
@@ -45,7 +45,7 @@ def spec_lines(plan: GemmPlan | ProbePlan) -> tuple[str, ...]:
 
 
 def written_spec(text: str, name: str, where: str) -> GemmSpec | None:
-    """The spec of a kernel's text, for a kernel of this name; None where there is none. Raises SpecError."""
+    """Return the spec of a kernel's text, for a kernel of this name; None if there is none. Raises SpecError."""
     _, title, block = text.rpartition(f"\n{_TITLE}\n")
     if not title:
         return None
@@ -61,12 +61,12 @@ def written_spec(text: str, name: str, where: str) -> GemmSpec | None:
 
 
 def settled_spec(plan: GemmPlan) -> GemmSpec:
-    """The plan's spec with every key filled in that a problem settles."""
+    """Return the plan's spec with every key filled in that depends on a problem."""
     spec, without = replace(plan.spec, family=None), FAMILIES[plan.family].without
     split = plan.split_k
 
     def known(key: str, value: Any) -> Any:
-        """`value`, or nothing for a key that the family has no use for."""
+        """Return `value`, or nothing for a key that the family does not use."""
         return None if key in without else value
 
     (m, n, k), schedule = plan.mma.cluster, spec.schedule
@@ -93,7 +93,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
 
 
 def _asked_of_l2(plan: GemmPlan) -> G2s:
-    """The spec's copies, with what is asked of the L2 cache."""
+    """Return the spec's copies, with the keys of the L2 cache."""
     g2s = plan.spec.g2s
     for name in plan.evicted_first:
         g2s = replace(g2s, **{name: replace(getattr(g2s, name) or G2sCopy(), l2=EVICT_FIRST)})
@@ -104,7 +104,7 @@ def _asked_of_l2(plan: GemmPlan) -> G2s:
 
 
 def _reduction(plan: GemmPlan) -> str | None:
-    if plan.split_k is None:  # how to add slices is nothing without a problem that might make some
+    if plan.split_k is None:  # without a problem there are no slices to add
         return None
     if plan.split_k.atomics:
         return "atomics"

@@ -19,7 +19,7 @@ from cutegen.render.holes import fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
-    """The template's holes."""
+    """Return the template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
     common = {**gemm_context(plan, settled(plan), "a tensor-core GEMM"), **fragment_context(plan)}
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
@@ -42,7 +42,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 class OperandHoles:
     """Holes in the template's text, not its constants, for A or B.
 
-    `title` is its name as part of CuTe's, as in sA; `share` begins those of a thread's share for copying, as in tAsA.
+    `title` is its part of a CuTe name, as in sA; `share` is the prefix of a thread's partition for copying, as in tAsA.
     """
 
     name: str
@@ -55,7 +55,7 @@ class OperandHoles:
 
 
 def _operand_holes(operand: OperandPlan) -> OperandHoles:
-    """The choices that are spelled as code rather than as a constant."""
+    """The selections that the template writes as code, not as a constant."""
     cache = "GLOBAL" if operand.g2s.bypasses_l1 else "ALWAYS"
     plain = operand.g2s.through_registers
     return OperandHoles(
@@ -70,12 +70,12 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
 
 
 def loads(plan: GemmPlan) -> str:
-    """Return what brings the fragments, in words."""
+    """Return the name of the fragments' loads for the docstring."""
     return " and ".join(sorted({x.s2r.words for x in (plan.a, plan.b)}))
 
 
 def _copies(plan: GemmPlan) -> str:
-    """Return what keeps shared memory filled, in words."""
+    """Return the name of the copies to shared memory for the docstring."""
     match [x.g2s.through_registers for x in (plan.a, plan.b)]:
         case [False, False]:
             return "a cp.async\npipeline keeps"
@@ -86,7 +86,7 @@ def _copies(plan: GemmPlan) -> str:
 
 
 def _nvgpu_imports(plan: GemmPlan) -> str:
-    """Return what the kernel takes from the DSL's NVIDIA atoms."""
+    """Return the names to import from the DSL's NVIDIA atoms."""
     operands = (plan.a, plan.b)
     plain = plan.through_registers or plan.epilogue.smem or not all(x.s2r.by_ldmatrix for x in operands)
     names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
@@ -94,7 +94,7 @@ def _nvgpu_imports(plan: GemmPlan) -> str:
 
 
 def settled(plan: GemmPlan) -> Settled:
-    """The constants that each decision on the main loop becomes."""
+    """Return the constants of each decision on the main loop."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
         "g2s.a": operand_constants(plan.a),
@@ -112,9 +112,9 @@ def settled(plan: GemmPlan) -> Settled:
 
 
 def _turn(plan: GemmPlan) -> tuple[str, ...]:
-    """Return how many k-tiles a turn of the main loop takes; with one stage it is not a question."""
+    """Return the k-tiles per turn of the main loop; nothing if there is one stage."""
     if plan.stages == 1:
         return ()
     if plan.loop.k_tiles_per_turn == plan.stages:
-        return ("K_TILES_PER_TURN = STAGES  # each one's stage is a constant",)
-    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each waits in registers",)
+        return ("K_TILES_PER_TURN = STAGES  # so each k-tile's stage is a constant",)
+    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each is held in registers",)

@@ -18,13 +18,14 @@ from cutegen.render.holes import chain_comment, gemm_context
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
-"""K-blocks whose descriptors are found at once: with sixteen each takes a move from a register (ptxas 13)."""
+"""K-blocks up to which descriptors are computed by one sum: with sixteen each needs a move from a register (ptxas 13).
+"""
 _FIRSTS = {"m": "warp_rows", "n": "columns"}
-"""Where a warp's share of a vector begins, along each mode, as the template calls it."""
+"""The beginning of a warp's share of a vector, along each mode, as named in the template."""
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
-    """The template's holes."""
+    """Return the template's holes."""
     common = gemm_context(plan, _settled(plan), "a wgmma GEMM fed by bulk tensor copies")
     mma, (operation, types) = plan.mma, _operation(plan.atom.a_dtype)
     holds_vectors = _parts(plan).vectors_held
@@ -72,22 +73,22 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 
 
 def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
-    """Return whether a descriptor is found by its stage and k-block at once, and not by one after the other.
+    """Return whether a descriptor is computed from its stage and k-block in one sum, not in two steps.
 
-    At once the sum has 32 bits, since the upper half of a descriptor is the same for all, and takes a third of the
-    instructions. But the compiler keeps what each k-block adds in a register: sixteen k-blocks take more uniform
-    registers than there are, and promoted sums leave none (tiles that plans choose would spill).
+    One sum has 32 bits, since the upper half of all descriptors is equal, and takes a third of the instructions.
+    However, the compiler keeps each k-block's offset in a register: sixteen k-blocks need more uniform registers than
+    exist, and promoted sums leave none (selected tiles would spill).
     """
     return plan.mma.k_blocks <= MOST_AT_ONCE and not plan.mma.promote_k
 
 
 def _pins_parts(plan: GemmPlan) -> bool:
-    """Return whether a branch keeps the arithmetic of each part in its place.
+    """Return whether a branch keeps the arithmetic of each part in place.
 
-    Where a chain reads nothing ptxas would otherwise compute all parts before the first is stored. Where it reads
-    vectors, shuffles keep it there; a branch is faster still where warpgroups take turns, and slower elsewhere.
-    Conversions to bf16 that are stored one by one ptxas would place before the wait for the sums, and then serialize
-    every `wgmma` (C7514).
+    If a chain reads nothing, ptxas would otherwise compute all parts before the first is stored. If it reads vectors,
+    shuffles keep it in place; a branch is still faster with ping-pong, and slower elsewhere. ptxas would move
+    conversions to bf16 that are stored one by one before the wait for the sums, and then serialize every `wgmma`
+    (C7514).
     """
     fusion = plan.epilogue.fusion
     if plan.epilogue.smem is None and plan.epilogue.dtype.name == "bf16":
@@ -97,7 +98,7 @@ def _pins_parts(plan: GemmPlan) -> bool:
 
 
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
-    """The lines that bring a part of C from registers to its place in shared memory."""
+    """Return the lines that store a part of C from registers to its place in shared memory."""
     place = "tRsC[None, None, None, slot]"
     if epilogue.stmatrix is not None:
         return (f"cute.copy(r2s_c, thr_r2s.retile(tCrD), {place})",)
@@ -107,22 +108,22 @@ def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
 
 
 def _tile_range(plan: GemmPlan) -> str:
-    """The tiles of a warpgroup, in those of its CTA: all of them, or every other one."""
+    """Return the tiles of a warpgroup among those of its CTA: all of them, or every other one."""
     step = "clusters" if plan.mma.shares_copies else "ctas"
     return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.pingpong else f"first_tile, tiles, {step}"
 
 
 def _tile_of_cta(plan: GemmPlan) -> str:
-    """The tile of one CTA of a cluster, out of the block of tiles that the cluster has."""
+    """Return the tile of one CTA within the block of tiles of its cluster."""
     along_n = "tile_n" if plan.split_k else "tile_n * CLUSTER_N + rank_n"
     return f"tile_m * CLUSTER_M + rank_m, {along_n}"
 
 
 def _sums_context(plan: GemmPlan) -> dict[str, object]:
-    """The tensor core's sums by the names that they have on their way to the epilogue, where slices are added.
+    """Return the names of the tensor core's sums on their way to the epilogue, if slices are added.
 
-    `owned` are a CTA's tile, or share of one, among all of one result and how many those are, where they are not the
-    tiles that a CTA goes through.
+    `owned` are the number of a CTA's tile, or of its share, within one result, and their count, if these are not the
+    CTA's tiles.
     """
     (m, _, k), accumulators = plan.mma.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
     tile, tiles = ("tile * CLUSTER_M + rank_m", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
@@ -147,7 +148,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
 
 
 def _host_clusters(plan: GemmPlan) -> dict[str, str]:
-    """Write how the host counts a result's clusters where K is split, the multiprocessors of one, and its workspace."""
+    """Return the host's expressions for a result's clusters if K is split, the SMs of one, and its workspace."""
     m, _, k = plan.mma.cluster
     along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
     ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}
@@ -159,7 +160,7 @@ def _host_clusters(plan: GemmPlan) -> dict[str, str]:
 
 
 def _operation(element: DType) -> tuple[str, str]:
-    """The DSL's operation, and the operands' types as it takes them: 16-bit operands have the same."""
+    """Return the DSL's operation, and its operand types: 16-bit operands share one."""
     if element.bits == 16:
         return "MmaF16BF16Op", "A_DTYPE"
     return "MmaI8Op" if element.is_integer else "MmaF8Op", "A_DTYPE, B_DTYPE"
@@ -170,7 +171,7 @@ def _major(operand: OperandPlan) -> str:
 
 
 def _settled(plan: GemmPlan) -> Settled:
-    """The constants that each decision on the main loop becomes."""
+    """Return the constants of each decision on the main loop."""
     return {
         **fed_by_boxes(plan),
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
@@ -180,8 +181,8 @@ def _settled(plan: GemmPlan) -> Settled:
         ),
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", *_warps(plan)),
         "mma.promote_k": _promotion(plan),
-        "schedule.consumers": (),  # a comment: the decision shows in the loop over tiles
-        "schedule.last_k_tiles": (),  # likewise, in the loop over k-tiles
+        "schedule.consumers": (),  # only a comment: the loop over tiles shows the decision
+        "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.promoted_sums": (),
         "schedule.cluster": _cluster_constants(plan),
         **_eviction_constants(plan),
@@ -191,7 +192,7 @@ def _settled(plan: GemmPlan) -> Settled:
 
 
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
-    """The warps that multiply, and how many of them read a stage, in all CTAs that it goes to."""
+    """Return the number of MMA warps, and of those that read a stage, in all CTAs that receive it."""
     (m, n, _), readers = plan.mma.cluster, plan.tiled_mma.threads // WARP
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
@@ -201,7 +202,7 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
 
 
 def _converts_sums(plan: GemmPlan) -> bool:
-    """Return whether what slices leave is of another type than the tensor core's sums."""
+    """Return whether stored sums of slices have another type than the tensor core's sums."""
     return plan.split_k is not None and plan.split_k.dtype is not plan.atom.c_dtype
 
 
@@ -213,8 +214,8 @@ def _promotion(plan: GemmPlan) -> tuple[str, ...]:
 
 
 def _eviction_constants(plan: GemmPlan) -> Settled:
-    """The policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
-    policy = "EVICT_FIRST = 0x12F0000000000000  # the policy that createpolicy makes of L2::evict_first"
+    """Return the policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
+    policy = "EVICT_FIRST = 0x12F0000000000000  # the createpolicy encoding of L2::evict_first"
     return {f"g2s.{name}.l2": () if i else (policy,) for i, name in enumerate(plan.evicted_first)}
 
 
@@ -227,7 +228,7 @@ def _prefetch_constants(plan: GemmPlan) -> Settled:
 
 
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """Bit r of a mask is the CTA of rank r; ranks run along M first."""
+    """Return the masks; bit r is the CTA of rank r, and ranks run along M first."""
     m, n, k = plan.mma.cluster
     lines = (
         f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) else "",
@@ -239,11 +240,11 @@ def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 
 def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """The parts of a warpgroup's sums, in the order of its registers: along N first."""
+    """Return the constants of the parts of a warpgroup's sums, in the order of its registers: along N first."""
     parts = _parts(plan)
     (m, n), store = parts.tile, parts.stmatrix
     return (
-        f"PART_M, PART_N = {m}, {n}  # of C, from one warpgroup at a time",
+        f"PART_M, PART_N = {m}, {n}  # of C, per store of one warpgroup",
         f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )
@@ -251,5 +252,5 @@ def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
 
 def _parts(plan: GemmPlan) -> EpilogueParts:
     parts = plan.epilogue.parts
-    assert parts is not None  # C leaves in no other way from warpgroups
+    assert parts is not None  # warpgroups store C only in parts
     return parts

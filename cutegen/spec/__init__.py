@@ -1,6 +1,6 @@
-"""Requests for kernels: a `GemmSpec`, read from TOML or built in Python, each of its values judged on its own.
+"""Requests for kernels: a `GemmSpec`, read from TOML or built in Python, with each value validated on its own.
 
-What several values must agree on, such as an atom and the operands' types, is for the plan to say.
+The plan checks combinations of values, such as an atom and the operands' types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of single values of a spec.
 
-A check says what it expects, in words that the error message and layouts/README.md share, and answers a value with None
-or with the mismatch. Checks know one value only; what two keys must agree on is said by the part that holds both.
+A check states what it expects, in text that the error message and layouts/README.md share, and returns None or the
+mismatch for a value. A check sees one value only; the part that holds two keys checks their combination.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LONGEST_LAYOUT_TEXT = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A value that cannot stand: sentences without a final stop. `key` leads below the key that was checked.
+    """An invalid value: phrases without a final stop. `key` is relative to the checked key.
 
-    `place` is two lines that show where in a text the fault lies, the text and a caret under the place.
+    `place` is two lines that show the fault in a text: the text and a caret under it.
     """
 
     found: str
@@ -39,14 +39,14 @@ class Mismatch:
 
 
 class Check(Protocol):
-    """Judges one value."""
+    """Validates one value."""
 
     @property
     def expected(self) -> str:
-        """Permitted values, as they stand in messages and in the documentation."""
+        """Permitted values, as text for messages and the documentation."""
 
     def __call__(self, value: object) -> Mismatch | None:
-        """None when `value` may stand."""
+        """Return None if `value` is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text, for people: it also becomes a comment of the generated kernel."""
+    """One line of text, which is also written into the generated kernel as a comment."""
 
     longest: int = 200
 
@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few names or numbers. The way out is the nearest of them, or `reason` where nearness means nothing.
+    """One of a few names or numbers. The suggested fix is the nearest of them, or `reason` if nearness is meaningless.
 
     `more` are names too many to list, of which `like` is one.
     """
@@ -114,7 +114,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class FamilyName:
-    """The name of a family that is registered when a spec is made: others than cutegen's may be."""
+    """The name of a registered family; families outside cutegen may be registered too."""
 
     @property
     def expected(self) -> str:
@@ -127,7 +127,7 @@ class FamilyName:
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer from `low` to `high`; `why_low` says why it cannot be less."""
+    """An integer from `low` to `high`; `why_low` is the reason for the lower bound."""
 
     low: int
     high: int
@@ -157,7 +157,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list of names out of `choices`, none of them twice."""
+    """A list of names from `choices`, each at most once."""
 
     choices: tuple[str, ...]
 
@@ -175,11 +175,11 @@ class Names:
                 return Mismatch(found=wrong.found, expected=self.expected, fix=self._longer(item) or wrong.fix)
             if value.count(item) > 1:
                 found = f"{literal(item)} {value.count(item)} times"
-                return Mismatch(found=found, expected=self.expected, fix="an expression may say it twice")
+                return Mismatch(found=found, expected=self.expected, fix="an expression may contain it twice")
         return None
 
     def _longer(self, item: object) -> str:
-        """The names of which `item` is the first part, as `gelu` is of two."""
+        """Suggest the names that begin with `item`, as two do with `gelu`."""
         longer = [name for name in self.choices if name.startswith(f"{item}_")]
         return f"write {alternatives(longer)}" if longer else ""
 
@@ -210,7 +210,7 @@ class ExpressionText:
 
 
 def _under(text: str, position: int) -> str:
-    """The text and a caret under one of its characters; what cannot be printed shows as a question mark."""
+    """Return the text and a caret under one of its characters; unprintable characters become question marks."""
     printable = "".join(letter if letter.isprintable() else "?" for letter in text)
     start = max(0, position - LONGEST_TEXT // 2)
     return f"    {printable[start : start + LONGEST_TEXT]}\n    {' ' * (position - start)}^"
@@ -240,7 +240,7 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class ClusterExtents:
-    """CTAs of a cluster along M, N and, where given, K: powers of two, no more than every GPU can schedule together."""
+    """CTAs of a cluster along M, N and, if given, K: powers of two, as many as every GPU can schedule together."""
 
     expected: str = (
         f"two integers [M, N] or three [M, N, K], each 1, 2, 4 or 8, at most {MAX_CLUSTER_CTAS} CTAs together"
@@ -253,14 +253,14 @@ class ClusterExtents:
         assert isinstance(value, tuple)
         if all(extent in (1, 2, 4, 8) for extent in value) and prod(value) <= MAX_CLUSTER_CTAS:
             return None
-        return Mismatch(found=literal(value), expected=self.expected, fix="[2, 1] is the smallest that shares anything")
+        return Mismatch(found=literal(value), expected=self.expected, fix="[2, 1] is the smallest real cluster")
 
 
 @dataclass(frozen=True, slots=True)
 class SwizzleBits:
-    """CuTe's Swizzle<B, M, S>: keep M low bits, XOR the next B bits with the B bits that lie S higher.
+    """CuTe's Swizzle<B, M, S>: keep M low bits, XOR the next B bits with the B bits S positions higher.
 
-    S >= B is CuTe's own condition (cute/swizzle.hpp): the two groups of bits do not overlap. All of them lie within an
+    S >= B is CuTe's own condition (cute/swizzle.hpp): the two groups of bits do not overlap. All bits are within an
     offset into shared memory.
     """
 
@@ -288,7 +288,7 @@ class SwizzleBits:
 
 
 def _not_integers(value: object, count: int, expected: str) -> Mismatch | None:
-    """A tuple of exactly `count` ints; a list is what only Python could hand over."""
+    """Return the mismatch unless `value` is a tuple of exactly `count` ints; only Python could pass a list."""
     if not isinstance(value, tuple):
         fix = "write a tuple" if isinstance(value, list) else ""
         return Mismatch(found=typed(value), expected=expected, fix=fix)
@@ -296,15 +296,15 @@ def _not_integers(value: object, count: int, expected: str) -> Mismatch | None:
         return Mismatch(found=f"{literal(value)} with {len(value)} of them", expected=expected)
     for item in value:
         if type(item) is not int:
-            return Mismatch(found=f"{literal(value)}, in it {typed(item)}", expected=expected)
+            return Mismatch(found=f"{literal(value)}, which contains {typed(item)}", expected=expected)
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutText:
-    """A layout in CuTe's notation with the two modes of a tile, at most `largest` elements, each at a place of its own.
+    """A layout in CuTe's notation with the two modes of a tile, at most `largest` elements, each at a distinct place.
 
-    With `dense` the places are the numbers 0, 1, 2 ... without a gap, as threads have them.
+    With `dense` the places are the numbers 0, 1, 2 ... without gaps, as for threads.
     """
 
     example: str
@@ -350,7 +350,7 @@ class LayoutText:
 
     def _objection_to_places(self, places: npt.NDArray[np.int64]) -> str:
         if self.dense and not np.array_equal(places, np.arange(len(places))):
-            return f"each thread from 0 to {len(places) - 1} must stand at exactly one position"
+            return f"each thread from 0 to {len(places) - 1} must be at exactly one position"
         if places[0] < 0 or not np.all(np.diff(places)):
-            return "each element needs an offset of its own, 0 or above"
+            return "each element needs a distinct offset, 0 or above"
         return ""

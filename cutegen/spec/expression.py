@@ -6,8 +6,8 @@
     factor     = "-" factor | number | name | function "(" sum { "," sum } ")" | "(" sum ")"
     number     = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]
 
-A text is read by these rules and by nothing else: what they do not know is refused where it stands. Parts without a
-name are computed here, so that no expression that was read can divide by a zero that is written in it.
+A text is parsed by these rules only: anything else is refused at its position. Parts without a name are computed here,
+so that no parsed expression can divide by a literal zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONGEST_TEXT = 200
 DEEPEST_NESTING = 24
 PARAMETER = "x"
 LARGEST_NUMBER = (2 - 2.0**-23) * 2.0**127  # float32's
-SMALLEST_NUMBER = 2.0**-126  # float32's smallest normal one: what is less loses bits, or is 0 in a kernel
+SMALLEST_NUMBER = 2.0**-126  # float32's smallest normal number: smaller ones lose bits, or are 0 in a kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ Expression: TypeAlias = Number | Name | Negation | Binary | Call
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of `arity` numbers, and what it is of numbers that are written down."""
+    """A function of `arity` numbers, and its evaluation on literals."""
 
     arity: int
     meaning: str
@@ -117,7 +117,7 @@ _WORD = re.compile(r"\w{1,20}|\S")
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression: what was found at `position`, and what might stand there."""
+    """A text that is not an expression: what was found at `position`, and what was expected there."""
 
     def __init__(self, *, found: str, expected: str, position: int) -> None:
         self.found, self.expected, self.position = found, expected, position
@@ -125,7 +125,7 @@ class ExpressionError(ValueError):
 
 
 def parse_expression(text: str, operands: tuple[str, ...]) -> Expression:
-    """The body of `x -> ...`, in which x and `operands` are names. Raises ExpressionError.
+    """Return the body of `x -> ...`, in which x and `operands` are names. Raises ExpressionError.
 
     >>> parse_expression("x -> 2 * 3 * x", ())
     Binary(symbol='*', left=Number(value=6.0), right=Name(name='x'))
@@ -138,7 +138,7 @@ def parse_expression(text: str, operands: tuple[str, ...]) -> Expression:
 
 
 def names_of(expression: Expression) -> Iterator[str]:
-    """Every name in an expression, from left to right."""
+    """Yield every name in an expression, from left to right."""
     if isinstance(expression, Name):
         yield expression.name
     for part in parts_of(expression):
@@ -146,7 +146,7 @@ def names_of(expression: Expression) -> Iterator[str]:
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """Return the parts that an expression is made of; nothing for a number or a name."""
+    """Return the subexpressions of an expression; none for a number or a name."""
     match expression:
         case Negation(operand):
             return (operand,)
@@ -263,7 +263,7 @@ class _Parser:
         return Call(token.text, tuple(arguments))
 
     def _constant(self, token: _Token, compute: Callable[[], float]) -> Number:
-        """A number within the range of float32."""
+        """Return a number within the range of float32."""
         try:
             value = compute()
         except (ZeroDivisionError, OverflowError):

@@ -10,10 +10,10 @@ from cutegen.hardware import Instruction
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Family of kernels: what they are made of, and what a target must have for them.
+    """Family of kernels: its instructions, which a target must have.
 
-    `without` are the keys of a spec that it has no use for, each with what stands in their place. `instead` names the
-    family that has them; `bulk_copies` says that it copies by TMA.
+    `without` are the keys of a spec that it does not support, each with the reason. `instead` names the family that has
+    them; `bulk_copies` means that it copies by TMA.
     """
 
     name: str
@@ -25,17 +25,17 @@ class Family:
 
 
 OF_WARPGROUPS = {
-    "mma.promote_k": "the sums are float32 all along",
-    "schedule.consumers": "no warpgroup multiplies as one",
-    "schedule.swap": "an instruction has few rows of C as well as few columns",
+    "mma.promote_k": "its sums are always float32",
+    "schedule.consumers": "its instructions are not per warpgroup",
+    "schedule.swap": "its instructions are small along both M and N",
     "schedule.cluster": "each CTA copies for itself",
-    "schedule.programmatic": "a launch begins when what comes before it has ended",
-    "g2s.a.l2": "L2 gives up what was not used for longest",
-    "g2s.b.l2": "L2 gives up what was not used for longest",
-    "g2s.a.prefetch": "the threads that would wait copy themselves",
-    "g2s.b.prefetch": "the threads that would wait copy themselves",
+    "schedule.programmatic": "a launch begins after its predecessor has ended",
+    "g2s.a.l2": "L2 evicts the least recently used lines",
+    "g2s.b.l2": "L2 evicts the least recently used lines",
+    "g2s.a.prefetch": "the threads that would prefetch issue the copies",
+    "g2s.b.prefetch": "the threads that would prefetch issue the copies",
 }
-"""Keys of what warpgroups multiply, which the other families are without."""
+"""Keys of the warpgroup family, which the other families lack."""
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -73,7 +73,7 @@ FAMILIES: dict[str, Family] = {
                 "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
             },
         ),
-        # Families are named as in CUTLASS, by the architecture whose main loop they are: wgmma is of sm_90 alone.
+        # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
         Family(
             "sm90",
             "wgmma, bulk tensor copies",

@@ -1,4 +1,4 @@
-"""From a name or a path to the text of a spec file; what is in the way is a SpecError that says what was looked for."""
+"""Loads a spec file by name or path; failures are a SpecError that says what was expected."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SUFFIX = ".toml"
 _LARGEST_BYTES = 1 << 20
 _OTHER_FILES = {
     ".ptx": "PTX is for `cutegen run FILE.ptx` and `cutegen check FILE.ptx`",
-    ".py": "a kernel's file is for `cutegen build`, `run`, `bench`, `report` and `emit`",
+    ".py": "a kernel file is for `cutegen build`, `run`, `bench`, `report` and `emit`",
 }
-"""What takes files that are no specs."""
+"""Commands for files that are not specs."""
 
 
 def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
-    """The spec in a file, or the shipped spec of that name. Raises SpecError.
+    """Return the spec in a file, or the shipped spec of that name. Raises SpecError.
 
-    A `/` or the ending `.toml` makes a text a path.
+    A string with a `/` or the suffix `.toml` is a path.
 
     >>> load_spec("sm80_hgemm_tn").tile.cta
     (128, 128, 64)
@@ -42,32 +42,32 @@ def load_spec(name_or_path: str | os.PathLike[str]) -> GemmSpec:
 
 
 def as_spec(spec: SpecLike) -> GemmSpec:
-    """A spec as it is; a name or a path as the spec that it names. Raises SpecError."""
+    """Return a spec unchanged; for a name or a path, the spec that it names. Raises SpecError."""
     return spec if isinstance(spec, GemmSpec) else load_spec(spec)
 
 
 def shipped_specs() -> tuple[str, ...]:
-    """The names of the specs that ship with cutegen, sorted."""
+    """Return the names of the specs that ship with cutegen, sorted."""
     return tuple(sorted(path.stem for path in layouts_dir().glob(f"*{_SUFFIX}")))
 
 
 def spec_path(name: str) -> Path:
-    """The file of the shipped spec called `name`. Raises SpecError that says the nearest, and how to see all."""
+    """Return the file of the shipped spec `name`. Raises SpecError that names the nearest, and how to list all."""
     names = shipped_specs()
     if name in names:
         return layouts_dir() / (name + _SUFFIX)
     if name and os.path.isfile(name + _SUFFIX):
-        expected = f"{name}{_SUFFIX}, with the ending: a file of that name lies here"
+        expected = f"{name}{_SUFFIX}, with the suffix: a file of that name exists here"
     elif close := nearest(name, names):
         expected = f"{close}, the nearest"
     else:
         expected = "a shipped spec's name, or a path, which has a / in it or ends in .toml"
-    found = f"{literal(name)}, which no shipped spec is called"
+    found = f"{literal(name)}, which is not a shipped spec"
     raise SpecError(file="", key="", found=found, expected=expected, fix=f"`cutegen list` shows all {len(names)}")
 
 
 def _read(path: Path) -> str:
-    """The text of a file; TOML is UTF-8 by definition, with or without a byte order mark."""
+    """Return the text of a file; TOML is UTF-8 by definition, with or without a byte order mark."""
     try:
         with path.open("rb") as stream:
             content = stream.read(_LARGEST_BYTES + 1)
@@ -89,18 +89,18 @@ def _unreadable(path: Path, error: OSError | ValueError) -> SpecError:
             found, fix = "no such file", _missing_file_fix(path)
         case IsADirectoryError():
             inside = sorted(path.glob(f"*{_SUFFIX}"))
-            found, fix = "a directory", f"in it lies {inside[0].name}" if inside else ""
+            found, fix = "a directory", f"it contains {inside[0].name}" if inside else ""
         case OSError():
             found, fix = (error.strerror or str(error)).lower(), ""
         case _:
-            found, fix = f"a path that cannot be: {error}", ""
+            found, fix = f"an invalid path: {error}", ""
     return SpecError(file=str(path), key="", found=found, expected="a readable TOML file", fix=fix)
 
 
 def _missing_file_fix(path: Path) -> str:
     if path.parent.is_dir():
         if close := nearest(path.name, [sibling.name for sibling in path.parent.glob(f"*{_SUFFIX}")]):
-            return f"the nearest file beside it is {path.with_name(close)}"
+            return f"the nearest file name there is {path.with_name(close)}"
         close = nearest(path.stem, shipped_specs())
-        return f"the nearest shipped spec is {close}" if close else "`cutegen list` shows those that ship"
+        return f"the nearest shipped spec is {close}" if close else "`cutegen list` shows the shipped specs"
     return f"the folder {path.parent} does not exist"

@@ -1,7 +1,7 @@
-"""Tables of a spec file together: what is asked of a kernel, and what its tables must agree on.
+"""The tables of a spec file as one request for a kernel, and the checks between them.
 
-A part is only a record. `GemmSpec` judges all of it when it is made, so that a spec built in Python is held to what a
-file is held to and fails with the same dotted key.
+A part is only a record. `GemmSpec` validates all of it on construction, so that a spec built in Python meets the same
+rules as a file and fails with the same dotted key.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cutegen.spec.values import (
 from cutegen.support.literals import alternatives, literal
 
 _USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_m or scale_n", "aux": "aux"}
-"""The tables of what the epilogue reads and writes beside C, and what uses each."""
+"""The tables of the epilogue's tensors besides C, and the ops that use each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmSpec(Part):
-    """One GEMM kernel as asked for. Raises SpecError with the dotted key when a value cannot stand.
+    """The request for one GEMM kernel. Raises SpecError with the dotted key of an invalid value.
 
-    `name`, `description` and `file` are for people: two specs that ask for the same kernel are equal. A `family` that
-    is left out is chosen for target and problem.
+    `name`, `description` and `file` do not count: two requests for the same kernel are equal. An omitted `family` is
+    chosen for target and problem.
 
     >>> from cutegen.spec import Operand, Problem, Tile
     >>> row = Operand("f16", "k")
@@ -71,7 +71,7 @@ class GemmSpec(Part):
             raise self.error(key, found=wrong.found, expected=wrong.expected, fix=wrong.fix, place=wrong.place)
 
     def contradiction(self) -> Mismatch | None:
-        """Keys and copies are the family's; what the problem says of the epilogue's operands, the epilogue uses."""
+        """Check that the family supports the keys and copies, and that the epilogue uses all of its tensors."""
         return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
     def _of_another_family(self, family: str) -> Mismatch | None:
@@ -90,7 +90,7 @@ class GemmSpec(Part):
             return Mismatch(
                 key="mma.atom",
                 found=f"{named} in family {literal(family)}",
-                expected=f"an atom of what this family multiplies by: {row.instructions}",
+                expected=f"an atom of this family's instructions: {row.instructions}",
                 fix=f'leave mma.atom out, or family = "{having}" multiplies by {multiplies}',
             )
         for name in ("a", "b"):
@@ -105,7 +105,7 @@ class GemmSpec(Part):
         return None
 
     def _value(self, key: str) -> object:
-        """Return the value at a dotted key, None where it or a table on the way is left out."""
+        """Return the value at a dotted key, None if it or one of its tables is left out."""
         value: object = self
         for name in key.split("."):
             value = None if value is None else getattr(value, name)
@@ -125,9 +125,7 @@ class GemmSpec(Part):
 
     @property
     def instructions(self) -> frozenset[Instruction]:
-        """Instructions that a target must have: the family's, those that it names, and those that know its element
-        types.
-        """
+        """Return the instructions that a target must have: for the family, the spec's copies, and the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
@@ -139,11 +137,11 @@ class GemmSpec(Part):
 
     @property
     def needs(self) -> str:
-        """The first target that has all of `instructions`; where none has, the first of those that lack the fewest."""
+        """Return the first target that has all of `instructions`; else the first of those that lack the fewest."""
         return max(TARGETS, key=lambda name: len(TARGETS[name].instructions & self.instructions))
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:
-        """The error of this spec at the dotted `key`, to be raised."""
+        """Return the error of this spec at the dotted `key`, to be raised."""
         file = self.file or self.name
-        file = file if file.isprintable() else repr(file)  # a name made in Python may hold anything; an error is a line
+        file = file if file.isprintable() else repr(file)  # a name from Python may hold anything; an error is one line
         return SpecError(file=file, key=key, found=found, expected=expected, fix=fix, place=place)

@@ -1,4 +1,4 @@
-"""A TOML text becomes a `GemmSpec`. Keys are judged here: unknown, missing, misplaced; values by the spec itself."""
+"""Parses a TOML text to a `GemmSpec`. Checks keys here (unknown, missing, misplaced); the spec itself checks values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cutegen.spec.model import GemmSpec
 from cutegen.spec.schema import Key, Part, keys_of, known_keys
 from cutegen.support.literals import literal, nearest, quoted_key
 
-DEEPEST_NESTING = 16  # a spec has four levels of tables; what goes deeper has more than messages can be made of
+DEEPEST_NESTING = 16  # a spec has four levels of tables; deeper ones would break messages
 _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
 EVIDENCE = "tuned"
-"""The table that a record of `cutegen tune` has beside its spec, which no spec looks at."""
+"""The table that a record of `cutegen tune` has in addition to its spec; specs ignore it."""
 _KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
 
 
 def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
-    r"""The spec that a TOML text writes; `file` and `name` say where the text comes from. Raises SpecError.
+    r"""Return the spec of a TOML text; `file` and `name` are the origin of the text. Raises SpecError.
 
     >>> parse_spec("family = 'sm80'\nstage = 3")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -39,7 +39,7 @@ def parse_spec(toml: str, *, file: str = "", name: str = "") -> GemmSpec:
 
 
 def spec_of_table(table: Mapping[str, Any], *, file: str = "", name: str = "") -> GemmSpec:
-    """The spec that a table of TOML writes, wherever it stood; `file` and `name` as in `parse_spec`. Raises SpecError.
+    """Return the spec of a TOML table; `file` and `name` as in `parse_spec`. Raises SpecError.
 
     >>> spec_of_table({"problem": {x: {"dtype": "f16", "major": "k" if x != "c" else "n"} for x in "abc"}}).tile.cta
     """
@@ -54,13 +54,13 @@ def _table(toml: str, file: str) -> dict[str, Any]:
         found, fix = f"tables or lists nested more than {DEEPEST_NESTING} deep", ""
     except RecursionError:
         found, fix = "tables or lists nested too deeply to read", ""
-    except ValueError as error:  # TOMLDecodeError, and what int() says of a number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, and int() for a number of thousands of digits
         found, fix = f"a syntax error: {error}", _offending_line(toml, str(error))
     raise SpecError(file=file, key="", found=found, expected="TOML", fix=fix)
 
 
 def nesting(value: object) -> int:
-    """Return how deeply tables and lists are nested. It does not call itself: tomllib reads deeper than that goes.
+    """Return the nesting of tables and lists, without recursion: tomllib reads deeper than Python's limit.
 
     >>> nesting(3), nesting({"cta": [1, [2]]})
     (0, 3)
@@ -73,13 +73,13 @@ def nesting(value: object) -> int:
 
 
 def _offending_line(toml: str, message: str) -> str:
-    """The line of a message that ends as tomllib's do, "(at line 3, column 5)"; "" at the end of the text."""
+    """Return the line of a message that ends like tomllib's, "(at line 3, column 5)"; "" at the end of the text."""
     position = re.search(r"at line (\d+), column \d+", message)
     return f"the line reads {literal(toml.split(chr(10))[int(position[1]) - 1].strip())}" if position else ""
 
 
 def _fields(part: type[Part], table: Mapping[str, Any], prefix: str, file: str) -> dict[str, Any]:
-    """The keyword arguments of `part` that `table` writes."""
+    """Return the keyword arguments of `part` in `table`."""
     keys = {key.name: key for key in keys_of(part)}
     for name in table:
         if name not in keys:
@@ -91,7 +91,7 @@ def _fields(part: type[Part], table: Mapping[str, Any], prefix: str, file: str) 
 
 
 def _value(key: Key, value: Any, prefix: str, file: str) -> object:
-    """A value for Python: a table becomes its part, a list a tuple. What does not fit is left for the spec to judge."""
+    """Return a value for Python: a table becomes its part, a list a tuple. The spec checks whatever does not fit."""
     if value is True and key.switch:
         value = {}
     if key.part is not None and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The tables of a spec file as records, their keys as fields; None is a key left out. `GemmSpec` judges them."""
+"""The tables of a spec file as records, their keys as fields; None is an omitted key. `GemmSpec` validates them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from cutegen.support.literals import alternatives, literal
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
 """The modes of each operand in CuTe's order: A is (M,K), B is (N,K), C is (M,N)."""
 DEFAULT_ALIGN_BYTES = 16
-"""Alignment of an operand of which nothing is said: the widest access of a thread."""
+"""Default alignment of an operand: the widest access of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Operand(Part):
     """One matrix in global memory, contiguous along the mode `major`.
 
     Base address and leading stride are multiples of `align` bytes. With `transposed` "once" the kernel reads a copy of
-    B with the other major: a call makes it when B is new or has changed, and keeps it.
+    B with the other major: a call makes it if B is new or has changed, and caches it.
     """
 
     dtype: DTypeName
@@ -73,7 +73,7 @@ class Operand(Part):
     transposed: Transposition | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """An aligned address begins a whole element."""
+        """Check that an aligned address begins an element."""
         element_bytes = dtype(self.dtype).bytes
         if self.align is None or self.align >= element_bytes:
             return None
@@ -82,13 +82,13 @@ class Operand(Part):
             key="align",
             found=literal(self.align),
             expected=expected,
-            fix="write align = 16, if addresses and leading strides are so aligned",
+            fix="write align = 16, if addresses and leading strides have that alignment",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Extra(Part):
-    """A matrix (M,N) of the epilogue. What is left out is as C has it."""
+    """A matrix (M,N) of the epilogue. Omitted keys are those of C."""
 
     dtype: DTypeName | None = None
     major: RasterMode | None = None
@@ -97,21 +97,21 @@ class Extra(Part):
 
 @dataclass(frozen=True, slots=True)
 class Bias(Part):
-    """A vector along M or N, added by the epilogue; its elements lie side by side. Both vectors have one type."""
+    """A vector along M or N, added by the epilogue; its elements are contiguous. Both vectors have one type."""
 
     dtype: DTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scale(Part):
-    """A factor for each row of C, for each column, or both; without a type in f32."""
+    """A factor per row of C, per column, or both; f32 by default."""
 
     dtype: ScaleDTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Part):
-    """C[M,N] = A[M,K] B[N,K], and what the epilogue reads and writes beside C."""
+    """C[M,N] = A[M,K] B[N,K], and the epilogue's tensors besides C."""
 
     a: Operand
     b: Operand
@@ -123,7 +123,7 @@ class Problem(Part):
     aux: Extra | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """An operand's major is one of its own two modes; an aligned address begins a whole element."""
+        """Check that an operand's major is one of its own two modes, and an aligned address begins an element."""
         for name, modes in MODES.items():
             found = getattr(self, name).major
             if found not in modes:
@@ -132,8 +132,8 @@ class Problem(Part):
                 return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
         for name in ("a", "c"):
             if (asked := getattr(self, name).transposed) is not None:
-                key, expected = f"{name}.transposed", "nothing: it is B of which a transposed copy can be kept"
-                return Mismatch(key=key, found=literal(asked), expected=expected, fix="exchange A and B, and M and N")
+                key, expected = f"{name}.transposed", "nothing: only B can have a transposed copy"
+                return Mismatch(key=key, found=literal(asked), expected=expected, fix="swap A and B, and M and N")
         for name in ("residual", "aux"):
             extra = getattr(self, name)
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):
@@ -141,7 +141,7 @@ class Problem(Part):
         return None
 
     def matrix(self, name: str) -> Operand:
-        """A matrix (M,N) of the epilogue with nothing left out: C itself is read as "c", others stand beside it."""
+        """Return a matrix (M,N) of the epilogue with all keys: "c" is C itself, others are separate."""
         extra = (None if name == "c" else getattr(self, name)) or Extra()
         element = extra.dtype or self.c.dtype
         align = extra.align
@@ -162,8 +162,8 @@ class Tile(Part):
 class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps, or warpgroups of wgmma, along M, N and K; `permutation` is its tile.
 
-    `tf32` is what becomes of the bits of an f32 operand that the tensor core does not read. Without tensor cores
-    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C. Of 8-bit floats, `promote_k` is
+    `tf32` is the treatment of the bits of an f32 operand that the tensor core does not read. Without tensor cores
+    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C. For 8-bit floats, `promote_k` is
     the K that the tensor core sums before the sums are added to float32 registers; 0 is all of it.
     """
 
@@ -175,7 +175,7 @@ class Mma(Part):
     promote_k: PromotedK | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """The warps fit one CTA."""
+        """Check that the warps fit in one CTA."""
         m, n, k = self.atom_layout or (1, 1, 1)
         if m * n * k <= MAX_WARPS_PER_CTA:
             return None
@@ -187,9 +187,9 @@ class Mma(Part):
 
 @dataclass(frozen=True, slots=True)
 class SmemLayout(Part):
-    """Layout of a tile in shared memory; with none of the three keys it is left to be chosen.
+    """Layout of a tile in shared memory; with none of the three keys it is chosen.
 
-    `swizzle` is CuTe's Swizzle<B, M, S>, `pad` elements after each row, `layout` the atom in CuTe's notation.
+    `swizzle` is CuTe's Swizzle<B, M, S>, `pad` the elements after each row, `layout` the atom in CuTe's notation.
     """
 
     swizzle: SwizzleBMS | None = None
@@ -197,7 +197,7 @@ class SmemLayout(Part):
     layout: TileLayout | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """The three exclude each other."""
+        """Check that at most one of the three is given."""
         given = [name for name in ("swizzle", "pad", "layout") if getattr(self, name) is not None]
         if len(given) < 2:
             return None
@@ -221,8 +221,8 @@ class Smem(Part):
 class G2sCopy(Part):
     """One operand's copy from global to shared memory; `threads` maps a position in the tile to a thread.
 
-    `l2` is the priority by which the L2 cache gives up what is copied. Of so many k-tiles at the beginning of a CTA's
-    first tile `prefetch` asks L2 before they are copied.
+    `l2` is the eviction priority of copied lines in the L2 cache. `prefetch` is the number of k-tiles at the beginning
+    of a CTA's first tile that are prefetched to L2 before they are copied.
     """
 
     op: G2sOp | None = None
@@ -232,7 +232,7 @@ class G2sCopy(Part):
     prefetch: PrefetchedKTiles | None = None
 
     def contradiction(self) -> Mismatch | None:
-        """The instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
+        """Check that the instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
         widths = tuple(atom.bits for atom in CP_ASYNC_ATOMS.values() if atom.op == self.op)
         if self.op in (BULK_TENSOR, UNIVERSAL) or None in (self.op, self.bits) or self.bits in widths:
             return None
@@ -272,9 +272,9 @@ class S2r(Part):
 
 @dataclass(frozen=True, slots=True)
 class Epilogue(Part):
-    """Path of an accumulator to C: `ops` in their order, then `expression`, all in f32 and rounded once to C.
+    """Path of an accumulator to C: `ops` in order, then `expression`, all in f32 and rounded once to C.
 
-    `smem` is how C leaves the CTA: staged through shared memory in that layout, or with False straight from registers.
+    `smem` is the store path of C: staged through shared memory in that layout, or with False straight from registers.
     """
 
     smem: SmemLayout | Literal[False] | None = None
@@ -283,12 +283,12 @@ class Epilogue(Part):
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The chain from an accumulator to C; empty when nothing is asked for."""
+        """The chain from an accumulator to C; empty if none is requested."""
         return steps(self.ops, self.expression)
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Operands that the chain reads beside x, and "aux" when it stores."""
+        """Operands that the chain reads besides x, and "aux" if it stores."""
         return operands_of(self.steps)
 
 
@@ -306,14 +306,13 @@ class Raster(Part):
 
 @dataclass(frozen=True, slots=True)
 class Schedule(Part):
-    """Spread of the tiles of C over time, and over how many CTAs each: `split_k` of them share a tile's K.
+    """Schedule of the tiles of C, and the CTAs of each: `split_k` of them share a tile's K.
 
-    `reduction` is how their sums come together: through a workspace and in a fixed order, likewise but first in the
-    shared memory of a cluster, or by atomic additions to C.
-    With `swap` the kernel multiplies B by A, which suits few rows of C.
-    `cluster` are the CTAs along M and N that share what they copy, and along K those that add a tile's slices.
-    `consumers` are the warpgroups that multiply: "cooperative" on one tile, or "pingpong", each on a tile of its own.
-    `programmatic` launches may begin before what comes before them on the stream has ended.
+    `reduction` is how their sums are added: through a workspace in a fixed order, the same but first in the shared
+    memory of a cluster, or by atomic additions to C. With `swap` the kernel multiplies B by A, which suits few rows of
+    C. `cluster` are the CTAs along M and N that share copies, and along K those that add a tile's slices. `consumers`
+    is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
+    `programmatic` launches may begin before their predecessor on the stream has ended.
     """
 
     raster: Raster | None = None

@@ -1,4 +1,4 @@
-"""The known keys of a spec, read from the dataclasses of `model` for loader, validation and documentation alike."""
+"""The known keys of a spec, from the dataclasses of `model`, for loader, validation and documentation."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from cutegen.spec.checks import Check, Mismatch
 from cutegen.support.literals import typed
 
 NOT_A_KEY = {"toml": False}
-"""Metadata of a field that Python sets and TOML does not."""
+"""Metadata of a field that only Python sets, not TOML."""
 
 
 class Part:
-    """A table of the spec. Its fields are its keys; a field's `Annotated` check judges the value."""
+    """A table of the spec. Its fields are its keys; a field's `Annotated` check validates the value."""
 
     __slots__ = ()
 
     def contradiction(self) -> Mismatch | None:
-        """Return what two keys of this table say against each other. Asked when each of them may stand on its own."""
+        """Return conflicts between keys of this table. Called if each of them is valid on its own."""
         return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One known key: a value judged by `check`, or a table `part`; `optional` when it may be left out.
+    """One known key: a value validated by `check`, or a table `part`; `optional` if it may be left out.
 
-    `switch` means that the table can also be refused with false, or asked for with true.
+    `switch` means that the table can also be false or true.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """Return in words what the key takes."""
+        """Return the permitted values as text."""
         if self.check is not None:
             return self.check.expected
         assert self.part is not None
@@ -52,7 +52,7 @@ _KEYS: dict[type[Part], tuple[Key, ...]] = {}  # derived once; mypy does not let
 
 
 def keys_of(part: type[Part]) -> tuple[Key, ...]:
-    """The keys of one table, in the order in which they are declared."""
+    """Return the keys of one table, in order of declaration."""
     if part not in _KEYS:
         hints = get_type_hints(part, include_extras=True)
         _KEYS[part] = tuple(
@@ -80,7 +80,7 @@ def _key(name: str, hint: Any, *, required: bool) -> Key:
 
 
 def known_keys(part: type[Part], prefix: str = "") -> Iterator[tuple[str, Key]]:
-    """Every known key below `part` with its dotted name, tables before what is in them."""
+    """Yield every known key below `part` with its dotted name, tables before their keys."""
     for key in keys_of(part):
         yield prefix + key.name, key
         if key.part is not None:
@@ -88,7 +88,7 @@ def known_keys(part: type[Part], prefix: str = "") -> Iterator[tuple[str, Key]]:
 
 
 def mismatches(part: Part, prefix: str = "") -> Iterator[tuple[str, Mismatch]]:
-    """Return what cannot stand in `part`, each with its dotted key."""
+    """Yield the invalid values in `part`, each with its dotted key."""
     sound = True
     for key in keys_of(type(part)):
         for fault in _value_mismatches(key, getattr(part, key.name), prefix):

@@ -1,4 +1,4 @@
-"""The epilogue as a chain: each step makes a new x of x, or stores it, on the way from an accumulator to C."""
+"""The epilogue as a chain of steps from an accumulator to C: each computes a new x from x, or stores it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from cutegen.spec.expression import Expression, names_of, parse_expression
 MATRICES = ("c", "residual")
 VECTORS = ("bias_n", "bias_m", "scale_m", "scale_n")
 OPERANDS = (*SCALARS, *MATRICES, *VECTORS)
-"""What an expression may name beside x."""
+"""Names in an expression besides x."""
 
 STORE = "aux"
 
 NARROW_BITS = 16
-"""Where no result has more, GELU is as right as `tanh.approx.f32` is, and GELU by erf, whose argument of it is a
-polynomial, to `NARROW_SHARE` of itself beside that: a quarter of what f16 rounds to."""
+"""Bits of the widest result for which GELU may use `tanh.approx.f32` and have its accuracy. For GELU by erf, a
+polynomial argument adds an error of `NARROW_SHARE` of the value: a quarter of f16's rounding error.
+"""
 NARROW_SHARE = 1.25e-4
 
 OPS: Mapping[str, str] = {
@@ -34,24 +35,24 @@ OPS: Mapping[str, str] = {
     "residual": "x -> x + residual",
     "aux": STORE,
 }
-"""An op is a short name for an expression, or stores x as it is at that point."""
+"""An op is a short name for an expression, or stores x at that point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One link: `text` is an expression, or `STORE`; `name` is the op it was asked for as, or "expression"."""
+    """One step: `text` is an expression, or `STORE`; `name` is its op in the spec, or "expression"."""
 
     name: str
     text: str
 
     @property
     def expression(self) -> Expression | None:
-        """Expression that x becomes; None when x is stored to aux and stays."""
+        """Expression that x becomes; None if x is stored to aux unchanged."""
         return None if self.text == STORE else parse_expression(self.text, OPERANDS)
 
 
 def steps(ops: Iterable[str] | None, expression: str | None) -> tuple[Step, ...]:
-    """The chain that a spec's `[epilogue]` asks for: its ops in their order, then its expression.
+    """Return the chain of a spec's `[epilogue]`: its ops in order, then its expression.
 
     >>> [step.text for step in steps(("alpha", "beta"), "x -> max(x, 0)")]
     ['x -> alpha * x', 'x -> x + beta * c', 'x -> max(x, 0)']
@@ -63,12 +64,12 @@ def steps(ops: Iterable[str] | None, expression: str | None) -> tuple[Step, ...]
 
 
 def chain_of(texts: Iterable[str]) -> tuple[Step, ...]:
-    """The chain that `Step.text` was taken from."""
+    """Return the chain from its `Step.text`."""
     return tuple(Step("expression", text) for text in texts)
 
 
 def operands_of(chain: Iterable[Step]) -> tuple[str, ...]:
-    """The operands that a chain reads, in the order of `OPERANDS`, and `STORE` last when it stores.
+    """Return the operands that a chain reads, in the order of `OPERANDS`, and `STORE` last if it stores.
 
     >>> operands_of(steps(("aux", "beta"), None))
     ('beta', 'c', 'aux')
@@ -78,7 +79,7 @@ def operands_of(chain: Iterable[Step]) -> tuple[str, ...]:
 
 
 def guards_source(chain: Iterable[Step]) -> bool:
-    """True where C is read by the op `beta` alone, so that it need not be read when beta is 0.
+    """Return True if only the op `beta` reads C, so that it need not be read if beta is 0.
 
     >>> guards_source(steps(("beta",), None)), guards_source(steps(None, "x -> x + beta * c"))
     (True, True)

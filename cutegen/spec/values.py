@@ -1,4 +1,4 @@
-"""Types of keys' values: one for each kind of value, annotated with the check that it must pass."""
+"""Types of keys' values: one per kind of value, annotated with its check."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from cutegen.spec.steps import OPERANDS, OPS
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
 ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
-"""What a spec can name: by warps, or by warpgroups."""
+"""Atoms that a spec can name: of warps, or of warpgroups."""
 MOST_SLICES = 64
-"""CTAs that a spec may have share the K of one tile."""
+"""Most CTAs that may share the K of one tile."""
 MOST_STAGES = 16
-"""K-tiles that shared memory may hold at once."""
+"""Most k-tiles that shared memory may hold at once."""
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]

@@ -1,4 +1,4 @@
-"""A spec as the table that its file would be: what was given, and nothing that was left open."""
+"""Writes a spec as the table of its file: only given keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutegen.support.typed_json import is_line
 
 
 def spec_table(part: Part) -> dict[str, Any]:
-    """The keys of a spec, or of one of its tables, that are not left out; `spec_of_table` reads them back.
+    """Return the given keys of a spec, or of one of its tables; `spec_of_table` reads them back.
 
     >>> from cutegen.spec import load_spec
     >>> spec_table(load_spec("sm80_hgemm_tn"))["tile"]
@@ -30,23 +30,23 @@ def spec_table(part: Part) -> dict[str, Any]:
 
 
 def spec_reference(spec: GemmSpec) -> str | dict[str, Any]:
-    """The name of a shipped spec that is this one, else its table: what a list of kernels can be read by anywhere."""
+    """Return the name of an equal shipped spec, else its table, so that a list of kernels is readable anywhere."""
     if spec.name in shipped_specs() and load_spec(spec.name) == spec:
         return spec.name
     return spec_table(spec)
 
 
 def recorded_name(spec: GemmSpec) -> str:
-    """Name a spec that is recorded by its keys as no other spec is: its own name with a digest of what it asks for.
+    """Return a unique name for a recorded spec: its own name with a digest of its request.
 
-    Two specs of a program may be called alike, and so may a spec before and after it was edited.
+    Two specs of a program may have the same name, and so may a spec before and after an edit.
 
     >>> from cutegen.spec import load_spec
     >>> recorded_name(load_spec("sm80_hgemm_tn"))[:-8]
     'sm80_hgemm_tn-'
     """
     asked = spec_table(spec)
-    asked.pop("description", None)  # specs that differ in it alone are equal
+    asked.pop("description", None)  # specs that differ only in it are equal
     digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
     name = "".join(letter if is_line(letter) else "_" for letter in spec.name or "kernel")
     return f"{name}-{digest[:8]}"

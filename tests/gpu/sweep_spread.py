@@ -1,4 +1,4 @@
-"""Measures kernels of few CTAs on every second multiprocessor and side by side: what `Persistent.spreads` goes by.
+"""Measures kernels of few CTAs on every second SM and side by side: what `Persistent.spreads` goes by.
 
     python -m tests.gpu.sweep_spread build INDEX.json --names FILE --problems FILE    where there is the CuTe DSL
     python -m tests.gpu.sweep_spread measure INDEX.json OUT.json                      where there is the GPU

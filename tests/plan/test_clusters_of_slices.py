@@ -114,7 +114,7 @@ def test_sums_are_written_and_read_once() -> None:
 
 def test_stages_are_left_for_the_sums() -> None:
     """256 x 128 sums are 128 KB, a stage is 48."""
-    with pytest.raises(SpecError, match=r"3 or more: a tile's sums lie in the stages while a cluster adds them"):
+    with pytest.raises(SpecError, match=r"3 or more: the stages hold a tile's sums while a cluster adds them"):
         planned(cta=(256, 128, 64), stages=2)
     assert planned(cta=(256, 128, 64), stages=3).stages == 3
     assert planned(cta=(256, 128, 64), stages=2, reduction="workspace").stages == 2
@@ -129,10 +129,10 @@ def test_stages_are_left_for_the_sums() -> None:
         ({"cluster": (1, 1, 8), "split_k": 12}, r"expected a divisor of 12 along K; schedule.split_k = 16"),
         ({"cluster": (1, 1, 2), "split_k": None}, "schedule.split_k makes the slices"),
         ({"cluster": (1, 1, 2), "reduction": "workspace"}, 'found 1x1x2 with reduction = "workspace"'),
-        ({"cluster": (2, 1, 1)}, 'where, and only where, reduction = "cluster"'),
+        ({"cluster": (2, 1, 1)}, 'if and only if reduction = "cluster"'),
         (
             {"cluster": (1, 2)},
-            r"beside tiles along M, the CTAs of a cluster are slices of K; schedule.cluster = \[2, 1\]",
+            r"apart from tiles along M, the CTAs of a cluster are slices of K; schedule.cluster = \[2, 1\]",
         ),
         ({"cluster": (1, 1, 8), "cta": (64, 32, 64)}, "8 along K, and 4 columns of 64 x 8 sums in a warpgroup"),
         ({"consumers": "pingpong"}, "count its slices together"),
@@ -196,11 +196,11 @@ def wider_sums(found: GemmPlan) -> GemmPlan:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (of_launch(cluster=(1, 4)), "a launch would bring other counters than there are shares"),
-        (fewer_bytes, "a launch would bring a workspace of another size"),
-        (parts_of_fewer_ctas, "would bring out other parts of C than they add"),
+        (of_launch(cluster=(1, 4)), "a launch would not provide one counter per share"),
+        (fewer_bytes, "a launch would provide a workspace of another size"),
+        (parts_of_fewer_ctas, "would not store the parts of C that they add"),
         (other_slices, "split-K has slices that no cluster adds"),
-        (wider_sums, "the stages have no room for the sums that a cluster adds"),
+        (wider_sums, "the sums that a cluster adds do not fit in the stages"),
     ],
 )
 def test_a_spoiled_plan_is_not_proved(spoil: Callable[[GemmPlan], GemmPlan], said: str) -> None:

@@ -106,7 +106,7 @@ def test_what_is_written_is_obeyed_and_said_to_be_given() -> None:
 def test_the_forced_smaller_ldmatrix_says_what_the_larger_would_do() -> None:
     found = plan(gemm(s2r=S2r(b=S2rCopy("SM75_U32x2_LDSM_N"))), "sm_80")
     rejected = {row.what: row.why for row in found.b.s2r.rejected}
-    assert "not what the spec asks for" in rejected["SM75_U32x4_LDSM_N"]
+    assert "not what the spec requests" in rejected["SM75_U32x4_LDSM_N"]
     assert rejected["SM75_U32x1_LDSM_N"] == "2 times as many instructions as x2"
     assert set(rejected) == {"SM75_U32x4_LDSM_N", "SM75_U32x1_LDSM_N", "SM75_U16x8_LDSM_T", "universal, 32 bits"}
 
@@ -123,16 +123,16 @@ def test_padding_narrows_the_copies() -> None:
     found = plan(gemm(tile=Tile(cta=(128, 128, 64)), smem=Smem(a=SmemLayout(pad=4), b=SmemLayout(pad=2))), "sm_80")
     assert (found.a.g2s.bits, found.a.s2r.matrices, found.a.s2r.bits) == (64, None, 32)
     assert (found.b.g2s.bits, found.b.s2r.matrices, found.b.s2r.bits) == (32, None, 32)
-    assert "keeps only 4 elements together" in found.a.s2r.rejected[0].why
+    assert "keeps only 4 elements contiguous" in found.a.s2r.rejected[0].why
 
 
 def test_a_pad_that_narrows_accesses_says_so_and_which_would_not() -> None:
     found = plan(gemm(tile=Tile(cta=(128, 128, 64)), smem=Smem(a=SmemLayout(pad=3), b=SmemLayout(pad=16))), "sm_80")
     why = {decision.key: decision.why for decision in found.decisions}
-    said = "accesses are at most 2 bytes wide, which is what it keeps together; pad = 8 would keep the 16 that"
+    said = "accesses are at most 2 bytes wide, the run that it keeps contiguous; pad = 8 would keep the 16 that"
     assert said in why["smem.a"]
     assert "accesses" not in why["smem.b"]
-    assert "keeps only 1 element together" in why["s2r.a"]
+    assert "keeps only 1 element contiguous" in why["s2r.a"]
 
 
 def test_a_padded_atom_keeps_its_padding_between_repetitions() -> None:
@@ -249,4 +249,4 @@ def test_raster_says_what_its_group_does() -> None:
     assert "share their rows of B" in why(Raster("n", 1))
     assert "share their rows of A" in why(Raster("m", 1))
     assert "bands of 8 tiles along n" in why(Raster())
-    assert "backwards" in why(Raster(zigzag=True))
+    assert "reversed" in why(Raster(zigzag=True))

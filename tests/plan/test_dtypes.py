@@ -113,13 +113,13 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
         if operand.major == "k":
             assert chosen_name == "SM75_U32x4_LDSM_N"
             assert "N, since rows of shared memory run along k" in why
-            assert (f"16 bytes being {128 // bits} elements of {bits} bits" in why) is (bits != 16)
+            assert (f"16 bytes are {128 // bits} elements of {bits} bits" in why) is (bits != 16)
         elif bits == 16:
             assert chosen_name == "SM75_U16x8_LDSM_T"
         else:
             assert chosen_name == f"universal, {bits} bits"
-            harm = "tears them in halves" if bits == 32 else "keeps pairs of them together"
-            assert f"ldmatrix.trans exchanges 16-bit elements: of {bits} bits it {harm}" in why
+            harm = "splits them in halves" if bits == 32 else "keeps pairs of them together"
+            assert f"ldmatrix.trans transposes 16-bit elements: with {bits} bits it {harm}" in why
             assert operand.s2r.matrices is None
             said = {rejected.what: rejected.why for rejected in operand.s2r.rejected}
             assert "this operand is contiguous along" in said["SM75_U32x4_LDSM_N"]
@@ -156,7 +156,7 @@ def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family
 def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: str, elsewhere: str) -> None:
     error = refusal(replace(gemm("mkn", dtype), family="sm120"))
     assert error.key == "problem.a.major"
-    assert "ldmatrix.trans exchanges 16-bit elements" in error.found
+    assert "ldmatrix.trans transposes 16-bit elements" in error.found
     assert error.fix == 'family = "sm80" has plain loads' + (f", {elsewhere}" if elsewhere else "")
     asked = replace(gemm("kkn", dtype, s2r=S2r(a=S2rCopy("universal"))), family="sm120")
     assert (refusal(asked).key, refusal(asked).found) == ("s2r.a.atom", '"universal"')
@@ -168,10 +168,10 @@ def test_a_warp_with_8_neighbours_along_n_is_left_to_plain_loads() -> None:
     spec = gemm("mnn", "s8", tile=Tile(cta=(64, 64, 64), stages=2), mma=mma)
     found = plan(spec, "sm_120")
     assert (found.a.s2r.matrices, found.b.s2r.matrices) == (2, None)
-    assert "rows of 16 elements along n are for two atoms of one warp" in chosen(found, "s2r.b")[1]
+    assert "rows of 16 elements along n span two atoms of one warp" in chosen(found, "s2r.b")[1]
     assert chosen(found, "mma.permutation")[0] == "32x16x32"
     error = refusal(replace(spec, s2r=S2r(b=S2rCopy("SM100_U8x8_LDSM_T"))), "sm_120")
-    assert (error.key, error.expected) == ("s2r.b.atom", "two atoms or more of each warp along n")
+    assert (error.key, error.expected) == ("s2r.b.atom", "at least two atoms per warp along n")
     assert "a larger mma.permutation along n" in error.fix
     wide = replace(spec, mma=replace(mma, permutation=(32, 32, 32)))
     assert plan(wide, "sm_120").b.s2r.matrices == 2
@@ -229,7 +229,7 @@ def test_an_ldmatrix_of_fewer_values_than_there_are() -> None:
     tile = Tile(cta=(64, 64, 64), stages=2)
     assert plan(gemm(dtype="s8", tile=tile, mma=mma), "sm_80").b.s2r.matrices == 1
     error = refusal(gemm(dtype="s8", tile=tile, mma=mma, s2r=S2r(b=S2rCopy("SM75_U32x2_LDSM_N"))))
-    assert "2 matrices are 8 values a thread, but the tiled MMA's tile has V = 4" in error.found
+    assert "2 matrices hold 8 values per thread, but the tiled MMA's tile has V = 4" in error.found
     assert "V % (4 x matrices) == 0" in error.expected
 
 
@@ -252,7 +252,7 @@ def test_a_layout_that_splits_rows_of_16_bytes_leaves_plain_loads(dtype: str, to
     found = plan(gemm(dtype=dtype, smem=Smem(a=SmemLayout(pad=together))), "sm_80")
     assert found.a.s2r.matrices is None
     assert found.a.s2r.bits == 32
-    assert chosen(found, "s2r.a")[1].startswith(f"the shared layout keeps only {together} elements together")
+    assert chosen(found, "s2r.a")[1].startswith(f"the shared layout keeps only {together} elements contiguous")
 
 
 def test_a_swizzle_that_splits_16_bytes_is_refused_in_elements() -> None:
@@ -310,7 +310,7 @@ def test_a_plan_that_transposes_8_bit_elements_is_no_proof(dtype: str) -> None:
 def test_8_bit_floats_that_become_f16_leave_fewer_registers_to_sums(arch: str, warps: int) -> None:
     found = plan(gemm(dtype="e4m3", c_dtype="bf16"), arch)
     assert found.threads == 32 * warps
-    assert ("multiplies 8-bit floats as f16" in chosen(found, "mma.atom_layout")[1]) is (warps == 8)
+    assert ("converts 8-bit floats to f16" in chosen(found, "mma.atom_layout")[1]) is (warps == 8)
     assert plan(gemm(), arch).threads == 128
 
 
@@ -321,4 +321,4 @@ def test_8_bit_floats_that_become_f16_leave_fewer_registers_to_sums(arch: str, w
 def test_bulk_copies_fetch_lines_of_128_bytes_of_any_type(dtype: str, tile: tuple[int, int, int]) -> None:
     found = plan(replace(gemm(dtype=dtype), family="sm120"), "sm_90")
     assert found.cta_tile == tile
-    assert ("f16 that sm_90 makes of e4m3" in chosen(found, "tile.cta")[1]) is (dtype == "e4m3")
+    assert ("f16 values that sm_90 converts e4m3" in chosen(found, "tile.cta")[1]) is (dtype == "e4m3")

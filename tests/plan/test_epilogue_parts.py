@@ -102,7 +102,7 @@ def test_functions_beside_the_other_warpgroups_wgmma_go_in_narrow_parts(
     assert found.epilogue.parts is not None
     assert found.epilogue.parts.tile == (64, columns)
     (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
-    said = [x.what for x in decision.rejected if "holds up the other warpgroup's wgmma" in x.why]
+    said = [x.what for x in decision.rejected if "would delay the other warpgroup's wgmma" in x.why]
     assert ("64x64 parts" in said) == (columns == 16)
 
 
@@ -136,7 +136,7 @@ def test_promoted_sums_that_warpgroups_share_leave_at_once(tile: str, columns: i
     assert found.epilogue.smem.bytes == parts.warpgroups * 64 * columns * 2
     (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
     assert "each warpgroup has 1 buffer: all of its sums are stored while the next tile is multiplied" in decision.why
-    assert any("behind copies of the next tile" in x.why and x.what.endswith(" parts") for x in decision.rejected)
+    assert any("after copies of the next tile" in x.why and x.what.endswith(" parts") for x in decision.rejected)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_other_sums_leave_in_parts_of_a_line(found: Callable[[], GemmPlan]) -> N
 def test_what_is_lacking_for_sums_to_leave_at_once_is_said() -> None:
     assert promoted(tile=THREE_PROMOTE).epilogue.parts.at_once  # type: ignore[union-attr]
     for tile, epilogue, lacking in (
-        (THREE_PROMOTE, CHAIN, "registers a thread, of which it has 160"),
-        ("cta = [128, 160, 64]\nstages = 11", "", "beside the stages there is room for"),
+        (THREE_PROMOTE, CHAIN, "registers per thread, of which it has 160"),
+        ("cta = [128, 160, 64]\nstages = 11", "", "shared memory has room for"),
     ):
         (decision,) = (x for x in promoted(tile=tile, epilogue=epilogue).decisions if x.key == "epilogue.smem")
         wide = tile.split(",")[1].strip()

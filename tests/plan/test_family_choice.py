@@ -67,7 +67,7 @@ def test_a_kernel_has_one_prediction_whoever_asks() -> None:
     (tile,) = (each for each in alone.decisions if each.key == "tile.cta")
     predicted = re.findall(r"\S+ us predicted", tile.for_problem)
     assert predicted == re.findall(r"^\S+ us predicted", rejected["sm120"])
-    assert "taken as" in rejected["sm120"]
+    assert "counted as" in rejected["sm120"]
 
 
 @pytest.mark.parametrize(("arch", "lacking"), [("sm_80", ("sm90", "sm120")), ("sm_120", ("sm90",))])

@@ -1,4 +1,4 @@
-"""Few CTAs are on every second multiprocessor: what plans say of it, and the page's figures against stored times."""
+"""Few CTAs are on every second SM: what plans say of it, and the page's figures against stored times."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_a_plan_says_where_its_few_ctas_are_and_launches_them_there(
 ) -> None:
     made = planned((64, 64, 64), problem, schedule)
     said = next(each for each in made.decisions if each.key == "schedule.persistent")
-    assert ("on every second multiprocessor" in said.chosen) == spread
-    assert ("share its way to L2" in said.why) == spread
+    assert ("on every second SM" in said.chosen) == spread
+    assert ("share its path to L2" in said.why) == spread
     grid = made.launch.geometry(ProblemShape(*problem), multiprocessors=GPUS["sm_90"].sms).grid
     tiles = -(-problem[0] // 64)
     assert grid[0] == (2 * tiles if spread else tiles)

@@ -52,7 +52,9 @@ def test_pads_are_whole_vectors_and_the_plain_tile_has_none(
 
 
 def test_a_tile_without_whole_atoms_is_only_padded() -> None:
-    assert all(option.swizzle is None for option in all_options((12, 64), 1, 2)), "12 rows are not whole atoms of 8"
+    assert all(option.swizzle is None for option in all_options((12, 64), 1, 2)), (
+        "12 rows are not a multiple of an atom of 8"
+    )
 
 
 def test_every_listed_layout_has_a_place_of_its_own_for_each_element() -> None:

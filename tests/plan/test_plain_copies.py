@@ -74,7 +74,7 @@ def test_chosen_where_no_cp_async_is_narrow_enough() -> None:
     assert (found.b.g2s.through_registers, found.b.g2s.bits) == (False, 128)
     chosen, why = decision(found, "g2s.a")
     assert chosen.startswith("universal 16 bits")
-    assert "cp.async copies 4 bytes at least" in why
+    assert "cp.async copies at least 4 bytes" in why
 
 
 @pytest.mark.parametrize(("align", "bits"), [(1, 8), (2, 16)])
@@ -104,7 +104,7 @@ def test_the_next_k_tile_counts_among_the_registers() -> None:
     """128 x 128 x 64 on 128 threads: 128 registers of sums, and 64 + 64 elements in registers of their own."""
     found = plan(gemm(align=(2, 2, 2)), "sm_80")
     assert found.threads == 256
-    assert "64 registers a thread for sums, 64 for the next k-tile" in decision(found, "mma.atom_layout")[1]
+    assert "64 registers per thread for sums, 64 for the next k-tile" in decision(found, "mma.atom_layout")[1]
     assert plan(gemm(), "sm_80").threads == 128
 
 

@@ -202,7 +202,10 @@ def test_a_probe_decides_as_its_gemm_does() -> None:
 def test_a_probe_loads_with_the_lines_of_its_gemm() -> None:
     spec = load_spec("ldmatrix_probe")
     loads, gemm = (render(plan(replace(spec, kind=kind), "sm_89")).text for kind in (PROBE, GEMM))
-    for first, last in (("    smem = ", "    fill("), ("    # Shared to registers", "    # Each thread has a row")):
+    for first, last in (
+        ("    smem = ", "    fill("),
+        ("    # Shared to registers", "    # Each thread has its own row"),
+    ):
         lines = loads[loads.index(first) : loads.index(last)].rstrip()
         assert lines.count("\n") >= 5
         assert lines in gemm

@@ -49,7 +49,7 @@ def test_sums_and_promoted_sums_have_registers_both() -> None:
     """128x128 for two warpgroups: 64 registers a thread, twice. 128x256 would be all 256."""
     open_tile = replace(of("e4m3"), tile=Tile(), mma=Mma())
     assert plan(open_tile, "sm_90").cta_tile[:2] == (128, 128)
-    with pytest.raises(SpecError, match="256 registers a thread for sums"):
+    with pytest.raises(SpecError, match="256 registers per thread for sums"):
         plan(replace(open_tile, tile=Tile(cta=(128, 256, 128))), "sm_90")
     never = replace(open_tile, tile=Tile(cta=(128, 256, 128)), mma=Mma(promote_k=0))
     assert plan(never, "sm_90").mma.promote_k == 0
@@ -69,14 +69,14 @@ def test_what_cannot_be_is_refused(dtype: str, asked: int, said: str) -> None:
 
 
 def test_other_families_say_that_they_have_no_need() -> None:
-    with pytest.raises(SpecError, match="the sums are float32 all along"):
+    with pytest.raises(SpecError, match="its sums are always float32"):
         plan(replace(of("e4m3", 128), family="sm120"), "sm_90")
 
 
 @pytest.mark.parametrize(
     ("parts", "chosen", "staggered"),
     [
-        ({"cta": (128, 64, 128)}, "two sets in turn, the second warpgroup a k-tile behind", True),
+        ({"cta": (128, 64, 128)}, "two sets in turn, the second warpgroup one k-tile later", True),
         ({"cta": (64, 64, 128)}, "two sets in turn", False),
         ({"cta": (64, 64, 128), "consumers": "pingpong"}, "two sets in turn", False),
         ({"cta": (192, 64, 128), "groups": (3, 1, 1)}, "two sets in turn", False),

@@ -69,13 +69,13 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "rows of 8 bytes": (smem_layout(ComposedLayout(Swizzle(3, 2, 3), Layout((8, 64), (64, 1)))), "not contiguous"),
     "fewer threads": (threads((8, 8), (8, 1)), "uses 64 of 128 threads"),
     "threads past the tile": (threads((8, 16), (16, 1)), "exactly once"),
-    "narrower than it says": (lambda p: with_a(p, g2s=replace(p.a.g2s, bits=64)), "says 64 bits"),
+    "narrower than it says": (lambda p: with_a(p, g2s=replace(p.a.g2s, bits=64)), "claims 64 bits"),
     "a vector across k": (
         lambda p: with_a(p, g2s=replace(p.a.g2s, values=Layout((8, 1)), threads=Layout((2, 64), (1, 2)))),
         "along the contiguous mode",
     ),
     "less aligned": (lambda p: with_a(p, align_bytes=8), "aligned"),
-    "another tile": (lambda p: with_a(p, tile=(64, 64)), "its share"),
+    "another tile": (lambda p: with_a(p, tile=(64, 64)), "does not match the CTA tile"),
     "transposed": (ldmatrix(4, transpose=True), "lies 64 elements apart|contiguous"),
     "a permutation that does not divide the tile": (
         lambda p: replace(p, mma=replace(p.mma, tiled_mma=TiledMma(p.atom, Layout((2, 2, 1)), (96, 32, 16)))),
@@ -83,7 +83,7 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     ),
     "B begins within A": (
         lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes - 128),
-        "of A runs into that of B",
+        "of A overlaps that of B",
     ),
     "B unaligned": (
         lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes + 8, bytes=p.smem.bytes + 8),
@@ -107,7 +107,7 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "C column-major": (smem_of_c(Layout((128, 128))), "not contiguous"),
     "C stored wider than aligned": (
         lambda p: replace(p, epilogue=replace(p.epilogue, align_bytes=8)),
-        "copies more than is aligned",
+        "copies more bytes than are aligned",
     ),
     "C staged and never stored": (lambda p: replace(p, epilogue=replace(p.epilogue, store=None)), "without stores"),
 }

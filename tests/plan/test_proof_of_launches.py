@@ -92,13 +92,13 @@ def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
 
 
 SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan], str]] = {
-    "another swizzle": (boxes, with_boxes(swizzle_bits=2), "writes elsewhere than the layout says"),
-    "no swizzle": (boxes, with_boxes(swizzle_bits=0), "writes elsewhere than the layout says"),
+    "another swizzle": (boxes, with_boxes(swizzle_bits=2), "does not write where the layout says"),
+    "no swizzle": (boxes, with_boxes(swizzle_bits=0), "does not write where the layout says"),
     "one box too few": (boxes, with_boxes(boxes=2), "leaves gaps"),
     "less aligned than boxes need": (
         boxes,
         lambda found: replace(found, a=replace(found.a, align_bytes=8)),
-        "whole 16 bytes",
+        "multiples of 16 bytes",
     ),
     "an address where the kernel takes a map": (
         boxes,
@@ -110,7 +110,7 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
         moved(b_offset_bytes=512),
         "of B does not begin at a multiple of 1024",
     ),
-    "C begins within B": (boxes, moved(c_offset_bytes=-1024), "of B runs into that of C"),
+    "C begins within B": (boxes, moved(c_offset_bytes=-1024), "of B overlaps that of C"),
     "C begins within a period of the swizzle": (
         warpgroups,
         moved(c_offset_bytes=512, barriers_offset_bytes=512, bytes=512),
@@ -119,20 +119,20 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "C written over the stages": (
         boxes,
         lambda found: replace(found, smem=replace(found.smem, c_offset_bytes=None)),
-        "over what warps still copy",
+        "overwrite data that warps still copy",
     ),
-    "barriers within C": (boxes, moved(barriers_offset_bytes=-8), "of C runs into that of barriers"),
+    "barriers within C": (boxes, moved(barriers_offset_bytes=-8), "of C overlaps that of barriers"),
     "barriers that are not aligned": (boxes, moved(barriers_offset_bytes=4, bytes=8), "of barriers does not begin"),
     "barriers past the memory that is asked for": (boxes, moved(barriers_offset_bytes=8), "too few"),
     "barriers of turns past it": (warpgroups, moved(barriers_offset_bytes=8), "too few"),
-    "stages within a period of the swizzle": (boxes, stages_apart, "b has a stage that begins within a period"),
-    "parts of C within B's stages": (warpgroups, moved(c_offset_bytes=-1024), "of B runs into that of C"),
+    "stages within a period of the swizzle": (boxes, stages_apart, "b has a stage that does not begin at a period"),
+    "parts of C within B's stages": (warpgroups, moved(c_offset_bytes=-1024), "of B overlaps that of C"),
     "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
     "a workspace of another size": (split, other_bytes, "workspace of another size"),
     "a workspace that nobody uses": (split, lambda found: replace(found, split_k=None), "split K another way|nobody"),
     "a launch of fewer slices": (split, launched_slices(-1), "split K another way"),
     "a launch of more slices": (split, launched_slices(1), "split K another way"),
-    "slices that are not there": (split, other_slices_in_flight, "slices that are not there"),
+    "slices that do not exist": (split, other_slices_in_flight, "slices that do not exist"),
 }
 
 

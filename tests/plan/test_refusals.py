@@ -126,7 +126,7 @@ CASES: dict[str, Case] = {
             "s2r": S2r(b=S2rCopy("SM75_U32x4_LDSM_N")),
         },
         "s2r.b.atom",
-        ("8 values a thread", "V = 4", "too few vals", "SM75_U32x2_LDSM_N", "mma.permutation"),
+        ("8 values per thread", "V = 4", "too few vals", "SM75_U32x2_LDSM_N", "mma.permutation"),
     ),
     "T on K-major": (
         {"s2r": S2r(a=S2rCopy("SM75_U16x8_LDSM_T"))},
@@ -146,7 +146,7 @@ CASES: dict[str, Case] = {
     "ldmatrix of rows of 8 bytes": (
         {"smem": Smem(a=SmemLayout(pad=4)), "s2r": S2r(a=S2rCopy("SM75_U32x4_LDSM_N"))},
         "s2r.a.atom",
-        ("keeps only 4 elements together", "16 contiguous", "universal"),
+        ("keeps only 4 elements contiguous", "16 contiguous", "universal"),
     ),
     "swizzle base too small": (
         {"smem": Smem(a=SmemLayout(swizzle=(3, 2, 3)))},
@@ -166,7 +166,7 @@ CASES: dict[str, Case] = {
     "swizzle past its tile": (
         {"smem": Smem(a=SmemLayout(layout="Sw<1,7,1> o (8,8):(8,1)")), "tile": Tile(cta=(16, 16, 24))},
         "smem.a.layout",
-        ("leads to offset 511, past the last of the tile, 383", "permutes"),
+        ("maps to offset 511, past the last of the tile, 383", "permutes"),
     ),
     "too many stages": (
         {"tile": Tile(cta=(256, 256, 64), stages=4)},
@@ -181,12 +181,12 @@ CASES: dict[str, Case] = {
     "sums that no thread can hold": (
         {"tile": Tile(cta=(2048, 2048, 16))},
         "tile.cta",
-        ("32,768 registers a thread for sums", "at most 255", "a smaller tile"),
+        ("32,768 registers per thread for sums", "at most 255", "a smaller tile"),
     ),
     "sums of too few warps": (
         {"tile": Tile(cta=(256, 256, 32)), "mma": Mma(atom_layout=(2, 2, 1))},
         "mma.atom_layout",
-        ("512 registers a thread for sums", "at most 255", "more warps"),
+        ("512 registers per thread for sums", "at most 255", "more warps"),
     ),
     "C that does not fit": (
         {"tile": Tile(cta=(256, 256, 32), stages=2), "c_dtype": "f32", "epilogue": Epilogue(SmemLayout(pad=8))},
@@ -196,7 +196,11 @@ CASES: dict[str, Case] = {
     "a layout that the DSL would address wrongly": (
         {"tile": Tile(cta=(128, 128, 64)), "smem": Smem(a=SmemLayout(layout="Sw<3,3,6> o (64,64):(64,1)"))},
         "smem.a",
-        ("Swizzle<3,3,6> on 64x64", "a thread's own accesses swizzle one another", "a pad is always possible"),
+        (
+            "Swizzle<3,3,6> on 64x64",
+            "the swizzle XORs bits in which a thread's own accesses",
+            "a pad is always possible",
+        ),
     ),
     "a tile that ends within the swizzle's period": (
         {
@@ -206,7 +210,7 @@ CASES: dict[str, Case] = {
             "smem": Smem(b=SmemLayout(swizzle=(1, 4, 3))),
         },
         "smem.b",
-        ("Swizzle<1,4,3>", "80x96: the tile ends within a period", "a pad is always possible"),
+        ("Swizzle<1,4,3>", "80x96: the tile is not a multiple of", "a pad is always possible"),
     ),
     "a swizzle's atoms that three warps cannot share": (
         {
@@ -218,7 +222,7 @@ CASES: dict[str, Case] = {
         "smem.a",
         (
             "Swizzle<2,3,3> on 32x8 for a tile of 96x32",
-            "blocks and the layout's do not nest",
+            "and of the layout do not nest",
             "a pad is always possible",
         ),
     ),
@@ -230,7 +234,7 @@ CASES: dict[str, Case] = {
             "smem": Smem(a=SmemLayout(layout="Sw<2,3,3> o (16,8):(1,16)")),
         },
         "smem.a",
-        ("96x32: the tiled MMA's threads end within a period", "a pad is always possible"),
+        ("96x32: the threads of the tiled MMA do not cover a multiple", "a pad is always possible"),
     ),
     "C's atom that does not divide": (
         {"tile": Tile(cta=(64, 48, 32)), "epilogue": Epilogue(SmemLayout(layout="(8,64):(64,1)"))},
@@ -256,7 +260,9 @@ def test_loads_of_simt_are_not_torn_by_a_swizzle() -> None:
         replace(gemm(majors, "f32", tile=tile, smem=Smem(a=SmemLayout(swizzle=x))), family="simt") for x in swizzles
     ]
     assert plan(asked[0], "sm_80").a.smem.chosen.name == "Swizzle<2,3,3> on 32x8"
-    with pytest.raises(SpecError, match=r"smem.a: found Swizzle<2,2,3> on 32x8 for a tile of 64x16: a thread's own"):
+    with pytest.raises(
+        SpecError, match=r"smem.a: found Swizzle<2,2,3> on 32x8 for a tile of 64x16: the swizzle XORs bits"
+    ):
         plan(asked[1], "sm_80")
 
 
@@ -264,13 +270,13 @@ OF_SM120: dict[str, Case] = {
     "an operand that nothing transposes": (
         {"majors": "mkn", "dtype": "tf32"},
         "problem.a.major",
-        ('"m" for sm_90', "tears"),
+        ('"m" for sm_90', "splits them in halves"),
     ),
     "plain loads": ({"s2r": S2r(b=S2rCopy("universal"))}, "s2r.b.atom", ('"universal"', "an ldmatrix")),
     "a layout without rows for ldmatrix": (
         {"smem": Smem(a=SmemLayout(layout="(8,(2,32)):(2,(1,16))"))},
         "smem.a",
-        ("keeps only 2 elements together", "what ldmatrix can load"),
+        ("keeps only 2 elements contiguous", "what ldmatrix can load"),
     ),
 }
 

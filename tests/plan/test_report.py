@@ -36,7 +36,7 @@ def test_everything_that_was_rejected_can_be_seen(made: GemmPlan | ProbePlan) ->
     for decision in made.decisions:
         for rejected in decision.rejected:
             assert words(f"not {rejected.what}: {rejected.why}") in text
-    assert "alternatives more" not in text
+    assert "more alternative" not in text
     assert len(made.explain()) < len(made.explain(everything=True))
 
 

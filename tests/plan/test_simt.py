@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "BLK_M % THR_M of tC": (
         {"mma": Mma(threads="(96,2):(1,96)")},
         "mma.threads",
-        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; use a tile that 192 threads share out, 1 element each",
+        "BLK_M % THR_M == 0 of tC: 128 % 96 = 32; use a tile that 192 threads divide evenly, 1 element each",
     ),
     "BLK_N % THR_N of tC": (
         {"mma": Mma(threads="(2,96):(96,1)")},
@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a way out that has as many threads": (
         {"tile": Tile((96, 128, 8)), "mma": TC, "g2s": copies(a="(64,4):(1,64)")},
         "g2s.a.threads",
-        'BLK_M % THR_M == 0 of tA: 96 % 64 = 32; threads = "(32,8):(1,32)" shares out 96x8',
+        'BLK_M % THR_M == 0 of tA: 96 % 64 = 32; threads = "(32,8):(1,32)" divides 96x8 evenly',
     ),
     "vectors span the tile": (
         {"g2s": G2s(a=G2sCopy(bits=128, threads="(128,2):(1,128)"))},
@@ -125,7 +125,7 @@ def test_a_swizzle_that_further_stages_change_is_refused() -> None:
     layout = SmemLayout(layout="Sw<2,4,3> o (16,(4,2)):(1,(16,64))")
     asked = simt("kkm", tile=Tile(cta=(16, 16, 16), stages=1), smem=Smem(b=layout))
     assert plan(asked, "sm_80").b.smem.chosen.name == "Swizzle<2,4,3> on 16x8"
-    with pytest.raises(SpecError, match=r"smem.b: found Swizzle<2,4,3> on 16x8 .*: a thread's own accesses swizzle"):
+    with pytest.raises(SpecError, match=r"smem.b: found Swizzle<2,4,3> on 16x8 .*: the swizzle XORs bits"):
         plan(replace(asked, tile=Tile(cta=(16, 16, 16))), "sm_80")
 
 
@@ -206,7 +206,7 @@ def test_what_is_left_open_is_chosen_without_conflicts(majors: str, dtypes: tupl
     reads = [found.predictions.wavefronts[key].ways for key in ("s2r.a", "s2r.b")]
     assert max(reads) == 1
     assert found.predictions.sectors["epilogue"].predicted == found.predictions.sectors["epilogue"].ideal
-    # Neighbouring threads store neighbours of C.
+    # Neighbouring threads store adjacent elements of C.
     m, n = found.tiled_mma.thr_layout_vmnk.stride[1:3]
     assert (n if majors[2] == "n" else m) == 1
 
@@ -215,7 +215,7 @@ def test_a_plan_says_what_else_there_was() -> None:
     rejected = {decision.key: decision.rejected for decision in plan(simt("kkn"), "sm_80").decisions}
     assert [row.what for row in rejected["tile.cta"]] == ["K = 4", "K = 16"]
     assert [row.what for row in rejected["g2s.a"]] == ["64 bits", "32 bits"]
-    assert "instructions a thread, against" in rejected["g2s.a"][0].why
+    assert "instructions per thread, against" in rejected["g2s.a"][0].why
     assert rejected["tile.stages"][0].what == "1 stage"
     assert rejected["mma.threads"][0].what == "8x32 threads"
     assert "shared memory" in rejected["epilogue.smem"][0].why
@@ -294,7 +294,9 @@ def test_what_one_thread_reads_whole_has_no_narrow_gaps(
         if taken:
             assert plan(spec, "sm_80")
         else:
-            with pytest.raises(SpecError, match=rf"smem\.{name}.*joins its loads over gaps.*a pad of whole 8 bytes"):
+            with pytest.raises(
+                SpecError, match=rf"smem\.{name}.*merges its loads over gaps.*a pad that is a multiple of 8 bytes"
+            ):
                 plan(spec, "sm_80")
 
 
@@ -315,7 +317,7 @@ def out_of_order(dtype: str, layout: str) -> GemmSpec:
 def test_what_a_thread_reads_lies_in_the_order_of_k_or_apart(name: str) -> None:
     dtype, refused, taken = OUT_OF_ORDER[name]
     assert plan(out_of_order(dtype, taken), "sm_90")
-    with pytest.raises(SpecError, match=r"smem\.a.*in another order than along K.*in their order"):
+    with pytest.raises(SpecError, match=r"smem\.a.*in another order than along K.*in order"):
         plan(out_of_order(dtype, refused), "sm_90")
 
 
@@ -333,7 +335,7 @@ def test_the_compiler_joins_loads_in_another_order(name: str, built: Build, monk
 def test_one_load_of_all_rows_must_not_swizzle_them(built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     tile, smem = Tile(cta=(32, 128, 8)), Smem(a=SmemLayout(layout="Sw<2,4,2> o (8,4):(4,1)"))
     spec = simt("knn", tile=tile, smem=smem)
-    with pytest.raises(SpecError, match=r"smem\.a.*a thread's own accesses swizzle one another"):
+    with pytest.raises(SpecError, match=r"smem\.a.*the swizzle XORs bits in which a thread's own accesses"):
         plan(spec, "sm_90")
     monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
     with pytest.raises(CompileError, match="_ComposedLayout"):

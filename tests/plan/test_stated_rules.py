@@ -101,7 +101,7 @@ def test_slices_that_are_not_taken_are_told_with_their_times() -> None:
 
 def test_orders_that_are_rejected_read_more() -> None:
     found = decisions(planned("many tiles"))["schedule.raster"]
-    arithmetic = re.search(r"([\d,.]+) MB from device memory in all", found.for_problem)
+    arithmetic = re.search(r"([\d,.]+) MB from device memory in total", found.for_problem)
     assert arithmetic is not None
     read = float(arithmetic[1].replace(",", ""))
     for rejected in found.rejected:
@@ -132,7 +132,7 @@ def test_how_slices_would_be_added_is_said_to_be_without_use(family: str, reduct
     asked = replace(gemm(schedule=Schedule(split_k=slices, reduction=reduction)), family=family)
     found = decisions(plan(asked, "sm_90"))["schedule.reduction"]
     assert (found.chosen, found.given) == (reduction, True)
-    assert "K is whole, so that there are no slices to add" in found.why
+    assert "K is not split, so there are no slices to add" in found.why
     sliced = replace(asked, schedule=replace(asked.schedule, split_k=4))
     assert "schedule.reduction" not in decisions(plan(sliced, "sm_90"))
 
@@ -147,7 +147,7 @@ def test_a_family_without_a_prediction_is_the_first_that_can() -> None:
     for problem in (None, ProblemShape(64, 64, 64)):
         found = _decision(_Option("sm80"), (), problem)
         assert found.why.startswith("the first of ")
-    assert "least predicted time" in _decision(_Option("sm80", predicted_us=3.0), (), ProblemShape(64, 64, 64)).why
+    assert "lowest predicted time" in _decision(_Option("sm80", predicted_us=3.0), (), ProblemShape(64, 64, 64)).why
 
 
 def test_times_have_three_digits() -> None:
@@ -226,7 +226,7 @@ def test_threads_of_simt_by_hand() -> None:
     k = fma_threads.choose_cta_tile(simt()).decision.rejected
     assert [(row.what, row.why) for row in k] == [
         ("K = 4", "2 times the barriers"),
-        ("K = 16", "16,384 bytes, and unrolled code 2 times as long"),
+        ("K = 16", "16,384 bytes, and 2 times as much unrolled code"),
     ]
     assert fma_threads._divisors(12) == [1, 2, 3, 4, 6, 12]
     chosen = fma_threads.choose_threads(simt(), (128, 128, 8), target("sm_80"))
@@ -243,7 +243,7 @@ def test_threads_of_simt_by_hand() -> None:
         ({"mma": Mma(threads="(16,15):(1,16)")}, "240 threads.*whole warps of 32"),
         ({"mma": Mma(threads="(32,12):(1,32)")}, r'"\(32,12\):\(1,32\)": THR_N = 12; expected'),
         ({"tile": Tile(cta=(3, 5, 7))}, "128x128x8 does, with 256 threads"),
-        ({"tile": Tile(cta=(48, 64, 3)), "g2s": G2s(a=G2sCopy(bits=32))}, "share out each of A's, B's and C's tiles"),
+        ({"tile": Tile(cta=(48, 64, 3)), "g2s": G2s(a=G2sCopy(bits=32))}, "divide the tiles of A, B and C evenly"),
         ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits: found 16; expected whole elements"),
     ],
 )
@@ -319,7 +319,7 @@ def test_narrower_copies_say_why_they_are_not_cg() -> None:
     assert found.chosen.startswith("cp.async.ca 64 bits")
     assert found.why.endswith("; ca, since cg copies 16 bytes only")
     plain = decisions(plan(gemm(g2s=G2s(a=G2sCopy(op="universal"))), "sm_80"))["g2s.a"]
-    assert plain.why.endswith("; from there through a thread's registers to shared memory")
+    assert plain.why.endswith("; then through registers to shared memory")
 
 
 def test_a_width_that_no_grid_of_the_threads_has_is_refused_at_its_key() -> None:
@@ -342,7 +342,7 @@ def test_slices_in_flight_divide_the_slices() -> None:
     found = plan(gemm(schedule=Schedule(split_k=6)), "sm_80")
     assert found.split_k is not None
     prove(found)
-    with pytest.raises(ProofError, match="split-K loads slices that are not there"):
+    with pytest.raises(ProofError, match="split-K loads slices that do not exist"):
         prove(replace(found, split_k=replace(found.split_k, in_flight=4)))
 
 

@@ -216,7 +216,7 @@ def test_a_large_grid_with_slices_in_clusters_has_bands_of_eight() -> None:
 @pytest.mark.parametrize(
     ("raster", "cluster", "expected", "said"),
     [
-        (None, None, "m8", "CTAs side by side, which are on one GPC, share 256 rows of B"),
+        (None, None, "m8", "adjacent CTAs, which are on one GPC, share 256 rows of B"),
         (None, (2, 1), "m8", "every 8th, share 256 rows of A"),
         (Raster(zigzag=True), None, "m8z", "CTAs in flight cover a block 8 tiles wide"),
         (Raster(along="n"), None, "n8", "CTAs in flight cover a block 8 tiles wide"),

@@ -38,7 +38,7 @@ def staged(key: str, majors: str, cta: tuple[int, int, int], layout: str) -> Gem
 def test_a_copy_that_makes_all_accesses_must_not_swizzle_them(
     key: str, majors: str, cta: tuple[int, int, int], layout: str
 ) -> None:
-    with pytest.raises(SpecError, match=rf"{key}.*a thread's own accesses swizzle one another"):
+    with pytest.raises(SpecError, match=rf"{key}.*the swizzle XORs bits in which a thread's own accesses"):
         plan(staged(key, majors, cta, layout), "sm_80")
 
 
@@ -67,7 +67,7 @@ def test_stages_that_swizzle_what_threads_share_out_go_astray(
     """Why it is refused: without the rule a result is wrong, in silence."""
     smem = Smem(a=SmemLayout(layout=layout))
     spec = replace(gemm(majors, "f32", tile=Tile(cta=cta), smem=smem), family="simt")
-    with pytest.raises(SpecError, match=r"smem\.a.*a stage's place swizzles them"):
+    with pytest.raises(SpecError, match=r"smem\.a.*own accesses, or stages, differ"):
         plan(spec, "sm_80")
     monkeypatch.setattr(Access, "tears", lambda *_, **__: False)
     kernel = Kernel(built(spec, "sm_80"))

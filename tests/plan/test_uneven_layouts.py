@@ -93,7 +93,9 @@ def test_what_threads_copy_at_once_is_whole_periods_or_divides_one(
 
 def test_a_swizzle_that_is_asked_for_is_refused_with_a_way_out() -> None:
     asked = odd("kkn", "f16", (3, 1, 1), smem=Smem(b=SmemLayout(swizzle=(3, 3, 3))))
-    with pytest.raises(SpecError, match=r"smem.b.*the copy's threads end within a period.*a pad is always possible"):
+    with pytest.raises(
+        SpecError, match=r"smem.b.*the threads of the copy do not cover a multiple.*a pad is always possible"
+    ):
         plan(asked, "sm_80")
     padded = planned(replace(asked, smem=Smem(b=SmemLayout(pad=8))))
     assert padded.b.smem.chosen.name == "pad 8"

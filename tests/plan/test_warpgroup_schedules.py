@@ -70,9 +70,9 @@ def test_slices_are_ctas_beside_each_other() -> None:
     ("parts", "said"),
     [
         ({"consumers": "pingpong", "groups": (2, 1, 1)}, "expected 1x1x1"),
-        ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers a thread for sums"),
-        ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are whole groups of 2 rows"),
-        ({"cluster": (1, 2), "split_k": 2}, "beside tiles along M, the CTAs of a cluster are slices of K"),
+        ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers per thread for sums"),
+        ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are multiples of 2 rows"),
+        ({"cluster": (1, 2), "split_k": 2}, "apart from tiles along M, the CTAs of a cluster are slices of K"),
         ({"consumers": "pingpong", "split_k": 2}, "count its slices together"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
     assert isinstance(copy, BulkTensorCopy)
     assert (copy.box, copy.shares) == ((32, 6), 4)
     spoiled = replace(copy, box=(32, 3), shares=8)
-    with pytest.raises(ProofError, match=r"g2s\.b begins where no box may"):
+    with pytest.raises(ProofError, match=r"g2s\.b begins at an address where no box may begin"):
         prove(replace(right, b=replace(right.b, g2s=spoiled)))
 
 
@@ -97,7 +97,7 @@ def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
 def test_atomics_are_another_familys(slices: int | None) -> None:
     """Also where no slices are there to add; an open family becomes one that adds so."""
     asked = gemm(c_dtype="f32", epilogue=Epilogue(smem=False), schedule=Schedule(split_k=slices, reduction="atomics"))
-    with pytest.raises(SpecError, match=r'"atomics" in family "sm90".*bulk tensor stores leave C whole'):
+    with pytest.raises(SpecError, match=r'"atomics" in family "sm90".*bulk tensor stores do not add to C'):
         plan(replace(asked, family="sm90"), "sm_90")
     assert plan(replace(asked, family=None), "sm_90").family == "sm80"
 
@@ -115,7 +115,7 @@ def test_for_a_problem_atomics_are_no_workspace(slices: int | None) -> None:
         assert isinstance(alone, GemmPlan)
         assert alone.split_k is None
     else:
-        with pytest.raises(SpecError, match="bulk tensor stores leave C whole"):
+        with pytest.raises(SpecError, match="bulk tensor stores do not add to C"):
             plan(whole, "sm_90", (256, 256, 65536))
 
 

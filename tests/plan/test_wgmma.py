@@ -130,7 +130,7 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         replace(gemm("mkn", dtype="e4m3", c_dtype="f16"), family="sm90"),
         "sm_90",
         "problem.a.major",
-        ('"m" with e4m3', "along K alone", 'major = "k"', 'family = "sm80"'),
+        ('"m" with e4m3', "only K-major", 'major = "k"', 'family = "sm80"'),
     ),
     "8 bits along n": (
         replace(gemm("knn", dtype="s8"), family="sm90"),
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         replace(gemm(dtype="f16", b_dtype="bf16"), family="sm90"),
         "sm_90",
         "problem.b.dtype",
-        ('"bf16"', "f16 beside A's f16"),
+        ('"bf16"', "f16 with A's f16"),
     ),
     "one stage": (wgmma(tile=Tile(stages=1)), "sm_90", "tile.stages", ("found 1", "2 or more", "tile.stages = 2")),
     "rows that no wgmma has": (wgmma(cta=(96, 64, 64)), "sm_90", "tile.cta", ("M a multiple of 64", "M = 128")),
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         wgmma(cta=(256, 256, 64)),
         "sm_90",
         "tile.cta",
-        ("256 registers a thread for sums", "at most 208", "smaller tile"),
+        ("256 registers per thread for sums", "at most 208", "smaller tile"),
     ),
     "an atom of another width": (
         wgmma(cta=(128, 128, 64), mma=Mma(atom="SM90_64x256x16_F32F16F16_SS")),
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         wgmma(schedule=Schedule(split_k=4, reduction="atomics")),
         "sm_90",
         "schedule.reduction",
-        ('"atomics"', "bulk tensor stores leave C whole"),
+        ('"atomics"', "bulk tensor stores do not add to C"),
     ),
 }
 
@@ -232,7 +232,7 @@ def test_a_copy_that_would_turn_bytes_the_wrong_way_is_what_is_refused(dtype: st
         plan(turned, "sm_90")
     assert caught.value.key == "problem.b.transposed"
     assert caught.value.found == '"once", so that B, K-major, is read as "n"'
-    assert caught.value.expected == '"k": wgmma reads operands of 8 bits along K alone'
+    assert caught.value.expected == '"k": wgmma reads 8-bit operands only K-major'
     assert caught.value.fix == "leave transposed out"
     assert planned(asked).family == "sm90"
 

@@ -70,7 +70,7 @@ def test_the_default_tile_of_fma_against_half_and_twice_the_k() -> None:
     found = plan(simt(), "sm_80")
     assert rejected(found, "tile.cta") == {
         "K = 4": "2 times the barriers",
-        "K = 16": "16,384 bytes, and unrolled code 2 times as long",
+        "K = 16": "16,384 bytes, and 2 times as much unrolled code",
     }
 
 
@@ -91,19 +91,19 @@ def test_fma_threads_have_64_sums_and_load_the_fewest_elements(
 def test_instructions_of_fma_copies() -> None:
     """128 x 8 f32 over 256 threads: one vector of 16 bytes, a load and a store; 8 rows by 2 vectors are 16 loads."""
     found = plan(simt(), "sm_80")
-    assert rejected(found, "g2s.a")["64 bits"] == "20 instructions a thread, against 18"
+    assert rejected(found, "g2s.a")["64 bits"] == "20 instructions per thread, against 18"
 
 
 def test_a_width_that_is_given_rejects_the_others() -> None:
     found = plan(simt(g2s=G2s(a=G2sCopy(bits=64))), "sm_80")
-    assert rejected(found, "g2s.a")["128 bits"] == "the spec asks for 64"
+    assert rejected(found, "g2s.a")["128 bits"] == "the spec requests 64"
 
 
 @pytest.mark.parametrize(("major", "elems"), [("k", 4), ("m", 2)])
 def test_how_fma_loads_lie(major: str, elems: int) -> None:
     found = plan(simt(a=major), "sm_80")
     assert decision(found, "s2r.a").chosen == f"universal, {32 * elems} bits"
-    assert decision(found, "s2r.a").why.startswith(f"{elems} neighbours along k lie together")
+    assert decision(found, "s2r.a").why.startswith(f"{elems} elements along k are contiguous")
 
 
 def test_copy_threads_of_another_number_are_refused_with_a_grid() -> None:
@@ -111,7 +111,7 @@ def test_copy_threads_of_another_number_are_refused_with_a_grid() -> None:
     spec = simt(g2s=G2s(a=G2sCopy(bits=128, threads="(64,1):(1,0)")), mma=Mma(threads="(16,16):(16,1)"))
     said = refusal(spec)
     assert "size(tA) == size(tC) = 256" in said
-    assert 'threads = "(128,2):(2,1)" shares out 128x8' in said
+    assert 'threads = "(128,2):(2,1)" divides 128x8 evenly' in said
     fixed = replace(spec, g2s=G2s(a=G2sCopy(bits=128, threads="(128,2):(2,1)")))
     assert plan(fixed, "sm_80").a.g2s.bits == 128
 
@@ -143,36 +143,36 @@ def test_warps_of_a_tile_of_128_by_128() -> None:
     """A warp's sums are 128 x 128 / 32 / warps registers a thread; a row is read once for each warp across."""
     found = rejected(plan(gemm(tile=TILE), "sm_80"), "mma.atom_layout")
     assert found["4x1x1"] == found["1x4x1"] == "640 fragment rows read per k-tile"
-    assert found["4x2x1"] == found["2x4x1"] == found["8x1x1"] == "8 warps where 4 do"
-    assert found["4x4x1"] == "16 warps where 4 do"
-    assert found["1x1x1"].startswith("512 registers a thread for sums, more than")
-    assert found["2x1x1"].startswith("256 registers a thread for sums, more than")
+    assert found["4x2x1"] == found["2x4x1"] == found["8x1x1"] == "8 warps, but 4 suffice"
+    assert found["4x4x1"] == "16 warps, but 4 suffice"
+    assert found["1x1x1"].startswith("512 registers per thread for sums, more than")
+    assert found["2x1x1"].startswith("256 registers per thread for sums, more than")
     assert found["1x2x1"] == found["2x1x1"]
 
 
 def test_few_warps_leave_schedulers_idle() -> None:
     """64 x 64 over two warps are 64 registers a thread: enough, but two of four schedulers."""
     found = rejected(plan(gemm(tile=Tile(cta=(64, 64, 64))), "sm_80"), "mma.atom_layout")
-    assert found["2x1x1"] == found["1x2x1"] == "2 of the 4 schedulers would have a warp"
+    assert found["2x1x1"] == found["1x2x1"] == "only 2 of the 4 schedulers would have a warp"
 
 
 def test_sums_that_would_spill_are_refused_with_the_threads_that_there_are() -> None:
     """256 x 256 over 1 x 2 warps of 32: 1,024 registers a thread, of 255."""
     said = refusal(gemm(tile=Tile(cta=(256, 256, 64)), mma=Mma(atom_layout=(1, 2, 1))))
-    assert "1,024 registers a thread for sums" in said
-    assert "a thread of 64 can have on sm_80" in said
+    assert "1,024 registers per thread for sums" in said
+    assert "the registers of each of 64 threads on sm_80" in said
     assert "use more warps, or a smaller tile.cta" in said
 
 
 def test_atoms_that_are_not_chosen_say_why() -> None:
     found = plan(gemm(tile=TILE), "sm_80")
     assert rejected(found, "mma.atom") == {
-        "SM80_16x8x8_F32F16F16F32_TN": "2,048 operations an instruction against 4,096"
+        "SM80_16x8x8_F32F16F16F32_TN": "2,048 operations per instruction against 4,096"
     }
     short = plan(gemm(tile=Tile(cta=(128, 128, 16))), "sm_80")
     assert short.atom.name == "SM80_16x8x8_F32F16F16F32_TN"
     (why,) = rejected(short, "mma.atom").values()
-    assert why == "a k-tile of 16 does not hold two or more whole k-blocks of 16"
+    assert why == "a k-tile of 16 does not hold two or more k-blocks of 16"
 
 
 def test_tf32_of_other_operands_is_refused_with_a_way_out() -> None:
@@ -223,7 +223,7 @@ def test_orientation_of_loads_is_said() -> None:
     assert decision(found, "s2r.b").why.endswith("N, since rows of shared memory run along k as fragments do")
     assert decision(found, "s2r.a").why.endswith("T, since rows of shared memory run along m and fragments along k")
     wide = plan(gemm(dtype="tf32", tile=Tile(cta=(128, 128, 32))), "sm_80")
-    assert decision(wide, "s2r.a").why.endswith("16 bytes being 4 elements of 32 bits")
+    assert decision(wide, "s2r.a").why.endswith("16 bytes are 4 elements of 32 bits")
 
 
 def test_stages_that_do_not_fit_are_rejected_with_their_bytes() -> None:
@@ -238,7 +238,7 @@ def test_whether_all_tiles_are_in_flight_is_said(extent: int, *, at_once: bool) 
     found = plan(gemm(tile=TILE), "sm_80", ProblemShape(extent, extent, 256))
     said = decision(found, "schedule.raster").for_problem
     assert said is not None
-    assert ("all of them are in flight at once" in said) == at_once
+    assert ("all are in flight at once" in said) == at_once
 
 
 def test_a_cache_that_is_just_full_keeps_everything() -> None:
@@ -320,11 +320,11 @@ def test_neighbours_of_c_that_a_thread_holds(mma: str, major_mode: int, neighbou
 
 
 @pytest.mark.parametrize(
-    ("op", "words"), [("universal", "through a thread's registers"), ("cp.async.cg", None), ("cp.async.ca", None)]
+    ("op", "words"), [("universal", "through registers to"), ("cp.async.cg", None), ("cp.async.ca", None)]
 )
 def test_a_given_copy_says_the_way_it_goes(op: str, words: str | None) -> None:
     found = decision(plan(gemm(tile=TILE, g2s=G2s(a=G2sCopy(op=op))), "sm_80"), "g2s.a")
-    assert ("through a thread's registers" in found.why) == (words is not None)
+    assert ("through registers to" in found.why) == (words is not None)
 
 
 def test_bytes_of_a_rejected_layout_stand_beside_those_of_the_chosen_one() -> None:

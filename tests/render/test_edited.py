@@ -138,11 +138,11 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
         ("THREADS = 128", "THREADS = 256", "kernel.py:26: THREADS: found 256; expected 128"),
         ("CTA_N, CTA_K = 128, 128,", "CTA_N, CTA_K = 128, 64,", "B_SMEM_SHAPE"),
         ("\nSMEM_BYTES = SMEM_B", "\nSMEM_BYTES = 4096 + SMEM_B", "SMEM_BYTES: found 102400; expected 98304"),
-        ("STAGES = 3", "STAGES = 1", "STAGES: found 1, for which other code"),
+        ("STAGES = 3", "STAGES = 1", "STAGES: found 1, which needs other code"),
         ("STAGES = 3", "STAGES = 99", "STAGES = 99: tile.stages: found 99; expected an integer, 1 to 16"),
         ("STAGES = 3", "STAGES = three()", "STAGES: found more than a constant"),
         ("STAGES = 3", "STAGES = 3.0", "STAGES: found 3.0; expected int, as 3 is"),
-        ("STAGES = 3", "STAGES = 3\nSTAGES = 2", "STAGES: found bound once more"),
+        ("STAGES = 3", "STAGES = 3\nSTAGES = 2", "STAGES: found a second assignment"),
         ("STAGES = 3\n", "", "STAGES"),
         (
             "A_SMEM_SWIZZLE = (3, 3, 3)",
@@ -164,7 +164,7 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
         (
             "    tile_m, tile_n = tile_coordinate(",
             "    STAGES = 2\n    tile_m, tile_n = tile_coordinate(",
-            "STAGES: found bound once more",
+            "STAGES: found a second assignment",
         ),
         ("import cutlass\n", "import (\n", "kernel.py:8: invalid syntax"),
         ('KERNEL_NAME = "sm80_hgemm_tn"', "", "found no KERNEL_NAME"),
@@ -202,5 +202,5 @@ def test_code_and_comments_may_be_edited() -> None:
 def test_reading_runs_nothing(tmp_path: object) -> None:
     text = emitted("sm80_hgemm_tn", "sm_80")
     assert read_kernel("raise SystemExit(1)\n" + text, "kernel.py", "sm_80").edited_code == (
-        "the statements beside the functions",
+        "the statements outside functions",
     )

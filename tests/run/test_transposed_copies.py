@@ -332,5 +332,5 @@ def test_only_b_is_kept(name: str) -> None:
     operands = {"a": '"f16", major = "k"', "b": '"f16", major = "k"', "c": '"f16", major = "n"'}
     operands[name] += ', transposed = "once"'
     toml = "\n".join(f"problem.{x} = {{ dtype = {rest} }}" for x, rest in operands.items())
-    with pytest.raises(SpecError, match=rf'problem.{name}.transposed: found "once"; expected nothing: it is B'):
+    with pytest.raises(SpecError, match=rf'problem.{name}.transposed: found "once"; expected nothing: only B'):
         parse_spec(f'family = "sm80"\n{toml}\n')

@@ -86,8 +86,8 @@ def _hold_sums(tile: tuple[int, int], k_tile_bytes: int, stages: int) -> bool:
 
 
 RULES = (
-    Rule(("dtype", "a_major"), lambda name, major: major == "k" or _of_16_bits(name), "8 bits are read along K alone"),
-    Rule(("dtype", "b_major"), lambda name, major: major != "n" or _of_16_bits(name), "8 bits are read along K alone"),
+    Rule(("dtype", "a_major"), lambda name, major: major == "k" or _of_16_bits(name), "8 bits are read only K-major"),
+    Rule(("dtype", "b_major"), lambda name, major: major != "n" or _of_16_bits(name), "8 bits are read only K-major"),
     Rule(
         ("dtype", "sums"), lambda name, sums: sums is None or name in ("f16", *FLOATS_OF_8_BITS), "no such accumulator"
     ),

@@ -63,12 +63,12 @@ def test_a_missing_file_is_told_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "my_gemm.toml").touch()
     error = refusal(tmp_path / "my_gem.toml")
     assert (error.file, error.found) == (str(tmp_path / "my_gem.toml"), "no such file")
-    assert error.fix == f"the nearest file beside it is {tmp_path / 'my_gemm.toml'}"
+    assert error.fix == f"the nearest file name there is {tmp_path / 'my_gemm.toml'}"
 
 
 def test_a_missing_file_alone_is_told_the_nearest_shipped_spec_or_how_to_list_them(tmp_path: Path) -> None:
     assert refusal(tmp_path / "sm80_hgem_tn.toml").fix == "the nearest shipped spec is sm80_hgemm_tn"
-    assert refusal(tmp_path / "x.toml").fix == "`cutegen list` shows those that ship"
+    assert refusal(tmp_path / "x.toml").fix == "`cutegen list` shows the shipped specs"
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_bare_name_is_told_the_nearest_shipped_spec(name: str) -> None:
 def test_a_bare_name_of_a_file_here_is_told_to_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, b"")
     monkeypatch.chdir(tmp_path)
-    assert refusal("mine").expected == "mine.toml, with the ending: a file of that name lies here"
+    assert refusal("mine").expected == "mine.toml, with the suffix: a file of that name exists here"
 
 
 @pytest.mark.parametrize("name", ["", "?", "zzzz", "a\0b", "\n", "x" * 300])
@@ -98,7 +98,7 @@ def test_a_bare_name_like_nothing_is_told_what_a_path_is(name: str) -> None:
 def test_a_directory_is_told_what_is_in_it(tmp_path: Path) -> None:
     written(tmp_path, b"")
     error = refusal(tmp_path)
-    assert (error.found, error.fix) == ("a directory", "in it lies mine.toml")
+    assert (error.found, error.fix) == ("a directory", "it contains mine.toml")
     assert refusal(".").found == "a directory"
 
 
@@ -121,7 +121,7 @@ def test_a_device_without_end_is_no_spec() -> None:
 
 
 def test_spec_path_is_only_for_shipped_specs() -> None:
-    with pytest.raises(SpecError, match="no shipped spec"):
+    with pytest.raises(SpecError, match="not a shipped spec"):
         spec_path("../pyproject")
 
 

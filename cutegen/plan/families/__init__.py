@@ -1,4 +1,4 @@
-"""The families of kernels, by name, and the one place where they are registered.
+"""The families of kernels by name; they are registered only here.
 
 A family is a composition (`family.py`) of a multiplier, a feed and a schedule. To add one, compose it, write its
 template, and `register` it with its row for specs.
@@ -17,13 +17,13 @@ from cutegen.spec import Family as SpecFamily
 __all__ = ["FAMILIES", "Family", "register"]
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SM90, SIMT)}
-"""Every family that kernels can be planned for, in the order in which people meet them."""
+"""Every family of kernels, in the order of the documentation."""
 
 
 def register(family: Family, row: SpecFamily) -> None:
-    """Make `family` known: to specs by its `row`, to the planner and to the renderer by its composition.
+    """Register `family`: for specs by its `row`, for the planner and the renderer by its composition.
 
-    Raises ValueError where the two have different names, or the name is taken.
+    Raises ValueError if the two have different names, or the name is taken.
     """
     if row.name != family.name or family.name in FAMILIES:
         raise ValueError(f"family {family.name}: found the row {row.name!r}; expected a new name, the same for both")

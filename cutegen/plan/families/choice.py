@@ -1,6 +1,4 @@
-"""Chooses the family where a spec leaves it open: the fastest by predicted time, or the first that can meet the
-spec.
-"""
+"""Chooses the family if a spec leaves it open: the fastest by predicted time, or the first that can meet the spec."""
 
 from __future__ import annotations
 
@@ -19,18 +17,18 @@ from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")
-"""Fastest first, as far as can be said without a problem: by what multiplies, then by what feeds it."""
+"""Families in the expected order of speed without a problem: by multiplier, then by feed."""
 
 DOUBTED: Mapping[str, float] = {"sm120": 1.2}
-"""What a prediction is taken for beside one for warpgroups: few kernels of that family were measured beside them."""
+"""Factor on a prediction when compared with one for warpgroups: few kernels of that family were measured against them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A family, the time that is predicted for it where there is a prediction, and why it cannot be, if it cannot.
+    """A family, its predicted time if there is one, and the refusal if it cannot meet the spec.
 
-    It plans the first of what it has `proposed`. `doubt` is how many times as long as predicted it is taken to be
-    beside the others.
+    It plans the first entry of `proposed`. `doubt` is the factor on its predicted time when compared with the others.
     """
 
     name: str
@@ -41,27 +39,27 @@ class _Option:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Return the place among families: those without a prediction come after those that have one."""
+        """Return the rank among families: those without a prediction come last."""
         return self.predicted_us is None, (self.predicted_us or 0.0) * self.doubt
 
     @property
     def rejected(self) -> Rejected:
-        """Return why it was not taken."""
+        """Return why it was rejected."""
         if self.refusal is not None:
             return Rejected(
                 self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"
             )
         if self.predicted_us is not None:
             longer = self.doubt * self.predicted_us
-            taken_as = f", taken as {longer:.3g}: few of its kernels were measured" if self.doubt != 1 else ""
+            taken_as = f", counted as {longer:.3g}: few of its kernels were measured" if self.doubt != 1 else ""
             return Rejected(self.name, f"{self.predicted_us:.3g} us predicted{taken_as}")
-        return Rejected(self.name, "comes later in the order of families")
+        return Rejected(self.name, "later in the order of families")
 
 
 def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-    """The plan of the family that is chosen; the decision names the others. Raises SpecError where all refuse."""
+    """Return the plan of the chosen family; the decision names the others. Raises SpecError if all refuse."""
     options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER if name in FAMILIES])
-    options.sort(key=lambda option: option.rank)  # equals stay in their order
+    options.sort(key=lambda option: option.rank)  # the sort is stable
     for number, option in enumerate(options):
         if option.refusal is not None:
             continue
@@ -79,15 +77,16 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
-    """The options with comparable predictions: where the first has one, those of others are doubted by `DOUBTED`."""
+    """Return the options with comparable predictions: if the first has one, the others' are scaled by `DOUBTED`."""
     if options[0].predicted_us is None:
         return options
     return [replace(each, doubt=DOUBTED.get(each.name, 1.0)) for each in options]
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
-    """Return what is known of a family before its rules run: whether it is for such a spec and target at all, and the
-    time of the first candidate whose stages fit.
+    """Return a family's option before its rules run.
+
+    It has the refusal of the spec or target, if any, and the time of the first candidate whose stages fit.
     """
     try:
         proposed = iter(FAMILIES[name].proposed(replace(spec, family=name), target, problem))
@@ -101,18 +100,18 @@ def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemS
     if problem is None or option.predicted_us is None:
         why = f"the first of {', '.join(name for name in ORDER if name in FAMILIES)} that can meet the spec"
         return Decision("family", option.name, why, rejected=rejected)
-    why = "for a problem, the family of the least predicted time"
+    why = "the family with the lowest predicted time for the problem"
     for_problem = f"{problem}: {option.predicted_us:.3g} us predicted"
     return Decision("family", option.name, why, rejected=rejected, for_problem=for_problem)
 
 
 def _most_telling(refusals: list[SpecError]) -> SpecError:
-    """One that is about the spec, not about what a family is for."""
+    """Return the refusal that concerns the spec, not the scope of a family."""
     return next((refusal for refusal in refusals if refusal.key != "family"), refusals[0])
 
 
 def _with_way_out(spec: GemmSpec, target: Target, refusal: SpecError) -> SpecError:
-    """The refusal; of a key that no family of the target has, with another target where one has it."""
+    """Return the refusal; for a key that no family of the target has, it names another target if one has it."""
     having = [row for row in SPEC_FAMILIES.values() if refusal.key not in row.without]
     if len(having) == len(SPEC_FAMILIES) or not having or any(target.has(*row.needs) for row in having):
         return refusal

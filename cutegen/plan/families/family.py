@@ -1,6 +1,6 @@
-"""A family of kernels is a composition: what multiplies, what feeds it, and how CTAs share out the tiles.
+"""A family of kernels is a composition: a multiplier, its feed, and the schedule of tiles over CTAs.
 
-Each part answers for itself (`cutegen/plan/parts.py`); `Family.plan` is the one line of decisions that all go through.
+Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls them in one order for all families.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Settled]]
 
 
 def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
-    """Nothing is compared for a problem: the rules choose."""
+    """Return no candidates: the rules choose."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A composition under the name that specs know it by.
+    """A composition with its name in specs.
 
-    `cta_tile` is the rule for the tile where the spec leaves it open, `search` what is compared for a problem, and
-    `space` what is compared while tuning, where that is more.
-    `template` names a file of `templates/`, or is the text of one.
+    `cta_tile` is the rule for an open tile, `search` gives the candidates for a problem, and `space` those for tuning,
+    if there are more. `template` names a file of `templates/`, or is the text of one.
     """
 
     name: str
@@ -58,17 +57,17 @@ class Family:
     template: str
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
-        """Return what tuning compares, the fastest by predicted time first."""
+        """Return the candidates for tuning, the fastest by predicted time first."""
         return (self.space or self.search)(spec, target, problem)
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
-        """Decide all that `spec` leaves open, for `target` and a problem. Raises SpecError where it cannot be met."""
+        """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if that fails."""
         return self.plan_first(self.proposed(spec, target, problem), spec, target, problem)
 
     def proposed(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Iterable[Settled]:
-        """Return what is compared for a problem, the fastest by predicted time first; nothing without one.
+        """Return the candidates for a problem, the fastest by predicted time first; none without one.
 
-        Raises SpecError for a target or a spec that this family is not for.
+        Raises SpecError for a target or a spec that this family does not support.
         """
         self.check(spec, target, problem)
         return self.search(spec, target, problem) if problem else ()
@@ -76,17 +75,17 @@ class Family:
     def plan_first(
         self, proposed: Iterable[Settled], spec: GemmSpec, target: Target, problem: ProblemShape | None
     ) -> GemmPlan:
-        """The plan of the first of `proposed` that the rules do not refuse, else of `spec`. Raises SpecError."""
+        """Return the plan of the first of `proposed` that the rules accept, else of `spec`. Raises SpecError."""
         return first_that_holds(spec, proposed, lambda filled: self._exchange(filled, target, problem))
 
     def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
-        """Raise SpecError for a target or a spec that this family is not for, before anything is chosen."""
+        """Raise SpecError for a target or a spec that this family does not support, before anything is chosen."""
         self.feed.check(spec, target, self.name)
         self.schedule.check(spec, problem, self.name)
         self.multiplier.check(spec, target)
 
     def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-        """The kernel of the product that the spec asks for, or of the exchanged one."""
+        """Plan the kernel of the product that the spec requests, or of the swapped one."""
         if not spec.schedule.swap:
             return self._decide(spec, target, problem)
         shape = swapped.shape_multiplied(problem) if problem else None
@@ -94,9 +93,9 @@ class Family:
         return swapped.as_called(exchanged, spec, problem)
 
     def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-        """The rules in their order: each sees what earlier ones settled and nothing else."""
+        """Apply the rules in order: each sees only what earlier ones settled."""
         cta_tile = self.cta_tile(spec, target)
-        # What no stage holds is refused before tables are made of it.
+        # A tile that does not fit one stage is refused before tables are made of it.
         check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
         mma = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)

@@ -1,6 +1,6 @@
 """The `simt` family: fused multiply-adds on shared memory that plain copies fill, after CuTe's sgemm_1.cu.
 
-The preconditions of CuTe's gemm_device are errors here, by the names that they have there.
+The preconditions of CuTe's gemm_device are errors here, under the same names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The `sm120` family: mma.sync fed by ldmatrix from shared memory that bulk tensor copies (TMA) fill.
 
-CTAs are persistent, so that the next tile's copies are under way while C leaves.
+CTAs are persistent, so that the next tile's copies overlap the stores of C.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_CTA_ROWS_BESIDE_F16 = (128, 128)
 
 
 def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
-    """The largest tile whose accumulators leave registers for fragments, with lines of 128 bytes along K."""
+    """Choose the largest tile whose accumulators leave registers for fragments, with 128-byte lines along K."""
     if spec.tile.cta is not None:
         return choose_cta_tile(spec)
     element = dtype(spec.problem.a.dtype)
@@ -32,11 +32,11 @@ def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
     m, n = DEFAULT_CTA_ROWS_BESIDE_F16 if as_f16 else DEFAULT_CTA_ROWS
     chosen = (m, n, LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; each thread of 8 warps has {m * n // 256} "
+        f"{m * n // (m + n)} multiply-adds per element fetched; each thread of 8 warps has {m * n // 256} "
         "registers of sums"
     )
     if as_f16:
-        why += f", which leaves some to the f16 that {target.name} makes of {element.name}"
+        why += f", which leaves some for the f16 values that {target.name} converts {element.name} to"
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
@@ -44,9 +44,7 @@ SM120 = Family(
     name="sm120",
     multiplier=MmaSync(),
     feed=Bulk(CopiedFragments()),
-    schedule=Persistent(
-        "one CTA fills a multiprocessor's registers; the next tile's copies are under way while C leaves"
-    ),
+    schedule=Persistent("one CTA fills an SM's registers; the next tile's copies overlap the stores of C"),
     cta_tile=choose_large_tile,
     search=settled_for,
     template="gemm/sm120_gemm.py.j2",

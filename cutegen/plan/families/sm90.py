@@ -1,6 +1,6 @@
 """The `sm90` family: wgmma on shared memory that bulk tensor copies (TMA) fill, after CUTLASS's cooperative kernels.
 
-CTAs are persistent, so that the next tile's copies are under way while C leaves.
+CTAs are persistent, so that the next tile's copies overlap the stores of C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SM90 = Family(
     multiplier=Wgmma(),
     feed=Bulk(DescribedTiles()),
     schedule=Persistent(
-        "one CTA fills a multiprocessor's shared memory; the next tile's copies are under way while C leaves",
+        "one CTA fills an SM's shared memory; the next tile's copies overlap the stores of C",
         splits=True,
         short_of_l2=True,
         spreads_alone=True,

@@ -1,1 +1,1 @@
-"""Feeds bring k-tiles to shared memory: vector copies, plain copies through registers, or one warp by TMA."""
+"""Feeds copy k-tiles to shared memory: vector copies, plain copies through registers, or TMA by one warp."""

@@ -1,8 +1,7 @@
-"""Bulk tensor copies (TMA) that one warp asks for.
+"""Bulk tensor copies (TMA) that one producer warp issues.
 
-That warp and those that multiply meet at two barriers for each stage (mbarrier); no thread waits for a whole CTA. What
-those that multiply do with a stage is theirs: they load fragments of it (`copied.py`), or read it where it lies
-(`described.py`).
+The producer warp and the MMA warps synchronize through two mbarriers per stage; no thread waits for a whole CTA. The
+MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (`described.py`).
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
 
 INSTRUCTIONS = {Instruction.WGMMA: "wgmma", Instruction.BULK_TENSOR: "bulk tensor copies"}
-"""What a target may lack, in words, the rarest first."""
+"""Names of instructions that a target may lack, the rarest first."""
 OTHERS = ("sm120", "sm80")
 """Families for such targets, the fastest first."""
 
 
 class Consumers(Protocol):
-    """Consumers of a stage, and how they let C go."""
+    """Consumers of a stage, and how they store C."""
 
     @property
     def holes(self) -> str:
@@ -52,23 +51,23 @@ class Consumers(Protocol):
 
     @property
     def to_copy(self) -> tuple[int, ...]:
-        """Registers that a thread of the warpgroup which copies may keep."""
+        """Registers that a thread of the producer warpgroup may keep."""
 
     @property
     def least_stages(self) -> int:
-        """Stages without which nobody would go on."""
+        """Fewest stages that avoid a deadlock."""
 
     @property
     def most_stages(self) -> int:
-        """Stages beyond which none are added."""
+        """Most stages."""
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
-        """The boxes of A or B, its shared layout, and how its fragments are come by."""
+        """The boxes of A or B, its shared layout, and how its fragments are loaded."""
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """C's way out, beside stages of so many bytes, with so many registers a thread."""
+        """The store path of C, given the bytes of a stage and the registers per thread."""
 
     def loop(self, stages: int, mma: MmaPlan) -> Loop:
         """The main loop of one tile."""
@@ -76,7 +75,7 @@ class Consumers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A warpgroup of its own copies, by one of its warps: registers are given out by warpgroups."""
+    """One warp of a separate warpgroup copies: registers are reallocated per warpgroup."""
 
     consumers: Consumers
     producer_threads: ClassVar[int] = WARPGROUP
@@ -88,7 +87,7 @@ class Bulk:
         return self.consumers.holes
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Raise SpecError for a target that lacks an instruction of the family's."""
+        """Raise SpecError for a target that lacks an instruction of the family."""
         needs = FAMILIES[family].needs
         if target.has(*needs):
             return
@@ -103,20 +102,20 @@ class Bulk:
         )
 
     def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """All of a multiprocessor's, shared out between the threads that multiply and those that copy."""
+        """Split all registers of an SM between consumer and producer threads."""
         threads = mma.threads + self.producer_threads
         if threads > target.threads_per_cta:
             raise spec.error(
                 "mma.atom_layout",
-                found=f"{mma.threads} threads that multiply, and {self.producer_threads} for the copies",
-                expected=f"at most {target.threads_per_cta} threads together",
+                found=f"{mma.threads} consumer threads and {self.producer_threads} producer threads",
+                expected=f"at most {target.threads_per_cta} threads in total",
             )
         kept = self.consumers.to_copy
         split, decision = split_registers(target, mma.threads, to_copy=kept, wanted=estimate)
         return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
-        """The boxes, and what those who multiply make of them."""
+        """Choose the boxes, and how the consumers read them."""
         return self.consumers.operand(spec, x, mma, target)
 
     def memory(
@@ -128,11 +127,11 @@ class Bulk:
         fusion: Fusion,
         registers: Registers,
     ) -> Memory:
-        """C has memory of its own behind the stages, which the next tile's copies fill while it leaves."""
-        why = "a stage is left when the next one is being multiplied"
+        """Place C after the stages, which the next tile's copies fill while C is stored."""
+        why = "a stage is released while the next one is being multiplied"
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
-        # B and C begin where a swizzle does, behind a gap where stages are not whole periods of it.
+        # B and C begin at a period of the swizzle, after a gap if stages are not a multiple of it.
         gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
         of_thread = registers.split.mma if registers.split else registers.at_launch
@@ -141,13 +140,13 @@ class Bulk:
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
         least, most = self.consumers.least_stages, self.consumers.most_stages
         if (for_sums := stages_for_sums(mma, sum(stage_bytes))) > least:
-            least, why = for_sums, "a tile's sums lie in the stages while a cluster adds them"
+            least, why = for_sums, "the stages hold a tile's sums while a cluster adds them"
         stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
         a, b = for_a.plan(stages.value), for_b.plan(stages.value)
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
-        # Barriers by which warpgroups take turns, or a flag by which one thread tells others that it was the last.
+        # Barriers that order the warpgroups, or a flag by which one thread tells others that its CTA was the last.
         beside_stages = mma.takes_turns or (spec.schedule.split_k or 1) > 1
         smem = SmemMap(
             b_offset_bytes=b_offset_bytes,
@@ -158,10 +157,10 @@ class Bulk:
         return Memory(stages=stages, epilogue=epilogue, smem=smem)
 
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
-        """One warp that copies beside those that multiply."""
+        """One producer warp next to the MMA warps."""
         return self.consumers.loop(stages, mma)
 
     def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """A, B, and C where it leaves through shared memory."""
+        """A, B, and C if it is stored through shared memory."""
         for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
             yield from copy.tensor_maps(name) if copy else ()

@@ -1,4 +1,4 @@
-"""Fragments by ldmatrix out of what bulk tensor copies brought, and C's tile whole through shared memory."""
+"""Loads fragments by ldmatrix from tiles of bulk tensor copies; stores C's whole tile through shared memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cutegen.spec import GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class CopiedFragments:
-    """A stage is read by warps, each of which leaves it when its last fragments are in registers."""
+    """Warps read a stage, and each releases it when its last fragments are in registers."""
 
     holes: ClassVar[str] = "bulk"
     to_copy: ClassVar[tuple[int, ...]] = (LEAST_TO_COPY,)
@@ -44,7 +44,7 @@ class CopiedFragments:
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """All of C's tile at once, where that leaves enough stages."""
+        """Store all of C's tile at once, if that leaves enough stages."""
         return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
     def loop(self, stages: int, mma: MmaPlan) -> Loop:
@@ -53,7 +53,7 @@ class CopiedFragments:
 
 
 def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
-    """Fragments come by ldmatrix or not at all: the key at fault is the atom, the shared layout or the major."""
+    """Return the error if ldmatrix cannot load fragments, at the key of the atom, the shared layout or the major."""
     fix = 'family = "sm80" has plain loads'
     if decision.given:
         return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)

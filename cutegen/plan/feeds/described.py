@@ -1,6 +1,6 @@
-"""Operands that the tensor core reads where bulk tensor copies brought them, and C in parts, one warpgroup's at a time.
+"""Operands that the tensor core reads in shared memory, and C stored in parts, each by one warpgroup.
 
-A warpgroup leaves a stage when its multiplications of it are done, which it learns a k-tile later.
+A warpgroup releases a stage when its multiplications are done, which it learns one k-tile later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cutegen.spec import GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class DescribedTiles:
-    """Nothing but sums lies in registers, so that a few more can be left to the warps that copy."""
+    """Only sums are in registers, so the producer warps can keep a few more."""
 
     holes: ClassVar[str] = "warpgroup"
     to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
@@ -35,7 +35,7 @@ class DescribedTiles:
     most_stages: ClassVar[int] = DEEPEST[-1]
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
-        """The layout decides the boxes and is all that the multiplier is told."""
+        """The layout decides the boxes and the descriptor."""
         check_bulk(spec, x)
         smem, described = choose_described(spec, x, mma)
         m, n, _ = mma.cluster
@@ -45,11 +45,11 @@ class DescribedTiles:
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """Two parts a warpgroup, so that stages keep the memory."""
+        """Two parts per warpgroup, to leave memory for stages."""
         return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
 
     def loop(self, stages: int, mma: MmaPlan) -> Loop:
-        """One group of multiplications a k-tile, each waited for where its sums may be promoted."""
+        """One group of multiplications per k-tile, with a wait for each if its sums may be promoted."""
         if mma.promote_k:
             return promoted(stages, mma.k_blocks, mma.promoted_sets)
         return multiplied_from_shared(stages, mma.k_blocks, ends_in_turns=mma.ends_in_turns)

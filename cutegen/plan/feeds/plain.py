@@ -1,4 +1,4 @@
-"""Plain copies by every thread, a k-tile at a time, and plain loads straight from shared memory to the sums."""
+"""Plain copies by every thread, one k-tile at a time, and plain loads straight from shared memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Plain:
         """Every target has these copies."""
 
     def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """As many as the compiler takes."""
+        """As many as the compiler uses."""
         return Registers(at_launch=estimate)
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
@@ -53,7 +53,7 @@ class Plain:
         fusion: Fusion,
         registers: Registers,
     ) -> Memory:
-        """One or two stages; C from registers, or over the stages where the spec asks for it."""
+        """One or two stages; C from registers, or through the stages' memory if the spec requests it."""
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         stages = choose_stages(spec, target, stage_bytes)

@@ -29,7 +29,7 @@ from cutegen.spec import GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The threads that multiply copy as well. C takes the stages' memory."""
+    """All threads both copy and multiply. C reuses the stages' memory."""
 
     holes: ClassVar[str] = "vectors"
     producer_threads: ClassVar[int] = 0
@@ -39,7 +39,7 @@ class Vectors:
         """Every target has these copies."""
 
     def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """As many as the compiler takes."""
+        """As many as the compiler uses."""
         return Registers(at_launch=estimate)
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
@@ -56,7 +56,7 @@ class Vectors:
         fusion: Fusion,
         registers: Registers,
     ) -> Memory:
-        """As many stages as leave the CTAs that registers allow; C's tile takes their place when they are read."""
+        """As many stages as keep the CTAs that registers allow resident; C's tile reuses them after the main loop."""
         for_a, for_b = operands
         stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
         resident = ctas_by_registers(target, mma.tiled_mma.threads, registers.at_launch)
@@ -66,10 +66,10 @@ class Vectors:
         return overlaid(stages, epilogue, stage_bytes)
 
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
-        """A turn takes as many k-tiles as there are stages, so that the stages are constants in a turn's addresses.
+        """Return as many k-tiles per turn as there are stages, so that stages are constants in the addresses.
 
-        On an H200 that is up to 10 % faster than one k-tile a turn (docs/performance.md). Plain copies keep a k-tile in
-        registers, and the addresses of several do not fit beside it.
+        On an H200 that is up to 10 % faster than one k-tile per turn (docs/performance.md). Plain copies hold a k-tile
+        in registers, which leaves no room for the addresses of several.
         """
         per_turn = 1 if a.g2s.through_registers or b.g2s.through_registers else stages
         return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))

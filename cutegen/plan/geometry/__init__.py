@@ -1,1 +1,1 @@
-"""Tile elements that each thread and instruction touches, and the layouts that a tile can have: from algebra alone."""
+"""The tile elements that threads and instructions access, and the possible layouts of a tile, by layout algebra."""

@@ -1,4 +1,4 @@
-"""Tables of the tile elements that each thread of each instruction touches: for rankings, predictions and proofs."""
+"""Tables of the tile elements that each thread of each instruction accesses: for rankings, predictions and proofs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ MOST_ACCESS_BITS = 128
 
 
 def over_tile(within: Coordinates, tiler: tuple[int, int], tile: tuple[int, int]) -> Coordinates:
-    """Column-major coordinates of a (thread, value) table for every repetition of `tiler` in `tile`.
+    """Return column-major coordinates of a (thread, value) table for every repetition of `tiler` in `tile`.
 
     int64[thread, value] with coordinates in `tiler` becomes int64[instruction, thread, value] in `tile`.
     """
-    first = within % tiler[0] + within // tiler[0] * tile[0]  # in the tile, of its first repetition
+    first = within % tiler[0] + within // tiler[0] * tile[0]  # in the tile, for the first repetition
     starts = np.arange(0, tile[1], tiler[1])[:, None] * tile[0] + np.arange(0, tile[0], tiler[0])
     return starts.reshape(-1, 1, 1) + first
 
 
 def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> Coordinates:
-    """Elements of a vector copy, int64[instruction, thread, element of the vector].
+    """Return the elements of a vector copy, int64[instruction, thread, element of the vector].
 
-    `threads` maps a position in the thread grid to a thread and `values` has the vector along one mode, as CuTe's
-    make_tiled_copy takes them.
+    `threads` maps a position in the thread grid to a thread and `values` has the vector along one mode, as in CuTe's
+    make_tiled_copy.
     """
     grid, vector = offsets_2d(threads), offsets_2d(values)
     tiler = (grid.shape[0] * vector.shape[0], grid.shape[1] * vector.shape[1])
@@ -41,11 +41,11 @@ def vectors(threads: LayoutExpr, values: LayoutExpr, tile: tuple[int, int]) -> C
 def joined(
     threads: LayoutExpr, values: LayoutExpr, layout: LayoutExpr, tile: tuple[int, int], element_bits: int
 ) -> tuple[Coordinates, tuple[int, ...]]:
-    """A thread's accesses to shared memory when vectors of a copy that lie side by side are made one access.
+    """Return a thread's accesses to shared memory if adjacent vectors of a copy are merged.
 
-    int64[access, thread], the coordinate of the first element of each, and the elements of each access. Made one are
-    two, four or more vectors, up to 16 bytes, that follow one another and begin at a multiple of what they are
-    together: the same vectors in the same order for each of the threads, since one instruction names their registers.
+    int64[access, thread], the coordinate of the first element of each, and the elements of each access. Two, four or
+    more vectors, up to 16 bytes, are merged if they are contiguous and aligned to their total size. They must be the
+    same vectors in the same order for every thread, since one instruction names their registers.
     """
     table = vectors(threads, values, tile)
     return joined_of(table[..., 0], table.shape[2], layout, element_bits)
@@ -54,10 +54,10 @@ def joined(
 def joined_of(
     coordinates: Coordinates, vector: int, layout: LayoutExpr, element_bits: int
 ) -> tuple[Coordinates, tuple[int, ...]]:
-    """The same of any vectors of `vector` elements, the first of which are `coordinates` [instruction, thread]."""
+    """Return the same for any vectors of `vector` elements that begin at `coordinates` [instruction, thread]."""
     placed = offsets(layout)[coordinates]
     in_order = np.argsort(placed[:, 0])
-    first = placed[in_order].T  # [thread, vector], of the first thread ascending
+    first = placed[in_order].T  # [thread, vector], ascending for the first thread
     joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
     lengths: list[int] = []
     starts: list[int] = []
@@ -70,11 +70,11 @@ def joined_of(
 
 
 def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:
-    """Return, for each length beyond a vector, the longest first, the accesses with which one of that length can begin.
+    """Return, for each length above a vector, the longest first, the accesses at which one of that length can begin.
 
-    `first` [thread, access] holds where accesses begin: each thread's follow one another, aligned.
+    `first` [thread, access] holds the beginnings of accesses: those of each thread are contiguous and aligned.
     """
-    follows = (np.diff(first, axis=1) == vector).all(axis=0)  # [access]: the next one lies behind it
+    follows = (np.diff(first, axis=1) == vector).all(axis=0)  # [access]: the next one follows it
     found = []
     length = most
     while length > vector:
@@ -91,10 +91,10 @@ def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[in
 def fragment_loads(
     tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int], vector_elems: int, along_mode: int = 1
 ) -> Coordinates:
-    """Elements of plain fragment loads, int64[instruction, thread, element], in the order of the MMA's values.
+    """Return the elements of plain fragment loads, int64[instruction, thread, element], in the MMA's order.
 
-    Where the MMA's values are less than a vector, it goes on along K, or along the mode 0 of threads that have
-    neighbours there.
+    If the MMA's values are fewer than a vector, it continues along K, or along mode 0 for threads with neighbours
+    there.
     """
     table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)
     if along_mode == 0:  # table [instruction, thread, 1], the next row first
@@ -112,7 +112,7 @@ def by_warp(table: Coordinates) -> Coordinates:
 
 
 def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
-    """Distinct sectors of each warp's request, summed; rows of the tile lie far apart in global memory.
+    """Return the sum of distinct sectors per warp request; rows of the tile are far apart in global memory.
 
     `table` holds int64[instruction, thread, element], column-major coordinates in the tile.
     """
@@ -124,13 +124,13 @@ def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, 
 
 
 def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
-    """Coordinates along the contiguous mode of a tile, and along the other."""
+    """Return coordinates along the contiguous mode of a tile, and along the other."""
     x, y = table % tile[0], table // tile[0]
     return (y, x) if major_mode == 1 else (x, y)
 
 
 def contiguity(layout: LayoutExpr, tile: tuple[int, int], major_mode: int) -> int:
-    """The longest vector (16, 8, 4, 2 or 1 elements) that lies contiguous and aligned everywhere along the major mode.
+    """Return the longest vector (16, 8, 4, 2 or 1 elements) that is contiguous and aligned along the major mode.
 
     >>> from cutegen.algebra import Layout
     >>> contiguity(Layout((8, 64), (68, 1)), (8, 64), 1)

@@ -1,4 +1,4 @@
-"""The accumulators: which elements of C each thread holds, and how many of them lie side by side in memory."""
+"""The accumulators: the elements of C that each thread holds, and how many of them are contiguous in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PAIR_ELEMS = 2
 
 
 def held_together(tiled_mma: TiledMma, major_mode: int) -> int:
-    """Return how many neighbours along C's contiguous mode a thread holds in a row: two along N for mma.sync."""
+    """Return how many adjacent elements along C's contiguous mode a thread holds: two along N for mma.sync."""
     held = offsets_2d(tiled_mma.tv_layout("C"))[0]
     pairs = len(held) > 1 and held[1] - held[0] == tiled_mma.tile_mnk[0]
     return PAIR_ELEMS if major_mode == 1 and pairs else 1
 
 
 def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) -> Coordinates:
-    """C's elements as threads hold them, int64[instruction, thread, vector], in vectors of neighbours along N."""
+    """Return C's elements by thread, int64[instruction, thread, vector], in vectors of adjacent elements along N."""
     m, n, _ = tiled_mma.tile_mnk
     held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), (m, n), tile)
     split = held.reshape(*held.shape[:2], -1, vector_elems)
@@ -28,10 +28,10 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
 def written_together(
     held: Callable[[int], Coordinates], pair: int, layout: LayoutExpr, element_bits: int
 ) -> tuple[Coordinates, int]:
-    """Each thread's writes of its accumulators to C's tile in shared memory, as the compiler joins them.
+    """Return each thread's writes of its accumulators to C's tile in shared memory, as merged by the compiler.
 
-    `held` are the accumulators in vectors of `pair` neighbours along N, or of any other number. Returned are the first
-    elements, int64[write, thread], and how many elements a write has; where that differs, those that a vector has.
+    `held` are the accumulators in vectors of `pair` adjacent elements along N, or of any other number. The result is
+    the first elements, int64[write, thread], and the elements per write, or per vector if writes differ.
     """
     alone = held(pair)[..., 0]
     first, lengths = joined_of(alone, pair, layout, element_bits)

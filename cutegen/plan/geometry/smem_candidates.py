@@ -1,4 +1,4 @@
-"""Shared-memory layouts of a tile: those a spec writes down, and those that are compared when it leaves them open."""
+"""Shared-memory layouts of a tile: those a spec gives, and those compared if it leaves them open."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from cutegen.support.words import extents
 
 VECTOR_BYTES = 16
 ATOM_ROWS = 8
-ATOM_WIDTHS_VECTORS = (8, 4, 2, 1)  # 128 bytes, one turn over the banks, and its halves
+ATOM_WIDTHS_VECTORS = (8, 4, 2, 1)  # 128 bytes, one row of banks, and its halves
 PADS_VECTORS = range(1, 8)
 ANY_TILE = "a pad suits any tile"
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutOption:
-    """One way to lay out a tile: `atom` is repeated over it; `turned` when neighbours in global memory lie apart."""
+    """A layout of a tile: `atom` is repeated over it; `turned` if its contiguous mode is not the matrix's."""
 
     atom: LayoutExpr
     swizzle: Swizzle | None = None
@@ -42,7 +42,7 @@ class LayoutOption:
 
     @property
     def name(self) -> str:
-        """As the ranking prints it."""
+        """The name in the ranking."""
         if self.swizzle is not None:
             rows = extents(size(part) for part in modes(inner_layout(self.atom)))
             return f"Swizzle<{self.swizzle.bits},{self.swizzle.base},{self.swizzle.shift}> on {rows}"
@@ -59,10 +59,10 @@ def all_options(
     *,
     turned: bool = False,
 ) -> Iterator[LayoutOption]:
-    """The plain tile, every useful pad, and every Swizzle<B,M,S> that keeps whole vectors of 2^M elements together.
+    """Return the plain tile, every useful pad, and every Swizzle<B,M,S> that keeps vectors of 2^M elements contiguous.
 
-    All swizzles of the widest atom are listed, of the narrower ones only CuTe's own: S = 3 and M a vector. With
-    `turned` the tile also lies the other way round, which tears vectors apart.
+    All swizzles of the widest atom are listed, and for narrower ones only CuTe's own: S = 3 and M a vector. With
+    `turned` the transposed tile is included too, which splits vectors.
     """
     vector_elems = vector_bytes // element_bytes
     vector_base = vector_elems.bit_length() - 1
@@ -79,7 +79,7 @@ def all_options(
 
 
 def _swizzles(vector_base: int, atom_bits: int) -> Iterator[tuple[int, int, int]]:
-    """(base, shift, bits) of the swizzles whose period fits an atom of 2^atom_bits elements."""
+    """Yield (base, shift, bits) of the swizzles whose period fits an atom of 2^atom_bits elements."""
     for base in (vector_base, vector_base + 1):
         for shift in range(1, atom_bits - base):
             for bits in range(1, min(shift, atom_bits - base - shift) + 1):
@@ -92,7 +92,7 @@ def _padded(tile: tuple[int, int], major_mode: int, pad_elems: int) -> Layout:
 
 
 def _atoms(tile: tuple[int, int], major_mode: int, vector_elems: int) -> Iterator[Layout]:
-    """Atoms of 8 rows, widest first: (8, w):(w, 1), or its mirror for a tile that is contiguous along mode 0."""
+    """Return atoms of 8 rows, widest first: (8, w):(w, 1), or its mirror for a tile that is contiguous along mode 0."""
     for vectors in ATOM_WIDTHS_VECTORS:
         width = vectors * vector_elems
         if tile[major_mode] % width == 0 and tile[1 - major_mode] % ATOM_ROWS == 0:
@@ -107,7 +107,7 @@ def requested_options(
     major_mode: int,
     element_bytes: int,
 ) -> tuple[LayoutOption, ...]:
-    """The layouts that the spec allows, none when it leaves the choice open; a swizzle leaves its atom's width open.
+    """Return the layouts that the spec allows, none if it leaves them open; a swizzle leaves its atom's width open.
 
     Raises SpecError for a layout that cannot hold the tile.
     """
@@ -150,7 +150,7 @@ def _check_swizzle(
         raise spec.error(
             key,
             found=f"a tile of {extents(tile)}",
-            expected=f"whole atoms of {ATOM_ROWS} rows of {vector_elems} elements",
+            expected=f"a multiple of an atom of {ATOM_ROWS} rows of {vector_elems} elements",
             fix=ANY_TILE,
         )
 
@@ -158,7 +158,7 @@ def _check_swizzle(
 def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> LayoutOption:
     atom = parse_layout(text)
     if size(inner_layout(atom)) == 1:
-        raise spec.error(key, found=f'"{text}", one element', expected="an atom that says how elements lie together")
+        raise spec.error(key, found=f'"{text}", one element', expected="an atom of more than one element")
     try:
         layout = tile_to_shape(atom, tile)
     except ValueError as error:
@@ -171,14 +171,14 @@ def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) ->
     if len(np.unique(table)) != len(table):
         raise spec.error(
             key,
-            found=f'"{text}", which puts two elements of the tile {extents(tile)} at one offset',
-            expected="an offset of its own for each element",
+            found=f'"{text}", which maps two elements of the tile {extents(tile)} to one offset',
+            expected="a distinct offset for each element",
         )
     last = int(offsets(inner_layout(layout)).max())
     if int(table.max()) > last:
         raise spec.error(
             key,
-            found=f'"{text}": the swizzle leads to offset {int(table.max())}, past the last of the tile, {last}',
+            found=f'"{text}": the swizzle maps to offset {int(table.max())}, past the last of the tile, {last}',
             expected="a swizzle that permutes the tile's own offsets",
         )
     return LayoutOption(atom, swizzle=atom.outer if isinstance(atom, ComposedLayout) else None)

@@ -21,15 +21,15 @@ from cutegen.spec import OPS, STORE, GemmSpec
 
 @dataclass(frozen=True, slots=True)
 class Fma:
-    """`fma.rn.f32` on operands that become f32 without loss."""
+    """`fma.rn.f32` on operands that convert to f32 without loss."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
-        """Raise SpecError for operands that are not f32 without loss, and for types that the target lacks."""
+        """Raise SpecError for operands that do not convert to f32 without loss, and for types that the target lacks."""
         check_possible(spec)
         check_dtypes(spec, target)
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
-        """The threads that share out C's tile."""
+        """Choose the threads that partition C's tile."""
         threads = choose_threads(spec, cta_tile.value, target)
         a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
         return MmaPlan(
@@ -40,7 +40,7 @@ class Fma:
         )
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
-        """Sums, a load of each of a thread's rows of A and B, what passes to shared memory, and addresses."""
+        """Sums, one load per row of A and B of a thread, data on its way to shared memory, and addresses."""
         (m, n, _), tiled_mma = mma.cta_tile, mma.tiled_mma
         bits = (each.s2r.value.by_source(copied=lambda copy: copy.bits, described=lambda _: 0) for each in operands)
         loaded = (max(1, found // REGISTER_BITS) for found in bits)
@@ -51,7 +51,7 @@ class Fma:
         return allocated_registers(target, tiled_mma.threads, wanted)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
-        """Those of the whole kernel, without opcodes that the epilogue has too, as often as the compiler likes."""
+        """Those of the whole kernel, without opcodes that the epilogue also has in unpredictable numbers."""
         found, tiled_mma = Counter(counts), plan.mma.tiled_mma
         if not plan.target.has(Instruction.FMA_PACKED) and any(
             step.text == OPS["beta"] for step in plan.epilogue.fusion.steps
@@ -64,7 +64,7 @@ class Fma:
 
 
 def _also_in(epilogue: EpiloguePlan, atom: MmaAtom) -> Iterator[str]:
-    """Return the beginnings of opcodes that an epilogue has as well, in a number that is not said here."""
+    """Return the prefixes of opcodes that an epilogue also has, in a number that is not predicted."""
     if any(x.name != STORE for x in epilogue.fusion.tensors):
         yield "ld.global"
     if epilogue.smem is not None:

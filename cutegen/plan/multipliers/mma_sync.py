@@ -24,7 +24,7 @@ class MmaSync:
         check_dtypes(spec, target)
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
-        """Atom, warps, and how a warp repeats the atom in its registers."""
+        """Choose the atom, the warps, and how a warp repeats the atom in its registers."""
         atom = choose_atom(spec, cta_tile.value)
         tf32 = choose_tf32_rounding(spec, atom.value)
         atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
@@ -39,10 +39,10 @@ class MmaSync:
         )
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
-        """Accumulators, two buffers of fragments, what passes to shared memory, and addresses."""
+        """Accumulators, two buffers of fragments, data on its way to shared memory, and addresses."""
         passing = sum(each.passing_registers for each in operands)
         return estimate_registers(target, mma.cta_tile, mma.tiled_mma, mma.atom, passing)
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
-        """All but plain loads of fragments, which the compiler joins as it likes."""
+        """All but plain loads of fragments, which the compiler may merge."""
         return {opcode: count for opcode, count in counts.items() if not opcode.startswith("ld.shared")}

@@ -1,4 +1,4 @@
-"""`wgmma`: a warpgroup multiplies operands where they lie in shared memory, and goes on while tensor cores work."""
+"""`wgmma`: a warpgroup multiplies operands in shared memory asynchronously."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wgmma:
         check_operands(spec, target)
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
-        """Warpgroups, and the atom that has all of one's columns."""
+        """Choose the warpgroups, and the atom that covers all columns of one."""
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)

@@ -1,1 +1,1 @@
-"""Predicts what the hardware does with a plan: occupancy, memory traffic, tile orders in L2."""
+"""Predicts the behaviour of a plan: occupancy, memory traffic, tile orders in L2."""

@@ -1,4 +1,4 @@
-"""Counts the CTAs that a multiprocessor holds at once, by each of its resources (CUDA's occupancy calculation)."""
+"""Counts the CTAs per SM that each resource allows (CUDA's occupancy calculation)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from cutegen.plan.values.gemm_plan import Occupancy
 from cutegen.support.words import round_up
 
 ADDRESS_REGISTERS = 40
-"""What addresses and predicates took in practice."""
+"""Registers that addresses and predicates took in practice."""
 FRAGMENT_BUFFERS = 2
 """One k-block is multiplied while the next is loaded."""
 REGISTER_GRANULE = 8
-"""Registers of a thread are allocated, and named by `setmaxnreg`, in such units."""
+"""Unit in which registers of a thread are allocated, and set by `setmaxnreg`."""
 
 
 def estimate_registers(target: Target, cta_tile: Extents, tiled_mma: TiledMma, atom: MmaAtom, passing: int) -> int:
-    """Registers a thread: accumulators, two buffers of fragments, and what addresses and predicates took in practice.
+    """Estimate registers per thread: accumulators, two buffers of fragments, addresses and predicates.
 
-    `passing` are those through which the next k-tile goes to shared memory.
+    `passing` are those that hold the next k-tile on its way to shared memory.
 
-    Never more than a CTA's threads can have: beyond that the compiler spills.
+    The result is at most what a CTA's threads can have: beyond that the compiler spills.
     """
     m, n, _ = cta_tile
     accumulators = m * n * atom.c_dtype.bits // (REGISTER_BITS * tiled_mma.threads)
@@ -32,14 +32,14 @@ def estimate_registers(target: Target, cta_tile: Extents, tiled_mma: TiledMma, a
 
 
 def allocated_registers(target: Target, threads: int, wanted: int) -> int:
-    """Registers a thread has when it wants so many: whole granules, and no more than all threads of a CTA can have."""
+    """Round up to the registers that a thread gets: whole granules, at most what all threads of a CTA can have."""
     return min(round_up(wanted, REGISTER_GRANULE), available_registers(target, threads))
 
 
 def available_registers(target: Target, threads: int) -> int:
-    """The most registers that each of a CTA's threads can have at launch.
+    """Return the most registers that each of a CTA's threads can have at launch.
 
-    A quarter of the multiprocessor has a quarter of the registers, so that a warp beyond whole quarters counts as four.
+    Each quarter of the SM has a quarter of the registers, so the number of warps is rounded up to a multiple of four.
     """
     held = round_up(threads, WARP * target.warp_allocation_unit)
     granules = target.registers_per_sm // held // REGISTER_GRANULE
@@ -47,20 +47,20 @@ def available_registers(target: Target, threads: int) -> int:
 
 
 def ctas_by_smem(target: Target, smem_bytes: int) -> int:
-    """CTAs whose shared memory fits, what the system reserves for each included."""
+    """Return the CTAs whose shared memory fits, including what the system reserves for each."""
     held = round_up(smem_bytes + target.smem_reserved_per_cta_bytes, target.smem_allocation_unit_bytes)
     return target.smem_per_sm_bytes // held
 
 
 def ctas_by_registers(target: Target, threads: int, registers_per_thread: int) -> int:
-    """CTAs whose registers fit: they are allocated to whole warps, and warps to the multiprocessor's quarters."""
+    """Return the CTAs whose registers fit: registers are allocated per warp, and warps to the SM's quarters."""
     per_warp = round_up(registers_per_thread * WARP, target.register_allocation_unit)
     warps = target.registers_per_sm // per_warp // target.warp_allocation_unit * target.warp_allocation_unit
     return warps // (threads // WARP)
 
 
 def predict_occupancy(target: Target, threads: int, smem_bytes: int, registers_per_thread: int) -> Occupancy:
-    """CTAs that a multiprocessor holds at once, by each resource alone and together."""
+    """Return the CTAs per SM, by each resource alone and together."""
     by_threads = min(target.threads_per_sm // threads, target.ctas_per_sm)
     by_smem = ctas_by_smem(target, smem_bytes)
     by_registers = ctas_by_registers(target, threads, registers_per_thread)

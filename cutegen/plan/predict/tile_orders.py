@@ -1,8 +1,8 @@
-"""Tile orders by what they read from device memory: a model of an L2 cache that keeps what was used last.
+"""Compares tile orders by their reads from device memory, with a model of an LRU L2 cache.
 
-CTAs run in waves, as many at a time as the GPU holds. The CTAs of a wave go along K together, so that a row of tiles of
-A (or B) that several of them need comes from device memory once. The cache keeps the last rows that a wave has read,
-up to its size, for the next one.
+CTAs run in waves, as many at a time as the GPU holds. The CTAs of a wave advance along K together, so a row of tiles of
+A (or B) that several of them need is read from device memory once. The cache keeps the rows read last, up to its size,
+for the next wave.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tiles = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileGrid:
-    """The tiles of a problem: how many along M and N, and the bytes of A and of B that one row of them needs."""
+    """The tiles of a problem: their number along M and N, and the bytes of A and of B that one row of tiles needs."""
 
     tiles_m: int
     tiles_n: int
@@ -34,7 +34,7 @@ class TileGrid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Reads of an order from device memory: the rows of A and B of one wave of CTAs, and bytes in all."""
+    """Reads of an order from device memory: the rows of A and B of one wave of CTAs, and the total bytes."""
 
     rows_a: int
     rows_b: int
@@ -42,7 +42,7 @@ class Traffic:
 
 
 def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None = None) -> tuple[Tiles, Tiles]:
-    """(tile_m, tile_n) of each CTA by its index, as generated kernels compute them; of the `first` ones, or of all.
+    """Return (tile_m, tile_n) of each CTA by index, as generated kernels compute them; for the `first` ones, or all.
 
     >>> tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3)
     >>> list(zip(tile_m.tolist(), tile_n.tolist()))
@@ -59,9 +59,9 @@ def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None
 
 
 def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
-    """Return what the order costs, with all tiles gone through `passes` times, each time for other parts of A and B.
+    """Return the cost of the order if all tiles are visited `passes` times, each time for other parts of A and B.
 
-    Long launches are looked at for their first waves only, and scaled.
+    For long launches only the first waves are simulated, and the result is scaled.
     """
     waves = -(-grid.tiles_m * grid.tiles_n // ctas_at_once)
     tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, MOST_WAVES * ctas_at_once)
@@ -78,7 +78,7 @@ def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, 
 
 
 class _Cache:
-    """Whole rows of tiles, the least recently used go first; a wave larger than the cache leaves nothing behind.
+    """An LRU cache of whole rows of tiles; after a wave larger than the cache it is empty.
 
     `sizes` are the bytes of each row. Each use of a row has a number: `_used` has the last one of each row that is
     held, and -1 for the others.
@@ -91,7 +91,7 @@ class _Cache:
         self._uses, self._held_bytes = 0, 0
 
     def read(self, rows: Tiles) -> int:
-        """The bytes that one wave's rows bring in."""
+        """Return the bytes that one wave's rows load."""
         sizes = self._sizes[rows]
         missing = int(sizes[self._used[rows] < 0].sum())
         if sizes.sum() > self._size_bytes:
@@ -107,7 +107,7 @@ class _Cache:
         return missing
 
     def _forget(self, excess_bytes: int) -> None:
-        """Let go of the oldest wave's rows, as many as free so much, or of all that were not used since."""
+        """Evict the oldest wave's rows that were not used since, until so much is free."""
         first, rows = self._waves[0]
         held = rows[self._used[rows] == first + np.arange(len(rows))]
         freed = np.cumsum(self._sizes[held])
@@ -119,7 +119,7 @@ class _Cache:
 
 
 def orders(along: str | None, group: int | None, zigzag: bool | None, default: RasterPlan) -> Iterator[RasterPlan]:
-    """The orders that agree with what is given, the default first."""
+    """Return the orders that agree with the given keys, the default first."""
     yield default
     for mode in (along,) if along else ("n", "m"):
         for width in (group,) if group else GROUPS:

@@ -1,4 +1,4 @@
-"""Traffic of a plan: wavefronts of shared memory, lines written to it, sectors of global memory."""
+"""Predicts the traffic of a plan: wavefronts of shared memory, lines written to it, sectors of global memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def predict_wavefronts(
     split_k: SplitPlan | None,
     cta_tile: Extents,
 ) -> dict[str, Wavefronts]:
-    """Predict wavefronts of one k-tile for A and B, of the whole tile for C; an epilogue from registers has none.
+    """Predict wavefronts for one k-tile of A and B, and the whole tile of C; an epilogue from registers has none.
 
-    Where a cluster adds slices, of all sums that a CTA leaves, and as many that it reads: neighbouring threads have
-    neighbouring vectors, so that both are whole lines of banks.
+    If a cluster adds slices, also for all sums that a CTA writes, and as many that it reads: adjacent threads have
+    adjacent vectors, so both are full rows of banks.
     """
     found: dict[str, Wavefronts] = {
         AccessKey.G2S_A: a.smem.chosen.write,
@@ -52,7 +52,7 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
 def predict_sectors(
     a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: Extents
 ) -> dict[str, Sectors]:
-    """Sectors of one k-tile of A and B and of the tile of C, for leading strides that are whole sectors."""
+    """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors."""
     found: dict[str, Sectors] = {
         AccessKey.g2s(x.name): _sectors(
             x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
@@ -74,9 +74,9 @@ def predict_sectors(
 
 
 def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[str, Sectors]:
-    """Sectors of the workspace that one slice of one tile writes, and that are read to be added: whole vectors.
+    """Predict sectors of the workspace that one slice of one tile writes, and that are read to be added: whole vectors.
 
-    Where a cluster adds slices, of the share of the tile that a CTA leaves; none where all of them are in one cluster.
+    If a cluster adds slices, for the share of the tile that a CTA writes; none if all slices are in one cluster.
     """
     if split_k is None or not split_k.leaves_sums:
         return {}
@@ -85,17 +85,17 @@ def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[
 
 
 def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
-    """Return the sectors of a matrix that each thread reads, or writes, where its accumulators lie."""
+    """Return the sectors of a matrix that each thread reads or writes at the places of its accumulators."""
     major_mode = tensor.modes.index(tensor.major)
     pair = min(held_together(tiled_mma, major_mode), tensor.align_bytes // tensor.dtype.bytes)
     return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
 
 
 def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:
-    """Sectors that a table of accesses touches, int64[instruction, thread, element], and the fewest for its bytes."""
+    """Return the sectors of a table of accesses, int64[instruction, thread, element], and the fewest for its bytes."""
     return _sectors(touched_sectors(table, tile, major_mode, element_bytes), tile, element_bytes)
 
 
 def _sectors(predicted: int, tile: tuple[int, int], element_bytes: int, shares: int = 1) -> Sectors:
-    """Return what was predicted beside the fewest sectors of a tile, of which one CTA copies one of the `shares`."""
+    """Return the predicted and the fewest sectors of a tile, of which one CTA copies one of the `shares`."""
     return Sectors(ideal=tile[0] * tile[1] * element_bytes // (SECTOR_BYTES * shares), predicted=predicted)

@@ -1,8 +1,8 @@
-"""Rules for bulk tensor copies: the box that one copy moves, and where it lies in shared memory.
+"""Rules for bulk tensor copies: the box that one copy moves, and its place in shared memory.
 
-A tensor map writes a box's rows one after the other and swizzles them over 128, 64 or 32 bytes, or not at all. So a
-tile is boxes side by side along the contiguous mode, each as wide as its swizzle, and pads are impossible.
-Source: CUDA Driver API, cuTensorMapEncodeTiled.
+A tensor map writes a box's rows one after the other and swizzles them over 128, 64 or 32 bytes, or not at all. A tile
+is a row of boxes along the contiguous mode, each as wide as its swizzle; pads are impossible. Source: CUDA Driver API,
+cuTensorMapEncodeTiled.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def check_bulk(spec: GemmSpec, x: OperandTile) -> None:
 
 
 def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Access) -> Choice[SmemRanking]:
-    """The layout with the fewest wavefronts for fragments among those that a tensor map can write."""
+    """Choose the layout with the fewest wavefronts for fragments among those that a tensor map can write."""
     return rank_boxes(spec, x, tiled_mma, full_lines(x), read)
 
 
 def rank_boxes(
     spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, write: Access | Wavefronts, read: Access | Wavefronts
 ) -> Choice[SmemRanking]:
-    """The boxes that hold the tile, ranked; those that the threads which multiply cannot share out are rejected.
+    """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
-    Raises SpecError where there are none, or none of those that the spec asks for.
+    Raises SpecError if there are none, or none that the spec requests.
     """
     options = tuple(box_options(x))
     if not options:
@@ -73,7 +73,7 @@ def rank_boxes(
     if not possible:
         raise spec.error(
             "tile.cta",
-            found=f"{extents(x.extents)} for {x.name.upper()}: of all its boxes, {hinders[options[0]]}",
+            found=f"{extents(x.extents)} for {x.name.upper()}: for all its boxes, {hinders[options[0]]}",
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
@@ -83,13 +83,13 @@ def rank_boxes(
 
 
 def full_lines(x: OperandTile) -> Wavefronts:
-    """Return what the copies themselves cost: they write and read whole lines of banks."""
+    """Return the cost of the copies themselves: they write and read full rows of banks."""
     lines = -(-x.extents[0] * x.extents[1] * x.dtype.bytes // LINE_BYTES)
     return Wavefronts(lines, lines)
 
 
 def box_options(x: OperandTile) -> Iterator[LayoutOption]:
-    """The boxes that tile the operand, widest swizzle first, the plain one last."""
+    """Yield the boxes that tile the operand, widest swizzle first, the plain one last."""
     vector_elems = VECTOR_BYTES // x.dtype.bytes
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
     base = vector_elems.bit_length() - 1
@@ -103,13 +103,13 @@ def box_options(x: OperandTile) -> Iterator[LayoutOption]:
 
 
 def _rows(x: OperandTile, width: int) -> Layout:
-    """A box: as many rows as the tile has, `width` elements each, one behind the other."""
+    """A box: all rows of the tile, `width` elements each, one after the other."""
     rows = x.extents[1 - x.major_mode]
     return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
 
 
 def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
-    """Those that the spec asks for, none when it leaves the choice open. Raises SpecError for any but `options`."""
+    """Return those that the spec requests, none if it leaves them open. Raises SpecError for any but `options`."""
     if not x.requested:
         return ()
     wanted = {option.swizzle for option in x.requested}
@@ -130,7 +130,7 @@ def _fix(options: tuple[LayoutOption, ...]) -> str:
 
 
 def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
-    """The copies of one k-tile: as many boxes as the layout's atom fits into it, or a CTA's share of their rows."""
+    """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows."""
     given = getattr(spec.g2s, x.name)
     for key in ("bits", "threads"):
         if given is not None and getattr(given, key) is not None:
@@ -147,26 +147,26 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
         copy = _shared(spec, x, copy, shares)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
     why = (
-        f"one thread asks for {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows at once; the copy "
-        "fills what lies outside of the matrix with zeros"
+        f"one thread issues a copy of {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows, which "
+        "fills elements outside the matrix with zeros"
     )
     if shares > 1:
         chosen += f" to {shares} CTAs"
         why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
-    rejected = (Rejected("cp.async", "every thread would spend registers and instructions on addresses and edges"),)
+    rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
     is_given = given is not None and given.op is not None
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
-    """Each CTA's share of the rows. Raises SpecError where one would begin where no box may.
+    """Return each CTA's share of the rows. Raises SpecError if a share would begin where no box may.
 
     It may begin within the swizzle's period of 8 rows: hardware swizzles by the address.
     """
     width, rows = copy.box
     together = max(1, BULK_ALIGN_BYTES // (width * x.dtype.bytes))
     if rows % (shares * together):
-        of_rows = "" if together == 1 else f": shares are whole groups of {together} rows"
+        of_rows = "" if together == 1 else f": shares are multiples of {together} rows"
         raise spec.error(
             "schedule.cluster",
             found=f"{shares} CTAs that share boxes of {rows} rows of {x.operand}",
@@ -177,13 +177,11 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
 
 
 def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
-    return spec.error(
-        key, found=found, expected="nothing: one thread asks for whole boxes, and hardware copies", fix="leave it out"
-    )
+    return spec.error(key, found=found, expected="nothing: one thread issues copies of whole boxes", fix="leave it out")
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:
-    """The copy of the whole tile when its shared layout repeats `atom`, which is one box."""
+    """Return the copy of the whole tile if its shared layout repeats `atom`, which is one box."""
     shape = tuple(map(size, modes(inner_layout(atom))))
     box = (shape[x.major_mode], shape[1 - x.major_mode])
     bits = atom.outer.bits if isinstance(atom, ComposedLayout) else 0

@@ -1,4 +1,4 @@
-"""Rule for C's way out: through shared memory of its own and a bulk tensor store, or straight from registers."""
+"""Rule for the store path of C: through its own shared memory and a bulk tensor store, or straight from registers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import plural
 
 WORTHWHILE_STAGES = 3
-"""Stages that C's tile must leave room for, where the spec names no number."""
+"""Stages that must fit in addition to C's tile, if the spec gives no number."""
 
 
 def choose_epilogue(
@@ -30,9 +30,9 @@ def choose_epilogue(
     stage_bytes: int,
     capacity_bytes: int,
 ) -> Choice[EpiloguePlan]:
-    """C through shared memory while that leaves three stages, or those that the spec asks for; else from registers.
+    """Store C through shared memory if three stages, or those that the spec requests, still fit; else from registers.
 
-    The memory is C's own: the next tile's stages are filled while C leaves.
+    The memory is C's own: the next tile's stages are filled while C is stored.
     """
     x = operand_tile(spec, "c", cta_tile)
     if spec.epilogue.smem is False:
@@ -47,17 +47,15 @@ def choose_epilogue(
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
         return _direct(x, fusion, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
-    why = f"stores go on while the next tile is multiplied; {ranking.decision.why}"
-    rejected = (Rejected(DIRECT, "a thread's stores would hold up its next tile"), *ranking.decision.rejected)
+    why = f"stores continue while the next tile is multiplied; {ranking.decision.why}"
+    rejected = (Rejected(DIRECT, "a thread's stores would delay its next tile"), *ranking.decision.rejected)
     chosen = f"{staged.chosen.name}, {BULK_TENSOR}"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
     return Choice(_plan(x, fusion, staged, store), decision)
 
 
 def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemTile, capacity_bytes: int) -> str | None:
-    """Return why C does not fit beside so many stages; None where it does. Raises SpecError where the spec wants it
-    there.
-    """
+    """Return why C does not fit with so many stages; None if it does. Raises SpecError if the spec requires it."""
     if stages * stage_bytes + staged.bytes <= capacity_bytes:
         return None
     found = f"{plural(stages, 'stage')} of {stage_bytes:,} and C's {staged.bytes:,} bytes > {capacity_bytes:,}"
@@ -72,7 +70,7 @@ def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemT
 
 
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[SmemRanking]:
-    """Layouts of C by how accumulators are written: in pairs where N is contiguous."""
+    """Rank layouts of C by how accumulators are written: in pairs if N is contiguous."""
     pair = PAIR_ELEMS if x.major_mode == 1 else 1
     write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x))

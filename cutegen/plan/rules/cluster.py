@@ -1,11 +1,11 @@
-"""Rule for clusters: how many CTAs along M, N and K are scheduled together, and share what they copy or what they add.
+"""Rule for clusters: how many CTAs along M, N and K are scheduled together, and share copies or sums.
 
-CTAs of tiles side by side along N want the same rows of A, those along M the same of B. In a cluster each copies a part
-to all of them (multicast), so that L2 is read once. Every CTA then waits for the slowest, which gains where L2 is what
-limits and costs elsewhere: which of the two, measurements say.
+CTAs of adjacent tiles along N read the same rows of A, those along M the same rows of B. In a cluster each CTA copies a
+part to all of them (multicast), so L2 is read once. Every CTA waits for the slowest, which pays off only if L2 is the
+limit; measurements decide.
 
-CTAs along K multiply slices of one tile. Each leaves its sums in its own shared memory and adds a share of the tile
-from that of all: what one CTA would read through L2, slice after slice, many read from each other at once.
+CTAs along K multiply slices of one tile. Each stores its sums in its own shared memory and adds a share of the tile
+from the memory of all: they read each other's sums in parallel, not slice by slice through L2.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ NARROWEST_PART = 8
 
 
 def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups: int) -> Choice[Extents]:
-    """CTAs along M, N and K; each alone, where the spec says nothing. Raises SpecError for what cannot be."""
+    """Return the CTAs along M, N and K; no cluster by default. Raises SpecError for impossible clusters."""
     asked = spec.schedule.cluster
     m, n, *given = asked or ALONE
     _check(spec, n, *given)
     if not _adds(spec, *given):
         if asked is not None:
             return Choice((m, n, 1), Decision("schedule.cluster", extents((m, n)), "given", given=True))
-        why = "each CTA copies what it multiplies, and waits for no other"
-        rejected = (Rejected("2x1", "reads B from L2 once for two tiles, but either CTA waits for the other's copies"),)
+        why = "each CTA copies its own operands, and waits for no other"
+        rejected = (Rejected("2x1", "reads B from L2 once for two tiles, but each CTA waits for the other's copies"),)
         return Choice(ALONE, Decision("schedule.cluster", extents(ALONE[:2]), why, rejected=rejected))
-    # Columns of 64 sums that a warpgroup holds, those of several atoms one behind the other.
+    # Columns of 64 sums that a warpgroup holds, those of several atoms one after the other.
     slices, columns = spec.schedule.split_k or 1, cta_tile[0] * cta_tile[1] // (warpgroups * atom.shape_mnk[0])
     if given and asked:
         if columns % (given[0] * NARROWEST_PART):
@@ -51,11 +51,11 @@ def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups:
         raise spec.error(
             "schedule.reduction",
             found=f'"cluster" with {plural(slices, "slice")} of K; ' + "; ".join(f"{k}: {hinders[k]}" for k in hinders),
-            expected="slices that 2, 4 or 8 CTAs of a cluster share evenly",
+            expected="slices that 2, 4 or 8 CTAs of a cluster divide evenly",
             fix='another schedule.split_k, or reduction = "workspace"',
         )
     others = tuple(Rejected(extents((m, n, other)), why or _FEWER) for other, why in hinders.items() if other != k)
-    why = f"the most that share {plural(slices, 'slice')} evenly; {_why(k, slices)}"
+    why = f"the most that divide {plural(slices, 'slice')} evenly; {_why(k, slices)}"
     return Choice((m, n, k), Decision("schedule.cluster", extents((m, n, k)), why, rejected=others))
 
 
@@ -70,12 +70,12 @@ def _adds(spec: GemmSpec, along_k: int | None = None) -> bool:
 
 
 def _why(k: int, slices: int) -> str:
-    then = "nothing is left to add" if k == slices else f"{slices // k} such shares come together in the workspace"
-    return f"each of {k} CTAs adds 1/{k} of the tile out of the shared memory of all, from its own slice on; {then}"
+    then = "nothing is left to add" if k == slices else f"{slices // k} such shares are added in the workspace"
+    return f"each of {k} CTAs adds 1/{k} of the tile from the shared memory of all, its own slice first; {then}"
 
 
 def _hinders(spec: GemmSpec, atom: MmaAtom, held: int, ctas: int) -> Iterator[tuple[int, str]]:
-    """Return why so many CTAs along K are impossible or not worth it; nothing where they are worth it."""
+    """Return why so many CTAs along K are impossible or do not pay off; nothing if they do."""
     c, columns = spec.problem.c, atom.shape_mnk[1]
     least = NARROWEST_PART if c.major == "m" else max(NARROWEST_PART, SECTOR_BYTES // DTYPES[c.dtype].bytes)
     widths = [width for width in range(least, columns + 1, NARROWEST_PART) if columns % width == 0]
@@ -91,7 +91,7 @@ def _hinders(spec: GemmSpec, atom: MmaAtom, held: int, ctas: int) -> Iterator[tu
 
 
 def _check(spec: GemmSpec, n: int, along_k: int | None = None) -> None:
-    """Raise SpecError where slices of K and the cluster do not go together."""
+    """Raise SpecError if the slices of K and the cluster do not match."""
     slices, reduction, asked = spec.schedule.split_k or 1, spec.schedule.reduction, spec.schedule.cluster
     if asked is None:
         return
@@ -99,7 +99,7 @@ def _check(spec: GemmSpec, n: int, along_k: int | None = None) -> None:
         raise spec.error(
             "schedule.cluster",
             found=f"{extents(asked)} with K in {slices} slices",
-            expected="1 along N: beside tiles along M, the CTAs of a cluster are slices of K",
+            expected="1 along N: apart from tiles along M, the CTAs of a cluster are slices of K",
             fix=f"schedule.cluster = [{n}, 1], or leave one of the two keys out",
         )
     if along_k is None:
@@ -115,7 +115,7 @@ def _check(spec: GemmSpec, n: int, along_k: int | None = None) -> None:
         raise spec.error(
             "schedule.cluster",
             found=f'{extents(asked)} with reduction = "{reduction}"',
-            expected='slices along K of a cluster where, and only where, reduction = "cluster"',
+            expected='slices along K of a cluster if and only if reduction = "cluster"',
             fix="leave one of the two keys out",
         )
 

@@ -1,7 +1,7 @@
-"""Rule for the warpgroups that multiply: together on one tile, or each on a tile of its own, taking turns.
+"""Rule for the consumer warpgroups: together on one tile (cooperative), or each on a tile of its own (ping-pong).
 
-After CUTLASS's kernels of the same names. In turns one warpgroup brings out its tile while the other multiplies the
-next one; together they have a larger tile, which takes less from L2 for each multiplication.
+After CUTLASS's kernels of the same names. In ping-pong one warpgroup stores its tile while the other multiplies the
+next one. Cooperative warpgroups have a larger tile, which needs fewer bytes from L2 per multiplication.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ def pingpong(spec: GemmSpec) -> bool:
 
 
 def choose_consumers(spec: GemmSpec) -> Choice[bool]:
-    """Return whether they take turns; together, where the spec says nothing."""
+    """Return whether they take turns; by default they are cooperative."""
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
         return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))
-    why = "the warpgroups share a tile: twice the tile for the same registers, so that an element fetched is used more"
-    other = Rejected(PINGPONG, "hides the epilogue behind the other warpgroup's tile, which is half as large")
+    why = (
+        "the warpgroups share a tile: twice the tile for the same registers, so each fetched element is used more often"
+    )
+    other = Rejected(PINGPONG, "overlaps the epilogue with the other warpgroup's tile, but tiles are half as large")
     return Choice(False, Decision("schedule.consumers", COOPERATIVE, why, rejected=(other,)))

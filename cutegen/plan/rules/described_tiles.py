@@ -1,7 +1,7 @@
-"""Rule for shared memory that wgmma reads by a descriptor: of the layouts that it knows, one that boxes can write.
+"""Rule for shared memory that wgmma reads through a descriptor: a wgmma layout that boxes can write.
 
-A bulk tensor copy writes rows of 128, 64, 32 or 16 bytes, swizzled as wgmma reads them, so that both know the same
-layouts (`cutegen/hardware/gmma_layouts.py`). The widest rows take the fewest copies; none has bank conflicts.
+A bulk tensor copy writes rows of 128, 64, 32 or 16 bytes, swizzled as wgmma reads them: both support the same layouts
+(`cutegen/hardware/gmma_layouts.py`). The widest rows need the fewest copies; none has bank conflicts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Option:
         return ""
 
     def candidate(self) -> SmemCandidate:
-        """Its row in the ranking: what copies write, and what the tensor core reads of it once."""
+        """Return its row in the ranking: the writes of the copies, and one read by the tensor core."""
         x = self.x
         return SmemCandidate(
             name=self.layout.name,
@@ -79,7 +79,7 @@ class _Option:
 def core_matrices(x: OperandTile) -> Coordinates:
     """Elements that begin the rows of each core matrix, int64[matrix, 1, row], in column-major coordinates of the tile.
 
-    A core matrix is what the tensor core takes of shared memory at once, 8 rows of 16 bytes along the contiguous mode
+    A core matrix is what the tensor core reads from shared memory at once, 8 rows of 16 bytes along the contiguous mode
     (PTX ISA, "Shared Memory Matrix Layout").
     """
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
@@ -90,9 +90,9 @@ def core_matrices(x: OperandTile) -> Coordinates:
 
 
 def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choice[SmemRanking], Choice[Fragments]]:
-    """The widest layout that tiles the operand, or the one that the spec asks for, and what describes it.
+    """Choose the widest layout that tiles the operand, or the one that the spec requests, and its descriptor.
 
-    Raises SpecError where the tile has none, or the spec asks for one that has no descriptor or that no box writes.
+    Raises SpecError if the tile has none, or the spec requests one without a descriptor or that no box writes.
     """
     fitting = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
     reasons = {option.layout.name: option.refusal(mma.atom) for option in fitting}
@@ -102,13 +102,13 @@ def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choi
             "tile.cta",
             found=f"{extents(x.extents)} {x.dtype.name} for {x.name.upper()}",
             expected=f"rows of a multiple of {VECTOR_BYTES} bytes along {x.major}, and {ATOM_ROWS} or more of them: "
-            "what a matrix descriptor describes",
+            "the layouts of a matrix descriptor",
         )
     asked = _asked(spec, x, options, mma.atom)
     chosen = asked or options[0]
     rows = tuple(option.candidate() for option in options)
     why = f"{_copies(chosen.boxes)} of rows of {chosen.layout.mode.row_bytes} bytes"
-    why += "; the tensor core reads 8 rows of 16 bytes at once, free of bank conflicts"
+    why += "; the tensor core reads 8 rows of 16 bytes at once, without bank conflicts"
     rejected = tuple(
         Rejected(other.layout.name, reasons[other.layout.name] or _why_not(other, chosen))
         for other in fitting
@@ -122,7 +122,7 @@ def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choi
 def _why_not(other: _Option, chosen: _Option) -> str:
     if other.boxes > chosen.boxes:
         return f"{_copies(other.boxes)} instead of {chosen.boxes}"
-    return "not what the spec asks for, though it takes fewer copies"
+    return "not what the spec requests, though it needs fewer copies"
 
 
 def _copies(count: int) -> str:
@@ -130,7 +130,7 @@ def _copies(count: int) -> str:
 
 
 def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragments]:
-    """The tile's descriptor, and how often instructions read what it describes."""
+    """Return the tile's descriptor, and how often instructions read the tile."""
     m, n, _ = mma.cta_tile
     atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
@@ -138,8 +138,8 @@ def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragment
     layout = option.layout
     source = ByDescriptor(layout=layout, first=first, times=times)
     why = (
-        f"wgmma reads {x.name.upper()} where the copies bring it: no thread loads fragments or holds them; "
-        f"{plural(times, 'time')} in each k-tile"
+        f"wgmma reads {x.name.upper()} from shared memory: no thread loads or holds fragments; "
+        f"{plural(times, 'time')} per k-tile"
     )
     return Choice(source, Decision(f"descriptor.{x.name}", f"{layout.name} by matrix descriptor", why))
 
@@ -150,7 +150,7 @@ def _rows(x: OperandTile, atom: MmaAtom) -> int:
 
 
 def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> _Option | None:
-    """The option that is the layout that the spec asks for; None when it leaves the choice open."""
+    """Return the option that the spec requests; None if it leaves the layout open."""
     if not x.requested:
         return None
     asked = getattr(spec.smem, x.name)
@@ -165,16 +165,16 @@ def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: M
 
 
 def _swizzles(x: OperandTile) -> Iterator[object]:
-    """The swizzles that the spec allows; one of no bits is none."""
+    """Return the swizzles that the spec allows; one of no bits means none."""
     return (option.swizzle if option.swizzle and option.swizzle.bits else None for option in x.requested)
 
 
 def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> SpecError:
-    """The refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
+    """Return the refusal of a layout that no descriptor describes, or that no bulk tensor copy writes."""
     layout = tile_to_shape(x.requested[0].atom, x.extents)
     try:
         operand_descriptors(layout, x.major_mode, x.dtype.bytes, _rows(x, atom))
-        reason = "a descriptor describes it, but boxes of a bulk tensor copy lie otherwise"
+        reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
     swizzle = options[0].layout.mode.swizzle(x.dtype.bits)
@@ -182,6 +182,6 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
     return spec.error(
         x.smem_key,
         found=f"{x.requested[0].name}: {reason}",
-        expected=f"what wgmma reads and a tensor map writes: {', '.join(option.layout.name for option in options)}",
+        expected=f"one for both wgmma and tensor maps: {', '.join(option.layout.name for option in options)}",
         fix=f'{fix}; family = "sm120" loads fragments from any layout of boxes',
     )

@@ -1,4 +1,4 @@
-"""Rule for the epilogue: how C gets from accumulators to global memory."""
+"""Rule for the epilogue: the path of C from accumulators to global memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from cutegen.support.words import extents
 STORE_BITS = (128, 64, 32, 16, 8)
 DIRECT = "straight from registers"
 FEW_SUMS = 4
-"""Of a thread: one `mma.sync` a warp. On an H200 launches of 2 us are 0.02 to 0.1 us shorter without staging, where a
-thread has 8 sums or more they are longer."""
+"""Sums of a thread: one `mma.sync` per warp. On an H200 launches of 2 us are 0.02 to 0.1 us shorter without staging;
+with 8 sums or more per thread they are longer.
+"""
 
 
 def choose_epilogue(
     spec: GemmSpec, fusion: Fusion, tiled_mma: TiledMma, cta_tile: Extents, smem_capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
-    """C through shared memory, so that each thread stores whole 16-byte vectors; or straight from registers.
+    """Store C through shared memory, so that each thread stores whole 16-byte vectors; or straight from registers.
 
     Staging reuses the memory of the pipeline.
     """
@@ -37,14 +38,14 @@ def choose_epilogue(
     if spec.epilogue.smem is False:
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
     if spec.epilogue.smem is None and x.major == "n" and cta_tile[0] * cta_tile[1] <= FEW_SUMS * tiled_mma.threads:
-        why = f"a thread has {FEW_SUMS} sums at most: two barriers would take longer than stores of narrow pieces"
+        why = f"a thread has at most {FEW_SUMS} sums: two barriers would take longer than narrow stores"
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     store = _store(x, tiled_mma.threads)
     pair = min(held_together(tiled_mma, LAST_MODE), x.last_elems)
     held = cache(partial(accumulators, tiled_mma, x.extents))
 
     def write(layout: LayoutExpr) -> Access:
-        # Where none is asked for, all that are compared keep as many together.
+        # If the spec requests none, all compared layouts keep equally many together.
         kept = min(pair, contiguity(layout, x.extents, LAST_MODE)) if x.requested else pair
         return _written(x, *written_together(held, kept, layout, x.dtype.bits))
 
@@ -58,7 +59,7 @@ def choose_epilogue(
         return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
     held_bytes = held_together(tiled_mma, x.major_mode) * x.dtype.bytes
-    not_direct = Rejected(DIRECT, f"a thread holds {held_bytes} neighbouring bytes at most, of a sector's 32")
+    not_direct = Rejected(DIRECT, f"a thread holds at most {held_bytes} adjacent bytes of a 32-byte sector")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     rejected = (not_direct, *ranking.decision.rejected)
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)

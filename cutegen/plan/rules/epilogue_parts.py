@@ -1,10 +1,10 @@
-"""Rule for the parts in which warpgroups let C go: a line of C wide, or narrower where registers would not do.
+"""Rule for the parts in which warpgroups store C: as wide as a line of C, or narrower if registers are too few.
 
-While a part leaves, a thread holds its sums, the part's addresses in shared memory, which the compiler makes once for
-all tiles, and with a chain the part's values in float32. What does not fit would go through local memory in every tile.
-A chain of functions also wants narrow parts where the other warpgroup multiplies its own tile meanwhile, and CTAs that
-add the slices of a tile together want as many parts as they are. Where warpgroups that share a tile promote its sums,
-nobody multiplies while all of them bring it out, and each lets all of its sums go at once.
+While it stores a part, a thread holds its sums, the part's addresses in shared memory (computed once for all tiles),
+and with a chain the part's values in float32. Whatever does not fit would spill to local memory in every tile. A chain
+of functions also needs narrow parts if the other warpgroup multiplies its own tile meanwhile. CTAs that add the slices
+of a tile together need one part each. If warpgroups that share a tile promote its sums, none multiplies while all of
+them store, and each stores all of its sums at once.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.support.words import extents, plural
 
 WIDTHS = (128, 64, 32, 16, 8)
-"""Of parts whose rows are C's. Where columns of a part are, it may have any number of them."""
+"""Widths of parts whose rows are rows of C. If columns of a part are rows of C, any width is possible."""
 MATRIX_ROWS = 8
 MATRICES = 4, 2
-"""That one `stmatrix` stores, the most first: two above each other, and as many beside them."""
+"""Matrices that one `stmatrix` stores, the most first: two along M, then the next two along N."""
 MATRIX_VALUES_ON_THE_WAY = 4
-"""Of each matrix that a chain reads or writes, one in so many of a part's values is on the way at a time, about."""
+"""One in so many of a part's values is in flight at a time, for each matrix that a chain reads or writes (estimate)."""
 REGISTERS_BESIDE_PARTS = 36
-"""What a thread holds beside sums, addresses and values: with fewer, some of 250 kernels that were compiled for sm_90a
+"""Registers of a thread in addition to sums, addresses and values: with fewer, some of 250 kernels compiled for sm_90a
 spilled more than a few bytes (chosen tiles, all types and majors of C, chains of up to six steps, parts of 8 to 128
-columns)."""
+columns).
+"""
 COLUMNS_OF_FUNCTIONS = 16
-"""Of a part with a chain of functions beside the `wgmma` of the other warpgroup's tile: what one `stmatrix` writes. The
-instructions of a wider part stand together, and hold up a warpgroup that wants to issue few. On an H100 GELU by erf
-takes 1 % at 8192x8192x2048 and 0.4 % at 16384x4096x4096 with these, 4 to 13 % with 24 to 48 (results of 16 bits; others
-are not measured).
+"""Columns of a part with a chain of functions that overlaps the `wgmma` of the other warpgroup's tile: what one
+`stmatrix` writes. The instructions of a wider part are issued together and delay the other warpgroup, which issues few.
+On an H100 GELU by erf takes 1 % at 8192x8192x2048 and 0.4 % at 16384x4096x4096 with these, 4 to 13 % with 24 to 48
+(results of 16 bits; others are not measured).
 """
 
 
 WAITS_FOR_STORES = (
-    "a part would wait until the one before it is stored, behind copies of the next tile, and no other tile is "
+    "a part would wait until the previous one is stored, after copies of the next tile, and no other tile is "
     "multiplied meanwhile"
 )
 """On H100s one part in one buffer takes 0.4 to 0.8 % less than two parts in two at 2048x2048x2048, where two warpgroups
-promote sums, up to 0.7 at 4096x4096x4096, and 5 to 7 % less where three do (8192x4096x2048). Sums that are not promoted
-lose up to 2.4 % by it, and functions 4 (1472x1104x368).
+promote sums, up to 0.7 at 4096x4096x4096, and 5 to 7 % less where three do (8192x4096x2048). Without promotion it costs
+up to 2.4 %, and with functions 4 % (1472x1104x368).
 """
 
 
@@ -71,17 +72,17 @@ def choose_parts(
     columns_at_once: int | None,
     sharers: int,
 ) -> PartsChoice:
-    """Parts of all rows of an instruction, and as many columns as `registers` of a thread allow, and shared memory.
+    """Choose parts of all rows of an instruction, as wide as a thread's `registers` and shared memory allow.
 
-    That holds `columns_held` of a part, where it is known, and `columns_at_once` where a warpgroup has one part, unless
-    C leaves straight from registers. Each of a cluster's CTAs that have slices of the tile brings out as many whole
-    parts of a warpgroup as any other. Up to `sharers` CTAs add what slices leave in the workspace, a part each: of
-    widths the one by which the busiest of them has the fewest columns.
+    Shared memory holds `columns_held` of a part, if known, and `columns_at_once` if a warpgroup has one part, unless C
+    is stored straight from registers. The CTAs of a cluster that have slices of the tile store equally many parts of
+    each warpgroup. Up to `sharers` CTAs add slices in the workspace, a part each: the width minimizes the columns of
+    the busiest CTA.
     """
     rows, columns, _ = mma.atom.shape_mnk
     line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
     warpgroups = mma.tiled_mma.threads // WARPGROUP
-    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one behind the other
+    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one after the other
     widths = [
         wide
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
@@ -118,51 +119,49 @@ def choose_parts(
 
 
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
-    """Return whether warpgroups that share a tile, and promote its sums, bring all of it out themselves."""
+    """Return whether warpgroups that share a tile, and promote its sums, store all of it themselves."""
     together = mma.tiled_mma.threads > WARPGROUP and not mma.pingpong
     return together and mma.promote_k > 0 and mma.cluster[2] == sharers == 1
 
 
 def _why_not(wide: int, needed: int, registers: int, columns_held: int | None, functions: bool = False) -> str | None:
     if needed > registers:
-        return f"{needed} registers a thread, of which it has {registers}"
+        return f"{needed} registers per thread, of which it has {registers}"
     if columns_held is not None and wide > columns_held:
-        return f"beside the stages there is room for {columns_held} columns"
+        return f"shared memory has room for {columns_held} columns in addition to the stages"
     if functions and wide > COLUMNS_OF_FUNCTIONS:
-        return "so much of the chain at a time holds up the other warpgroup's wgmma"
+        return "that much of the chain at once would delay the other warpgroup's wgmma"
     return None
 
 
 def _busiest(x: OperandTile, parts: Mapping[int, int], sharers: int) -> dict[int, int]:
-    """Return of each width the columns that the busiest of `sharers` CTAs brings out of so many parts.
+    """Return, for each width, the columns that the busiest of `sharers` CTAs stores.
 
-    A sector at least: rows of C that leave in less are written by halves.
+    At least a sector: narrower stores write half sectors of C.
     """
     sector = SECTOR_BYTES // x.dtype.bytes if x.major_mode == 1 else MATRIX_ROWS
     return {wide: -(-count // sharers) * max(wide, sector) for wide, count in parts.items()}
 
 
 def _unshared(busiest: int, least: int, sharers: int) -> str | None:
-    """Return why so many columns are not for one of the CTAs that add slices."""
+    """Return why parts of so many columns do not suit CTAs that add slices."""
     if sharers == 1 or busiest == least:
         return None
-    return (
-        f"the busiest of {sharers} CTAs would add slices of {plural(busiest, 'column')}, of {least} by narrower parts"
-    )
+    return f"the busiest of {sharers} CTAs would add {plural(busiest, 'column')} of slices, {least} with narrower parts"
 
 
 def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
-    """Return how a warpgroup's threads hold a part: as sums of an instruction that is no wider."""
+    """Return how a warpgroup's threads hold a part: as the sums of an instruction of its width."""
     narrowed = _narrowed(atom, tile[1])
     assert narrowed is not None
     return TiledMma(narrowed)
 
 
 def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
-    """Return what writes parts of so many columns of 16-bit elements; others go by plain stores.
+    """Return what writes parts of so many columns of 16-bit elements; others use plain stores.
 
-    Parts of 8 columns are few elements, and go by plain stores too; not those whose rows are C's columns in bf16. Such
-    sums would be rounded one by one, and before them ptxas waits for each `wgmma` (C7514).
+    Parts of 8 columns have few elements and use plain stores too, except bf16 parts whose rows are columns of C: their
+    sums would be rounded one by one, and ptxas would serialize each `wgmma` (C7514).
     """
     matrices = next((count for count in MATRICES if columns % (count // 2 * MATRIX_ROWS) == 0), 0)
     one_by_one = x.dtype == dtype("bf16") and x.major_mode == 0
@@ -172,7 +171,7 @@ def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
 
 
 def pair_elems(x: OperandTile) -> int:
-    """Neighbouring sums of a thread that lie together in C."""
+    """Return the adjacent sums of a thread that are contiguous in C."""
     return PAIR_ELEMS if x.major_mode == 1 else 1
 
 
@@ -183,7 +182,7 @@ def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
 
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
-    """Return the registers that a thread holds while such a part leaves."""
+    """Return the registers that a thread holds while it stores such a part."""
     sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
     values = mma.atom.shape_mnk[0] * columns // WARPGROUP
     stmatrix = stmatrix_of(x, columns)
@@ -195,7 +194,7 @@ def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> in
 
 
 def _held(sums: int, mma: MmaPlan, mode: str) -> int:
-    """Elements of a vector that a thread holds while its tile is multiplied, none where it learns late which parts."""
+    """Elements of a vector that a thread holds during the main loop; none if its parts are known only later."""
     rows, columns, _ = mma.atom.shape_mnk
     if mma.cluster[2] > 1:
         return 0

@@ -1,9 +1,9 @@
-"""Rule for which lines the L2 cache gives up first: those that no CTA reads again once those of now have.
+"""Rule for the lines that the L2 cache evicts first: those that no CTA reads again after the CTAs in flight.
 
-Whatever else it holds is worth more. On an H200 this takes 1 to 4 % off where one CTA reads each row of the larger
-operand's tiles, and off a deep K in slices, whose rows are read once by all who need them; on an H100 2 to 6 % off
-slices of which one CTA reads each row. Where two CTAs share rows of an operand that L2 does not hold, both operands
-must go first: the larger alone costs as much, since the later of the two finds its rows gone.
+All other lines are more useful. On an H200 this saves 1 to 4 % if one CTA reads each row of the larger operand's tiles,
+and for a deep K in slices, whose rows all readers read at the same time. On an H100 it saves 2 to 6 % for slices if one
+CTA reads each row. If two CTAs share rows of an operand that L2 does not hold, both operands must be evicted first: the
+larger alone costs as much, since the later CTA misses.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cutegen.spec import GemmSpec
 
 EVICT_FIRST = "evict_first"
 LEAST_BYTES = 8 << 20
-"""Of an operand: what is smaller takes nobody's place."""
+"""Least bytes of an operand: smaller ones displace nothing."""
 SQUARE_SLICES = 8
-"""Slices of K from which on both operands are streams."""
-_WHY = "no CTA reads it again once those of now have, so that L2 had better keep what it holds beside"
+"""Slices of K from which both operands are streams."""
+_WHY = "no CTA reads it again after those in flight, so L2 should keep its other lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Stream:
 def choose_eviction(
     spec: GemmSpec, in_flight: InFlight | None, by: Instruction
 ) -> tuple[tuple[str, ...], tuple[Decision, ...]]:
-    """Return the operands whose lines are given up first, and the decision on each of which anything is to be said."""
+    """Return the operands whose lines are evicted first, and the decisions on operands that have one."""
     found: list[str] = []
     decisions: list[Decision] = []
     for name in "ab":
@@ -62,7 +62,7 @@ def streams_of(in_flight: InFlight) -> dict[str, Stream]:
 
 
 def goes_through_once(in_flight: InFlight, name: str) -> bool:
-    """Return whether L2 gives up an operand first: device memory is the limit, and rows are read all at once."""
+    """Return whether L2 evicts an operand first: device memory is the limit, and a row is read by all at once."""
     streams = streams_of(in_flight)
     own, other = streams[name], streams["b" if name == "a" else "a"]
     larger = max(own, other, key=lambda each: each.bytes)

@@ -1,4 +1,4 @@
-"""Rules for what a CTA computes: its tile, and the threads that share it out."""
+"""Rules for what a CTA computes: its tile, and the threads that partition it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check_possible(spec: GemmSpec) -> None:
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element}"',
-                expected='"f16", "bf16" or "f32", which become f32 without loss',
-                fix='family = "sm80" multiplies others on tensor cores',
+                expected='"f16", "bf16" or "f32", which convert to f32 without loss',
+                fix='family = "sm80" multiplies other types on tensor cores',
             )
     if spec.problem.accumulator not in (None, UNIVERSAL_FMA.c_dtype.name):
         raise spec.error(
             "problem.accumulator",
             found=f'"{spec.problem.accumulator}"',
-            expected=f'"{UNIVERSAL_FMA.c_dtype.name}", in which {UNIVERSAL_FMA.ptx} adds',
+            expected=f'"{UNIVERSAL_FMA.c_dtype.name}", the type of sums of {UNIVERSAL_FMA.ptx}',
             fix="leave it out",
         )
 
@@ -45,7 +45,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     m, n, k = DEFAULT_CTA_TILE
     bytes_per_k = sum(extent * dtype(x.dtype).bytes for extent, x in ((m, spec.problem.a), (n, spec.problem.b)))
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched, {SUMS_PER_THREAD} sums a thread with "
+        f"{m * n // (m + n)} multiply-adds per element fetched, {SUMS_PER_THREAD} sums per thread with "
         f"{m * n // SUMS_PER_THREAD} threads; K as in CuTe's sgemm_1.cu: {k * bytes_per_k:,} bytes of shared memory"
     )
     rejected = tuple(Rejected(f"K = {other}", _other_k(other, k, bytes_per_k)) for other in (k // 2, 2 * k))
@@ -55,11 +55,11 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 def _other_k(other: int, k: int, bytes_per_k: int) -> str:
     if other < k:
         return f"{k // other} times the barriers"
-    return f"{other * bytes_per_k:,} bytes, and unrolled code {other // k} times as long"
+    return f"{other * bytes_per_k:,} bytes, and {other // k} times as much unrolled code"
 
 
 def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Layout]:
-    """tC: which thread computes which (m, n), repeated over the CTA tile. Raises SpecError for one that cannot be."""
+    """Choose tC, the layout of threads over (m, n), repeated over the CTA tile. Raises SpecError if impossible."""
     given = spec.mma.threads
     if given is not None:
         layout = as_threads(given)
@@ -72,7 +72,7 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected="whole warps that share out each of A's, B's and C's tiles evenly, and have registers for C's",
+            expected="whole warps that divide the tiles of A, B and C evenly, and have registers for C's sums",
             fix=f"{extents(DEFAULT_CTA_TILE)} does, with 256 threads",
         )
     (m, n), *others = grids
@@ -82,7 +82,9 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
         Rejected(f"{extents(grid)} threads", _loads(grid, cta_tile)) for grid in others if grid[0] * grid[1] == m * n
     )
     run = n if n_major else m
-    why = f"{_loads((m, n), cta_tile)}; {run} neighbours along {spec.problem.c.major} store neighbours of C"
+    why = (
+        f"{_loads((m, n), cta_tile)}; {run} adjacent threads along {spec.problem.c.major} store adjacent elements of C"
+    )
     text = f"({m},{n}):({chosen.stride[0]},{chosen.stride[1]})"
     return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected))
 
@@ -94,7 +96,7 @@ def tiled_fma(threads: Layout) -> TiledMma:
 
 
 def as_threads(text: str) -> Layout:
-    """A thread layout of the spec, which admits no swizzle there."""
+    """Return a thread layout of the spec, which allows no swizzle there."""
     layout = parse_layout(text)
     assert isinstance(layout, Layout)
     return layout
@@ -107,7 +109,7 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
         raise spec.error(
             "mma.threads",
             found=f'"{given}", {plural(count, "thread")}',
-            expected=f"whole warps of {WARP}, at most {target.threads_per_cta} threads a CTA",
+            expected=f"whole warps of {WARP}, at most {target.threads_per_cta} threads per CTA",
             fix='"(16,16):(1,16)" has 256',
         )
     fix = grid_fix(cta_tile[:2], "mn".index(spec.problem.c.major), 1, count)
@@ -116,14 +118,14 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
     if not _fits_registers(count, cta_tile, target):
         raise spec.error(
             "mma.threads",
-            found=f'"{given}": {_sums_per_thread(count, cta_tile):,} sums a thread',
+            found=f'"{given}": {_sums_per_thread(count, cta_tile):,} sums per thread',
             expected=f"fewer than the {available_registers(target, count)} registers that a thread can have",
             fix="use more threads, or a smaller tile.cta",
         )
 
 
 def _check_copies(spec: GemmSpec) -> None:
-    """Refuse copies that disagree where tC is left open, since it follows them."""
+    """Refuse copies that disagree if tC is left open, since it follows them."""
     a, b = (copy.threads if copy else None for copy in (spec.g2s.a, spec.g2s.b))
     if a is not None and b is not None and size(as_threads(a)) != size(as_threads(b)):
         count = size(as_threads(a))
@@ -136,14 +138,14 @@ def _check_copies(spec: GemmSpec) -> None:
 
 
 def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
-    """Refuse threads of a copy, where they are given, that C's tile cannot be shared out to."""
+    """Refuse given threads of a copy that cannot partition C's tile."""
     for name in "ab":
         copy = getattr(spec.g2s, name)
         if copy is not None and copy.threads is not None:
             raise spec.error(
                 f"g2s.{name}.threads",
                 found=f'"{copy.threads}", {plural(size(as_threads(copy.threads)), "thread")} for {extents(cta_tile)}',
-                expected="whole warps that share out each of A's, B's and C's tiles evenly, with registers for C's",
+                expected="whole warps that divide the tiles of A, B and C evenly, with registers for C's sums",
                 fix=f"leave g2s.{name}.threads out",
             )
 
@@ -165,15 +167,15 @@ def check_divides(
 
 
 def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> str:
-    """The grid of so many threads that shares out a tile, as a spec writes it; what else to change if there is none."""
+    """Return the grid of so many threads that divides a tile, as a spec writes it; else another change that helps."""
     grid = thread_grid(tile, major_mode, vector_elems, threads)
     if grid is None:
-        return f"use a tile that {threads} threads share out, {plural(vector_elems, 'element')} each"
-    return f'threads = "{spec_notation(grid)}" shares out {extents(tile)}'
+        return f"use a tile that {threads} threads divide evenly, {plural(vector_elems, 'element')} each"
+    return f'threads = "{spec_notation(grid)}" divides {extents(tile)} evenly'
 
 
 def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:
-    """Threads along M and N that share out C's tile evenly, with as many threads as the copies have."""
+    """Yield threads along M and N that divide C's tile evenly, as many as the copies have."""
     m, n, _ = cta_tile
     counts = {size(as_threads(x.threads)) for x in (spec.g2s.a, spec.g2s.b) if x is not None and x.threads is not None}
     for threads_m in _divisors(m):
@@ -186,7 +188,7 @@ def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[
 
 
 def _fits_registers(threads: int, cta_tile: Extents, target: Target) -> bool:
-    """Return whether a thread's sums leave registers for what they are made of."""
+    """Return whether a thread's sums leave registers for operands."""
     return _sums_per_thread(threads, cta_tile) < available_registers(target, threads)
 
 
@@ -195,7 +197,7 @@ def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
 
 
 def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
-    """Return whether so many threads can share out the tiles of A and B too, an element each."""
+    """Return whether so many threads can divide the tiles of A and B too, one element each."""
     for name, copy in (("a", spec.g2s.a), ("b", spec.g2s.b)):
         tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
         if (copy is None or copy.threads is None) and thread_grid((tile_x, tile_k), 0, 1, count) is None:
@@ -208,7 +210,7 @@ def _divisors(extent: int) -> list[int]:
 
 
 def _order(grid: tuple[int, int], cta_tile: Extents, major: str) -> tuple[float, int, int]:
-    """About 64 sums a thread, then the fewest elements loaded for them, then the longest runs of C."""
+    """Return the sort key: about 64 sums per thread, then the fewest elements loaded, then the longest runs of C."""
     sums = _sums_per_thread(grid[0] * grid[1], cta_tile)
     return abs(math.log2(sums / SUMS_PER_THREAD)), _elements(grid, cta_tile), -grid["mn".index(major)]
 

@@ -11,11 +11,11 @@ from cutegen.spec import OPS, STORE, GemmSpec, guards_source
 
 _MATRICES = {"c": SOURCE, "residual": "residual", STORE: "aux"}
 _BIASES = ("bias_n", "bias_m")
-_LEFT_OUT = {"scale": "f32, as quantization has it, where the spec says nothing"}
+_LEFT_OUT = {"scale": "f32 by default, as in quantization"}
 
 
 def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
-    """The chain as the spec writes it, with a decision for it and for each tensor it names; none without a chain."""
+    """Return the chain of the spec, with a decision for it and for each tensor that it names; none without a chain."""
     operands = spec.epilogue.operands
     tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
@@ -35,7 +35,7 @@ def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
 
 
 def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
-    """A bias, which calls pass as "bias" where it is the only one, or a scale."""
+    """Return a bias, which calls pass as "bias" if it is the only one, or a scale."""
     table, mode = name.split("_")
     asked = getattr(spec.problem, table)
     element = dtype((asked and asked.dtype) or (spec.problem.c.dtype if table == "bias" else "f32"))
@@ -45,7 +45,7 @@ def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
 
 def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
     chosen = ", ".join(step.name if step.name in OPS else step.text for step in fusion.steps)
-    why = "given; each accumulator goes this way in registers, in f32, and is rounded once, to C's type"
+    why = "given; applied to each accumulator in registers, in f32, and rounded once, to C's type"
     if fusion.source_behind_beta:
         why += "; C is not read when beta is 0"
     key = "epilogue.ops" if spec.epilogue.ops else "epilogue.expression"
@@ -62,5 +62,5 @@ def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
     missing = [name for name in (("dtype", "major") if matrix else ("dtype",)) if getattr(asked, name, None) is None]
     if not missing:
         return Decision(key, chosen, "given", given=True)
-    as_c = f"{' and '.join(missing)} as C has, where the spec says nothing"
+    as_c = f"{' and '.join(missing)} of C by default"
     return Decision(key, chosen, _LEFT_OUT.get(first.table, as_c))

@@ -1,4 +1,4 @@
-"""Rule for the copy from global to shared memory: `cp.async` or plain loads and stores, how wide, which thread what."""
+"""Rule for the copy from global to shared memory: `cp.async` or plain loads and stores, width, and threads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WIDTHS_BITS = (128, 64, 32, 16, 8)
 
 
 def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCopy]:
-    """The widest copy that global alignment and shared layout allow and whose threads tile the operand exactly.
+    """Choose the widest copy that global alignment and shared layout allow and whose threads tile the operand exactly.
 
-    A cp.async where there is one, 4 bytes and wider; plain loads and stores of 1 or 2 bytes where there is none.
+    Use cp.async for 4 bytes and more; plain loads and stores for 1 or 2 bytes.
     """
     given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
     if wrong := _impossible(spec, x, given, threads):
@@ -36,27 +36,27 @@ def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCop
 
 
 def _whole_elements(x: OperandTile) -> tuple[int, ...]:
-    """The widths that hold an element or more."""
+    """Return the widths that hold at least one element."""
     return tuple(bits for bits in WIDTHS_BITS if bits >= x.dtype.bits)
 
 
 def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | None:
-    """The thread grid that the spec gives, else the one with the most threads along the contiguous mode, if any."""
+    """Return the spec's thread grid, else the one with the most threads along the contiguous mode, if any."""
     if given.threads is None:
         return thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
     layout = parse_layout(given.threads)
-    assert isinstance(layout, Layout)  # the spec admits no swizzle here
+    assert isinstance(layout, Layout)  # the spec allows no swizzle here
     return layout
 
 
 def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, threads: int) -> str | None:
     """Return why the copy is not `bits` wide; None when it can be."""
     if given.bits not in (None, bits):
-        return f"the spec asks for {given.bits}"
+        return f"the spec requests {given.bits}"
     if given.op == "cp.async.cg" and bits != 128:
         return "cp.async.cg copies 16 bytes only"
     if given.op == "cp.async.ca" and bits < 8 * NARROWEST_CP_ASYNC_BYTES:
-        return f"cp.async.ca copies {NARROWEST_CP_ASYNC_BYTES} bytes at least"
+        return f"cp.async.ca copies at least {NARROWEST_CP_ASYNC_BYTES} bytes"
     if (why := _narrow(x, bits)) is not None:
         return why
     vector = bits // x.dtype.bits
@@ -64,7 +64,7 @@ def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, thr
         return f"no grid of {threads} threads with {vector} elements each tiles {extents(x.extents)}"
     span = _span(x, grid, vector)
     if x.extents[0] % span[0] or x.extents[1] % span[1]:
-        return f"the threads span {extents(span)}, no divisor of {extents(x.extents)}"
+        return f"the threads span {extents(span)}, which does not divide {extents(x.extents)}"
     return None
 
 
@@ -75,7 +75,7 @@ def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
 
 
 def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
-    """Return what no choice of the keys left open could mend, at the key that says it."""
+    """Return the error that no value of the open keys could fix, at the key at fault."""
     if given.bits is not None and given.bits < x.dtype.bits:
         return spec.error(
             f"g2s.{x.name}.bits",
@@ -89,7 +89,7 @@ def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) ->
         return spec.error(
             f"g2s.{x.name}.op",
             found=f'"{given.op}", but {_narrow(x, 8 * NARROWEST_CP_ASYNC_BYTES)}',
-            expected=f'"{UNIVERSAL}": cp.async copies 4, 8 or 16 bytes between addresses so aligned',
+            expected=f'"{UNIVERSAL}": cp.async copies 4, 8 or 16 bytes between addresses aligned to that size',
             fix=f'op = "{UNIVERSAL}", or leave it out',
         )
     covered = threads if given.threads is None else size(parse_layout(given.threads))
@@ -110,7 +110,7 @@ def _too_wide(spec: GemmSpec, x: OperandTile, given: G2sCopy, bits: int) -> Spec
     narrower = "cp.async.ca" if widest >= NARROWEST_CP_ASYNC_BYTES and given.op != UNIVERSAL else UNIVERSAL
     ways_out = [f'op = "{narrower}" with bits = {8 * widest}']
     if bits > 8 * x.align_bytes:
-        ways_out.append(f"problem.{x.name}.align = {bits // 8} if the operand is so aligned")
+        ways_out.append(f"problem.{x.name}.align = {bits // 8} if the operand has that alignment")
     else:
         ways_out.append(f"a layout that keeps {bits // 8} bytes together")
     return spec.error(
@@ -139,26 +139,26 @@ def _narrow(x: OperandTile, bits: int) -> str | None:
 
 
 def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rejected], threads: int) -> SpecError:
-    """The error when threads and tile do not meet; the key is the one that the spec says most about."""
+    """Return the error if threads and tile do not match; the key is the most specific one that the spec gives."""
     reasons = "; ".join(f"{row.what}: {row.why}" for row in rejected)
     suggestion, widths = _suggestion(x, threads), alternatives([bits // 8 for bits in reversed(_whole_elements(x))])
     if given.threads is not None:
         return spec.error(
             f"g2s.{x.name}.threads",
             found=f'"{given.threads}": {reasons}',
-            expected=f"a grid that tiles {extents(x.extents)} with one vector a thread",
+            expected=f"a grid that tiles {extents(x.extents)} with one vector per thread",
             fix=suggestion,
         )
     return spec.error(
         f"g2s.{x.name}.{'bits' if given.bits else 'op'}" if given.bits or given.op else "tile.cta",
         found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
-        expected=f"a copy of {widths} bytes that each thread makes equally often ({reasons})",
+        expected=f"a copy of {widths} bytes that each thread issues equally often ({reasons})",
         fix=suggestion if given.bits or given.op else "use a larger tile, or fewer warps in mma.atom_layout",
     )
 
 
 def _suggestion(x: OperandTile, threads: int) -> str:
-    """The grid that would be chosen, as the spec writes it."""
+    """Return the grid that would be chosen, as the spec writes it."""
     for bits in _whole_elements(x):
         grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
         if bits <= 8 * _widest_bytes(x) and grid is not None:
@@ -182,16 +182,14 @@ def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: l
     why = f"{along} threads x {bits // 8} bytes = {along * bits // 8} contiguous bytes of global memory"
     if given.op is None:
         if op == "cp.async.cg":
-            why += "; cg, since a tile that goes to shared memory need not pass through L1"
-            rejected.append(
-                Rejected("cp.async.ca", "it would also fill L1 with bytes that are not read again from there")
-            )
+            why += "; cg, since a copy to shared memory can bypass L1"
+            rejected.append(Rejected("cp.async.ca", "it would also fill L1 with data that is not read from L1 again"))
         elif op == UNIVERSAL:
-            why += f"; plain loads and stores, since cp.async copies {NARROWEST_CP_ASYNC_BYTES} bytes at least"
+            why += f"; plain loads and stores, since cp.async copies at least {NARROWEST_CP_ASYNC_BYTES} bytes"
         else:
             why += "; ca, since cg copies 16 bytes only"
     elif op == UNIVERSAL:
-        why += "; from there through a thread's registers to shared memory"
+        why += "; then through registers to shared memory"
     atom = universal_atom(bits) if op == UNIVERSAL else cp_async_atom(op, bits)
     copy = vector_copy(atom, bits, grid, x.major_mode, x.dtype.bits)
     is_given = None not in (given.op, given.bits, given.threads)

@@ -1,8 +1,8 @@
-"""Rule for the last k-tiles of a tile that two warpgroups share: side by side, or one warpgroup after the other.
+"""Rule for the last k-tiles of a tile that two warpgroups share: both at once, or one warpgroup after the other.
 
-Side by side both have their sums at once, and tensor cores wait while C leaves. When all that is left of K fits into
-the stages, nothing more has to be copied for the tile: one warpgroup may take it alone, bring out its part of C, and
-go on to the next tile, while the other follows.
+Side by side both finish at once, and tensor cores idle while C is stored. When the rest of K fits into the stages, the
+tile needs no more copies: one warpgroup can multiply its share first, store its part of C, and continue with the next
+tile, while the other follows.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cutegen.support.words import extents
 
 NAME, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by side"
 LEAST_ALONE = WGMMA_ROWS * 192
-"""Values of C that a warpgroup has at least where it multiplies alone.
+"""Least values of C per warpgroup for multiplying alone.
 
-On an H200 a launch in a graph takes up to 4 % less in turns with 64 x 256, 128 x 128 and 192 x 96 values (0.1 % more
-at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or 6 % more with 64 x 160, up to 4 % more with 64 x 128,
-save in clusters of four, and up to a quarter more with 64 x 64.
+Measured on an H200, launches in a graph, in turns against side by side: up to 4 % less with 64 x 256, 128 x 128 and 192
+x 96 values (0.1 % more at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or 6 % more with 64 x 160, up to 4
+% more with 64 x 128 except in clusters of four, and up to a quarter more with 64 x 64.
 """
 
 
 def may_end_in_turns(warpgroups: Extents, *, pingpong: bool, promotes: bool, slices: int) -> bool:
-    """Return whether two warpgroups share a tile, and one can bring out its part while the other multiplies.
+    """Return whether two warpgroups share a tile, and one can store its part while the other multiplies.
 
-    The slices of a K are added by all of a CTA together, so that the first would wait; and a warpgroup that promotes
-    its sums waits for each k-tile, so that alone it leaves tensor cores idle.
+    All warpgroups of a CTA add slices of K together, so the first would wait. A warpgroup that promotes its sums waits
+    for each k-tile, so alone it leaves tensor cores idle.
     """
     return prod(warpgroups) == 2 and not (pingpong or promotes or slices > 1)
 
@@ -41,7 +41,7 @@ def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
 
 
 def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
-    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None where they could not."""
+    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
     if not may_end_in_turns(
         warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.split_k or 1
     ):
@@ -49,12 +49,14 @@ def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, 
     share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
     of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
     if not busy_alone(warpgroups, cta_tile):
-        why = f"{of_warpgroup} a warpgroup: with less than {least} it does not keep tensor cores busy alone"
-        in_turns = Rejected(IN_TURNS, "tensor cores would wait for longer than C takes to leave")
+        why = (
+            f"{of_warpgroup} per warpgroup: with less than {least}, one warpgroup alone does not keep tensor cores busy"
+        )
+        in_turns = Rejected(IN_TURNS, "tensor cores would wait longer than the stores of C take")
         return Choice(False, Decision(NAME, SIDE_BY_SIDE, why, rejected=(in_turns,)))
     why = (
-        "those that fit into the stages: the first warpgroup brings out its part of C while the second one multiplies; "
-        f"{of_warpgroup} a warpgroup, at least {least}, keep tensor cores busy"
+        "those that fit into the stages: the first warpgroup stores its part of C while the second one multiplies; "
+        f"{of_warpgroup} per warpgroup, at least {least}, keep tensor cores busy"
     )
-    together = Rejected(SIDE_BY_SIDE, "tensor cores would wait while both bring out C")
+    together = Rejected(SIDE_BY_SIDE, "tensor cores would wait while both store C")
     return Choice(True, Decision(NAME, IN_TURNS, why, rejected=(together,)))

@@ -27,14 +27,14 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     element = dtype(spec.problem.a.dtype)
     m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched: {m * n * k:,} for {(m + n) * k:,} in a k-tile, "
+        f"{m * n // (m + n)} multiply-adds per element fetched: {m * n * k:,} for {(m + n) * k:,} in a k-tile, "
         f"whose {k} {element.bits}-bit elements along K are one {LINE_BYTES}-byte line"
     )
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
 def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
-    """The `mma.sync` of the operands' types with the longest K that leaves two k-blocks to double-buffer."""
+    """Choose the `mma.sync` of the operands' types with the longest K that leaves two k-blocks to double-buffer."""
     fitting = _atoms_for(spec)
     if spec.mma.atom is not None:
         atom = MMA_ATOMS[spec.mma.atom]
@@ -47,11 +47,11 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
         _check_k(spec, cta_tile, fitting[-1])
     chosen = usable[0]
     rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
-    why = f"{chosen.flops:,} operations an instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
+    why = f"{chosen.flops:,} operations per instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
     if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
     if chosen.c_dtype.is_integer:
-        why += ", which stop at the ends of their range instead of wrapping"
+        why += ", which saturate instead of wrapping"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
 
 
@@ -86,7 +86,7 @@ def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
             found=f'"{b}"',
             expected=f"{wanted} as A has, since mma.sync takes A and B of one type"
             if len(beside_a) == 1
-            else f"{wanted} beside A's {a}: mma.sync mixes no others",
+            else f"{wanted} with A's {a}: mma.sync mixes no other types",
             fix=f'write dtype = "{a}" for both',
         )
     known = list(dict.fromkeys(atom.a_dtype.name for atom in MMA_ATOMS.values()))
@@ -94,14 +94,14 @@ def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
         "problem.a.dtype",
         found=f'"{a}"',
         expected=f"{' or '.join(known)} operands: there is no mma.sync for others",
-        fix='tensor cores read f32 elements as tf32, 11 significant bits: write dtype = "tf32" where they will do'
+        fix='tensor cores read f32 elements as tf32, 11 significant bits: write dtype = "tf32" if that suffices'
         if a == "f32"
         else "only C may be s32",
     )
 
 
 def check_dtypes(spec: GemmSpec, target: Target) -> None:
-    """Raises SpecError for an element type that `target` does not know, or that no array has."""
+    """Raise SpecError for an element type that `target` does not support, or that no array has."""
     for name in ("a", "b", "c", "residual", "bias", "scale", "aux"):
         part = getattr(spec.problem, name)
         if part is None or part.dtype is None:
@@ -112,7 +112,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}" for {target.name}',
-                expected=f"{either(having)}, whose instructions know {element.name}",
+                expected=f"{either(having)}, whose instructions support {element.name}",
                 fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
             )
         if name not in "ab" and element.in_memory != element.name:
@@ -125,9 +125,9 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
 
 
 def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
-    """Return whether f32 operands are rounded to tf32 in registers; None where there are none.
+    """Return whether f32 operands are rounded to tf32 in registers; None if there are none.
 
-    Raises SpecError when the spec speaks of tf32 and has no such operands.
+    Raises SpecError if the spec gives mma.tf32 and has no such operands.
     """
     asked = spec.mma.tf32
     if atom.a_dtype.name != "tf32":
@@ -135,17 +135,19 @@ def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
             raise spec.error(
                 "mma.tf32",
                 found=f'"{asked}" with {atom.a_dtype.name} operands',
-                expected='operands of dtype "tf32", whose f32 elements the tensor core reads in part',
+                expected='operands of dtype "tf32", f32 elements whose low bits the tensor core ignores',
                 fix="leave mma.tf32 out",
             )
         return None
-    truncated = "the tensor core reads 19 bits of an f32 and leaves 13 out: up to 2^-10 of each element, towards zero"
-    rounded = "cvt.rna.tf32 on each element in registers: up to 2^-11 of each element, either way"
+    truncated = (
+        "the tensor core reads 19 bits of an f32 and ignores 13: an error up to 2^-10 of each element, towards zero"
+    )
+    rounded = "cvt.rna.tf32 on each element in registers: an error up to 2^-11 of each element, either way"
     if asked == "nearest":
         rejected = Rejected("truncate", truncated)
         return Choice(True, Decision("mma.tf32", "nearest", f"given; {rounded}", given=True, rejected=(rejected,)))
-    why = f"{'given; ' if asked else 'as CUTLASS has it; '}{truncated}"
-    rejected = Rejected("nearest", f"{rounded}, at one instruction more for each register of a fragment")
+    why = f"{'given; ' if asked else 'as in CUTLASS; '}{truncated}"
+    rejected = Rejected("nearest", f"{rounded}, at the cost of one instruction per register of a fragment")
     return Choice(False, Decision("mma.tf32", "truncate", why, given=asked is not None, rejected=(rejected,)))
 
 
@@ -153,7 +155,7 @@ def _mismatched(spec: GemmSpec, atom: MmaAtom, fitting: list[MmaAtom]) -> SpecEr
     wanted = fitting[0]
     return spec.error(
         "mma.atom",
-        found=f"{atom.name}, for {_operands(atom)} operands and {atom.c_dtype.name} sums",
+        found=f"{atom.name}, which is for {_operands(atom)} operands and {atom.c_dtype.name} sums",
         expected=f"an atom for {_operands(wanted)} operands and {wanted.c_dtype.name} sums",
         fix=f"use {' or '.join(row.name for row in fitting)}",
     )
@@ -182,15 +184,15 @@ def _check_k(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> None:
 
 def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
     if atom.shape_mnk[2] > chosen.shape_mnk[2]:
-        return f"a k-tile of {cta_tile[2]} does not hold two or more whole k-blocks of {atom.shape_mnk[2]}"
-    return f"{atom.flops:,} operations an instruction against {chosen.flops:,}"
+        return f"a k-tile of {cta_tile[2]} does not hold two or more k-blocks of {atom.shape_mnk[2]}"
+    return f"{atom.flops:,} operations per instruction against {chosen.flops:,}"
 
 
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
     """Choose how many warps lie along M, N and K.
 
-    At least a warp for each scheduler, but no more than it takes for what a thread holds to fit in registers, arranged
-    so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
+    Choose at least one warp per scheduler, and no more than needed for a thread's data to fit in registers. Arrange
+    them so that the fewest fragments are read from shared memory: each warp reads its own rows of A and of B.
     """
     if spec.mma.atom_layout is not None:
         given = _given_atom_layout(spec, cta_tile, atom)
@@ -229,39 +231,39 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
 
 
 def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom, target: Target) -> None:
-    """Raise SpecError where a thread's sums alone are more than it has registers: they would all spill."""
+    """Raise SpecError if a thread's sums alone exceed its registers: they would all spill."""
     threads, registers = WARP * warps[0] * warps[1], _registers(warps, target)
     sums = _accumulator_registers(warps, cta_tile, atom)
     if sums > registers:
         raise spec.error(
             "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
-            found=f"{extents(cta_tile)} for {extents(warps)} warps: {sums:,} registers a thread for sums",
-            expected=f"at most {registers}, what a thread of {threads} can have on {target.name}",
+            found=f"{extents(cta_tile)} for {extents(warps)} warps: {sums:,} registers per thread for sums",
+            expected=f"at most {registers}, the registers of each of {threads} threads on {target.name}",
             fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warps, or a smaller tile.cta",
         )
 
 
 def _registers(warps: Extents, target: Target) -> int:
-    """Registers that a thread can have beside the others of its CTA."""
+    """Return the registers that each thread of a CTA can have."""
     return available_registers(target, WARP * warps[0] * warps[1])
 
 
 def becomes_f16(element: DType, target: Target) -> bool:
-    """Return whether `target` multiplies such operands, 8-bit floats, as f16 that it makes of them in registers."""
+    """Return whether `target` converts such operands, 8-bit floats, to f16 in registers before it multiplies them."""
     return element.is_float8 and SM_RATES[target.name].float8_as_f16
 
 
 def most_held(element: DType, target: Target) -> int:
-    """Registers that a thread may hold throughout the main loop, so that fragments and addresses have some too."""
+    """Return the registers that a thread may hold throughout the main loop; fragments and addresses need the rest."""
     return MAX_HELD_REGISTERS_BESIDE_F16 if becomes_f16(element, target) else MAX_HELD_REGISTERS
 
 
 def _why_few(element: DType, target: Target) -> str:
-    """Return why a thread may hold few registers, where it may."""
+    """Return why a thread may hold fewer registers, if so."""
     if not becomes_f16(element, target):
         return ""
     most = most_held(element, target)
-    return f", no more than {most}, since {target.name} multiplies 8-bit floats as f16, made in registers"
+    return f", at most {most}, since {target.name} converts 8-bit floats to f16 in registers"
 
 
 def _rank(
@@ -288,23 +290,21 @@ def _why_not_warps(
         return f"{_held(spec, option, cta_tile, atom)}, more than {most}"
     warps, needed = option[0] * option[1], chosen[0] * chosen[1]
     if warps < needed:
-        return f"{warps} of the {SCHEDULERS} schedulers would have a warp"
+        return f"only {warps} of the {SCHEDULERS} schedulers would have a warp"
     if warps > needed:
-        return f"{warps} warps where {needed} do"
+        return f"{warps} warps, but {needed} suffice"
     return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
 
 
 def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    """Return the registers that a thread holds throughout the main loop: its sums, and what the next k-tile passes
-    through.
-    """
+    """Return the registers that a thread holds throughout the main loop: its sums, and those for the next k-tile."""
     return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
 
 
 def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
-    """The same in words."""
+    """Return the same as text."""
     sums, passing = _accumulator_registers(option, cta_tile, atom), _passing_registers(spec, option, cta_tile)
-    return f"{sums} registers a thread for sums" + (f", {passing} for the next k-tile" if passing else "")
+    return f"{sums} registers per thread for sums" + (f", {passing} for the next k-tile" if passing else "")
 
 
 def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
@@ -321,7 +321,7 @@ def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
 
 
 def _fragment_rows(option: Extents, cta_tile: Extents) -> int:
-    """Rows of A and of B that all warps read: each row of A once for each warp along N, and the other way round."""
+    """Return the rows of A and B that all warps read: those of A per warp along N, those of B per warp along M."""
     return cta_tile[0] * option[1] + cta_tile[1] * option[0]
 
 
@@ -338,7 +338,7 @@ def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
         raise spec.error(
             "mma.atom_layout",
             found=extents(layout),
-            expected="1 along K: warps that share a result would have to add their sums",
+            expected="1 along K: warps along K would have to add their sums",
             fix=f"use {extents((m, n, 1))} or {extents((m * k, n, 1))}",
         )
     for mode, letter in enumerate("MN"):

@@ -1,4 +1,4 @@
-"""Choices for A or B: its copies, and the shared layout that suits both of them best."""
+"""Selections for A or B: its copies, and the shared layout that suits both best."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CopyT = TypeVar("CopyT", bound=TileCopy)
 
 @dataclass(frozen=True, slots=True)
 class OperandChoices(Generic[CopyT]):
-    """All that is settled for A or B before the number of stages is, which depends on a stage's bytes."""
+    """Everything settled for A or B before the number of stages, which depends on a stage's bytes."""
 
     tile: OperandTile
     g2s: Choice[CopyT]
@@ -32,7 +32,7 @@ class OperandChoices(Generic[CopyT]):
 
     @property
     def passing_registers(self) -> int:
-        """Registers a thread with its share of a k-tile on the way to shared memory; none but of plain copies."""
+        """Registers per thread for its share of a k-tile on the way to shared memory; only plain copies use any."""
         return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
 
     def plan(self, stages: int) -> OperandPlan:
@@ -55,13 +55,13 @@ class OperandChoices(Generic[CopyT]):
 def choose_layout(
     spec: GemmSpec, x: OperandTile, g2s: Choice[VectorCopy], s2r: Choice[FragmentCopy], tiled_mma: TiledMma
 ) -> OperandChoices[VectorCopy]:
-    """The shared layout for the two copies.
+    """Choose the shared layout for the two copies.
 
-    A layout that the spec writes down limits the copies; else the copies come first and the layout is ranked for them.
+    A layout that the spec gives limits the copies; else the copies are chosen first and the layout is ranked for them.
     """
     of_chosen = fragment_access(x, s2r.value, tiled_mma)
     read = read_access(x, s2r.value, tiled_mma, of_chosen)
-    # Each cp.async is given an address of its own; all other copies take a slice of the layout.
+    # Each cp.async gets its own address; all other copies take a slice of the layout.
     sliced = (vector_access(x, g2s.value), of_chosen) if g2s.value.through_registers else (of_chosen,)
     write = write_access(x, g2s.value, tiled_mma)
     smem = choose_smem(spec, x, tiled_mma, write, read, sliced, g2s.value.tiled_copy)
@@ -76,7 +76,7 @@ def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
 
 
 def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
-    """Return where elements of a tile lie in global memory, each row of which begins at a whole line."""
+    """Return where elements of a tile lie in global memory; each row begins at a line."""
     i, j = coordinates % x.extents[0], coordinates // x.extents[0]
     along, across = (j, i) if x.major_mode == 1 else (i, j)
     row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
@@ -84,7 +84,7 @@ def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
 
 
 def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> AccessOf:
-    """The same of the stores as the compiler makes them of a layout, which may join those that lie side by side."""
+    """Return the same for the compiled stores: the compiler may merge adjacent ones."""
     plain = vector_access(x, copy)
 
     def of(layout: LayoutExpr) -> Access:
@@ -97,15 +97,15 @@ def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> Acces
 
 
 def fragment_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma) -> Access:
-    """Return the addresses that the lanes of each fragment load have: of an ldmatrix, a lane for each row."""
+    """Return the addresses of the lanes of each fragment load: for ldmatrix, one lane per row."""
     loads = s2r.table(x.operand, x.extents, x.dtype, tiled_mma)
     return Access(loads.addressed, loads.access_bytes)
 
 
 def read_access(x: OperandTile, s2r: FragmentCopy, tiled_mma: TiledMma, of_chosen: Access) -> Access | AccessOf:
-    """The same of any layout: plain loads are as wide as it keeps neighbours along K together.
+    """Return the same for any layout: plain loads are as wide as the runs along K that it keeps contiguous.
 
-    Where the spec asks for no layout, all that are compared keep as many together as the chosen loads want.
+    If the spec requests no layout, all compared layouts keep as many together as the chosen loads need.
     """
 
     def plain(loads: PlainLoads) -> Access | AccessOf:

@@ -1,7 +1,7 @@
-"""Rule for C's way out of warpgroups: in parts through shared memory, a bulk tensor store each, or from registers.
+"""Rule for the store path of C of warpgroups: in parts through shared memory by bulk tensor stores, or from registers.
 
-A part is 64 rows by a line of C's elements, so that a box stores whole lines. While one part is stored the next is
-written to the warpgroup's other buffer, and nobody waits for other warpgroups. Sums that are promoted leave at once.
+A part is 64 rows by a line of C's elements, so that a box stores full lines. While one part is stored, the next is
+written to the warpgroup's other buffer, and no warpgroup waits for another. Promoted sums are stored at once.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 BUFFERS = 2
-"""Of a warpgroup whose sums are several parts: one is stored while the next is written."""
+"""Buffers of a warpgroup whose sums are several parts: one is stored while the next is written."""
 WORTHWHILE_STAGES = 2
-"""Stages that parts of C must leave room for, where the spec names no number."""
+"""Stages that must fit in addition to parts of C, if the spec gives no number."""
 ROW_BYTES = 16
-"""A box's row at least, and a matrix's row that `stmatrix` writes."""
+"""Least bytes of a box's row, and bytes of a matrix row that `stmatrix` writes."""
 
 
 def choose_parted_epilogue(
     spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
 ) -> Choice[EpiloguePlan]:
-    """C in parts through shared memory where a tensor map can store it and two stages are left, else from registers.
+    """Store C in parts through shared memory if a tensor map can store it and two stages fit, else from registers.
 
-    Of `registers` each thread that multiplies has so many.
+    `registers` is the number per consumer thread.
     """
     whole = operand_tile(spec, "c", mma.cta_tile)
     held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
@@ -61,7 +61,7 @@ def choose_parted_epilogue(
     parts = of_parts.parts
     x = operand_tile(spec, "c", (*parts.tile, mma.cta_tile[2]))
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
-        why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, of which a box has {ROW_BYTES} at least"
+        why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, and a box needs at least {ROW_BYTES}"
         return _direct(whole, fusion, parts_of(None), why)
     check_bulk(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
@@ -78,15 +78,15 @@ def choose_parted_epilogue(
     meanwhile = (
         "all of its sums are stored while the next tile is multiplied"
         if of_parts.at_once
-        else "one part is stored while the next is written, and the next tile's copies go on"
+        else "one part is stored while the next is written, and the next tile's copies continue"
     )
     why = f"each warpgroup has {plural(each, 'buffer')}: {meanwhile}; {ranking.decision.why}"
     rejected = (
-        Rejected(DIRECT, "a thread's stores would hold up its next tile"),
+        Rejected(DIRECT, "a thread's stores would delay its next tile"),
         *(
             []
             if of_parts.at_once
-            else [Rejected("all of C's tile at once", f"{_tile_bytes(whole):,} bytes that stages need")]
+            else [Rejected("C's whole tile at once", f"{_tile_bytes(whole):,} bytes that stages need")]
         ),
         *of_parts.rejected,
         *ranking.decision.rejected,
@@ -105,7 +105,7 @@ def choose_parted_epilogue(
 
 
 def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int, capacity_bytes: int) -> int | None:
-    """The columns of a part of which every warpgroup's buffers fit beside the stages that the spec asks for."""
+    """Return the columns of a part for which every warpgroup's buffers fit with the stages that the spec requests."""
     if spec.tile.stages is None:
         return None
     column_bytes = BUFFERS * mma.threads // WARPGROUP * mma.atom.shape_mnk[0] * x.dtype.bytes
@@ -117,7 +117,7 @@ def _tile_bytes(x: OperandTile) -> int:
 
 
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
-    """Layouts of a part by how sums are written: in rows of matrices, or in pairs where N is contiguous."""
+    """Rank layouts of a part by how sums are written: in rows of matrices, or in pairs if N is contiguous."""
     if stmatrix is not None:
         write = Access(matrix_rows(x, stmatrix), ROW_BYTES)
     else:
@@ -129,8 +129,7 @@ def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: Stmatri
 def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
     """Elements that begin the rows of a warp's `stmatrix`, int64[instruction, warp, lane].
 
-    A warp stores its 16 rows of C and 16 columns at a time, or 8: two matrices above each other, then the two beside
-    them.
+    A warp stores its 16 rows of C and 16 or 8 columns at a time: two matrices along M, then the next two along N.
     """
     rows, columns = x.extents
     lane = np.arange(MATRIX_ROWS * stmatrix.matrices)

@@ -1,4 +1,4 @@
-"""Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and which columns a warp has."""
+"""Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and the columns of a warp."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cutegen.support.words import extents
 Permutation = tuple[int, int | Layout, int]
 
 K_BLOCK_BYTES = 32
-"""Of a row of A or B: two rows of ldmatrix."""
+"""Bytes of a row of A or B: two rows of ldmatrix."""
 
 
 def choose_permutation(
     spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents, target: Target
 ) -> Choice[Permutation]:
-    """The tiled MMA's tile: what exceeds warps x atom repeats in a thread's registers, and one ldmatrix feeds more.
+    """Choose the tiled MMA's tile: beyond warps x atom, a thread repeats the atom, and one ldmatrix feeds several.
 
-    Its extents may be given. Along N a warp's atoms take turns with those of the other warps, except where B is loaded
-    in rows of 16 bytes along N.
+    Its extents may be given. Along N the atoms of the warps are interleaved, unless B is loaded in rows of 16 bytes
+    along N.
     """
     found = _choose_extents(spec, cta_tile, atom, atom_layout)
     m, n, k = found.value
@@ -30,13 +30,13 @@ def choose_permutation(
         return Choice((m, n, k), found.decision)
     columns = _in_pairs(atom.shape_mnk[1], atom_layout[1], pairs)
     chosen = f"{extents(found.value)}, N as {format_layout(columns).replace('_', '')}"
-    why = f"{found.decision.why}; a warp's atoms lie in pairs along N, as an ldmatrix of 8-bit elements brings them"
+    why = f"{found.decision.why}; a warp's atoms lie in pairs along N, as an ldmatrix of 8-bit elements loads them"
     decision = Decision("mma.permutation", chosen, why, found.decision.given, found.decision.rejected)
     return Choice((m, columns, k), decision)
 
 
 def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
-    """Return whether an ldmatrix that transposes bytes is to load B."""
+    """Return whether an ldmatrix that transposes bytes loads B."""
     b, load = spec.problem.b, spec.s2r.b
     plain = load is not None and load.atom == UNIVERSAL
     bits = dtype(b.dtype).bits
@@ -69,7 +69,7 @@ def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layou
         for letter, new, old in zip("NK", (n, k), base[1:], strict=True)
         if new > old
     ]
-    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more of them"
+    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more atoms"
     rejected = (Rejected(extents(base), "each ldmatrix would load fewer matrices"),)
     return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
 
@@ -78,7 +78,7 @@ def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[E
     permutation = spec.mma.permutation
     assert permutation is not None
     for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
-        # A k-tile holds two k-blocks at least: one is multiplied while the next is loaded.
+        # A k-tile holds at least two k-blocks: one is multiplied while the next is loaded.
         longest = extent // 2 if letter == "K" else extent
         valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
         if found not in valid:
@@ -87,7 +87,7 @@ def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[E
                 "mma.permutation",
                 found=f"{extents(permutation)}: {found} along {letter}",
                 expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
-                "(CuTe rounds up in silence)",
+                "(CuTe rounds up silently)",
                 fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
             )
     return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))

@@ -13,17 +13,17 @@ from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import plural, round_up
 
 STAGES = range(1, 9)
-"""Stages that are compared for a problem where `mma.sync` multiplies."""
+"""Numbers of stages that are compared for a problem with `mma.sync`."""
 DEEPEST = range(1, MOST_STAGES + 1)
-"""All that there can be, as many as warpgroups have: they release a stage late, when they multiply the next one."""
+"""The most stages of warpgroups, which release a stage late, while they multiply the next one."""
 DEFAULT_MAX_STAGES = 4
-"""The most that are chosen where `mma.sync` multiplies, but for tiles that a problem chooses."""
+"""The most stages chosen with `mma.sync`, except for tiles that a problem selects."""
 DOUBLE_BUFFERED = 2
 """One k-tile is multiplied while the other is filled."""
 
 
 def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
-    """(offset of B, total) in bytes: A's stages, then B's, each starting at a whole row of banks."""
+    """Return (offset of B, total) in bytes: A's stages, then B's, each starting at a row of banks."""
     offset_b = round_up(stage_bytes[0] * stages, BANK_ROW_BYTES)
     return offset_b, round_up(offset_b + stage_bytes[1] * stages, BANK_ROW_BYTES)
 
@@ -40,10 +40,10 @@ def choose_stages(
     least: int = STAGES[0],
     why_least: str = "",
 ) -> Choice[int]:
-    """Choose how many k-tiles shared memory holds at once, beside `reserved_bytes` for other things.
+    """Choose how many k-tiles shared memory holds at once, in addition to `reserved_bytes` for other data.
 
-    The deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; of two stages
-    when nothing is copied `asynchronous`ly. A single stage only where two do not fit.
+    Choose the deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; two
+    stages if nothing is copied `asynchronous`ly, and one only if two do not fit.
     """
     totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in DEEPEST}
     fitting = [stages for stages, total in totals.items() if stages >= least and total <= target.smem_per_cta_bytes]
@@ -68,9 +68,7 @@ def choose_stages(
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
     rejected = [
-        Rejected(
-            plural(stages, "stage"), f"{plural(resident(stages), 'CTA')} a multiprocessor, {totals[stages]:,} bytes"
-        )
+        Rejected(plural(stages, "stage"), f"{plural(resident(stages), 'CTA')} per SM, {totals[stages]:,} bytes")
         for stages in options
         if stages != chosen
     ]
@@ -81,19 +79,19 @@ def choose_stages(
     ]
     if not asynchronous:
         rejected.append(
-            Rejected("more", "the k-tile that is on its way is in registers, so nothing would fill them sooner")
+            Rejected("more", "the next k-tile is held in registers, so more stages would not be filled sooner")
         )
     why = (
-        f"the deepest of at most {most} that leaves {plural(resident(chosen), 'CTA')} a multiprocessor; "
-        f"{sum(stage_bytes):,} bytes a stage"
+        f"the deepest of at most {most} that leaves {plural(resident(chosen), 'CTA')} per SM; "
+        f"{sum(stage_bytes):,} bytes per stage"
     )
     return Choice(chosen, Decision("tile.stages", str(chosen), why, rejected=tuple(rejected)))
 
 
 def check_stage(spec: GemmSpec, target: Target, cta_tile: Extents, reserved_bytes: int = 0) -> None:
-    """Raise SpecError for a CTA tile of which not even one stage fits, however its layouts come out.
+    """Raise SpecError for a CTA tile of which not even one stage fits, whatever its layouts.
 
-    It stands before the rules that look at every element: their tables take 50 times the tile's bytes.
+    It precedes the rules that look at every element: their tables take 50 times the tile's bytes.
     """
     m, n, k = cta_tile
     stage_bytes = (m * k * dtype(spec.problem.a.dtype).bytes, n * k * dtype(spec.problem.b.dtype).bytes)
@@ -109,7 +107,7 @@ def too_much(
     fitting: list[int],
     reserved_bytes: int = 0,
 ) -> SpecError:
-    """The error when so many stages do not fit shared memory, where `fitting` ones do."""
+    """Return the error if so many stages do not fit in shared memory; `fitting` ones do."""
     total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
     several = [count for count in fitting if count >= DOUBLE_BUFFERED]
     fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"
@@ -118,6 +116,6 @@ def too_much(
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",
-        expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory a CTA on {target.name}",
+        expected=f"at most {target.smem_per_cta_bytes:,} bytes of shared memory per CTA on {target.name}",
         fix=fits if fitting else "not even one stage fits; use a smaller tile",
     )

@@ -1,4 +1,4 @@
-"""Rules for the copies of A and B: from global through registers to shared memory, and from there to the sums."""
+"""Rules for the copies of A and B: from global memory through registers to shared memory, and back to registers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ K_MODE = 1
 
 
 def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> OperandChoices[VectorCopy]:
-    """The copy, and with it the shared layout, that cost the fewest wavefronts; of several, the fewest instructions.
+    """Choose the copy and shared layout with the fewest wavefronts; among equals, the fewest instructions.
 
-    A wide vector has to stay whole in shared memory, where the sums may then read it with conflicts.
+    A wide vector must stay contiguous in shared memory, and reading it may cause bank conflicts.
     """
     given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
     _check_given(spec, x, given, tiled_mma.threads)
@@ -48,13 +48,13 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
 
 
 def _widths(x: OperandTile) -> list[int]:
-    """Bits of the copies that hold an element or more, widest first."""
+    """Return the bits of copies that hold at least one element, widest first."""
     return sorted((bits for bits in UNIVERSAL_BITS if bits >= x.dtype.bits), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Together:
-    """Neighbours along one mode of the tile that one load brings."""
+    """Adjacent elements along one mode of the tile that one load reads."""
 
     elems: int
     mode: int
@@ -62,7 +62,7 @@ class _Together:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """A copy with the shared layout that suits it best, and what is `together` at each load out of there.
+    """A copy with its best shared layout, and the elements `together` in each load from it.
 
     `instructions` are those of one thread for one k-tile.
     """
@@ -87,7 +87,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     def read(layout: LayoutExpr) -> Access:
         return loads(_together(x, layout, tiled_mma))
 
-    # Stores of neighbours that one thread makes one after the other would be joined by the compiler.
+    # The compiler would merge a thread's consecutive stores of adjacent elements.
     turned = copy.bits == x.dtype.bits and size(modes(copy.threads)[1 - x.major_mode]) > 1
     options = all_options(x.extents, x.major_mode, x.dtype.bytes, copy.bits // 8, turned=turned)
     element = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
@@ -101,9 +101,9 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
 
 
 def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Together:
-    """Return what one load can bring: neighbours along K where they lie together, as the compiler finds out too.
+    """Return what one load can read: adjacent elements along K if they are contiguous, as the compiler also detects.
 
-    A thread that is alone along M (or N) has neighbours there as well.
+    If there is one thread along M (or N), its elements are adjacent there as well.
     """
     along = (K_MODE, 1 - K_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (K_MODE,)
     most = VECTOR_BYTES // x.dtype.bytes
@@ -112,20 +112,20 @@ def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Toget
 
 
 def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
-    """Plain loads: a thread's rows of A and B lie as far apart as there are threads along them."""
+    """Choose plain loads: the rows of a thread are as far apart as there are threads along the mode."""
     asked = getattr(spec.s2r, x.name)
     if asked is not None and asked.atom not in (None, UNIVERSAL):
         raise spec.error(
             f"s2r.{x.name}.atom",
             found=f'"{asked.atom}"',
-            expected=f'"{UNIVERSAL}": without tensor cores there are no fragments that an ldmatrix could fill',
+            expected=f'"{UNIVERSAL}": without tensor cores there are no fragments for ldmatrix to fill',
             fix="leave it out",
         )
     atom, elems = universal_atom(x.dtype.bits), together.elems
     tiled_copy = TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits)
     mode, step = MODES[x.name][0], tiled_mma.tile_of(x.operand)[0]
     along = MODES[x.name][together.mode]
-    lie = f"{elems} neighbours along {along} lie together" if elems > 1 else "neighbours along k lie apart"
+    lie = f"{elems} elements along {along} are contiguous" if elems > 1 else "elements along k are not contiguous"
     why = f"{lie} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
     is_given = asked is not None and asked.atom is not None
     bits = elems * x.dtype.bits
@@ -135,9 +135,9 @@ def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMm
 
 
 def _copy(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> VectorCopy | Rejected:
-    """The copy of that width, or why there is none."""
+    """Return the copy of that width, or why there is none."""
     if given.bits not in (None, bits):
-        return Rejected(f"{bits} bits", f"the spec asks for {given.bits}")
+        return Rejected(f"{bits} bits", f"the spec requests {given.bits}")
     if bits > 8 * x.align_bytes:
         return Rejected(f"{bits} bits", f"the operand is aligned to {x.align_bytes} bytes")
     vector = bits // x.dtype.bits
@@ -191,7 +191,7 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
 
 
 def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Rejected], threads: int) -> SpecError:
-    """Only a width that is given can be impossible, or a tile that the threads do not share out evenly."""
+    """Return the error: a given width is impossible, or the threads do not divide the tile evenly."""
     possible = [
         bits for bits in _widths(x) if not isinstance(_copy(x, replace(given, bits=None), bits, threads), Rejected)
     ]
@@ -201,12 +201,12 @@ def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Re
             f"g2s.{x.name}.bits",
             found=f"{given.bits}, but {why}",
             expected="a width that alignment, shared layout and threads allow",
-            fix=f"bits = {possible[0]} is the widest that they do",
+            fix=f"bits = {possible[0]} is the widest possible",
         )
     return spec.error(
         "tile.cta",
         found=f"{x.name.upper()}'s tile of {extents(x.extents)} for {threads} threads",
-        expected="a tile that the threads share out evenly, an element each at a time",
+        expected="a tile that the threads divide evenly, one element each at a time",
         fix="use a larger K, or fewer threads in mma.threads",
     )
 
@@ -217,14 +217,14 @@ def _why_not(way: _Way, chosen: _Way) -> Rejected:
         found = f"{way.wavefronts:,} wavefronts at best, against {chosen.wavefronts:,}"
         wider = way.copy.bits > chosen.copy.bits
         return Rejected(what, f"{found}, since shared memory must keep vectors whole" if wider else found)
-    return Rejected(what, f"{way.instructions} instructions a thread, against {chosen.instructions}")
+    return Rejected(what, f"{way.instructions} instructions per thread, against {chosen.instructions}")
 
 
 def _decision(x: OperandTile, given: G2sCopy, copy: VectorCopy, rejected: tuple[Rejected, ...]) -> Decision:
     along = size(modes(copy.threads)[x.major_mode])
     count = x.extents[0] * x.extents[1] // (size(copy.threads) * (copy.bits // x.dtype.bits))
     why = (
-        f"{plural(count, 'load')} a thread; {along} threads x {copy.bits // 8} bytes = "
+        f"{plural(count, 'load')} per thread; {along} threads x {copy.bits // 8} bytes = "
         f"{along * copy.bits // 8} contiguous bytes of global memory"
     )
     is_given = None not in (given.bits, given.threads)

@@ -1,4 +1,4 @@
-"""Rule for the epilogue: C straight from registers unless the spec asks for shared memory."""
+"""Rule for the epilogue: C straight from registers unless the spec requests shared memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def choose_store(
     target: Target,
     pipeline_bytes: int,
 ) -> Choice[EpiloguePlan]:
-    """C's way out. Neighbouring threads hold neighbours of C, so that their stores fill sectors without a detour."""
+    """Choose the store path of C. Adjacent threads hold adjacent elements of C, so direct stores fill sectors."""
     if spec.epilogue.smem is not None:
         return choose_epilogue(spec, fusion, tiled_mma, cta_tile, target.smem_per_cta_bytes)
     x = operand_tile(spec, "c", cta_tile)
     found = sectors_of(accumulators(tiled_mma, x.extents, 1), x.extents, x.major_mode, x.dtype.bytes)
     staged_bytes = x.extents[0] * x.extents[1] * x.dtype.bytes
-    why = f"stores meet {found.predicted:,} sectors of at least {found.ideal:,}"
-    staged = f"C takes {staged_bytes:,} bytes of shared memory, where the main loop needs {pipeline_bytes:,}"
+    why = f"stores touch {found.predicted:,} sectors, at least {found.ideal:,} are needed"
+    staged = f"C takes {staged_bytes:,} bytes of shared memory, the main loop {pipeline_bytes:,}"
     decision = Decision("epilogue.smem", f"false, {DIRECT}", why, rejected=(Rejected("through shared memory", staged),))
     return Choice(direct(x, fusion), decision)

@@ -1,4 +1,4 @@
-"""Rule for the stages: one k-tile at a time, or the next one on its way to registers meanwhile."""
+"""Rule for the stages: one k-tile at a time, or the next one loaded to registers meanwhile."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
 WORDS = {
-    1: "a k-tile is copied, then multiplied, with a barrier after each; nobody multiplies while global memory is read",
-    2: "the next k-tile is on its way to registers while this one is multiplied, and there is one barrier a k-tile",
+    1: "a k-tile is copied, then multiplied, with a barrier after each; loads from global memory are not overlapped",
+    2: "the next k-tile is loaded to registers while this one is multiplied, with one barrier per k-tile",
 }
 
 
 def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int]) -> Choice[int]:
-    """Two stages where they fit. Raises SpecError for others than one and two, and for what does not fit."""
+    """Choose two stages if they fit. Raises SpecError for numbers other than one and two, and for what does not fit."""
     given = spec.tile.stages
     if given not in (None, *WORDS):
         raise spec.error(
             "tile.stages",
             found=str(given),
-            expected="1 or 2: a thread's registers hold one k-tile that is on its way",
-            fix='2 is the nearest; family = "sm80" has deeper pipelines, of cp.async',
+            expected="1 or 2: a thread's registers hold one k-tile in flight",
+            fix='2 is the nearest; family = "sm80" has deeper pipelines with cp.async',
         )
     fitting = [stages for stages in WORDS if smem_offsets(stage_bytes, stages)[1] <= target.smem_per_cta_bytes]
     if not fitting or given not in (None, *fitting):

@@ -1,11 +1,10 @@
-"""Rule for which k-tiles are prefetched: the first of an operand that goes through L2 once.
+"""Rule for prefetched k-tiles: the first ones of an operand that passes through L2 once.
 
-A launch of narrow tiles is a stream of weights, and it begins with warps that wait for the first of them. Meanwhile
-they ask L2 for lines (`prefetch.global.L2`), a line a thread, faster than the copies do, which ask for one box after
-the other. On an H100 25 narrow products take 3.2 % less so in a graph, where the end of the launch before hides it;
-launched alone they take as long as before, and in graphs of a few launches behind an idle GPU 71 kernels take 1.7 %
-more. Where few CTAs read, what a multiprocessor takes in decides, and they take 3 % longer
-(`docs/hopper_experiments.md`).
+A launch of narrow tiles streams weights, and its warps first wait for the first tiles. Meanwhile they prefetch lines to
+L2 (`prefetch.global.L2`), one line per thread, faster than the copies, which are issued box after box. On an H100 this
+saves 3.2 % for 25 narrow products in a graph, where the end of the previous launch hides it. Launched alone they take
+as long as before, and in graphs of a few launches on an idle GPU 71 kernels take 1.7 % more. If few CTAs read, the
+bandwidth into an SM is the limit, and they take 3 % longer (`docs/hopper_experiments.md`).
 """
 
 from __future__ import annotations
@@ -19,27 +18,29 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
 SHARE = 4
-"""One k-tile in so many of a CTA's K is prefetched: of 8 two are best, of 16 four, of 20 and more six."""
+"""One in so many of a CTA's k-tiles is prefetched: of 8 two are best, of 16 four, of 20 and more six."""
 LEAST = 2
-"""K-tiles. Of four, two gain nothing."""
+"""Least k-tiles: two of four gain nothing."""
 MOST = {1: 6, 2: 4}
-"""K-tiles, by the CTAs that read each row of tiles: more gain no more (eight and twelve of one CTA, six of two)."""
+"""Most k-tiles, by the CTAs that read each row of tiles: more do not help (eight and twelve for one CTA, six for two).
+"""
 MOST_BESIDE = 64
-"""Rows of the other operand in a tile. On an H100 61 kernels with so many or fewer all gain, 3.8 % on average in a long
-graph; ten with more take 2 % less to 5 % more, and 2 % more launched alone."""
+"""Most rows of the other operand in a tile. On an H100 all 61 kernels with that many or fewer gain, 3.8 % on average in
+a long graph; ten with more take 2 % less to 5 % more, and 2 % more launched alone.
+"""
 NARROW = 4
-"""A tile is so many times as long along its operand as along the other one."""
+"""Least ratio of a tile's extent along its operand to that along the other one."""
 CTA_BYTES_PER_S = 85e9
-"""What device memory may have for each CTA at most: on an H100 48 CTAs (70 GB/s) gain 6 %, 32 (105 GB/s) lose 3 %."""
-_WHY = "they go through L2 once, and warps that wait for copies ask for them sooner than copies do"
+"""Most device memory bandwidth per CTA: on an H100 48 CTAs (70 GB/s) gain 6 %, 32 (105 GB/s) lose 3 %."""
+_WHY = "they pass through L2 once, and warps that wait for copies can request them sooner than the copies do"
 
 
 def choose_prefetch(
     spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None, evicted_first: tuple[str, ...]
 ) -> tuple[tuple[Prefetch, ...], tuple[Decision, ...]]:
-    """Return what is prefetched, and the decision on each operand of which anything is to be said.
+    """Return what is prefetched, and the decisions on operands that have one.
 
-    Raises SpecError where CTAs of a cluster share copies, of which none knows its own.
+    Raises SpecError if CTAs of a cluster share copies: no CTA knows its own part.
     """
     found: list[Prefetch] = []
     decisions: list[Decision] = []
@@ -50,7 +51,7 @@ def choose_prefetch(
             raise spec.error(
                 key,
                 found=f"{asked} in clusters of {mma.cluster[0]}x{mma.cluster[1]} tiles",
-                expected="no cluster along M or N: its CTAs share what they copy, and each would ask for all of it",
+                expected="no cluster along M or N: its CTAs share copies, and each would prefetch all of them",
                 fix="leave the key out, or schedule.cluster = [1, 1]",
             )
         if asked is not None:
@@ -68,11 +69,11 @@ def choose_prefetch(
 
 
 def _most(in_flight: InFlight, cta_tile: Extents, name: str) -> int:
-    """Return how many k-tiles at most gain: none unless one or two CTAs read each row, and there are many of them.
+    """Return the most k-tiles that gain: none unless one or two CTAs read each row, and there are many CTAs.
 
-    Nor do they where a tile has many rows of the other operand, which L2 gives too. Two CTAs must copy as much: one
-    whose tile the problem does not fill would run ahead, and the other find its rows gone (of 64 rows 8 or 16: 30 %
-    longer). It does not where the rest of a stage is next to nothing.
+    None gain if a tile has many rows of the other operand, which L2 supplies too. Two CTAs must copy equally much: a
+    CTA whose tile the problem does not fill runs ahead, and the other then misses L2 (8 or 16 of 64 rows: 30 % longer).
+    It does not if the rest of a stage is negligible.
     """
     readers = streams_of(in_flight)[name].readers
     modes = (cta_tile[0], in_flight.problem.m), (cta_tile[1], in_flight.problem.n)

@@ -1,7 +1,7 @@
-"""Rules for the sums of 8-bit floats: after how much of K the tensor core's are added to float32 registers, and how.
+"""Rules for the sums of 8-bit floats: the K after which the tensor core's sums are added to float32 registers, and how.
 
-The tensor core of sm_90 keeps some 14 bits of a sum of products of 8-bit floats, and what it adds later falls off the
-end. (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3.2, which promotes every 128 too.)
+The tensor core of sm_90 keeps about 14 bits of a sum of products of 8-bit floats: small later addends are lost.
+(DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3.2, which promotes every 128 too.)
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cutegen.spec import GemmSpec
 
 DEFAULT_K = 128
 SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets in turn", "one set"
-BEHIND = "the second warpgroup a k-tile behind"
+BEHIND = "the second warpgroup one k-tile later"
 
 
 def promotes(spec: GemmSpec) -> bool:
-    """Return whether a second set of registers holds promoted sums beside the tensor core's."""
+    """Return whether a second set of registers holds promoted sums in addition to the tensor core's."""
     return _can_promote(spec) and spec.mma.promote_k != 0
 
 
@@ -28,7 +28,7 @@ def _can_promote(spec: GemmSpec) -> bool:
 
 
 def _sums(spec: GemmSpec) -> str:
-    """Name the tensor core's sums: what is asked for, by the key or by the atom, else what such operands have."""
+    """Name the type of the tensor core's sums: as the key or the atom requests, else the default for such operands."""
     atom = WGMMA_ATOMS.get(spec.mma.atom or "")
     if spec.problem.accumulator is None and atom is not None:
         return atom.c_dtype.name
@@ -36,13 +36,13 @@ def _sums(spec: GemmSpec) -> str:
 
 
 def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
-    """The K between promotions, in whole k-tiles; None where the spec says nothing of it and nothing is to be said."""
+    """The K between promotions, in whole k-tiles; None if neither the spec nor the types ask for any."""
     asked, k = spec.mma.promote_k, cta_tile[2]
     if asked and not _can_promote(spec):
         raise spec.error(
             "mma.promote_k",
             found=f"{asked} with {spec.problem.a.dtype} operands and {_sums(spec)} sums",
-            expected="8-bit floats and f32 sums: no others lose digits in the tensor core",
+            expected="8-bit floats and f32 sums: only these lose digits in the tensor core",
             fix="leave the key out",
         )
     if asked is not None and asked % k:
@@ -58,29 +58,35 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
         return None
     chosen = max(DEFAULT_K // k, 1) * k
     why = (
-        "the tensor core keeps some 14 bits of a sum of 8-bit floats: sums are added to float32 registers before they "
-        "grow long, and begin anew"
+        "the tensor core keeps about 14 bits of a sum of 8-bit floats: sums are added to float32 registers before they "
+        "grow long, and restart from zero"
     )
     return Choice(chosen, Decision("mma.promote_k", str(chosen), why))
 
 
 def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool) -> Choice[bool] | None:
-    """Return whether the second of two `warpgroups` that share a tile begins a k-tile of `k` behind the first.
+    """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
 
-    None where sums are not promoted. `sets` of registers take the tensor core's sums, as many as there is room for.
+    Return None if sums are not promoted. The tensor core's sums use `sets` sets of registers, as many as fit.
     """
     if promote_k == 0:
         return None
     if sets == 1:
         alone = warpgroups == 1 and not pingpong
-        why = "nobody multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
-        lacking = f"sums of {promote_k // k} k-tiles add up in one" if promote_k > k else "no registers for another"
+        why = (
+            "no warpgroup multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
+        )
+        lacking = (
+            f"the sums of {promote_k // k} k-tiles accumulate in one set"
+            if promote_k > k
+            else "no registers for a second set"
+        )
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
     behind = warpgroups == 2 and not pingpong
     why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
     rejected = [Rejected(ONE_SET, "tensor cores would wait for promotions")]
     if behind:
-        together = "both would bring out their tile at the same time, and nobody would multiply"
+        together = "both would store C at the same time, and no warpgroup would multiply"
         rejected.append(Rejected("both warpgroups at the same k-tile", together))
     chosen = f"{TWO_SETS}, {BEHIND}" if behind else TWO_SETS
     return Choice(behind, Decision(SUMS, chosen, why, rejected=tuple(rejected)))

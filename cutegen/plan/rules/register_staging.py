@@ -1,4 +1,4 @@
-"""Registers that hold a k-tile on its way to shared memory, where plain loads and stores bring it there."""
+"""Registers that hold a k-tile on its way to shared memory, if plain loads and stores copy it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NARROWEST_CP_ASYNC_BYTES = 4
 
 
 def through_registers(spec: GemmSpec, name: str) -> bool:
-    """Return whether plain loads and stores copy A or B: the spec says so, or no cp.async is narrow enough."""
+    """Return whether plain loads and stores copy A or B: the spec requests it, or no cp.async is narrow enough."""
     given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
     align = align_bytes(getattr(spec.problem, name))
     widest_bytes = align if given.bits is None else min(align, given.bits // 8)
@@ -20,7 +20,7 @@ def through_registers(spec: GemmSpec, name: str) -> bool:
 
 
 def expected_registers(spec: GemmSpec, cta_tile: Extents, threads: int) -> int:
-    """Registers a thread for the k-tiles of both operands, before their copies are settled."""
+    """Return the registers per thread for the k-tiles of both operands, before their copies are settled."""
     total = 0
     for name, extent in zip("ab", cta_tile[:2], strict=True):
         if through_registers(spec, name):

@@ -1,4 +1,4 @@
-"""Rule for the copy from shared memory to fragments: which `ldmatrix`, or plain loads where none can serve."""
+"""Rule for the copy from shared memory to fragments: an `ldmatrix`, or plain loads if none fits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
 
 @dataclass(frozen=True, slots=True)
 class FragmentDemands:
-    """Demands of an operand's fragments on the copy that fills them, on one target."""
+    """Requirements of an operand's fragments on the copy that fills them, on one target."""
 
     x: OperandTile
     tiled_mma: TiledMma
@@ -51,7 +51,7 @@ class FragmentDemands:
 
     @property
     def transposes(self) -> bool:
-        """True where rows of shared memory do not run along k, as fragments do."""
+        """True if rows of shared memory do not run along k, as fragments do."""
         return self.x.major != "k"
 
     @property
@@ -61,7 +61,7 @@ class FragmentDemands:
 
     @property
     def suited(self) -> tuple[LdmatrixAtom, ...]:
-        """Every `ldmatrix` of the right orientation, largest first; none where none transposes such elements."""
+        """Every `ldmatrix` of the right orientation, largest first; empty if none transposes such elements."""
         return transposing(self.bits, self.target) if self.transposes else ldmatrix_atoms(transpose=False)
 
     def fits(self, atom: LdmatrixAtom) -> bool:
@@ -70,15 +70,15 @@ class FragmentDemands:
 
     @property
     def largest(self) -> LdmatrixAtom | None:
-        """The one with the most matrices that fits."""
+        """The `ldmatrix` with the most matrices that fits."""
         return next((atom for atom in self.suited if self.fits(atom)), None)
 
     def per_matrix(self, atom: LdmatrixAtom) -> int:
-        """Values that a thread receives of one matrix."""
+        """Values that a thread receives from one matrix."""
         return atom.registers // atom.matrices * REGISTER_BITS // self.bits
 
     def order(self, atom: LdmatrixAtom) -> Layout | None:
-        """Order in which the copy numbers a thread's values; None where it is the MMA's."""
+        """Order in which the copy numbers a thread's values; None if it is the MMA's."""
         return order_of_byte_loads(self.tiled_mma, self.x.operand) if atom.element_bits == 8 else None
 
     @property
@@ -94,12 +94,12 @@ def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
 
 
 def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Target) -> Choice[FragmentCopy]:
-    """The `ldmatrix` with the most matrices that a thread's values fill, transposing unless the operand is K-major.
+    """Choose the `ldmatrix` with the most matrices that a thread's values fill, transposing unless K-major.
 
-    A row of a matrix is 16 contiguous bytes, and of 8 rows a thread receives 32 bits: 2 values of 16 bits, 4 of 8 bits
-    or one of 32. With V values in the tiled MMA's tile, xN needs V to be a multiple of what its matrices bring a thread
-    (CuTe: "TiledCopy uses too few vals for selected CopyAtom"). What is transposed are 16-bit elements, on some targets
-    8-bit elements too, so that another operand which is not K-major is left to plain loads.
+    A row of a matrix is 16 contiguous bytes, and a thread receives 32 bits of 8 rows: 2 values of 16 bits, 4 of 8 bits
+    or one of 32. With V values in the tiled MMA's tile, xN needs V to be a multiple of the values that a thread
+    receives from its matrices (CuTe: "TiledCopy uses too few vals for selected CopyAtom"). 16-bit elements can be
+    transposed, and on some targets 8-bit elements; any other operand that is not K-major uses plain loads.
     """
     fragments = FragmentDemands(x, tiled_mma, target)
     given = getattr(spec.s2r, x.name)
@@ -139,7 +139,7 @@ def _ldmatrix_loads(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixL
 
 
 def _hinders(fragments: FragmentDemands) -> str:
-    """Return why no `ldmatrix` can load this operand; empty when one can."""
+    """Return why no `ldmatrix` can load this operand; empty if one can."""
     if not fragments.suited:
         return _torn(fragments)
     if split := _split_rows(fragments):
@@ -147,12 +147,12 @@ def _hinders(fragments: FragmentDemands) -> str:
     together = fragments.x.vector_elems
     if together < fragments.row_elems:
         kept = plural(together, "element")
-        return f"the shared layout keeps only {kept} together, an ldmatrix row is {fragments.row_elems}"
+        return f"the shared layout keeps only {kept} contiguous, an ldmatrix row has {fragments.row_elems}"
     return ""
 
 
 def _split_rows(fragments: FragmentDemands) -> str:
-    """Return why rows of 16 bytes along M or N are not one warp's; empty when they are, as 8 elements always are."""
+    """Return why a row of 16 bytes along M or N is not one warp's; empty if it is, as rows of 8 elements always are."""
     smallest = fragments.suited[-1]
     if smallest.element_bits != 8:
         return ""
@@ -162,23 +162,23 @@ def _split_rows(fragments: FragmentDemands) -> str:
     if fragments.fits(smallest) and ldmatrix_trace(tiled_mma, x.operand, Layout(tile), smallest, 8, order).legal:
         return ""
     return (
-        f"rows of {fragments.row_elems} elements along {x.major} are for two atoms of one warp, and the tiled MMA's "
+        f"rows of {fragments.row_elems} elements along {x.major} span two atoms of one warp, and the tiled MMA's "
         f"tile {extents(tiled_mma.tile_mnk)} has one"
     )
 
 
 def _torn(fragments: FragmentDemands) -> str:
-    """Return what transposing 16-bit elements does to others."""
+    """Return the effect of transposing 16-bit elements on other types."""
     bits = fragments.bits
-    harm = "keeps pairs of them together" if bits < TRANSPOSED_BITS else "tears them in halves"
+    harm = "keeps pairs of them together" if bits < TRANSPOSED_BITS else "splits them in halves"
     return (
-        f"rows of shared memory run along {fragments.x.major} and fragments along k, and ldmatrix.trans exchanges "
-        f"16-bit elements: of {bits} bits it {harm}"
+        f"rows of shared memory run along {fragments.x.major} and fragments along k, and ldmatrix.trans transposes "
+        f"16-bit elements: with {bits} bits it {harm}"
     )
 
 
 def targets_transposing(bits: int) -> str:
-    """The targets whose `ldmatrix` transposes elements of so many bits; empty where none does.
+    """Return the targets whose `ldmatrix` transposes elements of so many bits; empty if none does.
 
     >>> targets_transposing(8), targets_transposing(32)
     ('sm_100 or sm_120', '')
@@ -195,11 +195,11 @@ def _orientation(fragments: FragmentDemands) -> str:
     straight = "N, since rows of shared memory run along k as fragments do"
     if fragments.bits == TRANSPOSED_BITS:
         return straight
-    return f"{straight}, 16 bytes being {fragments.row_elems} elements of {fragments.bits} bits"
+    return f"{straight}; 16 bytes are {fragments.row_elems} elements of {fragments.bits} bits"
 
 
 def _rejected(fragments: FragmentDemands, chosen: LdmatrixAtom | None) -> tuple[Rejected, ...]:
-    """Every other way to load this operand than `chosen`, None for plain loads, and why it was not taken."""
+    """Return every alternative to `chosen` (None for plain loads), and why it was rejected."""
     x, transposes = fragments.x, fragments.transposes
     tearing = () if fragments.suited else (_largest_of(fragments, ldmatrix_atoms(transpose=True)),)
     found = [
@@ -209,7 +209,7 @@ def _rejected(fragments: FragmentDemands, chosen: LdmatrixAtom | None) -> tuple[
     ]
     wrong = _largest_of(fragments, ldmatrix_atoms(transpose=not transposes))
     wanted = x.name.replace("a", "m").replace("b", "n") if wrong.transpose else "k"
-    found.append(Rejected(wrong.name, f"it reads rows along {wanted}, this operand is contiguous along {x.major}"))
+    found.append(Rejected(wrong.name, f"reads rows along {wanted}, but this operand is contiguous along {x.major}"))
     if not fragments.suited and (targets := targets_transposing(fragments.bits)):
         name = ldmatrix_atoms(transpose=True, element_bits=fragments.bits)[0].name
         found.append(
@@ -217,28 +217,28 @@ def _rejected(fragments: FragmentDemands, chosen: LdmatrixAtom | None) -> tuple[
         )
     if chosen is not None:
         loads = REGISTER_BITS * chosen.registers // fragments.plain_bits
-        found.append(Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads for each {chosen.name}"))
+        found.append(Rejected(f"{UNIVERSAL}, {fragments.plain_bits} bits", f"{loads} loads per {chosen.name}"))
     return tuple(found)
 
 
 def _largest_of(fragments: FragmentDemands, atoms: tuple[LdmatrixAtom, ...]) -> LdmatrixAtom:
-    """The largest that would fit if it had the right orientation; at worst the smallest."""
+    """Return the largest that would fit with the right orientation; else the smallest."""
     return next((atom for atom in atoms if fragments.fits(atom)), atoms[-1])
 
 
 def _why_not(fragments: FragmentDemands, atom: LdmatrixAtom, chosen: LdmatrixAtom | None) -> str:
     if not fragments.fits(atom):
         multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
-        return f"{TOO_FEW_VALS}: V = {fragments.values} is no multiple of {multiple}"
+        return f"{TOO_FEW_VALS}: V = {fragments.values} is not a multiple of {multiple}"
     if hinders := _hinders(fragments):
         return hinders
     if chosen is not None and atom.matrices < chosen.matrices:
         return f"{chosen.matrices // atom.matrices} times as many instructions as x{chosen.matrices}"
-    return "not what the spec asks for, though it takes fewer instructions"
+    return "not what the spec requests, though it needs fewer instructions"
 
 
 def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> LdmatrixAtom:
-    """The one asked for, else the largest. Raises SpecError for one that cannot serve."""
+    """Return the requested one, else the largest. Raises SpecError if it cannot load this operand."""
     best = fragments.largest
     if asked is None:
         assert best is not None
@@ -251,7 +251,7 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
         per_matrix = fragments.per_matrix(atom)
         raise spec.error(
             key,
-            found=f"{asked}: {atom.matrices} matrices are {per_matrix * atom.matrices} values a thread, "
+            found=f"{asked}: {atom.matrices} matrices hold {per_matrix * atom.matrices} values per thread, "
             f"but the tiled MMA's tile has V = {fragments.values}",
             expected=f"V % ({per_matrix} x matrices) == 0 (CuTe: {TOO_FEW_VALS})",
             fix=f"use {best.name if best else _q(UNIVERSAL)}, or a larger mma.permutation",
@@ -260,7 +260,7 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
         raise spec.error(
             key,
             found=f"{asked}, though {split}",
-            expected=f"two atoms or more of each warp along {fragments.x.major}",
+            expected=f"at least two atoms per warp along {fragments.x.major}",
             fix=f"a larger mma.permutation along {fragments.x.major}, or use {_q(UNIVERSAL)}",
         )
     row_elems = fragments.row_elems
@@ -268,7 +268,7 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
         kept = plural(fragments.x.vector_elems, "element")
         raise spec.error(
             key,
-            found=f"{asked} on a shared layout that keeps only {kept} together",
+            found=f"{asked} on a shared layout that keeps only {kept} contiguous",
             expected=f"rows of {row_elems} elements, 16 contiguous and aligned bytes",
             fix=f"use {_q(UNIVERSAL)}, or a pad that is a multiple of {row_elems}",
         )
@@ -280,7 +280,7 @@ def _q(name: str) -> str:
 
 
 def _unsuited(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
-    """An `ldmatrix` of the wrong orientation, or one that does not transpose such elements, here or anywhere."""
+    """Return the error for an `ldmatrix` of the wrong orientation, or one that cannot transpose such elements."""
     if fragments.bits == atom.element_bits == TRANSPOSED_BITS:
         return _wrong_orientation(spec, fragments, atom)
     x, target = fragments.x, fragments.target
@@ -301,13 +301,13 @@ def _unsuited(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) ->
 
 
 def _like(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixAtom:
-    """The suited `ldmatrix` that is nearest to one that is not: as many matrices, or the most that there are."""
+    """Return the nearest suitable `ldmatrix`: with as many matrices, or the most available."""
     fitting = [row for row in fragments.suited if fragments.fits(row)] or [fragments.suited[-1]]
     return next((row for row in fitting if row.matrices <= atom.matrices), fitting[-1])
 
 
 def _wrong_orientation(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
-    """Names the rows that would not be contiguous, in a tile without swizzle or padding."""
+    """Return the error that names the rows that are not contiguous, in a tile without swizzle or padding."""
     x = fragments.x
     plain = Layout(x.extents, (x.extents[1], 1)) if x.major_mode == 1 else Layout(x.extents)
     wrong = _largest_of(fragments, ldmatrix_atoms(transpose=atom.transpose))

@@ -1,6 +1,6 @@
 """Rule for shared memory: swizzles, pads and the plain layout, ranked by the wavefronts of their writes and reads.
 
-Copies that bypass L1 write line by line, which costs more than banks say: their wavefronts are those by line.
+Copies that bypass L1 write line by line, which costs more than bank conflicts: their wavefronts are counted by line.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from cutegen.spec import GemmSpec
 from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import extents, plural, round_up
 
-TORN = "a thread's own accesses swizzle one another, or a stage's place swizzles them"
-UNEVEN = "the tile ends within a period of the swizzle"
-UNDIVIDED = "{}'s blocks and the layout's do not nest"
-CUT_SHORT = "{}'s threads end within a period of the swizzle"
-JOINED = "one thread reads all of it, and the compiler joins its loads over gaps that are no whole 8 bytes"
-OUT_OF_ORDER = "what a thread reads lies side by side in another order than along K, and the compiler joins such loads"
+TORN = "the swizzle XORs bits in which a thread's own accesses, or stages, differ"
+UNEVEN = "the tile is not a multiple of the swizzle's period"
+UNDIVIDED = "the blocks of {} and of the layout do not nest"
+CUT_SHORT = "the threads of {} do not cover a multiple of the swizzle's period"
+JOINED = "one thread reads all of it, and the compiler merges its loads over gaps that are not multiples of 8 bytes"
+OUT_OF_ORDER = "a thread's elements are adjacent in another order than along K, and the compiler merges such loads"
 JOINED_BYTES = 8
 FIXES = {
-    JOINED: "a pad of whole 8 bytes, or more threads along the operand's mode of mma.threads",
-    OUT_OF_ORDER: "keep neighbours along K in their order, or further apart; without the key a layout is chosen",
+    JOINED: "use a pad that is a multiple of 8 bytes, or more threads along the operand's mode of mma.threads",
+    OUT_OF_ORDER: "keep elements along K in order, or further apart; without the key a layout is chosen",
 }
 WAY_OUT = "a pad is always possible, and without the key a layout is chosen"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element each lane touches.
+    """One kind of access to a tile: `coordinates[instruction, warp, lane]` of the first element of each lane.
 
-    `source_bytes`, of a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
-    begins at a whole line. `shares` says that it is a load whose lanes may want the same, so that phases merge,
-    `at_once` how many of a thread's accesses, from the first on, one copy of the DSL makes; 0 says each by itself.
+    `source_bytes`, for a copy that bypasses L1, are the lanes' addresses in global memory, where each row of the tile
+    begins at a line. `shares` marks a load whose lanes may read the same address, so that phases merge. `at_once` is
+    the number of a thread's accesses that one copy of the DSL issues; 0 means one by one.
     """
 
     coordinates: Coordinates
@@ -71,7 +71,7 @@ class Access:
     source_bytes: Coordinates | None = None
 
     def count_by_line(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts | None:
-        """The same as `count` for a copy that bypasses L1, each line written once at best; None for other accesses."""
+        """Return `count` by lines for a copy that bypasses L1, at best one write per line; None for other accesses."""
         if self.source_bytes is None:
             return None
         placed = offsets(layout)[self.coordinates] * element_bytes
@@ -79,7 +79,7 @@ class Access:
         return Wavefronts(lines, int(line_write_wavefronts(self.source_bytes, placed).sum()))
 
     def count(self, layout: LayoutExpr, element_bytes: int) -> Wavefronts:
-        """Wavefronts of the whole tile, every instruction of every warp."""
+        """Return the wavefronts of the whole tile: every instruction of every warp."""
         lanes = self.coordinates.shape[-1]
         accesses = self.coordinates.size // lanes
         placed, times = alike(offsets(layout)[self.coordinates] * element_bytes)
@@ -88,7 +88,7 @@ class Access:
         return Wavefronts(ideal=accesses * ideal_wavefronts(lanes, self.bytes) - merged, predicted=predicted)
 
     def joins_further(self, layout: LayoutExpr, element: DType, k_blocks: int) -> bool:
-        """Return whether a compiler makes accesses of a thread to the same k-block that lie side by side one."""
+        """Return whether the compiler would merge a thread's adjacent accesses to one k-block."""
         by_thread = self.coordinates.reshape(len(self.coordinates), -1)  # [instruction, thread]
         elems = self.bytes // element.bytes
         _, lengths = joined_of(by_thread[: len(by_thread) // k_blocks], elems, layout, element.bits)
@@ -97,11 +97,11 @@ class Access:
     def tears(self, layout: LayoutExpr, *, staged: bool) -> bool:
         """Return whether a thread's accesses differ in bits of the offset that they also swizzle.
 
-        Then the places of its other accesses do not follow from that of its first by a sum. The DSL slices a swizzled
-        layout as if they did: its copies do not compile, or go astray in silence. It knows bits in which all threads
-        are alike, and is right then, unless one copy makes those accesses. Where the tile is `staged`, further ones lie
-        behind it, and which is accessed is as little known as the thread; where a stage's offset swizzles bits in which
-        a thread's accesses differ, and threads differ in swizzled bits too, the DSL loses one of the two.
+        Then the offsets of its other accesses are not the first one plus a constant. The DSL slices a swizzled layout
+        as if they were: its copies do not compile, or silently access wrong addresses. It handles bits in which all
+        threads agree, unless one copy makes those accesses. If the tile is `staged`, the stage is as little known as
+        the thread. If a stage's offset swizzles bits in which a thread's accesses differ, and threads differ in
+        swizzled bits too, the DSL loses one of the two.
         """
         if not isinstance(layout, ComposedLayout):
             return False
@@ -121,12 +121,12 @@ class Access:
 
 AccessOf = Callable[[LayoutExpr], Access]
 Shares = dict[str, Callable[[Layout], Layout | None]]
-"""Who slices a tile for each thread, and the shares of a layout; None where its blocks end within the threads'."""
+"""The partitioners of a tile by name, each with its partition of a layout; None if the blocks do not nest."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmemRanking:
-    """The layout that was taken, and every layout that was compared, best first."""
+    """The chosen layout, and every compared layout, best first."""
 
     chosen: SmemCandidate
     rows: tuple[SmemCandidate, ...]
@@ -141,7 +141,7 @@ def choose_smem(
     sliced: tuple[Access, ...],
     copy: TiledCopy,
 ) -> Choice[SmemRanking]:
-    """The layout with the fewest wavefronts, written once and read once, then the fewest bytes, then the simplest."""
+    """Choose the layout with the fewest wavefronts for a write and a read, then the fewest bytes, then the simplest."""
     options = tuple(all_options(x.extents, x.major_mode, x.dtype.bytes))
     return rank_addressable(spec, x, tiled_mma, options, write, read, sliced, copy)
 
@@ -156,9 +156,9 @@ def rank_addressable(
     sliced: tuple[Access | AccessOf, ...],
     copy: TiledCopy,
 ) -> Choice[SmemRanking]:
-    """The ranking of those layouts in which the DSL finds what `sliced` accesses want, by slicing them for each thread.
+    """Rank the layouts that the DSL can address for `sliced` accesses, by slicing them for each thread.
 
-    `copy` moves vectors between global memory and the tile. Raises SpecError where the spec asks for none of those.
+    `copy` moves vectors between global memory and the tile. Raises SpecError if the spec requests any other.
     """
 
     def hindered(option: LayoutOption) -> str:
@@ -189,31 +189,29 @@ def _of(layout: LayoutExpr, access: Access | AccessOf) -> Access:
 
 
 def _blocks_apart(x: OperandTile, tiled_mma: TiledMma) -> int:
-    """Parts of a k-tile across which no loads are joined: the k-blocks of tensor cores, else the k-tile is one."""
+    """Return the parts of a k-tile within which loads may be merged: k-blocks of tensor cores, else the k-tile."""
     return 1 if size(tiled_mma.atom.thr_id) == 1 else x.extents[1] // tiled_mma.tile_of(x.operand)[1]
 
 
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
-    """Return whether each thread multiplies by itself and reads all rows of A or all columns of B, from constant
-    places.
-    """
+    """Return whether each thread multiplies alone and reads all of A's rows or B's columns, at constant addresses."""
     along = "AB".index(x.operand)
     return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
 
 
 def has_gaps(layout: LayoutExpr, element_bytes: int) -> bool:
-    """Return whether elements lie apart by gaps that loads of a few would not leave out: LLVM fills such gaps."""
+    """Return whether elements are separated by small gaps, which LLVM fills when it merges loads."""
     placed = np.sort(offsets(layout)).astype(np.int64) * element_bytes
     return bool(np.any((placed[1:] - placed[:-1] - element_bytes) % JOINED_BYTES))
 
 
 def shares_of(tiled_mma: TiledMma, x: OperandTile) -> Shares:
-    """The threads that multiply."""
+    """Return the partition of a layout among the threads that multiply."""
     return {"the tiled MMA": partial(tiled_mma.shared_out, x.operand)}
 
 
 def uneven(x: OperandTile, option: LayoutOption, shares: Shares) -> str:
-    """Return why the DSL cannot share out such a tile between the threads; nothing where it can."""
+    """Return why the DSL cannot partition such a tile among the threads; nothing if it can."""
     layout = tile_to_shape(option.atom, x.extents)
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else Swizzle(0, 0, 0)
     if not _is_even(swizzle, inner_layout(layout)):
@@ -227,18 +225,18 @@ def uneven(x: OperandTile, option: LayoutOption, shares: Shares) -> str:
 
 
 def not_addressable(spec: GemmSpec, x: OperandTile, option: LayoutOption, why: str, *, fix: str) -> SpecError:
-    """The refusal of a layout that the spec asks for."""
+    """Return the refusal of a layout that the spec requests."""
     found = f"{option.name} for a tile of {extents(x.extents)}: {why}"
     return spec.error(x.smem_key, found=found, expected="a layout that the DSL can address", fix=fix)
 
 
 def also_rejected(choice: Choice[SmemRanking], further: Iterable[Rejected]) -> Choice[SmemRanking]:
-    """The same choice with `further` layouts that were not compared."""
+    """Return the same ranking with `further` rejected layouts."""
     return replace(choice, decision=replace(choice.decision, rejected=(*choice.decision.rejected, *further)))
 
 
 def _is_even(swizzle: Swizzle, layout: Layout) -> bool:
-    """Return whether each mode ends with a period of the swizzle, or divides one. The DSL aborts elsewhere."""
+    """Return whether each mode is a multiple or a divisor of the swizzle's period. The DSL aborts otherwise."""
     period = 1 << (swizzle.bits + swizzle.base + swizzle.shift)
     spans = [extent * stride for extent, stride in leaves(layout.shape, layout.stride)]
     return swizzle.bits == 0 or all(span % period == 0 or period % span == 0 for span in spans if span)
@@ -251,9 +249,9 @@ def rank_options(
     write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
 ) -> Choice[SmemRanking]:
-    """The best of `requested`, or of all `options` when the spec leaves them open.
+    """Choose the best of `requested`, or of all `options` if the spec leaves them open.
 
-    Known wavefronts hold for any; how a tile is read may depend on its layout.
+    Given wavefronts apply to any layout; reads may depend on the layout.
     """
 
     def ranked(options: tuple[LayoutOption, ...]) -> tuple[SmemCandidate, ...]:
@@ -265,18 +263,18 @@ def rank_options(
     why = (
         f"given; {_ways(chosen)}{_narrowed(x, chosen)}"
         if given
-        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes a tile"
+        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per tile"
     )
     rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
     return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))
 
 
 def _narrowed(x: OperandTile, given: SmemCandidate) -> str:
-    """Say that a layout which the spec gives makes accesses narrower than the operand's alignment would."""
+    """Report that a layout of the spec makes accesses narrower than the operand's alignment allows."""
     kept, widest = x.vector_elems * x.dtype.bytes, min(VECTOR_BYTES, x.align_bytes)
     if kept >= widest:
         return ""
-    said = f"; accesses are at most {plural(kept, 'byte')} wide, which is what it keeps together"
+    said = f"; accesses are at most {plural(kept, 'byte')} wide, the run that it keeps contiguous"
     if not given.pad_elems:
         return f"{said}; the operand is aligned to {widest}"
     pad = round_up(given.pad_elems, widest // x.dtype.bytes)
@@ -284,10 +282,10 @@ def _narrowed(x: OperandTile, given: SmemCandidate) -> str:
 
 
 def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:
-    """The chosen atom repeated over the tile, with a PIPE mode where there are stages.
+    """Return the chosen atom repeated over the tile, with a PIPE mode if there are stages.
 
-    A stage begins where the one before it ends, padding included. tile_to_shape would put it between rows where a pad
-    leaves room for that, and has no layout for a number of stages that does not fill the room.
+    A stage begins at the end of the previous one, padding included. tile_to_shape would interleave stages in the
+    padding if they fit there, and fails if their number does not fill it.
     """
     one = tile_to_shape(ranking.chosen.atom, tile)
     layout = one
@@ -324,7 +322,7 @@ def _measure(
 
 
 def span_elems(layout: LayoutExpr) -> int:
-    """Elements from one repetition of the tile to the next, padding behind the last row included."""
+    """Return the elements from one repetition of the tile to the next, padding after the last row included."""
     inner = inner_layout(layout)
     widest: int = max(extent * stride for extent, stride in leaves(inner.shape, inner.stride))
     reached: int = cosize(inner)
@@ -349,6 +347,6 @@ def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:
     reasons = [_ways(row)] if row.wavefronts != chosen.wavefronts else []
     if row.tile_bytes != chosen.tile_bytes:
         reasons.append(f"{row.tile_bytes:,} bytes against {chosen.tile_bytes:,}")
-    if _order(row) < _order(chosen):  # only a layout that the spec insists on is not the best
-        return f"{'; '.join(reasons) or 'as good'}; not what the spec asks for"
-    return "; ".join(reasons) or "as good; no swizzle, wider rows, fewer swizzled bits go first"
+    if _order(row) < _order(chosen):  # only a layout that the spec requests is not the best
+        return f"{'; '.join(reasons) or 'equal cost'}; not what the spec requests"
+    return "; ".join(reasons) or "equal cost; no swizzle, wider rows and fewer swizzled bits are preferred"

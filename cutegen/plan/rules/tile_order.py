@@ -1,8 +1,8 @@
-"""Rules for the tile order: in which order CTAs visit tiles of C, so that those in flight share rows of A and B.
+"""Rules for the tile order: the order in which CTAs visit tiles of C, so that CTAs in flight share rows of A and B.
 
-Kernels of mma.sync take the order that reads least from device memory, by a model of the L2 cache. Kernels of wgmma ask
-L2 for more than it gives, and there it counts what the CTAs of a GPC ask for together. A launch without clusters fills
-one GPC after the other with CTAs side by side; clusters go to the eight GPCs in turn (`%smid` on an H100). The order
+Kernels with mma.sync use the order that reads least from device memory, according to a model of the L2 cache. Kernels
+with wgmma are limited by L2, and for them the requests that the CTAs of a GPC share matter. A launch without clusters
+fills one GPC after the other with adjacent CTAs; clusters go to the eight GPCs in turn (`%smid` on an H100). The order
 that reads least takes up to 28 % longer there than bands of 8 in which a GPC shares the wider of its tiles, and 0.5 %
 less at best (`docs/tile_orders.md`).
 """
@@ -23,27 +23,27 @@ from cutegen.spec import GemmSpec, Raster
 from cutegen.spec.values import RasterMode
 
 GPCS = 8
-"""Of an H100 and an H200, most of them with 16 or 18 multiprocessors."""
+"""GPCs of an H100 and an H200, most of them with 16 or 18 SMs."""
 BAND = GPCS
 ONE_BAND = (9, 10)
-"""Widths of grids that are one band: a band of 8 leaves next to nothing of them."""
+"""Widths of grids that are one band: after a band of 8 almost nothing would remain."""
 WIDEST = 16
-"""Of the band that such a grid is, and of those that are tried."""
+"""Widest such band, and the widest that is tried."""
 FEW_CLUSTERS = 128
-"""So many at most may be in flight at once: an order of more is not looked for among all widths of bands."""
+"""Most clusters in flight for which all widths of bands are tried."""
 BANDS_ALONG_N = RasterPlan("n", BAND, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
-"""Share of the tensor cores' time from which on device memory's is felt. Measured on an H200: with 8192x8192x8192 and
-a share of 0.15, no order was faster than the default; of 0.30, 3 % slower."""
+"""Share of the tensor cores' time from which the device memory's time matters. Measured on an H200: with 8192x8192x8192
+and a share of 0.15, no order was faster than the default; of 0.30, 3 % slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlight:
     """A problem's tiles on a GPU that runs `ctas` of them at once, for which an order of tiles is chosen.
 
-    The tiles are gone through `passes` times, once for each slice of K and each of a batch. `tensor_us` is what tensor
-    cores take for it all at least, None where their rate is not known.
+    The tiles are visited `passes` times, once per slice of K and per problem of a batch. `tensor_us` is the least time
+    of the tensor cores for all of it, None if their rate is unknown.
     """
 
     problem: ProblemShape
@@ -60,7 +60,7 @@ class InFlight:
 
     @property
     def at_once(self) -> int:
-        """CTAs with a tile at the launch's begin."""
+        """CTAs with a tile at the start of the launch."""
         return min(self.grid.tiles_m * self.grid.tiles_n * self.passes, self.ctas)
 
     @property
@@ -70,7 +70,7 @@ class InFlight:
 
     @property
     def leaves_half(self) -> bool:
-        """True where the GPU has two multiprocessors for each CTA."""
+        """True where the GPU has two SMs for each CTA."""
         return 2 * self.grid.tiles_m * self.grid.tiles_n * self.passes <= self.gpu.sms
 
 
@@ -83,7 +83,7 @@ def tiles_in_flight(
     split_k: SplitPlan | None = None,
     by: Instruction = Instruction.MMA_SYNC,
 ) -> InFlight | None:
-    """A plan's tiles of a problem, on the GPU that stands for the target; None without a problem."""
+    """Return a plan's tiles of a problem, on the target's reference GPU; None without a problem."""
     if problem is None:
         return None
     slices, ctas = split_k.slices if split_k else 1, occupancy.ctas_per_sm
@@ -99,7 +99,7 @@ def in_flight_of(
     by: Instruction,
     ctas_per_sm: int = 1,
 ) -> InFlight:
-    """A problem's tiles of M x N elements, `dtypes` those of A and B, on the GPU that stands for the target."""
+    """Return a problem's tiles of M x N elements on the target's reference GPU; `dtypes` are those of A and B."""
     gpu, (a, b), (m, n) = GPUS[target.name], dtypes, tile
     share = -(-problem.k // slices)
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
@@ -120,11 +120,11 @@ def in_flight_of(
 
 
 def mode_of_bands(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> RasterMode:
-    """The mode along which bands of 8 have the CTAs of a GPC share the wider of their tiles.
+    """Return the mode along which bands of 8 make the CTAs of a GPC share the wider of their tiles.
 
-    Those of one column of such a band are side by side, and share a tile of the other mode; every eighth cluster is in
-    the same row of its column, and shares that of a cluster of this mode. Of equal ones, the mode that a cluster is
-    longer along, else the shorter side of the problem's result.
+    CTAs of one column of such a band are adjacent, and share a tile of the other mode; every eighth cluster is in the
+    same row of its column, and shares the tile of this mode. Ties go to the mode along which a cluster is longer, else
+    to the shorter side of the problem's result.
 
     >>> mode_of_bands((64, 256, 64), (1, 1, 1), None), mode_of_bands((128, 96, 64), (2, 1, 1), None)
     ('m', 'm')
@@ -142,13 +142,13 @@ def mode_of_bands(tile: Extents, cluster: Extents, problem: ProblemShape | None)
 
 
 def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> RasterPlan:
-    """Bands for the tile and the cluster of a kernel that is short of L2; grids are of clusters.
+    """Return the bands for the tile and cluster of a kernel that is limited by L2; grids are of clusters.
 
-    They go as `mode_of_bands` says, or, where a grid of CTAs alone is no wider than a band, along its shorter side, so
-    that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile says
-    otherwise, 13 were faster by that, up to 7 %, and one 0.2 % slower. Clusters along K are for few tiles: there
-    every width of bands is tried, and the one taken by which the GPCs ask for the fewest rows, which on 48 problems of
-    an H100 takes 0.9 % less on average than bands of 8, 6 % less at best.
+    They lie along `mode_of_bands`, or, if a grid without clusters is no wider than a band, along its shorter side, so
+    that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile
+    suggests the opposite, 13 were faster this way, by up to 7 %, and one was 0.2 % slower. Clusters along K are for few
+    tiles: every width of bands is tried, and the one with the fewest rows requested by all GPCs is used. On 48 problems
+    on an H100 that takes 0.9 % less on average than bands of 8, 6 % less at best.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
     RasterPlan(along='n', group=8, zigzag=False)
@@ -197,7 +197,7 @@ def _both_modes(first: RasterMode) -> tuple[RasterMode, RasterMode]:
 
 
 def _asked_by_gpcs(order: RasterPlan, grid: tuple[int, int], block: tuple[int, int]) -> int:
-    """Rows of A and B that all GPCs ask L2 for, each once: clusters go to them in turn."""
+    """Return the rows of A and B that all GPCs request from L2, each once: clusters go to GPCs in turn."""
     tile_m, tile_n = tile_order(order, *grid)
     return sum(
         len(set(tile_m[gpc::GPCS].tolist())) * block[0] + len(set(tile_n[gpc::GPCS].tolist())) * block[1]
@@ -206,14 +206,14 @@ def _asked_by_gpcs(order: RasterPlan, grid: tuple[int, int], block: tuple[int, i
 
 
 def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
-    """`default` with what is given in its place; bands along the other mode have their usual width."""
+    """Return `default` with the given keys replaced; bands along the other mode have their default width."""
     usual = default.group if given.along in (None, default.along) else BAND
     group = usual if given.group is None else given.group
     return RasterPlan(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
 
 
 def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[RasterPlan]:
-    """Choose the order in which the CTAs of a GPC share the most, as `bands_of` has it, but for what the spec says."""
+    """Choose the order in which the CTAs of a GPC share the most, as in `bands_of`, except for keys of the spec."""
     given = spec.schedule.raster or Raster()
     problem = in_flight.problem if in_flight else None
     chosen = given_order(given, bands_of(tile, cluster, problem))
@@ -227,9 +227,9 @@ def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFl
 
 
 def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:
-    """Choose, of the orders that agree with the spec, the one that reads least from device memory.
+    """Choose, among the orders that agree with the spec, the one that reads least from device memory.
 
-    Bands along N where that would not be felt, and without a problem.
+    Use bands along N if that does not matter, and without a problem.
     """
     given = spec.schedule.raster or Raster()
     default = given_order(given, BANDS_ALONG_N)
@@ -265,7 +265,7 @@ def _read(in_flight: InFlight, order: RasterPlan) -> Traffic:
 
 def _order(plan: RasterPlan) -> str:
     other = "m" if plan.along == "n" else "n"
-    back = ", every second one backwards" if plan.zigzag else ""
+    back = ", every second one reversed" if plan.zigzag else ""
     if plan.group == 1:
         return f"one tile after the other along {other}, then the next along {plan.along}{back}"
     return f"bands of {plan.group} tiles along {plan.along}, each swept along {other}{back}"
@@ -276,7 +276,7 @@ def _sharing(plan: RasterPlan) -> str:
         shared, own = ("B", "A") if plan.along == "n" else ("A", "B")
         return f"CTAs in flight share their rows of {shared}, and each reads its own rows of {own}"
     return (
-        f"CTAs in flight cover a block {plan.group} tiles wide, so that they read fewer different rows of A and B "
+        f"CTAs in flight cover a block {plan.group} tiles wide, so they read fewer distinct rows of A and B "
         "than a single line of tiles would"
     )
 
@@ -284,17 +284,15 @@ def _sharing(plan: RasterPlan) -> str:
 def _shared_in_gpc(
     plan: RasterPlan, tile: Extents, cluster: Extents, problem: ProblemShape | None
 ) -> tuple[str, tuple[Rejected, ...]]:
-    """Say what the CTAs of a GPC share, and what they would share in bands along the other mode."""
+    """Explain what the CTAs of a GPC share, and what they would share in bands along the other mode."""
     if problem is not None and _is_searched(cluster, _across(tile, cluster, problem)):
-        return f"no bands have the clusters of a GPC, every {GPCS}th, ask L2 for fewer rows of A and B", ()
+        return f"no other bands make the clusters of a GPC, every {GPCS}th, request fewer rows of A and B from L2", ()
     if not _is_alone(cluster) and plan.group != BAND:
         return _sharing(plan), ()
     rows = dict(zip("AB", _block(tile, cluster), strict=True))
     shared, own = ("B", "A") if (plan.along == "m") == _is_alone(cluster) else ("A", "B")
-    who = (
-        "CTAs side by side, which are on one GPC," if _is_alone(cluster) else f"the clusters of a GPC, every {GPCS}th,"
-    )
-    why = f"{who} share {rows[shared]} rows of {shared}, and ask L2 for them together"
+    who = "adjacent CTAs, which are on one GPC," if _is_alone(cluster) else f"the clusters of a GPC, every {GPCS}th,"
+    why = f"{who} share {rows[shared]} rows of {shared}, and request them from L2 together"
     if rows[shared] <= rows[own]:
         return why, ()
     other = RasterPlan(_both_modes(plan.along)[1], BAND, False)
@@ -302,23 +300,23 @@ def _shared_in_gpc(
 
 
 def _for_problem(in_flight: InFlight, chosen: RasterPlan, read: Traffic) -> str:
-    """The arithmetic of the chosen order."""
+    """Return the arithmetic of the chosen order."""
     grid, gpu = in_flight.grid, in_flight.gpu
     across = grid.tiles_n if chosen.along == "n" else grid.tiles_m
     band = f", one band of {across} along {chosen.along}," if across < chosen.group else ","
     wave = read.rows_a * grid.bytes_a + read.rows_b * grid.bytes_b
-    beside = "" if in_flight.tensor_us is None else f", beside {in_flight.tensor_us:,.0f} us of tensor cores"
+    beside = "" if in_flight.tensor_us is None else f", against {in_flight.tensor_us:,.0f} us of tensor cores"
     fits = "fit" if wave <= gpu.l2_bytes else "do not fit"
     tiles = (
         f"{in_flight.problem} is {grid.tiles_m} x {grid.tiles_n} tiles{band} and {gpu} has room for "
         f"{in_flight.ctas} CTAs"
     )
     if grid.tiles_m * grid.tiles_n <= in_flight.ctas:
-        return f"{tiles}: all of them are in flight at once"
+        return f"{tiles}: all are in flight at once"
     return (
-        f"{tiles}; so many need {read.rows_a} rows of tiles of A and {read.rows_b} of B, {_megabytes(wave)}, which "
-        f"{fits} its L2 of {_megabytes(gpu.l2_bytes)}; {_megabytes(read.bytes)} from device memory in all, "
-        f"{_memory_us(in_flight, read):,.0f} us at its peak{beside}"
+        f"{tiles}; they need {read.rows_a} rows of tiles of A and {read.rows_b} of B, {_megabytes(wave)}, which "
+        f"{fits} in its L2 of {_megabytes(gpu.l2_bytes)}; {_megabytes(read.bytes)} from device memory in total, "
+        f"{_memory_us(in_flight, read):,.0f} us at peak bandwidth{beside}"
     )
 
 

@@ -8,7 +8,7 @@ from cutegen.plan.values.copies import VectorCopy
 
 
 def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:
-    """The grid, a vector each, with the most threads along the contiguous mode that tiles exactly; None without one.
+    """Return the exact grid, one vector per thread, with the most threads along the contiguous mode, or None.
 
     >>> thread_grid((128, 64), 1, 8, 128)
     Layout((16, 8), (8, 1))

@@ -1,7 +1,7 @@
-"""Rules for the tile that warpgroups multiply, and for how many share it out.
+"""Rules for the tile that warpgroups multiply, and the number that share it.
 
-A warpgroup multiplies 64 rows by all columns that it has of the tile with one instruction, since A comes from shared
-memory once for each of them: the more columns, the less of shared memory's rate it takes.
+One instruction multiplies 64 rows by all columns that a warpgroup has of the tile, since each instruction reads A from
+shared memory once: more columns need less shared memory bandwidth.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import either, extents, plural
 
 WARPGROUPS = (1, 2, 3)
-"""Warpgroups that multiply: four would leave each thread fewer registers than a tile of theirs needs."""
+"""Consumer warpgroups: four would leave each thread fewer registers than their tile needs."""
 
 
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
@@ -28,27 +28,27 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     element = dtype(spec.problem.a.dtype)
     m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
     why = (
-        f"{m * n // (m + n)} multiply-adds for each element fetched; {_shares(spec, m)}; {k} "
+        f"{m * n // (m + n)} multiply-adds per element fetched; {_shares(spec, m)}; {k} "
         f"elements along K are one {LINE_BYTES}-byte line"
     )
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 
 def _default_rows(spec: GemmSpec) -> tuple[int, int]:
-    """Rows and columns: as many as leave each thread registers for its sums."""
+    """Return rows and columns: as many as leave each thread registers for its sums."""
     if pingpong(spec):
         return (WGMMA_ROWS, 128) if promotes(spec) else (128, 128)
     return (128, 128) if promotes(spec) else (128, 256)
 
 
 def _shares(spec: GemmSpec, m: int) -> str:
-    return "a warpgroup has all of it" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
+    return "each warpgroup has a whole tile" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
 
 
 def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Extents]:
-    """Choose the warpgroups along M, N and K: two where the tile's rows allow, so that one works while another waits.
+    """Choose the warpgroups along M, N and K: two if the tile's rows allow, so that one works while another waits.
 
-    Along M, since each then has all columns, and shared memory is read for A once.
+    They lie along M, so that each has all columns, and A is read from shared memory once.
     """
     if spec.mma.atom_layout is not None:
         given = _given_warpgroups(spec, cta_tile)
@@ -72,17 +72,17 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         if option != chosen
     )
     if pingpong(spec):
-        why = f"one warpgroup for all of a tile: {sums_of(spec, chosen, cta_tile)} registers a thread for sums"
+        why = f"one warpgroup for the whole tile: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
         return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why))
     why = (
         f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns: "
-        f"{sums_of(spec, chosen, cta_tile)} registers a thread for sums"
+        f"{sums_of(spec, chosen, cta_tile)} registers per thread for sums"
     )
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
-    """Smaller is better: sums have room, then two warpgroups, then the fewest."""
+    """Smaller is better: sums fit, then two warpgroups, then the fewest."""
     return lacks_room(spec, option, cta_tile, target) is not None, abs(option[0] - 2)
 
 
@@ -90,19 +90,19 @@ def _why_not(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents
     if (lack := lacks_room(spec, option, cta_tile, target)) is not None:
         return lack.why
     if option[0] < chosen[0]:
-        return "nobody would multiply while the warpgroup stores its part of C"
-    return f"{option[0]} warpgroups where {chosen[0]} do, with fewer registers each"
+        return "nothing would be multiplied while the warpgroup stores its part of C"
+    return f"{option[0]} warpgroups, but {chosen[0]} suffice; fewer registers each"
 
 
 def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
-    """The layout that the spec asks for. Raises SpecError where the tile is none for it."""
+    """Return the layout that the spec requests. Raises SpecError if it does not divide the tile."""
     layout = spec.mma.atom_layout
     assert layout is not None
     m, n, k = layout
     if pingpong(spec) and layout != (1, 1, 1):
         raise spec.error(
             "mma.atom_layout",
-            found=f"{extents(layout)} warpgroups, and consumers that take turns",
+            found=f"{extents(layout)} warpgroups, with ping-pong consumers",
             expected="1x1x1: each of the two has a tile of its own",
             fix='leave mma.atom_layout out, or schedule.consumers = "cooperative"',
         )

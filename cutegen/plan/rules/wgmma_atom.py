@@ -1,4 +1,4 @@
-"""Rules for wgmma: operands that it reads, and the instruction."""
+"""Rules for wgmma: the operands that it reads, and the instruction."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
             raise spec.error(
                 f"problem.{name}.major",
                 found=f'"{operand.major}" with {operand.dtype} operands',
-                expected='"k": wgmma reads operands of 8 bits along K alone',
-                fix=f'major = "k"{way_out}; family = "sm80" loads it without ldmatrix and takes it',
+                expected='"k": wgmma reads 8-bit operands only K-major',
+                fix=f'major = "k"{way_out}; family = "sm80" accepts it, without ldmatrix',
             )
 
 
 def _from_shared() -> Iterator[MmaAtom]:
-    """The forms that read both operands from shared memory."""
+    """Return the forms that read both operands from shared memory."""
     return (atom for atom in WGMMA_ATOMS.values() if atom.a_source is OperandSource.SMEM)
 
 
-@cache  # a search asks for each candidate
+@cache  # a search calls this for each candidate
 def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
-    """Those that multiply elements of such types."""
+    """Return those that multiply elements of such types."""
     return tuple(atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
 
 
@@ -52,7 +52,7 @@ def _no_atom(spec: GemmSpec) -> SpecError:
         return spec.error(
             "problem.b.dtype",
             found=f'"{b}"',
-            expected=f"{either(beside_a)} beside A's {a}: wgmma mixes no others",
+            expected=f"{either(beside_a)} with A's {a}: wgmma mixes no other types",
             fix=f'write dtype = "{beside_a[0]}"',
         )
     known = list(dict.fromkeys(atom.a_dtype.name for atom in _from_shared()))
@@ -60,13 +60,13 @@ def _no_atom(spec: GemmSpec) -> SpecError:
     return spec.error(
         "problem.a.dtype",
         found=f'"{a}"',
-        expected=f"{either(known)}: the CuTe DSL has no wgmma for others",
+        expected=f"{either(known)}: the CuTe DSL has no wgmma for other types",
         fix=others.get(a, "only C may be s32"),
     )
 
 
 def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choice[MmaAtom]:
-    """The wgmma of the operands' types that has all of a warpgroup's columns."""
+    """Choose the wgmma of the operands' types that has all of a warpgroup's columns."""
     _, n, k = cta_tile
     columns = n // warpgroups[1]
     of_types = _atoms_for(spec)
@@ -77,24 +77,25 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
         raise spec.error(
             "tile.cta",
             found=f"{extents(cta_tile)}: K = {k}",
-            expected=f"K a multiple of {fitting.shape_mnk[2]}, which one wgmma multiplies",
+            expected=f"K a multiple of {fitting.shape_mnk[2]}, the K of one wgmma",
             fix=f"K = {max(1, round(k / fitting.shape_mnk[2])) * fitting.shape_mnk[2]} is the nearest",
         )
     if spec.mma.atom is not None and spec.mma.atom != fitting.name:
         raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
     if spec.mma.atom is not None:
         return Choice(fitting, Decision("mma.atom", fitting.name, "given", given=True))
-    why = f"{fitting.flops:,} operations an instruction: all {columns} columns that a warpgroup has of the tile"
+    why = f"{fitting.flops:,} operations per instruction: all {columns} columns that a warpgroup has of the tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
     in_registers = Rejected(
-        fitting.name.replace("_SS", "_RS"), "A would pass registers that sums need, for less traffic of shared memory"
+        fitting.name.replace("_SS", "_RS"),
+        "A would occupy registers that sums need, in exchange for less shared memory traffic",
     )
     return Choice(fitting, Decision("mma.atom", fitting.name, why, rejected=(in_registers,)))
 
 
 def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
-    """The forms for the problem's types, narrow ones first. Raises SpecError for sums that none has."""
+    """Return the forms for the problem's types, narrow ones first. Raises SpecError for sums that none has."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
     of_operands = _of_types(a, b)
     if not of_operands:
@@ -115,27 +116,27 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
 
 
 def _no_columns(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents, atoms: list[MmaAtom]) -> SpecError:
-    """No form is as wide as a warpgroup's share of the tile."""
+    """Return the error if no form is as wide as a warpgroup's share of the tile."""
     across, widths = warpgroups[1], [atom.shape_mnk[1] for atom in atoms]
     nearest = min(widths, key=lambda width: abs(width * across - cta_tile[1])) * across
     shared = f", {plural(across, 'warpgroup')} along N" if across > 1 else ""
     return spec.error(
         "tile.cta",
         found=f"{extents(cta_tile)}: N = {cta_tile[1]}{shared}",
-        expected=f"columns that one wgmma on {spec.problem.a.dtype} has, for each warpgroup: {_run(widths)}",
+        expected=f"columns per warpgroup that one wgmma on {spec.problem.a.dtype} supports: {_run(widths)}",
         fix=f"N = {nearest} is the nearest",
     )
 
 
 def _run(widths: list[int]) -> str:
-    """A list of extents in few words."""
+    """Format a list of extents."""
     return f"{widths[0]} to {widths[-1]} in steps of {widths[-1] - widths[-2]}"
 
 
 def _other_atom(spec: GemmSpec, atom: MmaAtom, fitting: MmaAtom, warpgroups: Extents) -> SpecError:
-    """The atom that the spec names, and the tile does not have."""
+    """Return the error for an atom that does not suit the tile."""
     if atom.a_source is not OperandSource.SMEM:
-        expected = "an atom that reads A from shared memory: no copy brings fragments of A to registers"
+        expected = "an atom that reads A from shared memory: no copy loads fragments of A to registers"
     elif (atom.a_dtype, atom.b_dtype, atom.c_dtype) != (fitting.a_dtype, fitting.b_dtype, fitting.c_dtype):
         types = " and ".join(dict.fromkeys((fitting.a_dtype.name, fitting.b_dtype.name)))
         expected = f"an atom for {types} operands and {fitting.c_dtype.name} sums"
@@ -149,5 +150,5 @@ def _other_atom(spec: GemmSpec, atom: MmaAtom, fitting: MmaAtom, warpgroups: Ext
 
 
 def accumulator(spec: GemmSpec) -> DType:
-    """The type of the sums."""
+    """Return the type of the sums."""
     return _atoms_for(spec)[0].c_dtype

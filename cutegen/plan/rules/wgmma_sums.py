@@ -1,4 +1,4 @@
-"""Room for the sums of warpgroups in registers: of a thread's share of the tile, and of one instruction."""
+"""Register budget for the sums of warpgroups: of a thread's share of the tile, and of one instruction."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
 REGISTERS_BESIDE_SUMS = 32
-"""What addresses, barriers and the epilogue took in practice."""
+"""Registers that addresses, barriers and the epilogue took in practice."""
 MOST_SUMS = 200
-"""Registers a thread for the sums of tiles that are compared, about: more leave no room for what is beside them."""
+"""Approximate registers per thread for the sums of compared tiles: more leave no room for everything else."""
 REGISTERS_BESIDE_ONE_WGMMA = 26
-"""What ptxas 13 wants beside the sums of one instruction, of the registers that threads have at launch (C7602)."""
+"""Registers that ptxas 13 needs in addition to the sums of one instruction, out of those at launch (C7602)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LackOfRoom:
-    """Lack of room for the sums: how many registers they take, what is expected, and what to do."""
+    """Lack of registers for the sums: how many they need, what is expected, and the fix."""
 
     found: str
     why: str
@@ -34,7 +34,7 @@ class LackOfRoom:
 
 
 def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> None:
-    """Raise SpecError where sums have no room in registers: they would spill."""
+    """Raise SpecError if the sums do not fit in registers: they would spill."""
     if (lack := lacks_room(spec, warpgroups, cta_tile, target)) is not None:
         raise spec.error(
             "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
@@ -45,14 +45,14 @@ def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
 
 
 def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> LackOfRoom | None:
-    """Return what has no room; None where all sums have."""
+    """Return the sums that do not fit; None if all fit."""
     sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
     if sums > most:
-        found = f"{sums} registers a thread for sums"
+        found = f"{sums} registers per thread for sums"
         return LackOfRoom(
             found=found,
             why=f"{found}, more than {most}",
-            expected=f"at most {most} beside the {REGISTERS_BESIDE_SUMS} for everything else",
+            expected=f"at most {most}, with {REGISTERS_BESIDE_SUMS} for everything else",
             fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
         )
     columns = cta_tile[1] // warpgroups[1]
@@ -63,20 +63,20 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
         return LackOfRoom(
             found=found,
             why=f"{found}, more than {most} {of_launch}",
-            expected=f"at most {most} {of_launch}, {columns * most // one // 8 * 8} columns a warpgroup",
+            expected=f"at most {most} {of_launch}, {columns * most // one // 8 * 8} columns per warpgroup",
             fix="use a narrower tile, or fewer warpgroups",
         )
     return None
 
 
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
-    """Registers a thread for the sums of its share of the tile, and for those that are promoted."""
+    """Return the registers per thread for the sums of its share of the tile, and for promoted sums."""
     threads = WARPGROUP * warpgroups[0] * warpgroups[1]
     return sum_registers(cta_tile[:2], accumulator(spec), threads, promoted=promotes(spec))
 
 
 def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
-    """Sets of registers for the tensor core's sums: two where each k-tile is promoted and there is room for both."""
+    """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit."""
     if promote_k != cta_tile[2]:
         return 1
     one = sums_of(spec, warpgroups, cta_tile) // 2
@@ -84,21 +84,21 @@ def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target
 
 
 def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, promoted: bool = False) -> int:
-    """Registers that each of `threads` has for so many sums; twice as many where they are promoted to others."""
+    """Return the registers of each of `threads` for so many sums; twice as many if they are promoted."""
     sums = extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)
     return 2 * sums if promoted else sums
 
 
 def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
-    """Return the most registers of a thread that multiplies, less what it needs for the rest."""
+    """Return the most registers of a consumer thread, less what it needs for everything else."""
     return most_registers(target, WARPGROUP * _groups(spec, warpgroups)) - REGISTERS_BESIDE_SUMS
 
 
 def _most_sums_of_one(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
-    """The most that the compiler allots an instruction: what threads have before setmaxnreg gives them more."""
+    """Return the most that the compiler allots to one instruction: the registers before setmaxnreg adds more."""
     return available_registers(target, WARPGROUP * (_groups(spec, warpgroups) + 1)) - REGISTERS_BESIDE_ONE_WGMMA
 
 
 def _groups(spec: GemmSpec, warpgroups: Extents) -> int:
-    """Warpgroups that multiply: those of one tile, or both that take turns."""
+    """Return the number of consumer warpgroups: those of one tile, or both that take turns."""
     return warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)

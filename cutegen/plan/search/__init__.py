@@ -1,1 +1,1 @@
-"""Search for a problem: candidates, and the model of time that ranks them."""
+"""Search for a problem: candidates, and the performance model that ranks them."""

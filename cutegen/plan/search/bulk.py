@@ -1,4 +1,4 @@
-"""Candidates for a problem where bulk tensor copies feed `mma.sync`: tiles, as the model of time sees them."""
+"""Candidates for a problem if bulk tensor copies feed `mma.sync`: tiles for the performance model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cutegen.spec import GemmSpec
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with tile, warps and stages filled in, the fastest for `problem` first."""
+    """Return specs with tile, warps and stages filled in, the fastest for `problem` first."""
     rows = (row for row in _rows(spec, target) if _has_registers(row, spec, target))
     fitting = with_stages(spec, rows, partial(_most_stages, spec, target))
     gpu = GPUS[target.name]
@@ -43,7 +43,7 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
-    """The tiles that are compared; only the spec's own where it names one."""
+    """Return the tiles to compare; only the spec's own if it gives one."""
     if tile_is_open(spec):
         yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
     elif spec.tile.cta is not None:
@@ -58,7 +58,7 @@ def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
-    """As many as fit beside C's tile, where that leaves three; else C leaves from registers."""
+    """Return as many as fit with C's tile, if at least three; otherwise C is stored from registers."""
     (m, n, k), element_bytes = cta, dtype(spec.problem.a.dtype).bytes
     stage_bytes, c_bytes = (m + n) * k * element_bytes, m * n * dtype(spec.problem.c.dtype).bytes
     beside_c = (capacity_bytes(target) - c_bytes) // stage_bytes
@@ -67,7 +67,7 @@ def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> i
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
-    """A candidate as the model sees it."""
+    """Return a candidate as the model sees it."""
     return Work(
         cta=candidate.cta,
         warps=candidate.atom_layout[:2],

@@ -1,7 +1,6 @@
-"""The tiles that are compared where bulk tensor copies feed `mma.sync`, and the constants of the model of time.
+"""The tiles to compare if bulk tensor copies feed `mma.sync`, and the constants of the performance model.
 
-A CTA has its multiprocessor to itself, so that every row has as many stages as fit beside C's tile, up to the most
-there can be.
+A CTA has its SM to itself, so every row has as many stages as fit with C's tile, up to the maximum.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ H200 = ModelConstants(
     torn_writes=0.05,
     clock_share=1.11,
 )
-"""Fitted to `tests/gpu/h200_tiles_sm120.json`, but for writes and torn lines, which are set by hand; copies cost no
-thread's work, and there are no slices of K to add.
+"""Fitted to `tests/gpu/h200_tiles_sm120.json`, except for writes and unaligned lines, which are set by hand. Copies
+cost no thread any work, and there are no slices of K to add.
 
-The launch and device memory are fitted to launches in a graph, as family `sm90`.
+The launch and device memory are fitted to launches in a graph, as for family `sm90`.
 """

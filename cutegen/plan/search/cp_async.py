@@ -1,4 +1,4 @@
-"""Candidates for a problem where cp.async feeds `mma.sync`: tiles in every number of slices, as the model sees them."""
+"""Candidates for a problem if cp.async feeds `mma.sync`: tiles and slices, for the performance model."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from cutegen.spec import GemmSpec
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with the open keys filled in, the fastest for `problem` first."""
+    """Return specs with the open keys filled in, the fastest for `problem` first."""
     return settle(spec, target, problem, _options(spec, target, problem), partial(_fits, spec, target))
 
 
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Option]:
     gpu, schedule = GPUS[target.name], spec.schedule
-    is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # there is none to add slices
+    is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # no cluster adds slices here
     splits = SPLITS if is_open else (schedule.split_k or 1,)
     for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
         whole = work_of(spec, target, candidate, 1)
@@ -48,9 +48,10 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
 
 
 def _for_one_k_tile(spec: GemmSpec, candidate: Candidate, slices: int, problem: ProblemShape) -> Candidate:
-    """One stage for a K of one k-tile, which has no loop and nothing to copy ahead.
+    """Return one stage for a K of one k-tile, which has no loop and nothing to prefetch.
 
-    Of tiles with few sums a thread: on an H200 their launches of 2 us are 0.05 us shorter so, those of others longer.
+    This applies to tiles with few sums per thread: on an H200 their launches of 2 us are 0.05 us shorter, others are
+    longer.
     """
     (m, n, k), warps = candidate.cta, prod(candidate.atom_layout)
     single = slices == 1 and problem.k <= k and spec.tile.stages is None
@@ -62,7 +63,7 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
-    """The tiles that are compared; only the spec's own where it names one."""
+    """Return the tiles to compare; only the spec's own if it gives one."""
     if tile_is_open(spec):
         yield from for_elements(CANDIDATES, dtype(spec.problem.a.dtype).bytes)
         return
@@ -72,7 +73,7 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
-    """As many as fit; what waits in registers fills no third stage sooner."""
+    """Return as many as fit; copies through registers gain nothing from a third stage."""
     asynchronous = not (through_registers(spec, "a") and through_registers(spec, "b"))
     most = STAGES[-1] if asynchronous else DOUBLE_BUFFERED
     fitting = (stages for stages in STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
@@ -85,7 +86,7 @@ def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
-    """A candidate as the model sees it. Raises SpecError where no MMA atom is for the spec's types."""
+    """Return a candidate as the model sees it. Raises SpecError if no MMA atom has the spec's types."""
     atom = choose_atom(spec, candidate.cta).value
     tiled_mma = TiledMma(atom, Layout(candidate.atom_layout))
     smem_bytes = _smem_bytes(spec, candidate.cta, candidate.stages)

@@ -1,7 +1,7 @@
-"""The tiles that are compared where cp.async feeds `mma.sync`, and the constants of the model of time for them.
+"""The tiles to compare if cp.async feeds `mma.sync`, and the constants of the performance model for them.
 
-A list made by hand: every row was the fastest on some problem of `docs/tile_model.md`, or stands in for a row that does
-not fit a target's shared memory.
+A list made by hand: every row was the fastest on some problem of `docs/tile_model.md`, or replaces a row that does not
+fit a target's shared memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CANDIDATES: tuple[Candidate, ...] = (
 )
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Numbers of slices of K that are compared."""
+"""Numbers of slices of K to compare."""
 
 H200 = ModelConstants(
     overlap=0.785,
@@ -59,5 +59,6 @@ H200 = ModelConstants(
     torn_writes=0.0645,
     clock_share=0.823,
 )
-"""Fitted to launches in a graph on an H200 by `tests/gpu/fit_kernels.py`, but for `memory_share` and adding slices,
-which are set by hand: no kernel of the sweep was bound by them."""
+"""Fitted to launches in a graph on an H200 by `tests/gpu/fit_kernels.py`, except for `memory_share` and adding slices,
+which are set by hand: they limited no kernel of the sweep.
+"""

@@ -1,7 +1,7 @@
-"""Slices of K whose number follows the problem: as many as let a few tiles fill the GPU.
+"""Slices of K whose number follows from the problem: as many as let a few tiles fill the GPU.
 
-A dozen tiles leave multiprocessors idle, and tiles so small that they do not bring in many bytes for each multiply-add.
-Slices of larger tiles cost the sums that CTAs leave in a workspace and add together, which K soon pays for.
+A dozen tiles leave SMs idle, and tiles small enough to avoid that load many bytes per multiply-add. Slices of larger
+tiles add the cost of sums in a workspace, which a long K repays.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
 from cutegen.spec.values import MOST_SLICES
 
 SHORTEST = 256
-"""K of a slice at least: of 66 problems that were measured with less none was fastest so."""
+"""Least K of a slice: for none of 66 problems measured with less was that the fastest."""
 DOUBTED = 1.03
-"""Of the whole. Of 47 problems drawn for it on an H100 those where a number of slices is ahead by no more take up to
-1.15 times as long so, those where it is further ahead 0.62 to 1.07 times."""
+"""Factor on the whole time. Of 47 problems drawn for it on an H100, those for which slices are predicted to win by no
+more than this take up to 1.15 times as long with slices, the others 0.62 to 1.07 times.
+"""
 COLUMNS: Mapping[int, tuple[int, ...]] = {
     64: (8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192),
     128: (32, 48, 64, 80, 96, 112, 128, 160, 192),
     192: (80, 96, 112, 128, 160),
 }
-"""Of tiles of so many rows, as they were measured in slices."""
+"""Columns by the rows of a tile, as measured with slices."""
 NARROW, NARROW_K_TILE = 16, 256
-"""So few columns have long k-tiles, and are for problems that have few themselves and fill a tile's rows: on others an
-H100 took 1.07 to 1.15 times as long by them as by wider tiles."""
+"""Tiles with this few columns have long k-tiles, and are for problems with few columns that fill a tile's rows: on
+other problems an H100 took 1.07 to 1.15 times as long as with wider tiles.
+"""
 
 
 def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
-    """Tiles of which two or more slices fit the GPU at once, in as many as do and in three quarters of that.
+    """Yield tiles of which two or more slices fit the GPU at once: in as many slices as fit, and in 3/4 of that.
 
-    They have the corrections of the tile with K whole: what slices cost the model counts.
+    They have the corrections of the tile with an unsplit K: the model counts the cost of slices.
     """
     for swap, m in product((False, True), COLUMNS):
         multiplied = swapped.shape_multiplied(problem) if swap else problem
@@ -54,6 +56,6 @@ def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
 
 
 def in_slices(whole: Row, slices: int) -> Row:
-    """The tile in `slices` through a workspace, with the corrections that it or the nearest has with K whole."""
+    """Return the tile in `slices` through a workspace; corrections are those of the nearest tile with an unsplit K."""
     row = as_nearest(whole)
     return replace(row, slices=slices, overall=row.overall * DOUBTED)

@@ -1,8 +1,8 @@
-"""Tiles whose N follows the problem: as wide as it must be for the tiles to fill the GPU once, or a few times.
+"""Tiles whose N follows from the problem: wide enough for the tiles to fill the GPU once, or a few times.
 
-A grid of tiles that fills the multiprocessors a little more than once takes as long as two, and an instruction has any
-multiple of 8 columns. Where the pitch of rows is odd, and L2 what limits, the widest tiles and clusters win; and where
-a product of middle size fills it just once, clusters of 8.
+A grid of tiles that fills the SMs slightly more than once takes as long as two waves, and an instruction can have any
+multiple of 8 columns. If rows are unaligned and L2 is the limit, the widest tiles and clusters win; if a product of
+middle size fills the GPU just once, clusters of 8 do.
 """
 
 from __future__ import annotations
@@ -22,36 +22,39 @@ from cutegen.plan.search.warpgroup_model import PAIR, room_for
 from cutegen.plan.search.warpgroup_tiles import Row
 
 WARPGROUPS_BY_ROWS = {64: 1, 128: 2, 192: 3, 256: 2}
-"""Of tiles of so many rows."""
+"""Columns by the rows of a tile."""
 CLUSTERS: tuple[Extents, ...] = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1))
 CLUSTERS_OF_SIZED: tuple[Extents, ...] = (*CLUSTERS, (2, 4, 1), (4, 2, 1))
 WAVES, WAVES_OF_LARGE_CLUSTERS = (1, 2, 3, 4), (1, 2)
 K_TILE = 64
 COLUMNS = 8
-"""Of an instruction, and of a CTA's share of B."""
+"""Step of the columns of an instruction, and of a CTA's share of B."""
 COLUMNS_OF_SECTORS = 16
-"""Of a tile whose rows are C's: its parts are rows of whole sectors."""
+"""Step of the columns of a tile whose rows are C's: its parts are rows of whole sectors."""
 NARROWEST, NARROWEST_SIZED, WIDEST = 64, 40, {1: 256, 2: 256, 3: 200}
-"""The most by warpgroups: of three a thread has registers for the sums of so wide an instruction (C7602)."""
+"""Most columns by warpgroups: with three, a thread has registers for the sums of at most this wide an instruction
+(C7602).
+"""
 CORRECTIONS = {64: 1.2, 128: 1.03, 192: 1.03, 256: 1.03}
-"""Of a k-tile's cycles by the model, by rows of a tile that none that was measured is like.
+"""Correction of a k-tile's cycles, by the rows of a tile without a similar measured tile.
 
-Of 36 random problems where such tiles took the place of those that do not follow the problem, on an H200 31 gained, by
-8 % on geometric average; tiles of 64 rows were slower than predicted."""
+Of 36 random problems for which such tiles replaced fixed ones, 31 gained on an H200, by 8 % in the geometric mean;
+tiles of 64 rows were slower than predicted.
+"""
 
 
 def fitted_rows(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
-    """Rows for `problem`, exchanged and not, each once; none for a batch, whose results are shared out one by one."""
+    """Yield rows for `problem`, swapped and not, each once; none for a batch, whose results run one by one."""
     sized = (_sized_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS_BY_ROWS, CLUSTERS_OF_SIZED))
     found = (_row(problem, gpu, *each) for each in product((False, True), WARPGROUPS_BY_ROWS, CLUSTERS, WAVES))
     if problem.batch == 1:
-        # Of two rows of a kernel the one with the corrections of its size stays.
+        # Of two rows for one kernel, keep the one with the corrections of its size.
         rows = {(row.cta, row.cluster, row.swap): row for row in (*found, *sized) if row is not None}
         yield from rows.values()
 
 
 def _sized_row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents) -> Row | None:
-    """The row that fills the GPU once, as narrow as an instruction can be, with the corrections of its size."""
+    """Return the row that fills the GPU once, as narrow as an instruction can be, with the corrections of its size."""
     n = _columns(problem, gpu, swap, m, cluster, 1, COLUMNS)
     if n is None or n < NARROWEST_SIZED or not is_sized((m, n), problem) or not _has_room((m, n)):
         return None
@@ -71,7 +74,7 @@ def _row(problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, 
 def _columns(
     problem: ProblemShape, gpu: Gpu, swap: bool, m: int, cluster: Extents, waves: int, step: int
 ) -> int | None:
-    """The least multiple of `step` whose tiles are `waves` of CTAs; None where so many rows are more already."""
+    """Return the least multiple of `step` whose tiles are `waves` of CTAs; None if the rows alone are more."""
     multiplied = swapped.shape_multiplied(problem) if swap else problem
     ctas_m, ctas_n, _ = cluster
     along_m = -(-multiplied.m // (m * ctas_m)) * ctas_m

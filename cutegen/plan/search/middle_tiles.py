@@ -1,8 +1,8 @@
-"""Corrections of products of middle size: what a kernel asks L2 for, and covers beside the result, counts for more.
+"""Corrections for products of middle size, which weight L2 requests, and tile area outside the result, more heavily.
 
-L2 bounds most of them, and CTAs that ask for the same lines together are answered once. How often they do the model of
-time cannot know; these are how it was off beside 3,968 times of 285 such products on an H100, of f16, by kernels as
-plans have them (`tests/gpu/h100_middle.json`).
+L2 limits most of them, and simultaneous requests of CTAs for the same lines are served once. The performance model
+cannot know how often that happens. These corrections are its errors against 3,968 times of 285 such f16 products on an
+H100, with kernels as planned (`tests/gpu/h100_middle.json`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,34 @@ from cutegen.plan.search.warpgroup_model import PAIR
 from cutegen.spec import GemmSpec
 
 FEWEST, MOST = 2**27.5, 2**33.5
-"""Multiply-adds of the products measured: with less a launch decides, with more the power."""
+"""Multiply-adds of the measured products: below them the launch dominates, above them power."""
 MOST_RESULTS, NARROWEST, LEAST_K = 2**21.5, 64, 512
-"""Of the same: elements of C, rows and columns, and K."""
+"""Limits of the same products: elements of C, rows and columns, and K."""
 SOONER = 0.93
-"""Of the whole, of all: kernels ask for their first k-tile sooner than those that the model is fitted to. It decides
-between families alone."""
+"""Factor on the whole time of all: kernels request their first k-tile sooner than those of the fit. It matters only
+between families.
+"""
 ASKED, ROWS = 1.02, 128
-"""Of the whole, for each doubling of the rows of A and B that a CTA asks L2 for, beyond so many; a cluster's count
-once."""
+"""Factor on the whole time per doubling of the rows of A and B that a CTA requests from L2, beyond a limit; a cluster
+counts once.
+"""
 COVERED = 1.13
-"""Of the whole, for each doubling of what tiles cover beside what C has: CTAs whose tile is nearly empty run ahead of
-those that share its rows, and requests no longer meet (`docs/hopper_experiments.md`)."""
+"""Factor on the whole time per doubling of the area of tiles over that of C: CTAs with a nearly empty tile run ahead of
+those that share its rows, and requests no longer coincide (`docs/hopper_experiments.md`).
+"""
 TORN_READERS = 1.02
-"""Of the whole, for each doubling of the clusters that read the same rows of the longer operand, where rows begin
-between lines."""
+"""Factor on the whole time per doubling of the clusters that read the same rows of the longer operand, if rows are not
+aligned to lines.
+"""
 TORN_TOGETHER = 0.95
-"""Of the whole, of clusters of more than two CTAs there."""
+"""Factor on the whole time of clusters of more than two CTAs in that case."""
 
 
 def is_of_middle_size(spec: GemmSpec, problem: ProblemShape) -> bool:
-    """Return whether the problem is of those that these corrections are fitted to.
+    """Return whether these corrections are fitted to such problems.
 
-    Promoted sums wait for each k-tile, whatever L2 does: ten products of e4m3 took 1.02 times as long by these.
+    Promoted sums are excluded, since they wait for each k-tile regardless of L2: ten products of e4m3 took 1.02 times
+    as long with these corrections.
     """
     results = problem.batch * problem.m * problem.n
     has_sides = min(problem.m, problem.n) >= NARROWEST and problem.k >= LEAST_K
@@ -47,7 +52,7 @@ def is_of_middle_size(spec: GemmSpec, problem: ProblemShape) -> bool:
 
 
 def of_requests(cta: Extents, cluster: Extents, problem: ProblemShape, element_bytes: int) -> float:
-    """Return the share of the time that the model says which a kernel takes. `problem` is what it multiplies.
+    """Return the factor on the model's time for a kernel. `problem` is what it multiplies.
 
     >>> of_requests((64, 64, 64), (1, 1, 1), ProblemShape(1024, 1024, 1024), 2) == SOONER
     True

@@ -1,4 +1,4 @@
-"""Options for a problem: candidates, and for each with its slices of K what the model of time says."""
+"""Options for a problem: candidates with their slices of K, and the prediction of the performance model for each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
 
 UNKNOWN_MMA_FLOPS = 4096.0
-"""A cycle and multiprocessor, where no source says: as on sm_90, about, which only ranks tiles against each other."""
+"""Operations per cycle and SM without a source: about those of sm_90; used only to rank tiles against each other."""
 
 
 def cluster_text(cluster: Extents) -> str:
-    """A cluster as specs have it: along K only where slices are added there.
+    """Format a cluster as in specs: with K only if slices are added there.
 
     >>> cluster_text((2, 1, 1)), cluster_text((1, 1, 4))
     ('2x1', '1x1x4')
@@ -30,10 +30,10 @@ def cluster_text(cluster: Extents) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A CTA tile, its warps along M, N and K, or what else multiplies, and its stages.
+    """A CTA tile, its warps (or other units) along M, N and K, and its stages.
 
-    Of warpgroups also how they share tiles out, the CTAs of a cluster, and whether A and B are exchanged: then the tile
-    is one of the exchanged product. `overall` is measured: of the time that the model says.
+    For warpgroups also their schedule, the CTAs of a cluster, and whether A and B are swapped: the tile is then one of
+    the swapped product. `overall` is a measured factor on the model's time.
     """
 
     cta: tuple[int, int, int]
@@ -52,17 +52,17 @@ class Candidate:
         text = f"{m}x{n}x{k}, {shared}, {plural(self.stages, 'stage')}"
         if self.cluster != ALONE:
             text += f", clusters of {cluster_text(self.cluster)}"
-        return f"{text}, exchanged" if self.swap else text
+        return f"{text}, swapped" if self.swap else text
 
     @property
     def tile(self) -> tuple[object, ...]:
-        """Part that candidates of one tile have in common."""
+        """The part of the name that candidates of one tile have in common."""
         return self.cta, self.atom_layout, self.swap
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A candidate with slices of K, and what the model says of it."""
+    """A candidate with slices of K, and the model's prediction."""
 
     candidate: Candidate
     slices: int
@@ -73,17 +73,17 @@ class Option:
 
 
 def reduction_in(cluster: Extents) -> Reduction:
-    """Return how slices are added in such a cluster."""
+    """Return the reduction of slices for such a cluster."""
     return CLUSTER if cluster[2] > 1 else "workspace"
 
 
 def tile_is_open(spec: GemmSpec) -> bool:
-    """Return whether the spec leaves the tile and its warps to the problem."""
+    """Return whether the spec leaves the tile and its warps open."""
     return spec.tile.cta is None and spec.mma.atom_layout is None and spec.mma.permutation is None
 
 
 def for_elements(candidates: Iterable[Candidate], element_bytes: int) -> Iterator[Candidate]:
-    """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
+    """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     for row in candidates:
         m, n, k = row.cta
         yield replace(row, cta=(m, n, k * 2 // element_bytes))
@@ -92,7 +92,7 @@ def for_elements(candidates: Iterable[Candidate], element_bytes: int) -> Iterato
 def with_stages(
     spec: GemmSpec, candidates: Iterable[Candidate], most: Callable[[tuple[int, int, int]], int]
 ) -> Iterator[Candidate]:
-    """Each with the stages that the spec gives, else as many as fit; `most` says how many fit of a CTA tile."""
+    """Return each with the stages that the spec gives, else `most` of its CTA tile, as many as fit."""
     for row in candidates:
         if spec.tile.stages is not None:
             yield replace(row, stages=spec.tile.stages)
@@ -101,5 +101,5 @@ def with_stages(
 
 
 def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
-    """Operations of a multiprocessor in a cycle on the spec's operands, `by` what multiplies."""
+    """Return the operations per cycle and SM on the spec's operands, for the multiplier `by`."""
     return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS

@@ -1,7 +1,7 @@
-"""Settles for a problem, before the rules run, the tile, its warps and stages, and the slices of K, by predicted time.
+"""Chooses the tile, its warps and stages, and the slices of K for a problem by predicted time, before the rules run.
 
-Only what the spec leaves open is settled. The family's rules then run on the spec with these keys filled in, so that a
-tile which they refuse is passed over for the next best. What is compared is the family's too.
+Only open keys are chosen. The family's rules then run on the spec with these keys filled in; a tile that they refuse is
+skipped for the next best. The family provides the candidates.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Plan = TypeVar("Plan", bound=GemmPlan)
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A spec with nothing left open that the problem settles, and the decisions that did so, by their keys.
+    """A spec with every key filled in that the problem decides, and these decisions by key.
 
-    `fits` says whether shared memory holds the elements of its stages, and registers the sums of warpgroups.
+    `fits` is true if shared memory holds its stages, and registers hold the sums of warpgroups.
     """
 
     spec: GemmSpec
@@ -38,9 +38,9 @@ class Settled:
 
 
 def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:
-    """The plan of the first settled spec that the rules do not refuse; of `spec` itself where they refuse them all.
+    """Return the plan of the first settled spec that the rules accept; of `spec` itself if they refuse them all.
 
-    Raises SpecError where that is refused too.
+    Raises SpecError if that is refused too.
     """
     refused: set[tuple[Tile, Mma, Schedule]] = set()
     for one in _as_far_as_they_come(settled):
@@ -52,14 +52,14 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
         except SpecError:
             refused.add(key)
             continue
-        # The plan is one of `spec`, which left open what the problem settled.
+        # The plan belongs to `spec`, which left open what the problem decided.
         settled_by = one.decisions()
         return replace(plan, spec=spec, decisions=tuple(settled_by.get(x.key, x) for x in plan.decisions))
     return decide(spec)
 
 
 def _as_far_as_they_come(settled: Iterable[Settled]) -> Iterator[Settled]:
-    """End where a search meets what the rules refuse: these say then what they say without a problem."""
+    """End a search at a spec that the rules refuse: they then report the same error as without a problem."""
     with suppress(SpecError):
         yield from settled
 
@@ -71,7 +71,7 @@ def settle(
     options: Iterable[Option],
     fits: Callable[[Candidate], bool],
 ) -> Iterator[Settled]:
-    """Specs with the open keys filled in, the fastest for `problem` first."""
+    """Return specs with the open keys filled in, the fastest for `problem` first."""
     ranked = sorted(options, key=lambda option: (option.estimate.us, option.slices))
     for option in ranked:
         yield Settled(

@@ -1,4 +1,4 @@
-"""Reasons of what a problem settles: the predicted time, and that of what was rejected."""
+"""Reasons of decisions for a problem: the predicted time, and that of the rejected alternatives."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ from cutegen.support.words import extents, plural
 
 SHOWN_DIGITS = 3
 WHY_CONSUMERS = {
-    COOPERATIVE: "the warpgroups share a tile, which takes less from L2 for each multiplication",
-    PINGPONG: "each of two warpgroups has a tile of its own: one stores while the other multiplies",
+    COOPERATIVE: "the warpgroups share a tile, which needs fewer bytes from L2 per multiplication",
+    PINGPONG: "each of two warpgroups has its own tile: one stores while the other multiplies",
 }
 
 
 def decisions(
     spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
 ) -> Mapping[str, Decision]:
-    """Return what settling on `option` decides of the keys that `spec` leaves open, by their names; `ranked` are
-    all.
-    """
+    """Return the decisions that `option` makes on keys that `spec` leaves open, by key; `ranked` are all options."""
     found = (
         *(_tile(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_slices(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
@@ -41,11 +39,11 @@ def decisions(
 def _tile(
     spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
 ) -> Iterator[Decision]:
-    """The tile is chosen; warps and stages come with it. Every other tile is named in its best form."""
+    """Yield the decisions on the tile, its warps and its stages. Every other tile is named in its best form."""
     candidate = option.candidate
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
-    fetched = f"{m * n // (m + n)} multiply-adds for each element fetched"
-    why = f"for a problem, the tile of the least predicted time; {fetched}"
+    fetched = f"{m * n // (m + n)} multiply-adds per element fetched"
+    why = f"the tile with the lowest predicted time for the problem; {fetched}"
     rejected = tuple(
         Rejected(str(other), f"{microseconds(other.estimate)} predicted, bound by {other.estimate.bound}")
         for other in _best_of_others(option, ranked, lambda other: other.candidate.tile)
@@ -73,12 +71,12 @@ def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Seque
         for other in ranked
         if replace(other.candidate, cluster=candidate.cluster) == candidate and other.slices != option.slices
     )
-    why = "for a problem, the slices of the least predicted time"
+    why = "the slices with the lowest predicted time for the problem"
     yield Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)
 
 
 def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
-    """Return how warpgroups share tiles out, what a cluster shares, whether A and B are exchanged."""
+    """Return the decisions on the consumers' schedule, the cluster, and whether A and B are swapped."""
     candidate, schedule = option.candidate, spec.schedule
     assert candidate.consumers is not None
     if schedule.consumers is None:
@@ -95,15 +93,15 @@ def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: S
 
 def _why_cluster(cluster: Extents) -> str:
     if cluster == ALONE:
-        return "each CTA copies what it multiplies, and waits for no other"
+        return "each CTA copies its own operands, and waits for no other"
     if cluster[2] > 1:
-        return "CTAs of one tile add its slices of K out of each other's shared memory"
+        return "CTAs of one tile add its slices of K through distributed shared memory"
     shared = " and ".join(name for name, ctas in zip("BA", cluster, strict=False) if ctas > 1)
-    return f"CTAs side by side read {shared} from L2 once, and wait for each other's copies"
+    return f"adjacent CTAs read {shared} from L2 once, and wait for each other's copies"
 
 
 def _rejected(option: Option, ranked: Sequence[Option], value: Callable[[Option], str]) -> tuple[Rejected, ...]:
-    """The other values of a key, each with the fastest option that has it."""
+    """Return the other values of a key, each with its fastest option."""
     return tuple(
         Rejected(value(other), f"at best {other}: {microseconds(other.estimate)} predicted")
         for other in _best_of_others(option, ranked, value)
@@ -111,7 +109,7 @@ def _rejected(option: Option, ranked: Sequence[Option], value: Callable[[Option]
 
 
 def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[Option], object]) -> list[Option]:
-    """The fastest option of each value other than that of `option`, fastest first."""
+    """Yield the fastest option of each value other than that of `option`, fastest first."""
     found: dict[object, Option] = {}
     for other in ranked:
         found.setdefault(value(other), other)
@@ -120,7 +118,7 @@ def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[O
 
 
 def microseconds(estimated: Estimate) -> str:
-    """A predicted time in three digits, or whole microseconds.
+    """Format a predicted time with three digits, or as whole microseconds.
 
     >>> microseconds(Estimate(12.345, "device memory")), microseconds(Estimate(2345.6, "tensor cores"))
     ('12.3 us', '2,346 us')

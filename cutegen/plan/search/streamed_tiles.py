@@ -1,9 +1,9 @@
-"""Corrections of a tile where one operand is a stream: few rows or columns by weights that L2 does not keep.
+"""Corrections for a tile if one operand is a stream: few rows or columns times weights that L2 does not keep.
 
-Device memory bounds such a product whatever the tile. A tile's own corrections, fitted to products of all kinds, count
-for less there, and how the stream is read counts beside: whether L2 gives its lines up first, by how many bytes of a
-row at a time, by CTAs that keep pace. Fitted to 5,537 times of 326 such products on an H100, of f16
-(`tests/gpu/h100_streams.json`), by kernels whose lines L2 gives up, and prefetches, as plans have it.
+Device memory limits such a product for any tile. A tile's own corrections, fitted to products of all kinds, have less
+weight there, and the access pattern of the stream matters: whether L2 evicts its lines first, how many bytes of a row
+are read at a time, and whether CTAs keep pace. Fitted to 5,537 times of 326 such f16 products on an H100
+(`tests/gpu/h100_streams.json`), with eviction and prefetches as planned.
 """
 
 from __future__ import annotations
@@ -21,35 +21,39 @@ from cutegen.plan.search.warpgroup_tiles import Row
 from cutegen.spec import GemmSpec
 
 WIDEST, SHORTEST = 256, 1024
-"""Rows or columns that the stream is multiplied by, and the least of its own and of K, of the products measured."""
+"""Limits of the measured products: rows or columns that the stream is multiplied by, least extent of the stream, least
+K.
+"""
 SHARE = 0.4
-"""Power to which a tile's own corrections count."""
+"""Exponent of a tile's own corrections."""
 GIVEN_UP_FIRST = 0.932
-"""Of the whole, where L2 gives up the stream's lines first."""
+"""Factor on the whole time if L2 evicts the stream's lines first."""
 LONGER_K_TILE = 0.953
-"""Of the whole, for each doubling of a k-tile beyond a line."""
+"""Factor on the whole time per doubling of a k-tile beyond a line."""
 UNEVEN = 1.116
-"""Of the whole, for each doubling of what several tiles cover beside what the problem has: their CTAs read the same
-rows of the stream, and do not keep pace."""
+"""Factor on the whole time per doubling of the area of several tiles over that of the problem: their CTAs read the same
+rows of the stream, and do not keep pace.
+"""
 APART = 1.102
-"""Of the whole, for each doubling of the clusters that read the same rows: they go to the GPCs in turn."""
+"""Factor on the whole time per doubling of the clusters that read the same rows: they go to the GPCs in turn."""
 CLUSTERED = 1.048
-"""Of the whole, for each doubling of the slices of K that a cluster adds."""
+"""Factor on the whole time per doubling of the slices of K that a cluster adds."""
 THROUGH_WORKSPACE = 1.068
-"""Of the whole, of slices of K that go through a workspace."""
+"""Factor on the whole time for slices of K through a workspace."""
 A_LITTLE_MORE, ALMOST_IDLE = 1.4, 1.088
-"""Of the whole, for CTAs up to so many times those that the GPU holds: few are left for the second round, and they do
-not fill its memory."""
+"""Factor on the whole time if the CTAs are at most this multiple of those that the GPU holds: few remain for the second
+wave, and they do not saturate memory.
+"""
 SHORTEST_TILE, SHORT = 64, 1.026
 TALLEST_TILE, TALL = 128, 1.016
-"""Of the whole, for a tile with fewer rows of the stream, or more."""
+"""Factor on the whole time for a tile with fewer rows of the stream, or more."""
 
 
 def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
-    """Return whether the problem is of those that these corrections are fitted to.
+    """Return whether these corrections are fitted to such problems.
 
-    Rows begin with a line: of others L2 is the limit. Nor is the smaller operand one that lies along M or N, whose rows
-    in a k-tile are requests of few bytes each, as many as the stream's.
+    Rows must be aligned to lines: otherwise L2 is the limit. The smaller operand must not be M- or N-major, since its
+    rows in a k-tile would be as many requests as the stream's, of few bytes each.
     """
     few, many = sorted((problem.m, problem.n))
     smaller = spec.problem.a if problem.m <= problem.n else spec.problem.b
@@ -59,12 +63,12 @@ def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
 
 
 def as_streamed(row: Row) -> Row:
-    """The row with what its own corrections count for there."""
+    """Return the row with its own corrections at their reduced weight."""
     return replace(row, correction=row.correction**SHARE, overall=row.overall**SHARE)
 
 
 def of_stream(candidate: Candidate, slices: int, in_flight: InFlight, k_tile_bytes: int) -> float:
-    """Return the share of the time that the model says which a kernel takes, by how it reads the stream."""
+    """Return the factor on the model's time for a kernel, by its access to the stream."""
     (m, n, _), (ctas_m, ctas_n, ctas_k), problem = candidate.cta, candidate.cluster, in_flight.problem
     along_m = problem.m >= problem.n
     own, beside, extent = (m, n, problem.n) if along_m else (n, m, problem.m)

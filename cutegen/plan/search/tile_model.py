@@ -1,14 +1,12 @@
-"""Estimates how long a kernel takes on a problem: a model with a handful of measured constants, to rank tiles and
-slices.
+"""Predicts the time of a kernel for a problem, to rank tiles and slices: a model with a few measured constants.
 
-A multiprocessor works on up to as many CTAs at once as fit. A k-tile of each takes tensor cores and shared memory their
-cycles, which overlap in part, the more the more warps there are, and no less than the copies' latency over the stages
-that hide it. A CTA fills its stages first and stores its tile at last; a persistent one goes through many tiles, and
-fills its stages once. Device memory moves the operands and the result at its rates, whatever the multiprocessors do.
+An SM runs as many CTAs at once as fit. A k-tile needs cycles of tensor cores and of shared memory, which overlap in
+part, more so with more warps. It takes at least the copies' latency divided by the stages that hide it. A CTA first
+fills its stages and finally stores its tile; a persistent one computes many tiles, and fills its stages once. Device
+memory moves the operands and the result at its bandwidth, independently of the SMs.
 
-Each family has constants of its own, fitted to times on an H200 (`docs/tile_model.md`); on other GPUs only the rates
-are theirs. The formula is arithmetic alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its
-slope.
+Each family has its own constants, fitted to times on an H200 (`docs/tile_model.md`); for other GPUs only the hardware
+rates are replaced. The formula is pure arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its gradient.
 """
 
 from __future__ import annotations
@@ -22,21 +20,21 @@ from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP
 from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 COPY_BYTES = 16
-"""Of a thread at once: the widest `cp.async`."""
+"""Bytes per copy of a thread: the widest `cp.async`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConstants:
     """Constants that were measured rather than looked up.
 
-    `overlap` is the share of the lesser of tensor and shared-memory cycles that does not hide behind the greater one
-    where each scheduler has one warp, and half that where it has two; `k_tile_cycles` a k-tile's barrier and
-    bookkeeping; `latency_cycles` from a copy's issue to its data; `tile_cycles` a tile's start and end,
-    `store_cycles_per_kib` its result; `fill_cycles` each copy of a thread before the first k-tile; `sum_cycles` and
-    `sum_bytes_per_cycle` are of adding slices; `cta_us` is of each CTA of a launch, and `launch_us` the
-    rest of it; `memory_share` is of the device memory's peak for reading, which `torn_lines` take a share more
-    of, and `write_share` for writing, with `torn_writes`; `clock_share` is of the boost clock; `sharpness` is the norm
-    that joins the bounds.
+    `overlap` is the share of the lesser of tensor and shared-memory cycles that the greater does not hide with one warp
+    per scheduler, and half of that with two. `k_tile_cycles` is the cost of a k-tile's barrier and bookkeeping,
+    `latency_cycles` the time from a copy's issue to its data. `tile_cycles` is the cost of a tile's start and end,
+    `store_cycles_per_kib` that of its result, `fill_cycles` that of each copy of a thread before the first k-tile.
+    `sum_cycles` and `sum_bytes_per_cycle` are for adding slices. `cta_us` is the cost per CTA of a launch, and
+    `launch_us` the rest of it. `memory_share` is the fraction of the device memory's peak for reads, and `write_share`
+    that for writes; unaligned rows cost `torn_lines` and `torn_writes` more. `clock_share` is the fraction of the boost
+    clock, `sharpness` the exponent of the norm that joins the bounds.
     """
 
     overlap: float
@@ -59,10 +57,10 @@ class ModelConstants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs a multiprocessor.
+    """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs per SM.
 
-    `persistent` CTAs stay, and take one tile after the other. `element_bytes` are those of A and B, `result_bytes`
-    those of C; `mma_flops` are of a multiprocessor in a cycle. `overall` is measured: of the whole time.
+    `persistent` CTAs compute one tile after the other. `element_bytes` are those of A and B, `result_bytes` those of C;
+    `mma_flops` are per SM and cycle. `overall` is a measured factor on the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -79,7 +77,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Microseconds, and what bounds them."""
+    """Microseconds, and the bound that determines them."""
 
     us: float
     bound: str
@@ -87,12 +85,12 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileQuantities:
-    """Work of a kernel for a problem, counted: the constants say how long each takes.
+    """Counted work of a kernel for a problem; the constants give the time of each item.
 
-    Of a k-tile of one CTA: cycles of the tensor cores and of shared memory, whichever is `greater` and which `lesser`,
-    the stages that hide a copy, and 1 where there is one stage alone. Of the fullest multiprocessor: rounds in which it
-    is full and the CTAs of each, and the round with the rest. Of the launch: k-tiles of a slice, copies of a thread
-    that fill the stages and how often, KiB of a stored tile, and bytes of operands, results and slices.
+    Per k-tile of one CTA: cycles of the tensor cores and of shared memory (the `greater` and the `lesser`), the stages
+    that hide a copy, and `single`, 1 for a one-stage kernel. Per fullest SM: full rounds and their CTAs, and the last
+    round. Per launch: k-tiles of a slice, a thread's copies that fill the stages and how often, KiB of a stored tile,
+    and bytes of operands, results and slices.
     """
 
     greater: float
@@ -121,10 +119,10 @@ class TileQuantities:
 
 
 def estimate(work: Work, problem: ProblemShape, gpu: Gpu, constants: ModelConstants) -> Estimate:
-    """The time of one launch."""
+    """Return the time of one launch."""
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
-    return Estimate(microseconds(counted, constants), "multiprocessors" if busy >= memory else "device memory")
+    return Estimate(microseconds(counted, constants), "SMs" if busy >= memory else "device memory")
 
 
 def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
@@ -167,29 +165,29 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
 
 
 def microseconds(q: TileQuantities, constants: ModelConstants) -> float:
-    """The time of a launch."""
-    # Work on several resources overlaps in part: the bounds count as a norm, which is more than the largest of them.
+    """Return the time of a launch."""
+    # Work on several resources overlaps in part: the bounds are joined by a norm, which exceeds the largest of them.
     together = norm((busy_us(q, constants), memory_us(q, constants)), constants.sharpness)
-    # The last CTA's way through the sums of all slices.
+    # The last CTA adds the sums of all slices.
     adding = q.split * (constants.sum_cycles + q.added_bytes / constants.sum_bytes_per_cycle)
     around = constants.launch_us + constants.cta_us * q.ctas + adding / (constants.clock_share * q.clock_per_us)
     return (around + together) * q.overall
 
 
 def busy_us(q: TileQuantities, constants: ModelConstants) -> float:
-    """The time of the fullest multiprocessor."""
-    # Around a tile's k-tiles: above all, a CTA stores its result or sums.
+    """Return the time of the fullest SM."""
+    # Outside of a tile's k-tiles: mainly, a CTA stores its result or sums.
     stored = constants.tile_cycles + constants.store_cycles_per_kib * q.stored_kib
     full = q.k_tiles * _k_tile_cycles(q, q.full_ctas, constants) + stored
     last = q.k_tiles * _k_tile_cycles(q, q.last_ctas, constants) + stored
-    # A CTA's first copies: it asks for the stages that K fills, and waits for the first.
+    # A CTA's first copies: it issues those of the stages that K fills, and waits for the first.
     filling = constants.fill_cycles * q.copies + constants.latency_cycles
     cycles = q.full_rounds * full + q.last_rounds * last + q.fills * filling
     return cycles / (constants.clock_share * q.clock_per_us)
 
 
 def memory_us(q: TileQuantities, constants: ModelConstants) -> float:
-    """The time that device memory takes for each element once, and one latency."""
+    """Return the time of device memory to move each element once, and one latency."""
     read = q.operand_bytes * (1 + constants.torn_lines * q.torn_operands) / constants.memory_share
     written = q.result_bytes * (1 + constants.torn_writes * q.torn_results) / constants.write_share
     latency_us = constants.latency_cycles / (constants.clock_share * q.clock_per_us)
@@ -197,15 +195,15 @@ def memory_us(q: TileQuantities, constants: ModelConstants) -> float:
 
 
 def _k_tile_cycles(q: TileQuantities, at_once: float, constants: ModelConstants) -> float:
-    """Cycles in which each of the CTAs that share a multiprocessor gets one k-tile done."""
+    """Return the cycles in which each of the CTAs that share an SM completes one k-tile."""
     one = q.greater + constants.overlap / (at_once * q.warps) * q.lesser
-    # With one stage only the other CTAs' work hides the latency.
+    # With one stage, only the work of other CTAs hides the latency.
     hidden = constants.latency_cycles / q.hiding_stages + q.single * one
     return larger(at_once * one + constants.k_tile_cycles / at_once, hidden)
 
 
 def larger(first: float, second: float) -> float:
-    """The larger of two: arithmetic, as a fitter wants it.
+    """Return the larger of two by arithmetic, which the fit can differentiate.
 
     >>> larger(2.0, 3.0)
     3.0
@@ -214,7 +212,7 @@ def larger(first: float, second: float) -> float:
 
 
 def norm(values: tuple[float, ...], sharpness: float) -> float:
-    """Join times that overlap in part: more than the largest of them.
+    """Join times that overlap in part; the result exceeds the largest.
 
     >>> norm((3.0, 4.0), 2.0)
     5.0
@@ -224,7 +222,7 @@ def norm(values: tuple[float, ...], sharpness: float) -> float:
 
 
 def of_doublings(each: float, times: float) -> float:
-    """`each` to the power of the doublings that `times` is.
+    """Return `each` to the power of log2(`times`).
 
     >>> of_doublings(3.0, 4.0)
     9.0

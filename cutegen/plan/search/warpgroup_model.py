@@ -1,15 +1,15 @@
-"""Estimates how long a kernel of warpgroups takes on a problem: ranks tiles, consumers, clusters and slices.
+"""Predicts the time of a warpgroup kernel for a problem, to rank tiles, consumers, clusters and slices.
 
-A k-tile takes a multiprocessor the longest of what its tensor cores, its shared memory, its copies, its share of the
-L2 cache, and the latency of a copy over the stages that hide it take; these overlap in part. The CTAs of a cluster
-read once what they share. Rows that begin between lines of the L2 cache take more of it. A persistent CTA fills its
-stages once. Warpgroups that share a tile compute its chain and store it before they go on; those that take turns do so
-while the other multiplies, which the chain holds up a little, all but the last tile. Device memory moves the operands
-and the result at its rates meanwhile, and what a GPU does at full power for long lowers its clock.
+The time of a k-tile on an SM is the longest of the times of its tensor cores, its shared memory, its copies, its share
+of the L2 cache, and the latency of a copy divided by the stages that hide it; these overlap in part. The CTAs of a
+cluster read shared data once. Rows that are not aligned to lines of the L2 cache need more of its bandwidth. A
+persistent CTA fills its stages once. Cooperative warpgroups compute the chain and store the tile before they continue.
+Ping-pong warpgroups do so while the other multiplies, which the chain delays slightly, except for the last tile. Device
+memory moves the operands and the result at its bandwidth meanwhile. Long work at full power lowers the clock.
 
-The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel that was
-measured there or on an H100; for other tiles only the rates of the hardware are known, and times are estimates. The
-formula is arithmetic alone: `tests/gpu/fit_kernels.py` puts tensors in place of numbers, to follow its slope.
+The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel measured there
+or on an H100; for other tiles only the hardware rates are known, and times are estimates. The formula is pure
+arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its gradient.
 """
 
 from __future__ import annotations
@@ -25,65 +25,65 @@ from cutegen.plan.search.tile_model import Estimate, larger, norm
 from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 ISSUED = SCHEDULERS * WARP
-"""Instructions on one element that a multiprocessor issues in a cycle: its schedulers one of a warp each."""
+"""Thread instructions that an SM issues per cycle: one warp instruction per scheduler."""
 CHAIN_TOGETHER, CHAIN_ALONE = 0.55, 1.7
-"""Cycles that a chain takes over those of its instructions: behind stores in part where all warpgroups compute it, and
-with the latencies of a scheduler's only warp where one does. As measured on an H200 at 2048^3 with a bias and GELU: 0.8
-us in 128x256 that two share, 1.2 in 128x128 ping-pong.
+"""Cycles of a chain per cycle of its instructions: partly hidden by stores if all warpgroups compute it, and with the
+latencies of a scheduler's only warp if one does. Measured on an H200 at 2048^3 with a bias and GELU: 0.8 us with a
+cooperative 128x256 tile, 1.2 with 128x128 ping-pong.
 """
 CHAIN_BESIDE = 0.15
-"""Share of a chain's cycles by which it holds up the multiplications of the other warpgroup, where they take turns with
-tiles: GELU takes 1 % at 8192x8192x2048 and at 8192^3 on 128x144, 0 to 1 % at 16384x4096x4096 on 128x160 (an H100). With
-a tenth 128x144 is chosen at 8192^3, which takes 1 to 4 % less there on a GPU that multiplies without a pause and 3 %
-more on one that rests.
+"""Share of a chain's cycles by which it delays the multiplications of the other ping-pong warpgroup: GELU costs 1 % at
+8192x8192x2048 and at 8192^3 with 128x144, 0 to 1 % at 16384x4096x4096 with 128x160 (H100). With a tenth, 128x144 is
+selected at 8192^3, which takes 1 to 4 % less on a GPU that multiplies without pauses and 3 % more on one that rests
+between launches.
 """
 HIDDEN_IN_TURNS, HIDDEN_OF_WIDEST = 0.2, 0.4
-"""Share of the cycles for a result that multiplications hide where warpgroups take turns with a tile's last k-tiles:
-the second where an instruction has the most columns, which keeps tensor cores busy alone. As measured on an H200, and
-since the first warpgroup goes on without a pause on an H100. Nothing is counted of results of 4 bytes: s8 on an H100
-takes 3 to 5 % longer with 128x256 than with 128x128 ping-pong at 2048^3, and 5 % longer at 4096^3.
+"""Share of a result's cycles that multiplications hide if warpgroups take turns with a tile's last k-tiles; the second
+value is for the widest instructions, which keep tensor cores busy alone. Measured on an H200, and on an H100 since the
+first warpgroup continues without a pause. It is 0 for 4-byte results: s8 on an H100 takes 3 to 5 % longer with 128x256
+than with 128x128 ping-pong at 2048^3, and 5 % longer at 4096^3.
 """
 WIDEST = 256
 """Columns of the widest wgmma."""
 SPREAD_LATENCY = 0.82
-"""Share of a copy's latency that is left where no other CTA works in a TPC. Set by what choices cost on 178 problems of
-an H100 (`docs/tile_orders.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
+"""Share of a copy's latency that remains if no other CTA runs in a TPC. Set by the cost of selections on 178 problems
+on an H100 (`docs/tile_orders.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
 """
 THIN_STORE = 1.0
-"""Share that a result takes longer where its rows leave 16 bytes at a time: tiles whose N is an odd multiple of 8 have
-parts of 8 columns, by plain stores. On an H100 384x5696x1088 takes 14.9 us with 192x88 and 11.5 with 192x96, 14.1 with
-128x136 and 11.2 with 128x144. With 1 to 4 choices on 27 products there are the same.
+"""Relative extra time of a result whose rows are stored 16 bytes at a time: tiles whose N is an odd multiple of 8 have
+parts of 8 columns, with plain stores. On an H100 384x5696x1088 takes 14.9 us with 192x88 and 11.5 with 192x96, 14.1
+with 128x136 and 11.2 with 128x144. Values of 1 to 4 give the same selections on 27 products.
 """
 LEFT_TIMES = 2.0
-"""What slices leave in a workspace counts so many times in device memory, written and read, where the operands
-overflow L2. Set by 128x4096x14336, which takes 47 to 48 us on an H100 with two slices in a cluster, and 50 to 52 with
-two to four through a workspace.
+"""Factor on the device memory traffic of a workspace, written and read, if the operands overflow L2. Set by
+128x4096x14336, which takes 47 to 48 us on an H100 with two slices in a cluster, and 50 to 52 with two to four through a
+workspace.
 """
 PAIR, TOGETHER = 2, 8
-"""Clusters of two fill a GPU; of larger ones a GPC holds whole ones alone, and one GPC has fewer multiprocessors."""
+"""Clusters of two fill a GPU; larger ones must fit in a GPC, and one GPC has fewer SMs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarpgroupConstants:
     """Constants that were measured rather than looked up.
 
-    `latency_cycles` pass from a copy's issue to its data, more by `peers_share` for each CTA that shares copies, and
-    `turn_cycles` while the other warpgroup takes the tensor cores over. Of a result each KiB takes
-    `store_cycles_per_kib`, and of exchanged operands `exchanged_store_share` more. Once take `fill_cycles_per_kib` of
-    the first k-tile, `warpgroup_start_cycles` each warpgroup, `cluster_start_cycles` each CTA more in a cluster's row
-    and column, and `crowd_cycles` each CTA more that wants the same first rows, where a cluster counts once.
+    `latency_cycles` pass from a copy's issue to its data, plus a share of `peers_share` per CTA that shares copies;
+    `turn_cycles` is a switch of the tensor cores to the other warpgroup. A KiB of a result takes
+    `store_cycles_per_kib`, with swapped operands `exchanged_store_share` more. Startup costs are `fill_cycles_per_kib`
+    of the first k-tile, `warpgroup_start_cycles` per warpgroup, `cluster_start_cycles` per further CTA in a cluster's
+    row and column, and `crowd_cycles` per further CTA that reads the same first rows (a cluster counts once).
 
-    `arrived_bytes_per_cycle` reach one multiprocessor, `fetched_bytes_per_cycle` it asks L2 for, and
-    `l2_bytes_per_cycle` leave the L2 cache for all of them. Rows that begin at multiples of 64, 32 and 16 bytes take
-    `half_line_factor`, `quarter_line_factor` and `eighth_line_factor` times as much of that. Where K is split,
-    `summed_bytes_per_cycle` are left and added, after `sum_us` times the root of how many CTAs wait for each other, and
-    in a cluster `cluster_summed_bytes_per_cycle`, after `cluster_sum_us`.
+    `arrived_bytes_per_cycle` reach one SM, which requests `fetched_bytes_per_cycle` from L2; the L2 cache supplies
+    `l2_bytes_per_cycle` to all SMs. Rows aligned to 64, 32 and 16 bytes need `half_line_factor`, `quarter_line_factor`
+    and `eighth_line_factor` times as much. With a split K, `summed_bytes_per_cycle` are stored and added, after
+    `sum_us` times the square root of the number of CTAs that wait for each other; in a cluster
+    `cluster_summed_bytes_per_cycle`, after `cluster_sum_us`.
 
-    A launch takes `launch_us`, and each multiprocessor that has work `sm_us`. Reading gets `memory_share` of the device
-    memory's peak and takes `torn_lines` more where rows do not begin with a line, writing `write_share` and
-    `torn_writes`. `clock_share` is of the boost clock. A product of `power_us` takes half of `power_share` longer, and
-    one that is much longer nearly all of it. `sharpness` is of the norm that joins what a k-tile waits for,
-    `joined_sharpness` of that over multiprocessors and memory.
+    A launch takes `launch_us`, and each SM with work `sm_us`. Reads get `memory_share` of the device memory's peak and
+    take `torn_lines` more if rows are not aligned to lines, writes `write_share` and `torn_writes`. `clock_share` is
+    the fraction of the boost clock. A product of `power_us` takes half of `power_share` longer, a much longer one
+    nearly all of it. `sharpness` is the exponent of the norm over the limits of a k-tile, `joined_sharpness` that over
+    SMs and memory.
     """
 
     latency_cycles: float
@@ -123,10 +123,10 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M, N and K, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `mma_flops` are of a multiprocessor in a cycle, `chain` are instructions on the way to C, of an element. Where a
-    tile `ends_in_turns` its warpgroups multiply the last k-tiles one after the other, each by instructions of so many
-    `columns`. Rows of a `thin` result leave 16 bytes at a time. A launch without clusters that leaves half of the GPU
-    `spreads` its CTAs. Measured are `correction`, of a k-tile's cycles by the model, and `overall`, of the whole time.
+    `mma_flops` are per SM and cycle, `chain` is the epilogue's instructions per element. If a tile `ends_in_turns`, its
+    warpgroups multiply the last k-tiles one after the other, with instructions of `columns` columns. Rows of a `thin`
+    result are stored 16 bytes at a time. A launch without clusters that uses at most half of the GPU `spreads` its
+    CTAs. Measured factors are `correction`, on the model's cycles of a k-tile, and `overall`, on the whole time.
     """
 
     cta: tuple[int, int, int]
@@ -150,16 +150,16 @@ class WarpgroupWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantities:
-    """Work of a kernel for a problem, counted: the constants say how long each takes.
+    """Counted work of a kernel for a problem; the constants give the time of each item.
 
-    Of a k-tile: cycles of the tensor cores and of shared memory, bytes that arrive, bytes that one CTA asks L2 for and
-    those of all that work at once, the stages that hide a copy, and the CTAs it is shared with; `spread` is 1 where
-    each CTA has a TPC for itself and fills a stage again, else 0. Of a tile: cycles of the chain on the way to C, and
-    the share of those for its result that multiplications hide; `thin` is 1 for a thin one. `whole_lines`,
-    `half_lines` ... are 1 for where rows of A and B begin, else 0. Of the launch: k-tiles of a slice, `rounds` of
-    tiles, CTAs at once, KiB of the first k-tile and of a stored tile, bytes of operands and of results, and of slices
-    that are added: those that a CTA reads in its cluster, and those of a tile in the workspace. `waits` are the root of
-    the CTAs that share these, 0 of none, and `left_bytes` are those of all CTAs that leave L2 before they are read.
+    Per k-tile: cycles of the tensor cores and of shared memory, bytes that arrive, bytes that one CTA and all CTAs at
+    once request from L2, the stages that hide a copy, and the CTAs that share it; `spread` is 1 if each CTA has a TPC
+    to itself and refills a stage, else 0. Per tile: cycles of the epilogue's chain, and the share of its result's
+    cycles that multiplications hide; `thin` is 1 for a thin one. One of `whole_lines`, `half_lines` ... is 1, by the
+    alignment of rows of A and B. Per launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
+    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added: those that a CTA reads
+    in its cluster, and those of a tile in the workspace. `waits` is the square root of the CTAs that share the latter,
+    0 for none, and `left_bytes` are those of all CTAs that L2 evicts before they are read.
     """
 
     tensor_cycles: float
@@ -202,7 +202,7 @@ class Quantities:
 
 
 def estimate(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, constants: WarpgroupConstants) -> Estimate:
-    """The time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
+    """Return the time of a launch among others, as in a CUDA graph. `problem` is what the kernel multiplies."""
     counted = quantities(work, problem, gpu)
     busy, memory = busy_us(counted, constants), memory_us(counted, constants)
     parts = k_tile_parts(counted, constants)
@@ -270,24 +270,24 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
 
 
 def room_for(cluster: Extents, gpu: Gpu) -> int:
-    """Return how many CTAs of such clusters a GPU holds at once, about."""
+    """Return the approximate number of CTAs of such clusters that a GPU holds at once."""
     return gpu.sms if math.prod(cluster) <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
 
 
 def _overflows_l2(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> bool:
-    """Return whether A and B push out of L2 what slices leave, before it is added."""
+    """Return whether A and B evict the sums of slices from L2 before they are added."""
     return problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes > gpu.l2_bytes
 
 
 def _hidden(work: WarpgroupWork) -> float:
-    """The share of a result's cycles that the last k-tiles hide."""
+    """Return the share of a result's cycles that the last k-tiles hide."""
     if not work.ends_in_turns or work.result_bytes >= SUM_BYTES:
         return 0.0
     return HIDDEN_OF_WIDEST if work.columns == WIDEST else HIDDEN_IN_TURNS
 
 
 def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
-    """The time of a launch."""
+    """Return the time of a launch."""
     clock = constants.clock_share * q.clock_per_us
     clustered = constants.cluster_sum_us + q.far_bytes / constants.cluster_summed_bytes_per_cycle / clock
     split = constants.sum_us * q.waits + q.added_bytes / constants.summed_bytes_per_cycle / clock
@@ -296,11 +296,11 @@ def microseconds(q: Quantities, constants: WarpgroupConstants) -> float:
 
 
 def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
-    """The time of the multiprocessor with the most tiles, at the clock that long products leave it."""
+    """Return the time of the SM with the most tiles, at the reduced clock of long products."""
     multiplied = q.k_tiles * norm(tuple(k_tile_parts(q, constants).values()), constants.sharpness) * q.correction
     share_more = constants.exchanged_store_share * q.exchanged + THIN_STORE * q.thin
     stored = constants.store_cycles_per_kib * q.stored_kib * (1 + share_more)
-    # One warpgroup's multiplications, half of a tile's, hide no more than half of what they take: little of a short K.
+    # One warpgroup's multiplications, half of a tile's, hide at most half of their own time: little for a short K.
     stored = larger(stored * (1 - q.hidden_share), stored - multiplied / 4) + q.chain_cycles
     together = q.rounds * (multiplied + stored)
     beside = multiplied + constants.turn_cycles + CHAIN_BESIDE * q.chain_cycles
@@ -311,7 +311,7 @@ def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
 
 
 def k_tile_parts(q: Quantities, constants: WarpgroupConstants) -> dict[str, float]:
-    """Cycles from one k-tile to the next, by what takes them."""
+    """Return the cycles from one k-tile to the next, by limit."""
     lines, spread = _lines(q, constants), 1 - (1 - SPREAD_LATENCY) * q.spread
     return {
         "tensor cores": q.tensor_cycles,
@@ -324,7 +324,7 @@ def k_tile_parts(q: Quantities, constants: WarpgroupConstants) -> dict[str, floa
 
 
 def memory_us(q: Quantities, constants: WarpgroupConstants) -> float:
-    """The time that device memory takes for each element once."""
+    """Return the time of device memory to move each element once."""
     read = q.operand_bytes * (1 + constants.torn_lines * (1 - q.whole_lines)) / constants.memory_share
     written = q.result_bytes * (1 + constants.torn_writes * q.torn_results) / constants.write_share
     left = q.left_bytes * LEFT_TIMES * (1 / constants.memory_share + 1 / constants.write_share)
@@ -332,7 +332,7 @@ def memory_us(q: Quantities, constants: WarpgroupConstants) -> float:
 
 
 def _start(q: Quantities, constants: WarpgroupConstants) -> float:
-    """Until the first k-tile is multiplied, while so many CTAs want theirs."""
+    """Return the cycles until the first k-tile is multiplied, while all CTAs load theirs."""
     return (
         constants.fill_cycles_per_kib * q.first_kib
         + constants.warpgroup_start_cycles * q.warpgroups
@@ -342,6 +342,6 @@ def _start(q: Quantities, constants: WarpgroupConstants) -> float:
 
 
 def _lines(q: Quantities, constants: WarpgroupConstants) -> float:
-    """Return the L2 traffic of rows of A and B over that of rows that begin with a line."""
+    """Return the L2 traffic of rows of A and B relative to rows aligned to lines."""
     torn = constants.half_line_factor * q.half_lines + constants.quarter_line_factor * q.quarter_lines
     return q.whole_lines + torn + constants.eighth_line_factor * q.eighth_lines

@@ -1,6 +1,6 @@
-"""Candidates for tuning where warpgroups multiply: kernels that plans choose from, and many without a fitted time.
+"""Candidates for tuning of warpgroup kernels: those that plans choose from, and many without a fitted time.
 
-The model of time ranks all of them; those that it was not fitted to are taken for a little slower than it says.
+The performance model ranks all of them; those outside its fit are assumed to be slightly slower than predicted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
 from cutegen.spec.values import Consumers
 
 DOUBTED = 1.03
-"""The correction of what was never measured."""
+"""Correction for kernels that were never measured."""
 SIDES: tuple[tuple[int, int], ...] = (
     *((256, 128), (128, 256), (256, 192), (192, 192), (192, 128), (128, 192), (128, 160), (128, 128), (64, 256)),
     *((64, 192), (128, 96), (64, 128), (128, 64), (64, 96), (64, 64), (128, 32), (64, 48), (64, 32), (128, 16)),
@@ -29,11 +29,11 @@ SHARING = (ALONE, (2, 1, 1), (1, 2, 1))
 SPLITS = (2, 3, 4, 6, 8, 16)
 CLUSTERED_SPLITS = (2, 4, 8)
 LARGEST_SPLIT = 128 * 128
-"""Elements of a tile whose K is worth splitting."""
+"""Most elements of a tile for which splitting K pays off."""
 
 
 def every_row() -> Iterator[Row]:
-    """Those of the model first, then what else can be, each once."""
+    """Yield those of the model first, then all other possible ones, each once."""
     seen: set[object] = set()
     for row in (*MEASURED, *_unmeasured()):
         key = (row.cta, row.warpgroups, row.consumers, row.cluster, row.swap, row.slices)
@@ -43,7 +43,7 @@ def every_row() -> Iterator[Row]:
 
 
 def splits_of_given(row: Row) -> Iterator[Row]:
-    """A tile that the spec names, with every number of slices too, in a cluster and through a workspace."""
+    """Yield the spec's own tile, with every number of slices, in a cluster and through a workspace."""
     yield row
     if row.cluster == ALONE and row.consumers == COOPERATIVE:
         yield from _split(row)
@@ -57,7 +57,7 @@ def _unmeasured() -> Iterator[Row]:
 
 
 def _depths(m: int, n: int) -> tuple[int, ...]:
-    """K of a tile: rows of shared memory are a line or more, and small tiles want fewer, longer k-tiles."""
+    """Return K of a tile: rows of shared memory are a line or more, and small tiles need fewer, longer k-tiles."""
     if n <= 16:
         return 128, 256
     return (64, 128) if m * n <= 128 * 64 else (64,)

@@ -1,8 +1,8 @@
-"""The kernels that are compared where warpgroups multiply, and the constants of the model of time for them.
+"""The warpgroup kernels to compare, and the constants of the performance model for them.
 
-Out of those that were measured on an H200 (`tests/gpu/h200_kernels.json`), as few as have one near the fastest on
-nearly each of the problems to which the model is fitted. Their corrections are of an H100, too
-(`tests/gpu/h100_kernels.json`). As many stages go with each as fit.
+A small subset of the kernels measured on an H200 (`tests/gpu/h200_kernels.json`) that has one near the fastest for
+almost every problem of the fit. Their corrections also use an H100 (`tests/gpu/h100_kernels.json`). Each has as many
+stages as fit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cutegen.plan.search.warpgroup_model import WarpgroupConstants
 from cutegen.spec.values import Consumers
 
 UNMEASURED = 1.0
-"""The correction of what was not measured."""
+"""Correction for kernels that were not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A tile with its warpgroups along M and N, how they share it out, and what goes with it.
+    """A tile with its warpgroups along M and N, their schedule, and related keys.
 
     `cluster` are CTAs along M, N and K; those along K add the tile's `slices`, else a workspace holds them. With `swap`
-    the tile is one of the exchanged product. `correction` is what a k-tile was measured to take of what the model says,
-    `overall` what the whole kernel was.
+    the tile is one of the swapped product. `correction` is the measured factor on the model's time of a k-tile,
+    `overall` that on the whole time.
     """
 
     cta: Extents
@@ -128,17 +128,17 @@ MEASURED = (
     Row((64, 16, 256), (1, 1), COOPERATIVE, ALONE, True, 1, 0.952, 0.897),
     Row((64, 8, 256), (1, 1), COOPERATIVE, ALONE, True, 1, 1.05, 0.9),
 )
-"""Tile, warpgroups, consumers, cluster, exchanged or not, slices, corrections of a k-tile and of the whole."""
+"""Tile, warpgroups, consumers, cluster, swapped or not, slices, corrections of a k-tile and of the whole."""
 
 DOUBTED = 1.05
-"""Of the whole, for a tile that stands for one that was measured."""
+"""Factor on the whole time for a tile that borrows the corrections of a measured one."""
 
 
 def as_nearest(row: Row) -> Row:
-    """A row with the corrections of the nearest tile that was measured and is otherwise alike.
+    """Return a row with the corrections of the nearest measured tile that is otherwise alike.
 
-    Where the tile itself was measured that is its row. One with a correction of the whole, by its size, stays. One that
-    nothing is like keeps its correction of a k-tile, by its rows, and is doubted.
+    If the tile itself was measured, that is its row. A row with a correction of the whole time, by its size, is
+    unchanged. A row without a similar tile keeps its correction of a k-tile, by its rows, with `DOUBTED`.
     """
     alike = [
         each
@@ -160,7 +160,7 @@ PROMOTED = (
     Row((192, 128, 64), (3, 1), COOPERATIVE, ALONE, False, 1, 0.92),
     Row((192, 128, 64), (3, 1), COOPERATIVE, ALONE, True, 1, 0.92),
 )
-"""Compared beside them where sums are promoted."""
+"""Additional rows for promoted sums."""
 PROMOTED_CORRECTIONS: Mapping[tuple[Consumers, int, int], float] = {
     (COOPERATIVE, 1, 1): 1.38,
     (COOPERATIVE, 1, 2): 1.1,
@@ -172,11 +172,11 @@ PROMOTED_CORRECTIONS: Mapping[tuple[Consumers, int, int], float] = {
 }
 """Corrections of k-tiles with promoted sums, by the warpgroups of a tile and the sets of registers for its sums.
 
-Each k-tile is waited for, so that tensor cores are idle unless another warpgroup's multiplications, or those of a
-warpgroup's other set, are under way. As measured on an H100, 432 times on 15 problems.
+Each k-tile is waited for, so tensor cores are idle unless multiplications of another warpgroup, or of the warpgroup's
+other set, are in flight. Measured on an H100: 432 times on 15 problems.
 """
 WIDE_EXCHANGED = 0.9
-"""Correction of exchanged products of s8 that take turns to store s32, as measured on an H200 from 2048^3 to 8192^3."""
+"""Correction for swapped s8 products with ping-pong and s32 results, measured on an H200 from 2048^3 to 8192^3."""
 
 H200 = WarpgroupConstants(
     latency_cycles=3110.0,

@@ -1,7 +1,7 @@
-"""Candidates for a problem where warpgroups multiply, as the model of time sees them.
+"""Candidates of warpgroup kernels for a problem, for the performance model.
 
-Tiles come with their warpgroups and stages; beside them how warpgroups share tiles out, what a cluster shares, whether
-A and B are exchanged, and the slices of K. What the spec says is kept.
+Tiles come with their warpgroups and stages, the consumers' schedule, the cluster, whether A and B are swapped, and the
+slices of K. Keys that the spec gives are kept.
 """
 
 from __future__ import annotations
@@ -51,46 +51,50 @@ from cutegen.spec import GemmSpec
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 JOINED_STAGES, JOINED_LINES = 5, 8
-"""Two k-tiles, each a line of K, are one where at least so many stages of it fit, and K is so many lines long.
+"""Two k-tiles of one line of K each become one if at least this many stages of it fit, and K is at least this many
+lines long.
 
-On an H100 tiles of 64 rows took 0.90 times as long so on average, alone and in clusters (`tests/gpu/h100_k_tiles.json`:
-K of 1592 to 7616), with four stages as long, with three longer. On an H200 tiles of up to 48 columns took 0.73 to 0.95
-times as long, wider ones 0.93 to 1.02; shorter K took up to 1.08 times as long. Slices of K take as long in a cluster,
-where k-tiles stay a line, and through a workspace 1.014 times as long on average of eleven.
+On an H100 this took 0.90 times as long on average with tiles of 64 rows, alone and in clusters
+(`tests/gpu/h100_k_tiles.json`: K of 1592 to 7616); with four stages as long, with three longer. On an H200 tiles of up
+to 48 columns took 0.73 to 0.95 times as long, wider ones 0.93 to 1.02; shorter K took up to 1.08 times as long. Slices
+of K take as long in a cluster, which keeps k-tiles of a line, and 1.014 times as long through a workspace, on average
+of eleven.
 """
 THIN_BYTES = 16
-"""Of a row of C's parts; with no more a result takes longer (`THIN_STORE`)."""
+"""Bytes of a row of C's parts at which a result takes longer (`THIN_STORE`)."""
 NARROW_PARTS = 1.06
-"""Correction of the whole where CTAs share a tile out to add its slices, and its rows are C's: parts are a sector wide.
-As measured on an H100, 505 times of kernels with slices beside those of exchanged operands, whose parts are lines."""
+"""Correction of the whole time if CTAs add the slices of a tile part by part, and its rows are C's: parts are one
+sector wide. Measured on an H100: 505 times of kernels with slices against those of swapped operands, whose parts are
+lines.
+"""
 NARROWEST_SPAN = 16
 SPANS = {128: 1.0, 64: 1.04, 32: 1.65, NARROWEST_SPAN: 3.0}
-"""Corrections of a k-tile by the widest span of bytes that shared memory can be swizzled in, where N is contiguous.
+"""Corrections of a k-tile by the widest possible swizzle span in bytes, if N is contiguous.
 
-As measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 112 and 144); none had a span of 16.
+Measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 112 and 144); none had a span of 16.
 """
 
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """Specs with the open keys filled in, the fastest for `problem` first."""
+    """Return specs with the open keys filled in, the fastest for `problem` first."""
     compared = compared_rows(spec, target, problem, MEASURED)
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared))
 
 
 def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
-    """The same of all that tuning compares: kernels without a fitted time among them."""
+    """Return the same for all candidates of tuning, including kernels without a fitted time."""
     compared = compared_rows(spec, target, problem, every_row())
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
 
 
 def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """`rows` and those that follow the problem, with the corrections that they have for it."""
+    """Yield `rows` and those derived from the problem, with their corrections for it."""
     compared = (*rows, *_fitted(spec, target, problem))
     return tuple(map(as_streamed, compared)) if is_streamed(spec, problem) else compared
 
 
 def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
-    """Rows whose slices of K follow the problem, or N, for elements of the size that they were measured with."""
+    """Yield rows whose slices of K, or N, follow from the problem, for the element size of their measurements."""
     if dtype(spec.problem.a.dtype).bits == 16:
         yield from map(as_nearest, fitted_rows(problem, GPUS[target.name]))
     yield from fitted_slices(problem, GPUS[target.name])
@@ -104,9 +108,9 @@ def _ranked(
     *,
     apart: bool = False,
 ) -> Iterator[Settled]:
-    """Rank candidates, with two k-tiles in one where that is no slower; with `apart` those as they are stay, too.
+    """Rank candidates, with two k-tiles in one if that is not slower; with `apart` the originals are kept too.
 
-    Both are taken for as fast as the model says of the candidate as it is, but where the length of k-tiles tells.
+    Both have the predicted time of the original, except where corrections depend on the length of k-tiles.
     """
     options = (
         Option(each, row.slices, estimate_of(spec, target, problem, row, candidate, each))
@@ -119,7 +123,7 @@ def _ranked(
 def estimate_of(
     spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate, built: Candidate
 ) -> Estimate:
-    """Return what the model says of a row's candidate; `built` is its kernel, with longer k-tiles or as it is."""
+    """Return the prediction for a row's candidate; `built` is its kernel, possibly with longer k-tiles."""
     multiplied = swapped.shape_multiplied(problem) if row.swap else problem
     share = _share_of_reads(spec, target, problem, multiplied, row.slices, built)
     work = work_of(spec, target, candidate, row)
@@ -129,7 +133,7 @@ def estimate_of(
 def _share_of_reads(
     spec: GemmSpec, target: Target, problem: ProblemShape, multiplied: ProblemShape, slices: int, built: Candidate
 ) -> float:
-    """The share of the time that the model says which a kernel takes, by how it reads, where that was measured."""
+    """Return the factor on the model's time for a kernel, by its access pattern, if that was measured."""
     element = dtype(spec.problem.a.dtype)
     if is_streamed(spec, problem):
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
@@ -140,7 +144,7 @@ def _share_of_reads(
 
 
 def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate) -> Candidate:
-    """The candidate with two k-tiles in one, 256 bytes of each row at a time, where that is no slower."""
+    """Return the candidate with two k-tiles in one, 256 bytes of each row at a time, if that is not slower."""
     (m, n, k), element_bytes = row.cta, dtype(spec.problem.a.dtype).bytes
     is_line = k * element_bytes == LINE_BYTES
     is_long = problem.k // row.slices * element_bytes >= JOINED_LINES * LINE_BYTES
@@ -154,7 +158,7 @@ def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, can
 def _candidates(
     spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
 ) -> Iterator[tuple[Row, Candidate]]:
-    """Yield what agrees with the spec, each with the stages that it gives, else as many as fit."""
+    """Yield the rows that agree with the spec, each with the stages that it gives, else as many as fit."""
     rows = list(_for_elements(spec, target, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
     if wide and not tile_is_open(spec):
         rows = [split for row in rows for split in splits_of_given(row)]
@@ -166,7 +170,7 @@ def _candidates(
         ("slices", 1, schedule.split_k),
     ):
         rows = _having(rows, key, open_value, asked)
-    if schedule.reduction is not None:  # by atomics warpgroups add no slices
+    if schedule.reduction is not None:  # warpgroups do not add slices by atomics
         rows = [row for row in rows if row.slices == 1 or reduction_in(row.cluster) == schedule.reduction]
     for row in rows:
         candidate = candidate_of(spec, target, row)
@@ -175,9 +179,9 @@ def _candidates(
 
 
 def _for_elements(spec: GemmSpec, target: Target, compared: tuple[Row, ...]) -> Iterator[Row]:
-    """Rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes whatever the type."""
+    """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
-    if promotes(spec):  # of three warpgroups, those that were measured with promoted sums
+    if promotes(spec):  # with three warpgroups, only those measured with promoted sums
         compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
     for row in compared:
         m, n, k = row.cta
@@ -187,7 +191,7 @@ def _for_elements(spec: GemmSpec, target: Target, compared: tuple[Row, ...]) -> 
 
 
 def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
-    """The correction of 8-bit elements beside that of f16."""
+    """Return the correction for 8-bit elements relative to f16."""
     if promotes(spec):
         asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
         sets = promoted_sets(asked, (*row.warpgroups, 1), row.cta, target, row.cta[2])
@@ -197,17 +201,17 @@ def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
 
 
 def _of_span(spec: GemmSpec, row: Row) -> float:
-    """The correction of columns that lie side by side: rows of A are multiples of 64, which fill the widest span."""
+    """Return the correction for N-major operands: rows of A are multiples of 64, which fill the widest span."""
     operand = spec.problem.a if row.swap else spec.problem.b
     if operand.major == "k":
         return 1.0
     column_bytes = row.cta[1] * dtype(operand.dtype).bytes
-    # A box has 16 bytes at least: of narrower tiles the rules refuse each.
+    # A box has at least 16 bytes: the rules refuse narrower tiles.
     return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[NARROWEST_SPAN])
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
-    """The spec's own tile, exchanged too where C has fewer rows than an instruction."""
+    """Return the spec's own tile, also swapped if C has fewer rows than an instruction."""
     if spec.tile.cta is None:
         return
     swaps = (False, True) if problem.m < WGMMA_ROWS else (False,)
@@ -225,12 +229,12 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
 
 
 def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The cluster that a spec asks for, along M, N and K."""
+    """Return the cluster that a spec requests, along M, N and K."""
     return cluster and (*cluster, 1)[:3]
 
 
 def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
-    """The rows with the value that the spec asks for; where none was measured with it, all of them as if it had."""
+    """Return the rows with the value that the spec requests; if none has it, all rows with that value set."""
     if asked is None:
         return rows
     having = [row for row in rows if getattr(row, key) == asked]
@@ -240,7 +244,7 @@ def _having(rows: list[Row], key: str, open_value: object, asked: object) -> lis
 
 
 def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
-    """A row with the stages that the spec gives, else as many as fit."""
+    """Return a row with the stages that the spec gives, else as many as fit."""
     return Candidate(
         cta=row.cta,
         atom_layout=(*row.warpgroups, 1),
@@ -263,47 +267,47 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
 
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
-    """As many as fit beside the parts of C: of each warpgroup two, 64 rows by a line of elements or fewer."""
+    """Return as many as fit with the parts of C: two per warpgroup, 64 rows by at most a line of elements."""
     parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
 
 
 def _part_row_bytes(spec: GemmSpec, row: Row) -> int:
-    """Bytes of a row of the parts in which C leaves, if its rows are the tile's."""
+    """Return the bytes of a row of C's parts, if its rows are the tile's."""
     c_bytes, columns = dtype(spec.problem.c.dtype).bytes, row.cta[1] // row.warpgroups[1]
     line = LINE_BYTES // c_bytes
     return c_bytes * next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
 
 
 def _of_parts(spec: GemmSpec, row: Row) -> float:
-    """The correction of parts of C that are as narrow as CTAs that share a tile want them."""
+    """Return the correction for the narrow parts of C that CTAs sharing a tile need."""
     return NARROW_PARTS if row.slices > row.cluster[2] and _has_rows_of_c(spec, row) else 1.0
 
 
 def _is_thin(spec: GemmSpec, row: Row) -> bool:
-    """Return whether rows of C are the tile's, and leave 16 bytes at a time."""
+    """Return whether rows of C are the tile's, and are stored 16 bytes at a time."""
     return _has_rows_of_c(spec, row) and _part_row_bytes(spec, row) <= THIN_BYTES
 
 
 def _has_rows_of_c(spec: GemmSpec, row: Row) -> bool:
-    """Return whether rows of the tile are C's, exchanged or not."""
+    """Return whether rows of the tile are C's, swapped or not."""
     return (spec.problem.c.major == "n") != row.swap
 
 
 def multiplying(row: Row) -> int:
-    """Warpgroups that multiply: those that share a tile, or the two that take turns."""
+    """Return the number of consumer warpgroups: those that share a tile, or the two of ping-pong."""
     return 2 if row.consumers == PINGPONG else row.warpgroups[0] * row.warpgroups[1]
 
 
 def _ends_in_turns(spec: GemmSpec, row: Row) -> bool:
-    """Return whether the row's warpgroups take turns with the last k-tiles of a tile."""
+    """Return whether the row's warpgroups run the last k-tiles of a tile one after the other."""
     alone, warpgroups = row.consumers == PINGPONG, (*row.warpgroups, 1)
     may = may_end_in_turns(warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
     return may and busy_alone(warpgroups, row.cta)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
-    """A row as the model sees it."""
+    """Return a row as the model sees it."""
     return WarpgroupWork(
         cta=row.cta,
         warpgroups=multiplying(row),

@@ -1,1 +1,1 @@
-"""Values that rules settle and plans are made of."""
+"""Values that rules decide and that make up a plan."""

@@ -1,4 +1,4 @@
-"""The accesses to memory that are predicted, and counted, each under one key."""
+"""Keys of the memory accesses that are predicted and counted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import StrEnum
 
 
 class AccessKey(StrEnum):
-    """Kind of move: A and B to shared memory, and to fragments or straight to multiplications; C through and out.
+    """Kind of access: A and B to shared memory, and to fragments or directly to the MMA; C through shared memory.
 
-    Where a cluster adds slices of K, the sums to a CTA's shared memory, and shares of them from that of all.
+    If a cluster adds slices of K: sums to a CTA's shared memory, and shares of them from the memory of all CTAs.
     """
 
     G2S_A = "g2s.a"
@@ -29,7 +29,7 @@ class AccessKey(StrEnum):
 
     @classmethod
     def g2s(cls, name: str) -> AccessKey:
-        """The copies to shared memory of the operand `name`.
+        """Return the key of the copies to shared memory of the operand `name`.
 
         >>> AccessKey.g2s("a"), f"{AccessKey.s2r('b')}"
         (<AccessKey.G2S_A: 'g2s.a'>, 's2r.b')
@@ -38,12 +38,12 @@ class AccessKey(StrEnum):
 
     @classmethod
     def s2r(cls, name: str) -> AccessKey:
-        """The loads of the fragments of the operand `name`."""
+        """Return the key of the fragment loads of the operand `name`."""
         return cls(f"s2r.{name}")
 
     @classmethod
     def mma(cls, name: str) -> AccessKey:
-        """Return the key of what multiplications read of the operand `name` where it lies."""
+        """Return the key of the MMA's own reads of the operand `name` from shared memory."""
         return cls(f"mma.{name}")
 
 
@@ -59,7 +59,7 @@ SHARED_ACCESSES = (
     AccessKey.EPILOGUE_WRITE,
     AccessKey.EPILOGUE_READ,
 )
-"""Those to shared memory, in the order of the kernel."""
+"""Accesses to shared memory, in the order of the kernel."""
 
 OF_FEW = (AccessKey.MMA_A, AccessKey.MMA_B, AccessKey.CLUSTER_WRITE, AccessKey.CLUSTER_READ)
-"""Those that few kernels have: multiplications that read shared memory themselves, clusters that add."""
+"""Accesses that few kernels have: MMAs that read shared memory, clusters that add."""

@@ -1,4 +1,4 @@
-"""Copies of a tile between global and shared memory, by vectors of threads or by boxes, and what each issues."""
+"""Copies of a tile between global and shared memory, by vectors of threads or by boxes, and their instructions."""
 
 from __future__ import annotations
 
@@ -44,29 +44,27 @@ class VectorCopy:
 
     @property
     def through_registers(self) -> bool:
-        """True for plain loads and stores, with the data in a thread's registers between the two."""
+        """True for plain loads and stores, with the data in registers between the two."""
         return self.fetch is Action.GLOBAL_LOAD
 
     @property
     def fetch(self) -> Action:
-        """The step that sends for a k-tile."""
+        """The step that issues the copy of a k-tile."""
         return Action.GLOBAL_LOAD if self.atom.name == UNIVERSAL else Action.FETCH
 
     @property
     def bypasses_l1(self) -> bool:
-        """True for `cp.async.cg`, which keeps lines in L2 alone."""
+        """True for `cp.async.cg`, which caches lines in L2 only."""
         return self.atom.bypasses_l1
 
     def passing_registers(self, tile: tuple[int, int], element: DType) -> int:
-        """Registers of 32 bits in which a thread keeps its share of a tile between the loads and the stores."""
+        """32-bit registers in which a thread holds its share of a tile between the loads and the stores."""
         if not self.through_registers:
             return 0
         return passing_registers(tile[0] * tile[1], element.bits, self.bits, size(self.threads))
 
     def opcodes(self, step: Step, at: Landing) -> Counter[str]:
-        """Return what a thread issues for a step on a tile: a copy for each vector, and by elements what crosses an
-        edge.
-        """
+        """Return a thread's instructions for a step on a tile: one copy per vector, or per element at an edge."""
         elements = self.bits // at.element.bits
         vectors = at.tile[0] * at.tile[1] // (elements * size(self.threads))
         match step.action:
@@ -81,15 +79,15 @@ class VectorCopy:
                 return Counter()
 
     def joins(self, element: DType, tiled_mma: TiledMma) -> bool:
-        """True where the compiler joins stores that lie side by side.
+        """True if the compiler merges adjacent stores.
 
-        It joins whatever vectors a kernel of tensor cores stores, one by one. A kernel of `fma` hands all of a thread's
-        to one copy, of which it joins single elements only.
+        It merges any vectors that a tensor-core kernel stores one by one. A kernel of `fma` passes all of a thread's
+        vectors to one copy, of which it merges only single elements.
         """
         return self.through_registers and (size(tiled_mma.atom.thr_id) > 1 or self.bits == element.bits)
 
     def _stores(self, vectors: int, at: Landing) -> Counter[str]:
-        """The stores to shared memory of one thread for one k-tile; stores that the compiler joins are one."""
+        """Return the stores to shared memory of one thread for one k-tile; merged stores count once."""
         alone = store_shared(self.bits, at.element, at.target)
         if not self.joins(at.element, at.tiled_mma):
             return Counter({alone: vectors})
@@ -103,11 +101,11 @@ class VectorCopy:
         return {}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
-        """32-byte sectors of global memory that its vectors touch, a warp's request at a time."""
+        """Return the 32-byte sectors of global memory that its vectors touch, per warp request."""
         return touched_sectors(vectors(self.threads, self.values, tile), tile, major_mode, element_bytes)
 
     def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:
-        """One thread's share of a copy from the tiles `g` to `s`, under the names that kernels have for it."""
+        """Return one thread's share of a copy from the tiles `g` to `s`, with the names used in kernels."""
         return {
             f"t{x}g{x}": self.tiled_copy.partition_s(g, thread).layout,
             f"t{x}s{x}": self.tiled_copy.partition_d(s, thread).layout,
@@ -124,10 +122,10 @@ class VectorCopy:
         return vectors(self)
 
     def ambiguous(self, at: Landing) -> tuple[str, ...]:
-        """Beginnings of opcodes of an `fma` kernel's copy that the compiler writes now as words, now as elements.
+        """Return prefixes of opcodes of an `fma` kernel's copy that the compiler writes as words or as elements.
 
-        They are pairs and quads of 16 bits, those of f32 where two are a register, and stores that it joins, which it
-        spells otherwise in each of the two main loops.
+        They are pairs and quads of 16 bits, those of f32 if two form a register, and merged stores, which differ
+        between the two main loops.
         """
         if not self.through_registers or size(at.tiled_mma.atom.thr_id) > 1:
             return ()
@@ -138,12 +136,12 @@ class VectorCopy:
         return () if store in self.opcodes(Step(Action.STORE), at) else ("st.shared.",)
 
     def to_json(self) -> dict[str, Any]:
-        """Instruction, width and threads, as a spec would write them."""
+        """Return instruction, width and threads, as a spec would write them."""
         return {"op": self.atom.spec_name, "bits": self.bits, "threads": spec_notation(self.threads)}
 
 
 def _checked(check: Check, whole: str, single: str, vectors: int, elements: int) -> Counter[str]:
-    """Loads of `vectors` vectors: a vector that crosses an edge comes by elements, the last of which lies outside."""
+    """Return the loads of `vectors` vectors: a vector that crosses an edge is loaded by elements, except the last."""
     if check is Check.ELEMENT:
         return Counter({single: vectors * elements})
     # A vector may be one element, whose opcode is the same.
@@ -152,11 +150,11 @@ def _checked(check: Check, whole: str, single: str, vectors: int, elements: int)
 
 @dataclass(frozen=True, slots=True)
 class BulkTensorCopy:
-    """A copy of a tile between global and shared memory that one thread asks for, box after box.
+    """A copy of a tile between global and shared memory that one thread issues box by box.
 
     A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
-    In shared memory a box's rows follow each other, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. Where
-    `shares` CTAs of a cluster want the same tile, each copies as many of its rows as a box has, to all of them.
+    In shared memory a box's rows are contiguous, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. If `shares`
+    CTAs of a cluster need the same tile, each copies a box's rows of it to all of them.
     """
 
     atom: BulkTensorAtom
@@ -167,12 +165,12 @@ class BulkTensorCopy:
 
     @property
     def swizzle_bytes(self) -> int:
-        """Length of the rows that are permuted, 0 for none, as a tensor map names its swizzle."""
+        """Bytes of the rows that are permuted, 0 for none, as in the name of a tensor map's swizzle."""
         return 16 << self.swizzle_bits if self.swizzle_bits else 0
 
     @property
     def period_bytes(self) -> int:
-        """After so many bytes the swizzle begins anew, so that a tile's address is a multiple of them."""
+        """Period of the swizzle in bytes; a tile's address is a multiple of it."""
         return BULK_ALIGN_BYTES << self.swizzle_bits
 
     through_registers: ClassVar[bool] = False
@@ -180,29 +178,29 @@ class BulkTensorCopy:
     bypasses_l1: ClassVar[bool] = False
 
     def passing_registers(self, tile: tuple[int, int], element: DType) -> int:
-        """None: no thread holds what it copies."""
+        """Return 0: no thread holds copied data."""
         return 0
 
     def opcodes(self, step: Step, at: Landing) -> Counter[str]:
-        """A copy for each box."""
+        """Return one copy per box."""
         return Counter(self.boxes_issued if step.action is Action.BULK_FETCH else {})
 
     @property
     def boxes_issued(self) -> dict[str, int]:
-        """Its opcode, as often as there are boxes in a tile."""
+        """Return its opcode, once per box of a tile."""
         return {self.atom.ptx: self.boxes}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
-        """32-byte sectors of global memory that one CTA asks for: a box is read and written by whole rows."""
+        """Return the 32-byte sectors of global memory that one CTA requests: boxes are accessed by whole rows."""
         rows = tile[1 - major_mode] // self.shares * self.boxes
         return rows * round_up(self.box[0] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
 
     def partitions(self, x: OperandName, g: Layout, s: LayoutExpr, thread: int) -> dict[str, LayoutExpr]:
-        """None: no thread has a share of it."""
+        """Return nothing: no thread has a share of it."""
         return {}
 
     def tensor_maps(self, name: str) -> tuple[TensorMapContract, ...]:
-        """The map of the tensor `name` that its boxes are asked for by."""
+        """Return the tensor map of `name` for its boxes."""
         return (TensorMapContract(name, self.box, self.swizzle_bytes),)
 
     def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
@@ -214,18 +212,18 @@ class BulkTensorCopy:
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """Instruction and boxes."""
+        """Return instruction and boxes."""
         return {"op": BULK_TENSOR, "box": list(self.box), "boxes": self.boxes, "swizzle_bytes": self.swizzle_bytes}
 
 
 TileCopy: TypeAlias = VectorCopy | BulkTensorCopy
-"""How a tile comes from global to shared memory, or C's from shared to global."""
+"""Copy of a tile from global to shared memory, or of C's from shared to global memory."""
 
 
 def passing_registers(elems: int, element_bits: int, copy_bits: int, threads: int) -> int:
-    """Registers a thread for its share of `elems` elements that plain loads and stores take from memory to memory.
+    """Return the registers per thread for its share of `elems` elements that plain loads and stores copy.
 
-    A vector narrower than a register still takes one.
+    A vector narrower than a register still needs one.
 
     >>> passing_registers(128 * 64, 16, 16, 128), passing_registers(128 * 64, 16, 128, 128)
     (64, 32)

@@ -1,4 +1,4 @@
-"""Answer of a rule: a value, and why it is that one and not another."""
+"""The result of a rule: a value, and the reason for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An alternative that was not taken, and the reason."""
+    """A rejected alternative, and the reason."""
 
     what: str
     why: str
@@ -18,10 +18,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One key of the spec, settled: `given` says that the spec asked for it, otherwise cutegen chose.
+    """The decision on one key of the spec: `given` by the spec, otherwise chosen by cutegen.
 
-    `for_problem` is the arithmetic of the problem that the plan was made for. It stays out of the generated kernel, so
-    that problems for which the same is chosen share one.
+    `for_problem` is the arithmetic of the problem that the plan was made for. It is not written into the generated
+    kernel, so that problems with the same decisions share one.
     """
 
     key: str
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[T_co]):
-    """A rule's answer: the value that later rules build on, and the decision that people read."""
+    """A rule's result: the value that later rules use, and the decision that people read."""
 
     value: T_co
     decision: Decision

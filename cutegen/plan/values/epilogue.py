@@ -1,4 +1,4 @@
-"""C's way out: the chain on the accumulators, and the copies between them and global memory."""
+"""The store path of C: the chain on the accumulators, and the copies from them to global memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cutegen.spec import Step as ChainStep
 
 @dataclass(frozen=True, slots=True)
 class EpilogueTensor:
-    """Tensor that the epilogue reads or writes beside C, by its name in the kernel: "source" (C as it was), "bias" ...
+    """Tensor that the epilogue reads or writes besides C, by its name in the kernel: "source" (the old C), "bias" ...
 
-    `operand` is what an expression calls it. Base address and leading stride are multiples of `align_bytes`.
+    `operand` is its name in an expression. Base address and leading stride are multiples of `align_bytes`.
     """
 
     name: str
@@ -32,7 +32,7 @@ class EpilogueTensor:
 
     @property
     def table(self) -> str:
-        """The table of the spec's `problem` that speaks of it."""
+        """The table of the spec's `problem` that describes it."""
         return self.name.partition("_")[0]
 
 
@@ -40,7 +40,7 @@ class EpilogueTensor:
 class Fusion:
     """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
 
-    `source_behind_beta` says that C as it was is not read when beta is 0.
+    `source_behind_beta` means that the old C is not read if beta is 0.
     """
 
     steps: tuple[ChainStep, ...]
@@ -51,14 +51,13 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpilogueParts:
-    """C's tile in parts of extents `tile`, which leave one after the other; each of `warpgroups` has `count` of them.
+    """C's tile in parts of extents `tile`, stored one after the other; each of `warpgroups` has `count` of them.
 
-    A thread's sums are its warpgroup's parts, one behind the other: `columns` side by side along N, then the next rows.
-    Of several `ctas` that have the tile each brings out as many parts of every warpgroup, one CTA behind the other.
-    Where K is split up to `sharers` CTAs add what slices left, each a part at a time: which, is known at run time.
-    Where C leaves through shared memory, a warpgroup has `buffers` for them there, the one that takes turns with it
-    among them: one where all of its sums are a part, else two; `stmatrix` writes them where that is not None, else
-    plain stores.
+    A thread's sums are its warpgroup's parts in order: `columns` of them along N, then the next rows. If several `ctas`
+    have the tile, each stores equally many consecutive parts of every warpgroup. If K is split, up to `sharers` CTAs
+    add the slices, one part at a time; the assignment is known at run time. If C is stored through shared memory, a
+    warpgroup has `buffers` there, also in ping-pong: one if all of its sums are one part, else two. `stmatrix` writes
+    them if it is not None, else plain stores do.
     """
 
     tile: tuple[int, int]
@@ -72,16 +71,16 @@ class EpilogueParts:
 
     @property
     def at_once(self) -> bool:
-        """True where all of a warpgroup's sums are one part, which is stored while the next tile is multiplied."""
+        """True if all of a warpgroup's sums are one part, which is stored while the next tile is multiplied."""
         return self.buffers == 1
 
     @property
     def vectors_held(self) -> bool:
-        """True where a warp loads its share of vectors before the main loop: it knows its parts then."""
+        """True if a warp loads its share of vectors before the main loop: its parts are known then."""
         return self.ctas == self.sharers == 1
 
     def elements_held(self, mode: str) -> int:
-        """The elements that a lane holds of a vector along M or N: a warp has 16 rows of a part, and all columns."""
+        """Return the elements of a vector along M or N per lane: a warp has 16 rows of a part, and all columns."""
         return self.count // self.columns if mode == "m" else -(-self.columns * self.tile[1] // WARP)
 
     @property
@@ -91,24 +90,24 @@ class EpilogueParts:
 
     @property
     def of_cta(self) -> int:
-        """Parts that one CTA may bring out of one warpgroup's sums."""
+        """Parts of one warpgroup's sums that one CTA may store."""
         return self.count // self.ctas
 
     @property
     def written_out(self) -> int:
-        """Parts that the text of a kernel has one behind the other: a loop goes through those that are shared."""
+        """Parts in the text of a kernel: shared parts are in a loop."""
         return self.of_cta if self.sharers == 1 else 1
 
     def first(self, number: int, adding: int, warpgroup: int) -> int:
-        """The first part of a warpgroup that the `number`-th of `adding` CTAs adds, from 0; then every `adding`-th.
+        """Return the first part of a warpgroup for the `number`-th of `adding` CTAs; it adds every `adding`-th.
 
-        Warpgroups' parts are counted one warpgroup behind the other: a CTA beyond one's parts has another's, or none.
+        Parts are numbered across warpgroups: a CTA beyond the parts of one has parts of another, or none.
         """
         return (number - warpgroup * self.of_cta) % adding
 
     @property
     def stmatrix_opcodes(self) -> dict[str, int]:
-        """`stmatrix` as often as the PTX text holds it: each of four warps stores 16 rows."""
+        """Return the count of `stmatrix` in the PTX text: each of four warps stores 16 rows."""
         if self.stmatrix is None:
             return {}
         matrices = self.tile[1] // 8 * 2
@@ -117,9 +116,9 @@ class EpilogueParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpiloguePlan:
-    """C's way out: through shared memory `smem` and then by `store`, or straight from registers when both are None.
+    """The store path of C: through shared memory `smem` and by `store`, or straight from registers if both are None.
 
-    With `parts` shared memory and store are those of one part.
+    With `parts`, shared memory and store are those of one part.
     """
 
     dtype: DType
@@ -132,7 +131,7 @@ class EpiloguePlan:
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """Rows and columns of a part, where C leaves in parts."""
+        """Rows and columns of a part, if C is stored in parts."""
         return self.parts.tile if self.parts else None
 
     @property
@@ -147,22 +146,20 @@ class EpiloguePlan:
 
     @property
     def pieces(self) -> int:
-        """Tiles like `smem` that C's tile is made of."""
+        """Number of tiles like `smem` in C's tile."""
         return self.parts.of_tile if self.parts else 1
 
     @property
     def boxes(self) -> int:
-        """Boxes that bulk tensor copies store of C's tile."""
+        """Boxes of C's tile that bulk tensor copies store."""
         return self.pieces * sum(self.store.boxes_issued.values()) if self.store else 0
 
     def opcodes(self) -> dict[str, int]:
-        """Return its opcodes that can be told from others in the PTX text: bulk stores, `stmatrix`, loads of held
-        vectors.
-        """
+        """Return its identifiable opcodes in the PTX text: bulk stores, `stmatrix`, loads of held vectors."""
         return {**self.store_opcodes(), **(self.parts.stmatrix_opcodes if self.parts else {}), **self.held_opcodes()}
 
     def held_opcodes(self) -> dict[str, int]:
-        """The loads of vectors that stand before the main loop."""
+        """Return the loads of vectors before the main loop."""
         loads: Counter[str] = Counter()
         if self.parts is not None and self.parts.vectors_held:
             for x in self.fusion.tensors:
@@ -171,6 +168,6 @@ class EpiloguePlan:
         return dict(loads)
 
     def store_opcodes(self) -> dict[str, int]:
-        """Bulk tensor stores of C's tile, as often as the PTX text holds them; plain stores are not counted."""
+        """Return the count of bulk tensor stores of C's tile in the PTX text; plain stores are not counted."""
         written = self.parts.written_out if self.parts else 1
         return {opcode: written * boxes for opcode, boxes in (self.store.boxes_issued if self.store else {}).items()}

@@ -1,4 +1,4 @@
-"""Table of the element that each register of each thread receives before an MMA, by the algebra alone."""
+"""Table of the element that each register of each thread receives before an MMA, from layout algebra."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FragmentTable:
-    """The fragments of one k-tile: what the MMA multiplies, whichever instruction brings it.
+    """The fragments of one k-tile: the MMA's operands, independent of the instruction that loads them.
 
     `coordinates` int64[thread, value] are column-major in the operand's (X, K) tile. Values are in the order of tCrA or
     tCrB, of `extents` (MMA, MMA_X, MMA_K), first mode fastest; `bits` is the width of one.
@@ -40,13 +40,13 @@ class FragmentTable:
         return self.values * self.bits // REGISTER_BITS
 
     def place(self, value: int) -> Place:
-        """The coordinate of a value in (MMA, MMA_X, MMA_K)."""
+        """Return the coordinate of a value in (MMA, MMA_X, MMA_K)."""
         rest, v = divmod(value, self.extents[0])
         k, x = divmod(rest, self.extents[1])
         return v, x, k
 
     def element(self, coordinate: int) -> tuple[int, int]:
-        """(x, k) of a column-major coordinate."""
+        """Return (x, k) of a column-major coordinate."""
         return coordinate % self.tile[0], coordinate // self.tile[0]
 
 
@@ -61,7 +61,7 @@ def fragment_table(tiled_mma: TiledMma, operand: OperandPlan) -> FragmentTable:
     [(1, 2), (1, 3), (9, 2), (9, 3)]
     """
     op, tile = operand.operand, operand.tile
-    # The tile is affine, so every thread's share is thread 0's, moved to where its first value lies.
+    # The tile is affine, so every thread's share is thread 0's, shifted to its first value.
     share = tiled_mma.partition(op, Layout(tile), 0)
     first = offsets_2d(tiled_mma.tv_layout(op))[:, 0]
     rows = tiled_mma.tile_of(op)[0]

@@ -1,8 +1,7 @@
 """Sources of an operand's fragments: registers filled by loads, or shared memory by descriptor.
 
-A copy brings them to registers, `FragmentCopy`, which is by `ldmatrix` or by plain loads; or the multiplier reads them
-where they lie, `ByDescriptor`. Whoever deals with an operand asks `in_registers` first: without a copy there are
-neither loads nor registers nor wavefronts of loads.
+`FragmentCopy` loads them to registers by `ldmatrix` or by plain loads; with `ByDescriptor` the multiplier reads them
+from shared memory. Code checks `in_registers` first: without a copy there are no loads, registers or wavefronts.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ T = TypeVar("T")
 class LoadTable:
     """Every load of one tile, in column-major coordinates of the tile.
 
-    `addressed` [instruction, warp, lane] is what each address points at, for as many lanes as address something, and
-    `access_bytes` lie there. `received` [instruction, warp, lane, value] is what comes to each register.
+    `addressed` [instruction, warp, lane] is the element at each address, for the lanes that give one, with
+    `access_bytes` per address. `received` [instruction, warp, lane, value] is the element that each register receives.
     """
 
     addressed: Coordinates
@@ -41,7 +40,7 @@ class LoadTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loads:
-    """Fields of both kinds of loads: `bits` that a lane addresses at once, and what was not chosen."""
+    """Fields of both kinds of loads: `bits` that a lane addresses at once, and the rejected alternatives."""
 
     bits: int
     tiled_copy: TiledCopy
@@ -54,7 +53,7 @@ class _Loads:
 class LdmatrixLoads(_Loads):
     """A warp's `ldmatrix`.
 
-    Where it numbers a thread's values otherwise than the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
+    If it numbers a thread's values differently from the MMA, `order` maps its numbers to the MMA's in the tiled MMA's
     tile, and `view` (CPY, CPY_X, CPY_K) to those in the whole fragment.
     """
 
@@ -77,22 +76,22 @@ class LdmatrixLoads(_Loads):
 
     @property
     def registers(self) -> int:
-        """Registers of 32 bits that one instruction fills in a thread."""
+        """32-bit registers that one instruction fills per thread."""
         return self.atom.registers
 
     @property
     def transpose(self) -> bool:
-        """True where it transposes."""
+        """True if it transposes."""
         return self.atom.transpose
 
     def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """Return what a warp issues to load a tile (X, K), or one k-block of it."""
+        """Return a warp's instructions to load a tile (X, K), or one k-block of it."""
         if step.action is not Action.LOAD:
             return Counter()
         return Counter({self.atom.ptx: _held_bits(x, tile, element, mma) // (REGISTER_BITS * self.atom.registers)})
 
     def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
-        """Every load of a tile: a lane addresses a row of 16 bytes."""
+        """Return every load of a tile: a lane addresses a row of 16 bytes."""
         trace = ldmatrix_trace(mma, x, Layout(tile), self.atom, element.bits, self.order)
         addressed = trace.source_coords[:, :, : self.atom.rows, 0]
         return LoadTable(addressed, by_warp(trace.destination_coords), ROW_BYTES)
@@ -102,7 +101,7 @@ class LdmatrixLoads(_Loads):
         return self.tiled_copy.retile(fragment) if self.view is None else compose(fragment, self.view)
 
     def to_json(self) -> dict[str, Any]:
-        """Atom, width, what it brings, and what was not chosen."""
+        """Return atom, width, what it loads, and the rejected alternatives."""
         return _table(self)
 
     def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
@@ -116,7 +115,7 @@ class LdmatrixLoads(_Loads):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainLoads(_Loads):
-    """Loads of `bits` by each thread, of what it needs itself: neighbours along K, or along mode 0 of the tile."""
+    """Loads of `bits` by each thread, of its own elements: adjacent along K, or along mode 0 of the tile."""
 
     atom: CopyAtom
     along_mode: int = 1
@@ -130,17 +129,17 @@ class PlainLoads(_Loads):
 
     @property
     def instruction(self) -> str:
-        """No opcode: the compiler may join them."""
+        """No opcode: the compiler may merge them."""
         return f"{self.words} of {self.bits} bits"
 
     def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """Return what a thread issues to load a tile (X, K), or one k-block of it."""
+        """Return a thread's instructions to load a tile (X, K), or one k-block of it."""
         if step.action is not Action.LOAD:
             return Counter()
         return Counter({load_shared(self.bits, element.bits): _held_bits(x, tile, element, mma) // self.bits})
 
     def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
-        """Every load of a tile: a lane addresses the first of the elements that it receives."""
+        """Return every load of a tile: a lane addresses the first of the elements that it receives."""
         received = by_warp(fragment_loads(mma, x, tile, self.bits // element.bits, self.along_mode))
         return LoadTable(received[..., 0], received, self.bits // 8)
 
@@ -149,7 +148,7 @@ class PlainLoads(_Loads):
         return self.tiled_copy.retile(fragment)
 
     def to_json(self) -> dict[str, Any]:
-        """Atom, width, and what was not chosen."""
+        """Return atom, width, and the rejected alternatives."""
         return _table(self)
 
     def by_kind(self, *, ldmatrix: Callable[[LdmatrixLoads], T], plain: Callable[[PlainLoads], T]) -> T:
@@ -162,15 +161,15 @@ class PlainLoads(_Loads):
 
 
 FragmentCopy: TypeAlias = LdmatrixLoads | PlainLoads
-"""How fragments come to registers."""
+"""Loads of fragments to registers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByDescriptor:
-    """No copy: the multiplier reads a tile of the shared `layout`, which a matrix descriptor says to it.
+    """No copy: the multiplier reads a tile of the shared `layout` through a matrix descriptor.
 
-    `first` describes the block of the first instruction, of a tile at address 0. A k-tile is read `times` over, once by
-    each instruction that needs the same rows.
+    `first` is the descriptor of the first instruction's block, for a tile at address 0. A k-tile is read `times` times,
+    once by each instruction that needs the same rows.
     """
 
     layout: GmmaLayout
@@ -211,11 +210,11 @@ class ByDescriptor:
 
 
 Fragments: TypeAlias = FragmentCopy | ByDescriptor
-"""What a multiplier's fragments are: copied to registers, or read in shared memory by a descriptor."""
+"""Source of a multiplier's fragments: copied to registers, or read from shared memory by a descriptor."""
 
 
 def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:
-    """Bits of a tile that each thread holds."""
+    """Return the bits of a tile that each thread holds."""
     return tile[0] // mma.tile_of(x)[0] * (tile[1] // mma.tile_of(x)[1]) * mma.values(x) * element.bits
 
 

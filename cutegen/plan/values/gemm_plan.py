@@ -1,4 +1,4 @@
-"""The fields of a finished plan: all that is needed to write, launch, explain and check one GEMM kernel."""
+"""The fields of a finished plan: all data to write, launch, explain and check one GEMM kernel."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class OperandPlan:
 
     @property
     def fragment_copy(self) -> FragmentCopy:
-        """The copy of its fragments to registers, where its multiplier takes them from there."""
+        """The copy of its fragments to registers, if its multiplier reads them there."""
         copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
-        assert copy is not None, f"{self.name} is read in shared memory"
+        assert copy is not None, f"{self.name} is read from shared memory"
         return copy
 
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
-        """Instructions that a warp, or a thread by itself, issues to load the fragments of one k-tile."""
+        """Instructions that a warp, or a single thread, issues to load the fragments of one k-tile."""
         return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
 
     def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
@@ -68,7 +68,7 @@ class OperandPlan:
         return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
 
     def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
-        """Return what each thread, or warp, that takes part issues for it in a step on a k-tile."""
+        """Return the instructions that each participating thread, or warp, issues for it in a step on a k-tile."""
         copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
         return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
 
@@ -83,19 +83,19 @@ class RasterPlan:
 
 
 SUM_BYTES = 4
-"""A sum of a slice of K: f32, or s32 of integers."""
+"""Bytes of a sum of a slice of K: f32, or s32 for integers."""
 SUM_VECTOR_ELEMS = 4
-"""Sums that a thread stores to the workspace, and loads from there, at once."""
+"""Sums that a thread stores to the workspace, or loads from it, at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """K in `slices`, each for a CTA of its own, whose sums come together in a workspace, kept as `dtype`.
+    """K in `slices`, one per CTA, whose sums are added in a workspace, stored as `dtype`.
 
-    The last of a tile's CTAs adds them, or where they are `shared` every one that can wait for the others adds a part.
-    `in_flight` of the slices are loaded before the first of them is added. With `atomics` there is no workspace: each
-    CTA adds its sums to C. Where the CTAs of a cluster have `clustered` slices of a tile, each adds its share of them
-    in shared memory first, and what comes together in the workspace are the sums of `groups` clusters, share by share.
+    The last of a tile's CTAs adds them, or if `shared`, every CTA that can wait for the others adds a part. `in_flight`
+    of the slices are loaded before the first of them is added. With `atomics` there is no workspace: each CTA adds its
+    sums to C. If the CTAs of a cluster have `clustered` slices of a tile, each first adds its share of them in shared
+    memory, and the workspace holds the sums of `groups` clusters, share by share.
     """
 
     slices: int
@@ -107,38 +107,36 @@ class SplitPlan:
 
     @property
     def groups(self) -> int:
-        """Number of sums of a share of a tile, or of a whole one, in the workspace; 1 where a cluster has all."""
+        """Number of sums of a share of a tile, or of a whole tile, in the workspace; 1 if a cluster has all."""
         return self.slices // self.clustered
 
     @property
     def leaves_sums(self) -> bool:
-        """True where anything goes through the workspace."""
+        """True if the workspace is used."""
         return not self.atomics and self.groups > 1
 
     def sums_bytes(self, cta_tile: Extents) -> int:
-        """The sums of a whole tile, also where C's edge cuts it."""
+        """Return the sums of a whole tile, even at an edge of C."""
         return cta_tile[0] * cta_tile[1] * self.dtype.bytes
 
     def slice_bytes(self, cta_tile: Extents) -> int:
-        """Bytes that the CTA of one slice of one tile leaves in the workspace: the tile, or its share where
-        clusters add.
-        """
+        """Return the bytes that a slice's CTA writes to the workspace: of the tile, or of its share if clusters add."""
         return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
 
     def far_bytes(self, cta_tile: Extents) -> int:
-        """Bytes that a CTA reads in the shared memory of its cluster's other CTAs: its share of their sums."""
+        """Return the bytes that a CTA reads from its cluster's other CTAs: its share of their sums."""
         return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
 
     def read_bytes(self, cta_tile: Extents) -> int:
-        """Bytes that a CTA reads in the workspace after all others have left theirs, of a tile or of its share."""
+        """Return the bytes of a tile, or of its share, that a CTA reads from the workspace to add the slices."""
         return (1 if self.shared else self.groups) * self.slice_bytes(cta_tile)
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterSplit:
-    """Registers a thread: of those that multiply, and of the warpgroup one warp of which copies.
+    """Registers per thread: of the consumers, and of the warpgroup with the producer warp.
 
-    `reallocated` when the kernel moves them by `setmaxnreg`; without it every thread has as many.
+    `reallocated` if the kernel changes them by `setmaxnreg`; otherwise all threads have equally many.
     """
 
     mma: int
@@ -148,7 +146,7 @@ class RegisterSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occupancy:
-    """CTAs that fit on one SM, and what each resource alone would allow; registers are an estimate."""
+    """CTAs that fit on one SM, and the number that each resource alone allows; registers are an estimate."""
 
     ctas_per_sm: int
     by_threads: int
@@ -159,14 +157,14 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Predictions of what the hardware will do.
+    """Predictions of the hardware's behaviour.
 
-    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" where
-    multiplications themselves read shared memory, of the whole tile for "epilogue.write" and "epilogue.read", and for
-    "cluster.write" and "cluster.read" where a cluster adds slices of K. `line_writes` are "g2s.a" and "g2s.b" as an
-    H200 counts 16-byte copies that bypass L1, by lines and not by banks alone. `sectors` likewise, for "g2s.a", "g2s.b"
-    and "epilogue", and where K is split for the sums of one slice, "split_k.write" and "split_k.read". `instructions`
-    counts opcodes as they stand in the PTX text, unrolled code as often as it is written.
+    `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" if the MMA
+    itself reads shared memory; of the whole tile for "epilogue.write" and "epilogue.read", and for "cluster.write" and
+    "cluster.read" if a cluster adds slices of K. `line_writes` are "g2s.a" and "g2s.b" as an H200 counts 16-byte copies
+    that bypass L1, by lines and not only by banks. `sectors` has "g2s.a", "g2s.b" and "epilogue", and if K is split
+    "split_k.write" and "split_k.read" for the sums of one slice. `instructions` counts opcodes in the PTX text,
+    unrolled code as often as it is written.
     """
 
     wavefronts: Mapping[str, Wavefronts]
@@ -178,7 +176,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """So many k-tiles of an operand, the first of a CTA's first tile, for which L2 is asked before they are copied."""
+    """The first k-tiles of an operand of a CTA's first tile, prefetched to L2 before they are copied."""
 
     operand: str
     k_tiles: int
@@ -186,12 +184,11 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGemm:
-    """All that is decided of a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
+    """All decisions on a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
 
-    A plan made for a `problem` is right for every other too. Where `producer_threads` copy for those that multiply,
-    `registers` says how the two share the multiprocessor's. Of the operands `evicted_first` the L2 cache gives up what
-    is copied before it gives up anything else, and for the first k-tiles of those that are `prefetched` warps ask it
-    while they wait.
+    A plan made for a `problem` is correct for any other too. If there are `producer_threads`, `registers` is the split
+    between producer and consumers. The L2 cache evicts lines of the operands `evicted_first` before all others, and
+    waiting warps prefetch the first k-tiles of the `prefetched` operands to L2.
     """
 
     spec: GemmSpec
@@ -239,52 +236,48 @@ class PlannedGemm:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: those that multiply, and those that copy for them."""
+        """Threads of a CTA: consumers and producers."""
         return self.mma.threads + self.producer_threads
 
     @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
-        """The operands, if any, that plain loads and stores bring to shared memory."""
+        """The operands, if any, that plain loads and stores copy to shared memory."""
         return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)
 
     @property
     def asynchronous(self) -> bool:
-        """True where any operand is copied by instructions that go on while threads multiply."""
+        """True if any operand is copied asynchronously."""
         return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
 
     @property
     def atoms_mnk(self) -> Extents:
-        """Atoms side by side along M, N and K, each carried out by one of what `atoms_are`."""
+        """Atoms along M, N and K, each executed by one unit of `atoms_are`."""
         m, n, k = map(size, modes(self.tiled_mma.atom_layout))
         return m, n, k
 
     @property
     def atoms_are(self) -> str:
-        """Unit that has an atom of its own: "threads", "warps" or "warpgroups"."""
+        """Unit that executes an atom: "threads", "warps" or "warpgroups"."""
         return {1: "threads", WARP: "warps", WARPGROUP: "warpgroups"}[self.atom.threads]
 
     @property
     def by_thread(self) -> bool:
-        """True where each thread multiplies by itself, instead of a warp together."""
+        """True if each thread multiplies by itself, instead of a warp together."""
         return self.atom.threads == 1
 
     @property
     def tile_is_chosen(self) -> bool:
-        """True where tile and warpgroups were chosen for sums that leave registers for everything else."""
+        """True if tile and warpgroups were chosen so that sums leave registers for everything else."""
         given = {decision.key for decision in self.decisions if decision.given}
         return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
 
     def opcodes(self, step: Step) -> Counter[str]:
-        """Return what each thread that takes part issues for a step on a whole k-tile; what a warp issues counts
-        once.
-        """
+        """Return the instructions of each participating thread for a step on a whole k-tile; a warp's count once."""
         return step_opcodes(step, (self.a, self.b), self.mma, self.target)
 
 
 def step_opcodes(step: Step, operands: Iterable[OperandPlan], mma: MmaPlan, target: Target) -> Counter[str]:
-    """Return what each thread that takes part issues for a step on a whole k-tile; a warp's joint instruction
-    counts once.
-    """
+    """Return the instructions of each participating thread for a step on a whole k-tile; a warp's count once."""
     counts: Counter[str] = Counter()
     for x in operands:
         counts += x.opcodes(step, mma.tiled_mma, target)

@@ -13,11 +13,11 @@ from cutegen.plan.values.decision import Decision
 class MmaPlan:
     """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
-    After each `promote_k` of K the tensor core's sums are added to others in registers; never, where that is 0. They
-    take `promoted_sets` of registers in turn; where that is `staggered`, the second of two warpgroups that share a tile
-    is a k-tile behind the first. With `pingpong` two warpgroups have the tiled MMA and a tile each, and take turns;
-    where a tile `ends_in_turns` two share it, and take turns with its last k-tiles. The CTAs of a `cluster`, so many
-    along M and along N, share what they copy, and those along K add the sums of as many slices.
+    After each `promote_k` of K the tensor core's sums are promoted: added to others in registers; 0 means never. They
+    alternate between `promoted_sets` sets of registers; if `staggered`, the second of two warpgroups that share a tile
+    runs one k-tile later. With `pingpong` two warpgroups have a tiled MMA and a tile each, and alternate; if a tile
+    `ends_in_turns`, two share it and run its last k-tiles one after the other. The CTAs of a `cluster` along M and N
+    share copies, and those along K add the sums of as many slices.
     """
 
     cta_tile: Extents
@@ -39,12 +39,12 @@ class MmaPlan:
 
     @property
     def takes_turns(self) -> bool:
-        """True where two warpgroups wait for each other: with tiles, or with the last k-tiles of one."""
+        """True if two warpgroups wait for each other: for tiles, or for the last k-tiles of one."""
         return self.pingpong or self.ends_in_turns
 
     @property
     def shares_copies(self) -> bool:
-        """True where a copy of A or B is for several CTAs of a cluster."""
+        """True if a copy of A or B is for several CTAs of a cluster."""
         return self.cluster[:2] != (1, 1)
 
     @property

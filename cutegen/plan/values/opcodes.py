@@ -1,4 +1,4 @@
-"""Plain loads and stores: how the compiler spells them."""
+"""Opcodes of plain loads and stores in the compiler's spelling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cutegen.hardware import DType, Instruction, Target
 
 
 def load_global(bits: int, element: DType, target: Target) -> str:
-    """The opcode of a plain load of `bits` from global memory, as the compiler writes it.
+    """Return the opcode of a plain load of `bits` from global memory, as the compiler writes it.
 
     >>> from cutegen.hardware import dtype, target
     >>> load_global(128, dtype("f32"), target("sm_80")), load_global(128, dtype("f32"), target("sm_120"))
@@ -16,7 +16,7 @@ def load_global(bits: int, element: DType, target: Target) -> str:
 
 
 def load_element(element: DType) -> str:
-    """The opcode of a load of one element from global memory.
+    """Return the opcode of a load of one element from global memory.
 
     >>> from cutegen.hardware import dtype
     >>> load_element(dtype("bf16"))
@@ -26,12 +26,12 @@ def load_element(element: DType) -> str:
 
 
 def store_shared(bits: int, element: DType, target: Target) -> str:
-    """The opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
+    """Return the opcode of a plain store of `bits` to shared memory, as the compiler writes it."""
     return f"st.shared.{_copied(bits, element, target)}"
 
 
 def copy_spellings(bits: int, element: DType, target: Target) -> tuple[str, ...]:
-    """Opcodes of a plain copy of `bits` where the compiler has a choice: as its registers are, as words, as elements.
+    """Return the possible opcodes of a plain copy of `bits`: by registers, by words, by elements.
 
     >>> from cutegen.hardware import dtype, target
     >>> copy_spellings(128, dtype("f32"), target("sm_120"))[:2]
@@ -42,7 +42,7 @@ def copy_spellings(bits: int, element: DType, target: Target) -> tuple[str, ...]
 
 
 def load_shared(bits: int, element_bits: int) -> str:
-    """The opcode of plain loads of elements from shared memory, of which the compiler makes one of `bits`.
+    """Return the opcode of plain loads of elements from shared memory, merged to one of `bits`.
 
     >>> load_shared(64, 16), load_shared(128, 16)
     ('ld.shared.v4.b16', 'ld.shared.v4.b32')
@@ -51,7 +51,7 @@ def load_shared(bits: int, element_bits: int) -> str:
 
 
 def _copied(bits: int, element: DType, target: Target) -> str:
-    """One vector on its way from memory to memory. Where two f32 are a register, a vector of them is made of those."""
+    """Return one vector of a copy. If two f32 form a register, a vector of f32 is made of such registers."""
     if target.has(Instruction.FMA_PACKED) and element.name == "f32" and bits == 128:
         return "v2.b64"
     if target.has(Instruction.FMA_PACKED) and element.in_memory == "f32" and bits == 64:
@@ -60,12 +60,12 @@ def _copied(bits: int, element: DType, target: Target) -> str:
 
 
 def store_joined(bits: int, part_bits: int) -> str:
-    """The opcode of plain stores of `part_bits` each to shared memory, of which the compiler makes one of `bits`."""
+    """Return the opcode of plain stores of `part_bits` each to shared memory, merged to one of `bits`."""
     return f"st.shared.{_joined(bits, part_bits)}"
 
 
 def _joined(bits: int, part_bits: int) -> str:
-    """Accesses of `part_bits` as one of `bits`: a vector of up to four, of words where that holds no more."""
+    """Return accesses of `part_bits` as one of `bits`: a vector of up to four, or of words if that is too short."""
     parts = bits // part_bits
     if (part_bits == 16 and parts in (2, 4)) or (part_bits == 8 and parts == 2):
         return f"v{parts}.b{part_bits}"

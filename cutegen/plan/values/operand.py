@@ -1,4 +1,4 @@
-"""One operand's CTA tile as the rules see it: what the spec says of it, before anything is chosen for it."""
+"""One operand's CTA tile as the spec gives it, before any decision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutegen.spec import MODES, GemmSpec, Operand
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 
 LAST_MODE = 1
-"""K of A's (M, K) and B's (N, K), N of C's (M, N)."""
+"""Mode of K in A's (M, K) and B's (N, K), and of N in C's (M, N)."""
 OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
 
 
@@ -20,8 +20,8 @@ OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
 class OperandTile:
     """A, B or C: `extents` of its tile along its two modes, `major_mode` the contiguous one.
 
-    `requested` are the shared layouts that the spec allows, none when it leaves them open; `vector_elems` is the
-    longest vector that they keep together along the contiguous mode, `last_elems` along the last.
+    `requested` are the shared layouts that the spec allows, none if it leaves them open; `vector_elems` is the longest
+    vector that they keep contiguous along the contiguous mode, `last_elems` along the last.
     """
 
     name: str
@@ -42,7 +42,7 @@ class OperandTile:
 
 
 def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
-    """Return what `spec` says of the operand `name`. Raises SpecError when its shared layout cannot hold the tile."""
+    """Return the operand `name` of `spec`. Raises SpecError if its shared layout cannot hold the tile."""
     operand: Operand = getattr(spec.problem, name)
     element = dtype(operand.dtype)
     x, y = (cta_tile["mnk".index(mode)] for mode in MODES[name])
@@ -72,5 +72,5 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
 
 
 def align_bytes(operand: Operand) -> int:
-    """Alignment of base address and leading stride: 16 bytes, the widest access, unless the spec says less."""
+    """Return the alignment of base address and leading stride: 16 bytes, the widest access, or the spec's."""
     return operand.align or DEFAULT_ALIGN_BYTES

@@ -1,4 +1,4 @@
-"""Shared memory of a tile: its layout, those that were ranked beside it, and what accesses to it cost."""
+"""Shared memory of a tile: its layout, the ranked alternatives, and the cost of accesses to it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from cutegen.algebra import (
 
 @dataclass(frozen=True, slots=True)
 class Wavefronts:
-    """Shared-memory cycles of one kind of access: the fewest that its bytes need, and those that its addresses need."""
+    """Shared-memory wavefronts of one kind of access: the minimum for its bytes, and those that its addresses need."""
 
     ideal: int
     predicted: int
 
     @property
     def ways(self) -> float:
-        """Accesses as a multiple of the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
+        """Wavefronts relative to the ideal: 1 is free of bank conflicts, 8 is an 8-way conflict on every access."""
         return self.predicted / self.ideal
 
     def times(self, count: int) -> Wavefronts:
-        """Those of so many accesses."""
+        """Return the wavefronts of so many accesses."""
         return Wavefronts(count * self.ideal, count * self.predicted)
 
 
 @dataclass(frozen=True, slots=True)
 class Sectors:
-    """32-byte sectors of global memory that one access of a whole tile touches, and the fewest that its bytes need."""
+    """32-byte sectors of global memory that one access to a whole tile touches, and the minimum for its bytes."""
 
     ideal: int
     predicted: int
@@ -42,9 +42,9 @@ class Sectors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmemMap:
-    """Places in a CTA's dynamic shared memory of `bytes`: A's stages begin at 0, B's behind them.
+    """Offsets in a CTA's dynamic shared memory of `bytes`: A's stages begin at 0, followed by B's.
 
-    Where one warp copies for the others, C's tile and the barriers follow; else C's tile lies over the stages.
+    With a producer warp, C's tile and the barriers follow; otherwise C's tile overlaps the stages.
     """
 
     b_offset_bytes: int
@@ -57,7 +57,7 @@ class SmemMap:
 class SmemCandidate:
     """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
 
-    `write` counts banks. `lines` are what the writes cost where copies bypass L1, by lines; None for other copies.
+    `write` counts bank conflicts. `lines` is the cost of writes by lines if copies bypass L1; None for other copies.
     """
 
     name: str
@@ -71,7 +71,7 @@ class SmemCandidate:
 
     @property
     def wavefronts(self) -> int:
-        """Wavefronts that the ranking compares first: reads, and writes by line where copies are counted so."""
+        """Wavefronts that the ranking compares first: reads, and writes (by line if copies are counted by line)."""
         return (self.lines or self.write).predicted + self.read.predicted
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class SmemTile:
 
     @property
     def swizzle(self) -> Swizzle | None:
-        """The swizzle, or None for a plain or padded layout."""
+        """Return the swizzle, or None for a plain or padded layout."""
         return self.chosen.swizzle
 
     @property
@@ -111,5 +111,5 @@ class SmemTile:
         return with_inner(self.layout, make_layout(mode(inner, 0), mode(inner, 1)))
 
     def ranking_table(self) -> list[dict[str, Any]]:
-        """The ranking as plain tables, best first; `used` marks the layout in use, if it is among them."""
+        """Return the ranking as plain tables, best first; `used` marks the layout in use, if it is ranked."""
         return [{"layout": row.name, "used": row == self.chosen, **row.to_json()} for row in self.ranking]
