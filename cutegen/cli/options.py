@@ -60,9 +60,7 @@ ArchOption: TypeAlias = Annotated[
 ]
 OutOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", metavar="FILE", help="Output file: .txt for text, .json for JSON.", show_default=False
-    ),
+    typer.Option("--out", "-o", metavar="FILE", help="Output file: .txt for text, .json for JSON.", show_default=False),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 ProblemOption: TypeAlias = Annotated[

@@ -83,9 +83,7 @@ def _named_pack(path: Path) -> PackFile:
     except OSError as error:
         raise RequestError(f"--list: {path} cannot be read: {error.strerror}") from error
     if begins != MAGIC:
-        raise RequestError(
-            f"--list: found {path}, which is not a pack; expected a FILE{SUFFIX} made by `cutegen pack`"
-        )
+        raise RequestError(f"--list: found {path}, which is not a pack; expected a FILE{SUFFIX} made by `cutegen pack`")
     return read_pack(path)
 
 

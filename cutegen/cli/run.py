@@ -181,9 +181,7 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
 def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
     """Choose where to run. Raises DeviceError without torch on a GPU, RequestError for options of the CPU executor."""
     if asked is Device.CUDA and find_spec("torch") is None:
-        raise DeviceError(
-            "--device cuda: GPU operands need torch, which is not installed; pip install torch"
-        )
+        raise DeviceError("--device cuda: GPU operands need torch, which is not installed; pip install torch")
     if asked is Device.AUTO:
         asked = Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
     if asked is Device.CUDA and execution.given:

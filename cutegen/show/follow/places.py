@@ -164,7 +164,7 @@ class SharedPlace:
 
     @classmethod
     def of(cls, layout: LayoutExpr, place: tuple[int, int, int], element_bytes: int, base_bytes: int) -> SharedPlace:
-        """Locate element `place` (X, Y, stage) of a layout (X, Y, stage) -> element offset; the tile is at `base_bytes`."""
+        """Locate element `place` (X, Y, stage) of a layout to element offsets; the tile is at `base_bytes`."""
         inner = inner_layout(layout)
         plain = int(inner(*(place if len(modes(inner)) == 3 else place[:2])))
         swizzle = layout.outer if isinstance(layout, ComposedLayout) else None

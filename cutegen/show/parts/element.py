@@ -179,7 +179,7 @@ def _swizzle_name(place: SharedPlace) -> str | None:
 
 
 def _staged(staged: StagedResult) -> Iterator[Fact]:
-    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "all of the tile"
+    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "the full tile"
     yield "stored with", part
     if staged.matrix is not None:
         yield "written by", staged.instruction
