@@ -19,8 +19,8 @@ _F32 = torch.float32
 
 
 class Fused:
-    """Remaining work of such a call. `order` maps the kernel's tensors to those of the call and its result; `low` are the
-    address bits of each that must be 0.
+    """Remaining work of such a call. `order` maps the kernel's tensors to those of the call and its result.
+    `low` are the address bits of each that must be 0.
     """
 
     __slots__ = (
