@@ -52,7 +52,7 @@ def _resource_lines(made: Report) -> Iterator[str]:
     limits = f"threads {obtained.by_threads}, shared memory {obtained.by_smem}, registers {obtained.by_registers}"
     yield from wrapped(
         f"{_ctas(made)} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
-        f"memory, {plural(made.k_tiles, 'k-tile')} each; limits per SM by resource: {limits}",
+        f"memory, {plural(made.k_tiles, 'k-tile')} each; each resource alone allows: {limits}",
         first="  ",
         rest="  ",
     )
@@ -65,7 +65,7 @@ def _ctas(made: Report) -> str:
 def _access_lines(made: Report) -> Iterator[str]:
     predictions = made.plan.predictions
     yield ""
-    yield "Predicted memory accesses per CTA: one k-tile for A and B, the complete tile for C"
+    yield "Memory accesses predicted per CTA: one k-tile of A and B, the whole tile of C"
     rows = []
     for kind, found in (
         ("wavefronts", predictions.wavefronts),

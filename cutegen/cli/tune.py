@@ -273,7 +273,7 @@ def forget(
     damaged: Annotated[bool, typer.Option("--damaged", help="Records that cannot be read.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Removes records; the time model selects kernels again."""
+    """Removes records; the performance model selects kernels again."""
     answer = Answer.asked(json=json)
     found = list(store.every())
     paths = [_path(each) for each in records or ()]

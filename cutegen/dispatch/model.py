@@ -1,4 +1,4 @@
-"""The provider for everything that can be planned: the time model selects, the compiler builds."""
+"""The provider for everything that can be planned: the performance model selects, the compiler builds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spec_of(request: Request) -> GemmSpec:
 class ModelProvider:
     """Plans and builds. A kernel that serves several requests is opened once."""
 
-    name = "the time model"
+    name = "the performance model"
 
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}

@@ -1,7 +1,7 @@
 """Kernels compiled ahead of time: an open pack returns kernels to call.
 
 Opening a pack and calling its kernels needs neither the compiler nor the planner, only `cutegen.run`. `cutegen.matmul`
-consults an open pack before the time model.
+consults an open pack before the performance model.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Providers:
 class _Model:
     """Placeholder for the model until it is needed: a process that finds every kernel in a pack imports no planner."""
 
-    name = "the time model"
+    name = "the performance model"
 
     def answer(self, request: Request) -> Answer:
         """Return the model's answer; no kernel in a run-only installation."""

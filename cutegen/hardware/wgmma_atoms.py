@@ -34,7 +34,7 @@ _INTEGER = tuple(product(("s32",), ("s8", "u8"), ("s8", "u8")))
 
 @cache
 def accumulator_layout(n: int) -> Layout:
-    """Map (thread, value) to the column-major offset in the 64 x n accumulator: 16 rows per warp, column pairs per lane."""
+    """Map (thread, value) to the column-major offset in the 64 x n accumulator: 16 rows per warp, n pairs per lane."""
     return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 8 * WGMMA_ROWS)))
 
 

@@ -1,4 +1,4 @@
-"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the time model leave.
+"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the performance model leave.
 
 The model's favourite is always first. Most of the others follow by predicted time, only a few with the same tile. Some
 are included because the model may be wrong about them: the best of each other family, other tile orders, and fewer
@@ -59,7 +59,7 @@ def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int =
 
 
 def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
-    """Return the time model's selection with every key settled. Raises SpecError."""
+    """Return the performance model's selection with every key settled. Raises SpecError."""
     made = plan(asked, target, problem)
     assert isinstance(made, GemmPlan)
     raster = Raster(made.raster.along, made.raster.group, made.raster.zigzag)
@@ -71,7 +71,7 @@ def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Prop
 
 
 def ranked_space(asked: GemmSpec, target: Target, problem: ProblemShape) -> list[Proposed]:
-    """Return everything that may be compared, fastest first by the time model; the rules may still reject some."""
+    """Return everything that may be compared, fastest first by the performance model; the rules may still reject some."""
     found: list[Proposed] = []
     for name in (asked.family,) if asked.family else FAMILIES:
         try:

@@ -58,7 +58,7 @@ def record_lines(record: Record) -> list[str]:
     device = found.device
     facts = [
         device.name,
-        f"{device.multiprocessors} multiprocessors" if device.multiprocessors else "",
+        f"{device.multiprocessors} SMs" if device.multiprocessors else "",
         f"{device.memory_bytes / 2**30:,.0f} GiB" if device.memory_bytes else "",
         f"{device.sm_clock_mhz:,} MHz max" if device.sm_clock_mhz else "",
         f"{device.power_limit_w:,.0f} W" if device.power_limit_w else "",

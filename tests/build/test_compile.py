@@ -55,7 +55,7 @@ def test_a_warm_compiler_makes_the_same_bytes(
     cold = build(warp_mma(arch), cache)
     with compiler_kept_warm.used():
         other = build(warp_mma(arch), Cache(tmp_path / "warm"))
-        with pytest.raises(CompileError, match=r"refused the kernel at kernel\.py:.*NameError"):
+        with pytest.raises(CompileError, match=r"rejected the kernel at kernel\.py:.*NameError"):
             build(scale(arch, edit=("import cutlass\n", "nonsense\n")), cache)
     assert (other.hit, other.ptx, other.cubin) == (False, cold.ptx, cold.cubin)
 
