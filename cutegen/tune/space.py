@@ -71,7 +71,7 @@ def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Prop
 
 
 def ranked_space(asked: GemmSpec, target: Target, problem: ProblemShape) -> list[Proposed]:
-    """Return everything that may be compared, fastest first by the performance model; the rules may still reject some."""
+    """Return everything to compare, fastest first by the performance model; rules may still reject some."""
     found: list[Proposed] = []
     for name in (asked.family,) if asked.family else FAMILIES:
         try:

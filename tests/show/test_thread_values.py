@@ -48,7 +48,7 @@ def test_a_marked_thread_is_dark_in_the_picture() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; the layout needs coordinates 0 to 7"),
+        ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; expected room for coordinates 0 to 7"),
         ("show --layout 8:1 --tv 8", "--tv: found '8'; expected the extents of a tile, M,N, as in --tv 16,8"),
         ("show --layout 8:1 --tv 4096,4096", "expected at most 1,048,576"),
         ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found together with --tv"),

@@ -43,7 +43,7 @@ def test_slots_and_rows_of_the_shipped_spec() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("sm90_e4m3_tn", ["Of every 8 k-tiles the last"]),
+        ("sm90_e4m3_tn", ["Of every 8 k-tiles, the last"]),
         ("sm90_hgemm_tn", ["The two warpgroups multiply the last 4 k-tiles one after the other."]),
         ("sm80_hgemm_tn", []),
     ],

@@ -163,5 +163,5 @@ def test_what_is_no_record_is_refused_with_its_file(text: str, message: str) -> 
 def test_a_record_of_another_problem_than_it_asked_is_refused(record: Record) -> None:
     text = record.to_toml()
     head, tail = text.split("[tuned]")
-    with pytest.raises(ArtifactError, match="problem: differs from tuned.asked"):
+    with pytest.raises(ArtifactError, match=r"problem: differs from tuned\.asked"):
         read_record(f"{head.replace('f16', 'bf16')}[tuned]{tail}".encode(), "here")

@@ -64,7 +64,7 @@ def _held(layout: LayoutExpr, tile: tuple[int, int]) -> tuple[int, int, Holders]
     most, elems = int(table.max()), tile[0] * tile[1]
     if most >= elems or int(table.min()) < 0:
         raise RequestError(
-            f"--tv: found a tile of {extents(tile)}, {elems} elements; the layout needs coordinates "
+            f"--tv: found a tile of {extents(tile)}, {elems} elements; expected room for coordinates "
             f"{int(table.min())} to {most}"
         )
     held: dict[tuple[int, int], list[tuple[int, int]]] = {}
