@@ -58,7 +58,7 @@ class ToPack:
 class PackFile:
     """A pack that was read and verified; it returns the verified bytes.
 
-    Members lie in `_data` from `_begin` on.
+    Members are in `_data` from `_begin` on.
     """
 
     path: Path

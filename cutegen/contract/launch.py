@@ -186,7 +186,7 @@ class LaunchContract:
 
     `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers that
     many tiles along M and N; with it, tiles along M and slices of K. Complete clusters are launched, even past the
-    edge. A `swapped` kernel swaps A and B: what lies along its M are tiles along N here, and vice versa.
+    edge. A `swapped` kernel swaps A and B: its tiles along M are tiles along N here, and vice versa.
 
     With `spread`, a launch that uses at most half of the GPU has twice as many CTAs along `grid.x`, and of two
     consecutive ones the second exits at once: the first ones then run on SMs that share nothing.

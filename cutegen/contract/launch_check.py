@@ -119,7 +119,7 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
 def _of_cluster(contract: LaunchContract) -> Iterator[_Misfit]:
     x, y = contract.cluster
     if contract.spread and (contract.cluster != ONE_CTA or contract.ctas_per_multiprocessor is None):
-        yield "spread", True, "false in clusters, and where CTAs are not persistent"
+        yield "spread", True, "false with clusters, and without persistent CTAs"
     if min(x, y) < 1 or x * y > MAX_CLUSTER_CTAS:
         yield "cluster", contract.cluster, f"extents of at least 1, up to {MAX_CLUSTER_CTAS} CTAs in total"
     elif contract.split is not None and contract.split.slices % y:

@@ -201,7 +201,7 @@ REFUSED = {
     "out device": (
         "out",
         torch.empty(64, 32, dtype=torch.float16, device="meta"),
-        'found device meta:0; expected cpu, where a is; `out.to("cpu")`',
+        'found device meta:0; expected cpu, the device of a; `out.to("cpu")`',
         False,
     ),
 }
@@ -294,7 +294,7 @@ def test_read_only_result_is_refused(contract: MakeContract) -> None:
 def test_operands_on_two_gpus(contract: MakeContract, cuda_array: Any) -> None:
     a = cuda_array(np.zeros((64, 48), np.float16), ordinal=1)
     error = refused(contract(), a, cuda_array(np.zeros((32, 48), np.float16).T), Bad.out)
-    assert str(error).startswith("operand b: found device cuda:0; expected cuda:1, where a is")
+    assert str(error).startswith("operand b: found device cuda:0; expected cuda:1, the device of a")
     error = refused(contract(), a, Bad.b, Bad.out)
     assert error.fix == '`b.to("cuda:1")`'
 

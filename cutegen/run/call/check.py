@@ -165,7 +165,7 @@ def _check_device(tensor: CallTensor, form: Form, device: Device) -> None:
         raise OperandError(
             operand=tensor.name,
             found=f"device {_spell(form.device)}",
-            expected=f"{_spell(device)}, where a is",
+            expected=f"{_spell(device)}, the device of a",
             fix=suggestions.move(tensor, form, device),
         )
 

@@ -29,7 +29,7 @@ Known = TypeVar("Known", bound=Guarded)
 
 
 def guards_of(tensors: Sequence[Any]) -> Guards:
-    """Return a check for as many torch tensors: are they like these, and identical where these are?"""
+    """Return a check whether torch tensors match these, and are identical where these are."""
     place = {id(tensor): i for i, tensor in reversed([*enumerate(tensors)])}
     first = [place[id(tensor)] for tensor in tensors]
     distinct = sorted(set(first))

@@ -180,7 +180,7 @@ class Transposed:
             raise OperandError(
                 operand=self._given.name,
                 found=f"an array of {view.form.framework}, which does not report changes",
-                expected=f"a torch tensor, of which a transposed copy can be kept ({self._given.key('transposed')})",
+                expected=f"a torch tensor, whose transposed copy can be kept ({self._given.key('transposed')})",
                 fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `kept_copies` when it changes",
             )
         return self._copy(operand, view)
