@@ -83,7 +83,7 @@ def test_a_count_off_by_one_is_a_warning_and_another_kind_an_error(cache: Cache)
     opcode = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     artifact = build(warp_mma(**{opcode: 2}), cache)
     assert artifact.manifest.warnings == (f"{opcode}: 2 predicted, 1 emitted",)
-    with pytest.raises(EmissionError, match=r"calls for cp\.async\.cg\.shared\.global \(3 times\)"):
+    with pytest.raises(EmissionError, match=r"planned cp\.async\.cg\.shared\.global \(3 times\)"):
         build(warp_mma(**{"cp.async.cg.shared.global": 3}), cache)
 
 

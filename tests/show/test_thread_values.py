@@ -82,7 +82,7 @@ def test_a_cut_counts_the_rows_that_it_leaves_out() -> None:
     at = next(i for i, line in enumerate(lines) if line.startswith("Offset, in elements, of each 8 neighbours of A"))
     shown = [line for line in lines[at + 2 : at + 40] if re.match(r" +\d+ ", line)]
     cut = next(line for line in lines[at:] if "--all" in line)
-    rows = int(re.findall(r"(\d+) rows", cut)[0])
+    rows = int(re.findall(r"(\d+) more rows", cut)[0])
     assert 8 + rows == 128
     assert shown
 
