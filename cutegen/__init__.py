@@ -1,4 +1,4 @@
-"""Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is right.
+"""Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is correct.
 
     spec = cutegen.load_spec("sm80_hgemm_tn")    # or cutegen.GemmSpec(...)
     plan = cutegen.plan(spec)                    # plan.explain(), plan.decisions, plan.smem_bytes ...
@@ -94,8 +94,8 @@ _ROOMS = {
     "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }
-# All other names are the spec's. Each room is imported when one of its names is first asked for: whoever only opens a
-# cached kernel waits for neither the planner nor the executor.
+# All other names are those of the spec package. Each package is imported when one of its names is first used: opening a
+# cached kernel needs neither the planner nor the executor.
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
@@ -107,14 +107,14 @@ def __getattr__(name: str) -> Any:
 
 
 def _room(name: str) -> ModuleType:
-    """A room by its name, `cutegen.errors`, as if it had been imported."""
+    """Return a package by its name, such as `cutegen.errors`, as if it had been imported."""
     if name.startswith("_") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _imported(f"{__name__}.{name}", name)
 
 
 def _imported(room: str, name: str) -> ModuleType:
-    """A room of which `name` is asked for. Raises ImportError with the way out where a package is not installed."""
+    """Import the package of `name`. Raises ImportError with a fix if a dependency is not installed."""
     try:
         return import_module(room)
     except ModuleNotFoundError as error:
@@ -122,7 +122,7 @@ def _imported(room: str, name: str) -> ModuleType:
             raise
         raise ImportError(
             f"cutegen.{name} needs {error.name}, which is not installed: this installation only runs kernels; "
-            "pip install cutegen, with its dependencies, brings the rest"
+            "pip install cutegen, with its dependencies, adds the rest"
         ) from error
 
 
@@ -131,10 +131,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """The package, in which `plan` is the function and not the room, whichever is imported first."""
+    """The package, in which `plan` is the function and not the package, whichever is imported first."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        # The import system sets each room as an attribute of the package.
+        # The import system sets each subpackage as an attribute of the package.
         if not (name in _ROOM_OF and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 

@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line; where its packages are not installed, say so and answer 3."""
+    """Run the command line; if its dependencies are not installed, say so and return 3."""
     _open_closed_streams()
     try:
         from cutegen.cli.main import main as command_line
@@ -16,18 +16,18 @@ def main() -> int:
             raise
         sys.stderr.write(
             f"cutegen: error: the command line needs {error.name}, which is not installed: this installation only runs "
-            "kernels; pip install cutegen, with its dependencies, brings the rest\n"
+            "kernels; pip install cutegen, with its dependencies, adds the rest\n"
         )
         return 3
     except KeyboardInterrupt:
-        return 130  # as shells have it, before there is a command that could say more
+        return 130  # as in shells, before a command can say more
     return command_line()
 
 
 def _open_closed_streams() -> None:
-    """Let what is written to a stream that the caller closed (`>&-`) go nowhere: Python has None in its place.
+    """Send output to a stream that the caller closed (`>&-`) nowhere: Python sets it to None.
 
-    First of all, so that they get their own numbers, and no file that is opened later is taken for a stream.
+    It runs first, so that the streams get their own numbers and no file that is opened later is taken for a stream.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

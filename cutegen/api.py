@@ -1,4 +1,4 @@
-"""The whole line from a spec on: its plan, its source, an artifact, a kernel that can be called."""
+"""The main functions on a spec: its plan, its source, an artifact, a kernel to call."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from cutegen.tuned.record import Record
 
 
 def emit(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> KernelSource:
-    """The generated kernel, a standalone CuTe DSL file. Raises SpecError.
+    """Return the generated kernel, a standalone CuTe DSL file. Raises SpecError.
 
-    `spec` is a GemmSpec, the name of a shipped spec, or a path. `arch` is the target, as `sm_90` or `h100`; without it
-    the present GPU's, else the first that knows the spec's element types. What the spec leaves open is chosen for
-    `problem`.
+    `spec` is a GemmSpec, the name of a shipped spec, or a path. `arch` is the target, such as `sm_90` or `h100`; the
+    default is the present GPU's, else the first that supports the spec's element types. Open parts of the spec are
+    chosen for `problem`.
     """
     return render(plan(spec, arch, problem))
 
 
 def build_request(spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None) -> BuildRequest:
-    """Plan and render `spec`: the request that the cache answers, or the compiler. Raises SpecError, RequestError."""
+    """Plan and render `spec`: the request for the cache or the compiler. Raises SpecError, RequestError."""
     spec = as_spec(spec)
     target, shape = choose_target(arch, least=spec.needs), ProblemShape.of(problem)
-    # Specs that differ only in what is written for people are equal, but their files are not.
+    # Specs that differ only in text for people are equal, but their files are not.
     return _build_request(spec, spec.name, spec.description, target, shape, record_for(spec, target, shape))
 
 
@@ -54,7 +54,7 @@ def _build_request(
 
 
 def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
-    """Render a plan: the request that the cache answers, or the compiler."""
+    """Render a plan: the request for the cache or the compiler."""
     return BuildRequest(
         source=render(made),
         target=made.target,
@@ -65,9 +65,9 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
 
 
 def read_file(path: Path, arch: str | None = None) -> ReadKernel:
-    """A kernel's file, as `emit` wrote it or edited since: the plan of its constants for `arch`. Raises RequestError.
+    """Return a kernel file, as `emit` wrote it or as edited, and the plan of its constants. Raises RequestError.
 
-    Nothing of it is run; that the compiler does.
+    Nothing of it is executed; the compiler does that.
     """
     try:
         content = read_regular(path, LARGEST_BYTES)
@@ -79,20 +79,20 @@ def read_file(path: Path, arch: str | None = None) -> ReadKernel:
 
 
 def open_folder(path: Path) -> tuple[Artifact, ReadKernel]:
-    """The artifact in a folder, as `build --out` writes it, with the plan of its kernel's text.
+    """Return the artifact in a folder that `build --out` wrote, with the plan of its kernel's text.
 
-    Raises ArtifactError for what is damaged, or holds a launch that is not its kernel's; RequestError.
+    Raises ArtifactError if it is damaged or its launch is not that of its kernel; RequestError.
     """
     artifact = open_artifact(path)
     found = read_kernel(artifact.source, str(path / "kernel.py"), artifact.manifest.inputs.gpu_arch)
     launch = json.loads(json.dumps(found.plan.launch.to_json()))
     if parse_object(artifact.plan_json.encode(), f"{path}/plan.json").get("launch") != launch:
-        raise ArtifactError(f"{path}/plan.json: launch is not that of the constants in kernel.py; build it again")
+        raise ArtifactError(f"{path}/plan.json: launch does not match the constants in kernel.py; rebuild it")
     return artifact, found
 
 
 def request_of_file(found: ReadKernel) -> BuildRequest:
-    """The request for a kernel's file: its own text, which the key has, and the plan of its constants."""
+    """Return the request for a kernel file: its own text, which is in the key, and the plan of its constants."""
     asked = replace(request_of(found.plan), source=found.source)
     if not found.notes:
         return asked
@@ -104,15 +104,15 @@ def request_of_file(found: ReadKernel) -> BuildRequest:
 def compile(
     spec: SpecLike, arch: str | None = None, *, problem: ProblemLike | None = None, cache: Cache | None = None
 ) -> Kernel | Probe:
-    """The kernel for `spec`, from the cache (the user's unless given) or compiled now; a Probe where it asks for one.
+    """Return the kernel for `spec`, from the cache (default: the user's) or compiled; a Probe if the spec is one.
 
     `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` as in `emit`.
 
-    With a `problem`, (M, N, K) or (M, N, K, batch), what the spec leaves open is chosen for it; the kernel takes every
-    other too. Problems for which the same is chosen share one kernel.
+    With a `problem`, (M, N, K) or (M, N, K, batch), open parts of the spec are chosen for it; the kernel accepts every
+    other problem as well. Problems with the same choices share one kernel.
 
-    Raises SpecError when the spec cannot be met, CompileError when the compiler fails, EmissionError when it emitted
-    other instructions than planned.
+    Raises SpecError if the spec cannot be met, CompileError if the compiler fails, EmissionError if it emitted other
+    instructions than planned.
     """
     spec = as_spec(spec)
     kind = Probe if spec.kind == PROBE else Kernel
@@ -122,7 +122,7 @@ def compile(
 
 
 def _record(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
-    """Add what was asked for to the list of CUTEGEN_RECORD, if there is one."""
+    """Add the request to the list of CUTEGEN_RECORD, if there is one."""
     if record_file() is not None:
         reference = spec_reference(spec)
         name = recorded_name(spec) if isinstance(reference, dict) else None
@@ -131,10 +131,10 @@ def _record(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Non
 
 
 def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLike | None = None) -> Kernel:
-    """The kernel for a spec that must be a GEMM. Raises SpecError for a probe."""
+    """Return the kernel for a spec that must be a GEMM. Raises SpecError for a probe."""
     if spec.kind == PROBE:
         raise spec.error(
-            "kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix="`cutegen run` runs a probe"
+            "kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix="`cutegen run` runs probes"
         )
     kernel = compile(spec, arch, problem=problem)
     assert isinstance(kernel, Kernel)
@@ -142,7 +142,7 @@ def compile_gemm(spec: GemmSpec, arch: str | None = None, *, problem: ProblemLik
 
 
 def compile_probe(spec: GemmSpec, arch: str | None = None) -> Probe:
-    """The probe of the loads of `spec`, whichever kind it asks for."""
+    """Return the probe of the loads of `spec`, whatever its kind."""
     probe = compile(replace(spec, kind=PROBE), arch)
     assert isinstance(probe, Probe)
     return probe

@@ -3,9 +3,9 @@
     CutegenError
     ├── RequestError              the request is wrong                     exit 2
     │   ├── SpecError             a layout spec, with file and key
-    │   ├── OperandError          a tensor handed to a kernel
+    │   ├── OperandError          a tensor passed to a kernel
     │   └── PtxSyntaxError        PTX text that cannot be read, with its line
-    ├── CheckError                a check said no                          exit 1
+    ├── CheckError                a check failed                           exit 1
     │   ├── ProofError            a finished plan contradicts the algebra
     │   ├── EmissionError         the compiler emitted other instructions than planned
     │   └── PtxFault              a PTX program did something undefined while executing
@@ -16,7 +16,7 @@
         ├── WorkerError           a scheduler or its workers cannot be used, or were lost
         └── DeviceError           no usable GPU, or the driver reported a failure
 
-A message has an address and a way out: where, what was found, what was expected, the nearest valid value.
+A message has a location and a fix: where, what was found, what was expected, the nearest valid value.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Any, ClassVar
 
 
 class CutegenError(Exception):
-    """Root of the tree; `exit_code` is what the command line returns for it."""
+    """Root of the tree; the command line returns its `exit_code`."""
 
     exit_code: ClassVar[int] = 3
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception calls the class with `args` again, which a keyword-only __init__ refuses: an error out of a
-        # process of a pool would then break the pool.
+        # Exception calls the class with `args` again, which a keyword-only __init__ rejects: an error from a process of
+        # a pool would then break the pool.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -43,11 +43,11 @@ class RequestError(CutegenError):
 
 
 class SpecError(RequestError):
-    """A layout spec asks for something that cannot be.
+    """A layout spec requests something impossible.
 
     `file` is the spec's path or name and `key` the dotted TOML key; `found`, `expected` and `fix` are sentences without
-    a final stop. Any of them may be empty where it does not apply. `place` is two more lines for a fault within a text:
-    the text, and a caret under the place.
+    a final period. Any of them may be empty if it does not apply. `place` is two more lines for an error within a text:
+    the text, and a caret below the place.
     """
 
     def __init__(self, *, file: str, key: str, found: str, expected: str, fix: str = "", place: str = "") -> None:
@@ -59,7 +59,7 @@ class SpecError(RequestError):
 
 
 class OperandError(RequestError):
-    """A tensor handed to a kernel does not fit what the kernel was compiled for."""
+    """A tensor passed to a kernel does not fit what the kernel was compiled for."""
 
     def __init__(self, *, operand: str, found: str, expected: str, fix: str = "") -> None:
         self.operand, self.found, self.expected, self.fix = operand, found, expected, fix
@@ -75,20 +75,20 @@ class PtxSyntaxError(RequestError):
 
 
 class CheckError(CutegenError):
-    """A check was made and the answer is no."""
+    """A check was made and failed."""
 
     exit_code = 1
 
 
 class ProofError(CheckError):
-    """A finished plan contradicts the algebra it was built from: a defect of cutegen."""
+    """A finished plan contradicts the algebra that it was built from: a bug in cutegen."""
 
 
 class EmissionError(CheckError):
-    """The compiler emitted other instructions than the plan calls for."""
+    """The compiler emitted other instructions than the plan requires."""
 
 
-class PtxFault(CheckError):  # noqa: N818 - the program's fault, not an error of this one
+class PtxFault(CheckError):  # noqa: N818 - the program's fault, not an error of cutegen
     """A PTX program did something undefined while executing; `line` is the instruction's line in the text."""
 
     def __init__(self, message: str, *, line: int, instruction: str = "") -> None:

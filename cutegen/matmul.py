@@ -1,4 +1,4 @@
-"""One call: `cutegen.matmul`, what it would do, and how to have it ready.
+"""`cutegen.matmul` in one call, an explanation of the call, and its preparation.
 
 c = cutegen.matmul(x, w.T, bias=b, activation="gelu")
 print(cutegen.explain(x, w.T, bias=b, activation="gelu"))
@@ -24,7 +24,7 @@ from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
 
 _door: Any = None
-"""The room of torch, once torch is there."""
+"""The torch package of cutegen, once torch is imported."""
 
 
 def matmul(
@@ -44,18 +44,18 @@ def matmul(
 ) -> Any:
     """`act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual`, in f32 and rounded once.
 
-    Shapes are those of `torch.matmul`: vectors, matrices, and batches that broadcast. `bias` is (N,), `c` and
-    `residual` have the result's shape or expand to it; `beta` is 1 where only `c` is given. `scale_a` is a tensor of
-    one element, or of one for each row of `a`, `scale_b` for each column of `b`; they stay on their device.
-    `activation` is "relu", "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, of 8-bit integers
-    s32 and of 8-bit floats bf16, or `out_dtype`; it is written to `out` where that is given.
+    Shapes are those of `torch.matmul`: vectors, matrices, and batches that broadcast. `bias` is (N,); `c` and
+    `residual` have the result's shape or expand to it; `beta` is 1 if only `c` is given. `scale_a` is a tensor of one
+    element, or one per row of `a`, `scale_b` one per column of `b`; they stay on their device. `activation` is "relu",
+    "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, for 8-bit integers s32 and for 8-bit
+    floats bf16, or `out_dtype`; it is written to `out` if that is given.
 
-    The kernel is the best known for shape and device: built once, cached, and found by one look-up afterwards. Torch
-    tensors on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
-    `cutegen.matmul_settings(cpu_tensors="executor")`. Of NumPy arrays the kernel's PTX is executed on the CPU.
+    The kernel is the best known for shape and device: built once, cached, and then found by one lookup. Torch tensors
+    on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
+    `cutegen.matmul_settings(cpu_tensors="executor")`. For NumPy arrays, the kernel's PTX is executed on the CPU.
 
-    Raises OperandError for tensors that do not go together, RequestError for other arguments, CompileError when a
-    kernel cannot be built.
+    Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
+    cannot be built.
     """
     door = _door if _door is not None else _open_door()
     of_torch = door is not None and isinstance(a, door.Tensor)
@@ -68,7 +68,7 @@ def matmul(
 
 
 class Terms(TypedDict, total=False):
-    """The keywords of `matmul`, which `explain` and `prepare` take too."""
+    """The keywords of `matmul`, which `explain` and `prepare` accept as well."""
 
     bias: Any
     activation: str | None
@@ -83,17 +83,17 @@ class Terms(TypedDict, total=False):
 
 
 def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) -> str:
-    """Say which kernel would serve `matmul(a, b, **terms)`, and why; nothing is compiled, computed or copied.
+    """Explain which kernel would serve `matmul(a, b, **terms)`; nothing is compiled, computed or copied.
 
-    Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, as "h100", in the place of
-    the one where the tensors are. Raises as `matmul` does.
+    Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, such as "h100", instead of
+    that of the tensors. Raises as `matmul` does.
     """
     call = _arguments("explain", a, b, terms)
     said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
         if rest:
-            said = "\n".join([f"{result}; computed by torch, in host memory: on a GPU there would be", *rest])
+            said = "\n".join([f"{result}; computed by torch in host memory; on a GPU it would be", *rest])
     return said
 
 
@@ -102,8 +102,8 @@ def prepare(
 ) -> int:
     """Compile the kernel of `matmul(a, b, **terms)`, or those for an `a` with each of these numbers of `rows`.
 
-    Returns how many kernels they come to. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` one row,
-    or none. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
+    Returns the number of different kernels. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` have one
+    row or are omitted. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
     """
     call = _arguments("prepare", a, b, terms)
     tensors = call.tensors()
@@ -113,16 +113,16 @@ def prepare(
 
 
 def _whole_rows(rows: Iterable[int]) -> list[int]:
-    """The numbers of rows. Raises RequestError for anything else."""
+    """Return the numbers of rows. Raises RequestError for anything else."""
     numbers = [whole(each) for each in rows] if isinstance(rows, Iterable) else [None]
     found = [each for each in numbers if each is not None]
     if len(found) < len(numbers):
-        raise RequestError(f"prepare: rows: found {rows!r}; expected numbers of rows, as in rows=[1, 8, 64]")
+        raise RequestError(f"prepare: rows: found {rows!r}; expected numbers of rows, such as rows=[1, 8, 64]")
     return found
 
 
 def _show_terms(function: Callable[..., Any]) -> None:
-    """Let `help` and completion show each keyword in the place of `**terms`, by matmul's own signature."""
+    """Let `help` and completion show each keyword instead of `**terms`, from matmul's own signature."""
     mine, theirs = inspect.signature(function), inspect.signature(matmul)
     terms = [each for each in theirs.parameters.values() if each.name in Terms.__annotations__]
     own = [each for each in mine.parameters.values() if each.kind is not each.VAR_KEYWORD]
@@ -137,7 +137,7 @@ _show_terms(prepare)
 
 
 def _open_door() -> Any:
-    """The room of torch; None as long as nobody has imported torch, so that no operand can be a tensor."""
+    """Return cutegen's torch package; None if torch is not imported, so that no operand can be a tensor."""
     global _door
     if "torch" in sys.modules:
         from cutegen.torch_ops import door
@@ -163,7 +163,7 @@ class Arguments(NamedTuple):
     out_dtype: Any = None
 
     def tensors(self) -> dict[str, Any]:
-        """Those that are given, by name. Raises OperandError for one of another framework than `a`'s."""
+        """Return the given ones, by name. Raises OperandError for one of another framework than `a`'s."""
         torch = sys.modules.get("torch")
         of_torch = torch is not None and isinstance(self.a, torch.Tensor)
         found = {name: getattr(self, name) for name in _TENSORS if name in "ab" or getattr(self, name) is not None}
@@ -172,25 +172,25 @@ class Arguments(NamedTuple):
                 raise OperandError(
                     operand=name,
                     found=f"a {type(value).__qualname__}",
-                    expected="a torch tensor, as a is" if of_torch else "a torch tensor or a NumPy array, as a is",
-                    fix=f"`torch.from_dlpack({name})`, or a kernel of `cutegen.compile`, which takes more",
+                    expected="a torch tensor, like a" if of_torch else "a torch tensor or a NumPy array, like a",
+                    fix=f"`torch.from_dlpack({name})`, or a kernel of `cutegen.compile`, which accepts more",
                 )
         return found
 
     def formula(self) -> Formula:
-        """The terms. Raises OperandError, RequestError."""
+        """Return the terms. Raises OperandError, RequestError."""
         check_scalars(self.alpha, self.beta, has_c=self.c is not None)
         check_activation(self.activation)
         terms = {name: getattr(self, name) is not None for name in _TERMS}
         return Formula(self.activation, **terms)
 
     def scalars(self) -> dict[str, float]:
-        """The numbers that a kernel takes."""
+        """Return the numbers that a kernel takes."""
         numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
     def resolved(self, tensors: Mapping[str, Any], arch: str | None, rows: int | None = None) -> Resolved:
-        """Return the request of a call with these tensors, for an `a` of this number of `rows` if it is given."""
+        """Return the request of a call with these tensors, for an `a` with so many `rows` if given."""
         if isinstance(self.a, np.ndarray):
             dtype = None if self.out_dtype is None else arrays.dtype_name(self.out_dtype)
             return arrays.resolve_arrays(tensors, self.formula(), dtype, arch, rows)
@@ -200,7 +200,7 @@ class Arguments(NamedTuple):
 
 
 def _arguments(function: str, a: Any, b: Any, terms: Terms) -> Arguments:
-    """The arguments of `explain` or `prepare`. Raises TypeError for keywords that `matmul` has not, as Python does."""
+    """Return the arguments of `explain` or `prepare`. Raises TypeError for keywords that `matmul` lacks."""
     for name in terms:
         if name not in Terms.__annotations__:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -1,6 +1,6 @@
 """CuTe's layout algebra as cutegen uses it: layouts and their text, numpy tables, TiledMma, TiledCopy.
 
-Layouts, swizzles and composition are tensor-layouts'; what stands on top of them, exactly as CuTe C++ has it, is here.
+Layouts, swizzles and composition come from tensor-layouts; this package adds the rest, exactly as in CuTe C++.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layouts made to measure: modes in a given order, register fragments, an atom repeated over a tile."""
+"""Constructed layouts: modes in a given order, register fragments, an atom repeated over a tile."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from cutegen.algebra.notation import Dyn, format_layout
 
 
 def ordered_layout(shape: IntTree, order: Sequence[int] | None = None) -> Layout:
-    """The compact layout of `shape` whose leaves vary in the given order, smallest first (CuTe's make_ordered_layout).
+    """Return the compact layout of `shape`, its leaves in the given order, smallest first (CuTe's make_ordered_layout).
 
-    `order` has one number per leaf of `shape`; equal numbers stand in position order, and run-time numbers after all
+    `order` has one number per leaf of `shape`; equal numbers keep their position order, and run-time numbers follow all
     static ones. The default is left to right: column-major. A leaf of extent 1 has stride 0, as in CuTe.
 
     >>> ordered_layout((4, 8, 3), (1, 0, 2))
@@ -43,12 +43,12 @@ def ordered_layout(shape: IntTree, order: Sequence[int] | None = None) -> Layout
 
 
 def _unflatten(flat: list[int], profile: IntTree) -> IntTree:
-    """The leading numbers of `flat` (consumed) nested as `profile` is."""
+    """Return the leading numbers of `flat` (consumed) with the nesting of `profile`."""
     return tuple(_unflatten(flat, part) for part in profile) if isinstance(profile, tuple) else flat.pop(0)
 
 
 def fragment_like(partition: Layout) -> Layout:
-    """The register layout for a partition (V, Rest...): V compact first, the other modes ordered by stride.
+    """Return the register layout for a partition (V, Rest...): V compact first, the other modes ordered by stride.
 
     CUTLASS `cute/layout.hpp`, make_fragment_like.
     """
@@ -60,11 +60,11 @@ def fragment_like(partition: Layout) -> Layout:
 
 
 def tile_to_shape(atom: LayoutExpr, shape: Sequence[int], order: Sequence[int] | None = None) -> LayoutExpr:
-    """`atom` repeated over `shape`, mode by mode: ((atom0, rest0), (atom1, rest1), ...) (CuTe's tile_to_shape).
+    """Repeat `atom` over `shape`, mode by mode: ((atom0, rest0), (atom1, rest1), ...) (CuTe's tile_to_shape).
 
-    `order` says which mode repeats first: the one with the smallest number, at the smallest stride; the default is left
-    to right. A repetition starts where the atom ends, its padding included. Raises ValueError when the atom does not
-    divide the shape.
+    `order` gives the order of repetition: the mode with the smallest number gets the smallest stride; the default is
+    left to right. A repetition starts at the end of the atom, including its padding. Raises ValueError if the atom does
+    not divide the shape.
 
     >>> from cutegen.algebra import format_layout
     >>> format_layout(tile_to_shape(Layout((8, 32), (40, 1)), (128, 64)))
@@ -75,14 +75,14 @@ def tile_to_shape(atom: LayoutExpr, shape: Sequence[int], order: Sequence[int] |
     return _tiled(atom, tuple(shape), None if order is None else tuple(order))
 
 
-@lru_cache(maxsize=1024)  # swizzles that are compared have an atom in common
+@lru_cache(maxsize=1024)  # compared swizzles share an atom
 def _tiled(atom: Layout, shape: tuple[int, ...], order: tuple[int, ...] | None) -> Layout:
     blocks = modes(atom) + [Layout(1, 0)] * (len(shape) - len(modes(atom)))
     if len(blocks) > len(shape) or any(extent % size(block) for extent, block in zip(shape, blocks, strict=True)):
         raise ValueError(f"an atom of shape {tuple(map(size, blocks))} does not divide a tile of shape {shape}")
     counts = tuple(extent // size(block) for extent, block in zip(shape, blocks, strict=True))
     repeats = ordered_layout(counts, order)
-    # The bound counts whole spans, not elements: padding takes room too.
+    # The bound counts complete spans, not elements: padding also takes space.
     span = max(extent * stride for extent, stride in leaves(atom.shape, atom.stride))
     holes = complement(atom, span * size(repeats))
     try:

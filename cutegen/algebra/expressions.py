@@ -1,4 +1,4 @@
-"""Layout expressions as people write them: layouts in CuTe's notation, and CuTe's operations on them by name."""
+"""Layout expressions for users: layouts in CuTe's notation, and CuTe's operations on them by name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _DEEPEST = 16
 
 
 def parse_expression(text: str) -> LayoutExpr:
-    """Read a layout, or an operation on layouts such as `zipped_divide((8,8):(1,8), (2,4))`; operations nest.
+    """Parse a layout, or an operation on layouts such as `zipped_divide((8,8):(1,8), (2,4))`; operations nest.
 
-    As a tiler `(2,4)` stands for 2 of the first mode and 4 of the second, `(2,4):(1,2)` is a layout, and `(2:4,4:1)` a
+    As a tiler `(2,4)` means 2 of the first mode and 4 of the second, `(2,4):(1,2)` is a layout, and `(2:4,4:1)` a
     layout for each mode. Raises ValueError that says what was expected at which position.
 
     >>> from cutegen.algebra import format_layout
@@ -39,13 +39,13 @@ class _ExpressionParser(LayoutParser):
 
     def __post_init__(self) -> None:
         LayoutParser.__post_init__(self)
-        # A name is one token; the notation of layouts has none but those of swizzles.
+        # A name is one token; the notation of layouts has no names but those of swizzles.
         names = {match.start(): match.group() for match in _NAME.finditer(self.text) if match.group() != "o"}
         inside = {at for start, name in names.items() for at in range(start + 1, start + len(name))}
         self.tokens = [(names.get(at, token), at) for token, at in self.tokens if at not in inside]
 
     def expression(self) -> LayoutExpr:
-        """An operation, or a layout."""
+        """Parse an operation or a layout."""
         name, at = self.peek(), self.position()
         if not _is_name(name):
             return self.layout()
@@ -53,7 +53,7 @@ class _ExpressionParser(LayoutParser):
             raise self.error(f"found {name!r}; expected a layout or one of {', '.join(OPERATIONS)}", at)
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise self.error(f"found more than {_DEEPEST} operations within each other", at)
+            raise self.error(f"found more than {_DEEPEST} nested operations", at)
         self.at += 1
         self.expect("(")
         arguments: list[LayoutExpr | Tiler] = [self.expression()]
@@ -78,7 +78,7 @@ class _ExpressionParser(LayoutParser):
         raise self.error(f"expected ')': {name} has one argument", at)
 
     def tiler(self) -> Tiler:
-        """An integer, a layout, or a tuple of tilers."""
+        """Parse an integer, a layout, or a tuple of tilers."""
         at = self.at
         if self.peek() != "(":
             if re.fullmatch(r"_?\d+", self.peek()) and self.peek(1) != ":":
@@ -96,7 +96,7 @@ class _ExpressionParser(LayoutParser):
         return tuple(parts)
 
     def _closes_before_a_colon(self) -> bool:
-        """Return whether behind the parenthesis that closes the one here a stride begins."""
+        """Return whether a stride follows the parenthesis that closes the one here."""
         depth = 0
         for ahead in range(len(self.tokens) - self.at):
             depth += {"(": 1, ")": -1}.get(self.peek(ahead), 0)

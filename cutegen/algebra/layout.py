@@ -1,4 +1,4 @@
-"""The one door to tensor-layouts: its layout types and operations, and the short helpers CuTe C++ has beside them."""
+"""The only interface to tensor-layouts: its layout types and operations, and short helpers as in CuTe C++."""
 
 from __future__ import annotations
 
@@ -52,34 +52,34 @@ __all__ = [
 IntTree = int | tuple["IntTree", ...]
 
 
-@lru_cache(maxsize=4096)  # layouts of shared memory are compared by the dozen, and alike but for one mode
+@lru_cache(maxsize=4096)  # dozens of shared memory layouts are compared, which differ in one mode only
 def compose(outer: Layout, inner: Layout) -> Layout:
-    """The layout of outer(inner(i)) (CuTe's composition). Raises LayoutError where there is none."""
+    """Return the layout of outer(inner(i)) (CuTe's composition). Raises LayoutError if there is none."""
     return tensor_layouts.compose(outer, inner)
 
 
 def make_layout(*layouts: Layout) -> Layout:
-    """The layout whose modes are `layouts` (CuTe's make_layout of layouts); one layout gives rank 1."""
+    """Return the layout whose modes are `layouts` (CuTe's make_layout of layouts); one layout gives rank 1."""
     return Layout(tuple(x.shape for x in layouts), tuple(x.stride for x in layouts))
 
 
 def modes(layout: Layout) -> list[Layout]:
-    """The top-level modes of an affine layout; a layout of rank 0 is its own only mode."""
+    """Return the top-level modes of an affine layout; a layout of rank 0 is its own only mode."""
     return [mode(layout, i) for i in range(rank(layout))] if isinstance(layout.shape, tuple) else [layout]
 
 
 def inner_layout(layout: LayoutExpr) -> Layout:
-    """The affine part: the layout itself, or what a swizzle is composed with."""
+    """Return the affine part: the layout itself, or what a swizzle is composed with."""
     return layout.inner if isinstance(layout, ComposedLayout) else layout
 
 
 def with_inner(layout: LayoutExpr, inner: Layout) -> LayoutExpr:
-    """`layout` with its affine part replaced, its swizzle and offset kept."""
+    """Return `layout` with its affine part replaced; swizzle and offset stay."""
     return ComposedLayout(layout.outer, inner, offset=layout.offset) if isinstance(layout, ComposedLayout) else inner
 
 
 def leaves(shape: IntTree, stride: IntTree) -> Iterator[tuple[int, int]]:
-    """(extent, stride) of every leaf of two congruent trees, left to right.
+    """Yield (extent, stride) of every leaf of two congruent trees, left to right.
 
     >>> list(leaves((8, (2, 4)), (8, (1, 64))))
     [(8, 8), (2, 1), (4, 64)]
@@ -95,13 +95,13 @@ def leaves(shape: IntTree, stride: IntTree) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=4096)
 def divide(layout: Layout, tiler: int | Layout) -> Layout:
-    """(tile, rest): `layout` cut by a tiler of rank 1 (CuTe's logical_divide)."""
+    """Return (tile, rest): `layout` divided by a tiler of rank 1 (CuTe's logical_divide)."""
     tile = Layout(tiler, 1) if isinstance(tiler, int) else tiler
     return make_layout(compose(layout, tile), compose(layout, complement(tile, size(layout))))
 
 
 def zipped_divide(layout: Layout, tilers: Sequence[int | Layout]) -> tuple[Layout, Layout]:
-    """((tile0, tile1, ...), (rest0, rest1, ..., untiled modes)): each leading mode cut by its own tiler."""
+    """Return ((tile0, tile1, ...), (rest0, rest1, ..., untiled modes)): each leading mode divided by its own tiler."""
     all_modes = modes(layout)
     cut = [divide(part, tiler) for part, tiler in zip(all_modes, tilers, strict=False)]
     tiles = make_layout(*(mode(part, 0) for part in cut))

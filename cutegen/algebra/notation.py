@@ -1,4 +1,4 @@
-"""Layouts as text: CuTe C++'s print format, and the notation that specs are written in."""
+"""Layouts as text: CuTe C++'s print format, and the notation of specs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutegen.algebra.layout import ComposedLayout, IntTree, Layout, LayoutExpr, 
 class Dyn(int):
     """An integer that CuTe holds at run time: printed without `_`, and never known to equal another.
 
-    Two such integers are equal only when they are one object, as for a C++ compiler that knows no values; that is what
+    Two such integers are equal only if they are one object, as for a C++ compiler that does not know the values; this
     keeps `coalesce` from merging modes that CuTe keeps apart.
 
     >>> format_layout(Layout((128, Dyn(64)), (1, Dyn(128))))
@@ -21,46 +21,46 @@ class Dyn(int):
     __slots__ = ()
 
     def __mul__(self, other: int) -> int:
-        """A run-time integer, unless `other` is the static 0."""
+        """Return a run-time integer, unless `other` is the static 0."""
         return Dyn(int(self) * int(other)) if isinstance(other, Dyn) or other else 0
 
     __rmul__ = __mul__
 
     def __add__(self, other: int) -> Dyn:
-        """A run-time integer."""
+        """Return a run-time integer."""
         return Dyn(int(self) + int(other))
 
     __radd__ = __add__
 
     def __floordiv__(self, other: int) -> Dyn:
-        """A run-time integer."""
+        """Return a run-time integer."""
         return Dyn(int(self) // int(other))
 
     def __eq__(self, other: object) -> bool:
-        """Known to be equal: the same object."""
+        """Return whether they are known to be equal: the same object."""
         return self is other
 
     def __ne__(self, other: object) -> bool:
-        """Not known to be equal."""
+        """Return whether they are not known to be equal."""
         return self is not other
 
     __hash__ = int.__hash__
 
 
 class MixedBits(int):
-    """An offset before a swizzle, of which CuTe knows all bits at compile time but those of `varying`."""
+    """An offset before a swizzle; CuTe knows all of its bits at compile time except those of `varying`."""
 
     varying: int
 
     def __new__(cls, value: int, varying: int) -> MixedBits:
-        """`value`, every bit of it within `varying`."""
+        """Return `value`, every bit of it within `varying`."""
         self = super().__new__(cls, value)
         self.varying = varying
         return self
 
 
 def format_layout(layout: LayoutExpr) -> str:
-    """`layout` as CuTe C++ prints it: static integers with `_`, a swizzle as `Sw<B,M,S> o offset o ...`.
+    """Format `layout` as CuTe C++ prints it: static integers with `_`, a swizzle as `Sw<B,M,S> o offset o ...`.
 
     >>> format_layout(Layout((8, (8, 8)), (8, (1, 64))))
     '(_8,(_8,_8)):(_8,(_1,_64))'
@@ -83,7 +83,7 @@ def _format_tree(tree: IntTree) -> str:
 
 
 def parse_layout(text: str) -> LayoutExpr:
-    """Read a layout in CuTe notation; underscores, spaces and `o _0` may be left out.
+    """Parse a layout in CuTe notation; underscores, spaces and `o _0` may be omitted.
 
     A missing stride means compact column-major. Raises ValueError that says what was expected at which position.
 
@@ -147,7 +147,7 @@ class LayoutParser:
         stride_at = self.position()
         stride = self.tree()
         if not _congruent(shape, stride):
-            raise self.error("the stride is not nested as the shape is", stride_at)
+            raise self.error("the stride is not nested like the shape", stride_at)
         return Layout(shape, stride)
 
     def tree(self) -> IntTree:
@@ -178,7 +178,7 @@ class LayoutParser:
             raise self.error(f"expected the end, found {self.peek()!r}", self.position())
 
     def peek(self, ahead: int = 0) -> str:
-        """The token `ahead` of the present one, or "" after the last."""
+        """Return the token `ahead` of the current one, or "" after the last."""
         return self.tokens[self.at + ahead][0] if self.at + ahead < len(self.tokens) else ""
 
     def position(self) -> int:
@@ -199,7 +199,7 @@ def _congruent(a: IntTree, b: IntTree) -> bool:
 
 
 def spec_notation(layout: Layout) -> str:
-    """A layout as a spec would write it.
+    """Format a layout as in a spec.
 
     >>> spec_notation(Layout((16, 8), (8, 1)))
     '(16,8):(8,1)'

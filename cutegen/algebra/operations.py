@@ -1,7 +1,7 @@
-"""CuTe's operations on layouts under their own names, for layouts that people write down; swizzled ones too.
+"""CuTe's operations on layouts under their own names, for layouts in expressions; also on swizzled ones.
 
-CUTLASS `include/cute/layout.hpp` and `layout_composed.hpp`. A tiler is a layout, an integer, which is that many in a
-row, or a tuple of tilers, one for each of the leading modes.
+CUTLASS `include/cute/layout.hpp` and `layout_composed.hpp`. A tiler is a layout, an integer (that many consecutive
+elements), or a tuple of tilers, one for each of the leading modes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Tiler: TypeAlias = "int | Layout | tuple[Tiler, ...]"
 
 
 def composition(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """`layout` after `tiler`; of a tuple each mode after its own, and modes beyond the tuple are dropped."""
+    """Compose `layout` with `tiler`; for a tuple, each mode with its own; modes beyond the tuple are dropped."""
     return with_inner(layout, _composed(inner_layout(layout), tiler))
 
 
 def logical_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """(tile, rest), of a tuple in each mode: ((tile0, rest0), (tile1, rest1), ..., untiled modes)."""
+    """Return (tile, rest), for a tuple in each mode: ((tile0, rest0), (tile1, rest1), ..., untiled modes)."""
     return with_inner(layout, _divided(inner_layout(layout), tiler))
 
 
 def zipped_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """((tile0, tile1, ...), (rest0, rest1, ..., untiled modes))."""
+    """Return ((tile0, tile1, ...), (rest0, rest1, ..., untiled modes))."""
     if not isinstance(tiler, tuple):
         return logical_divide(layout, tiler)
     tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
@@ -48,7 +48,7 @@ def zipped_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
 
 
 def tiled_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """((tile0, tile1, ...), rest0, rest1, ..., untiled modes)."""
+    """Return ((tile0, tile1, ...), rest0, rest1, ..., untiled modes)."""
     if not isinstance(tiler, tuple):
         return logical_divide(layout, tiler)
     tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
@@ -56,7 +56,7 @@ def tiled_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
 
 
 def flat_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """(tile0, tile1, ..., rest0, rest1, ..., untiled modes)."""
+    """Return (tile0, tile1, ..., rest0, rest1, ..., untiled modes)."""
     if not isinstance(tiler, tuple):
         return logical_divide(layout, tiler)
     tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
@@ -64,32 +64,32 @@ def flat_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
 
 
 def product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
-    """(layout, repeats): `layout` repeated as `tiler` says (CuTe's logical_product)."""
+    """Return (layout, repeats): `layout` repeated by `tiler` (CuTe's logical_product)."""
     return with_inner(layout, logical_product(inner_layout(layout), tiler))
 
 
 def blocked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
-    """((block0, repeat0), (block1, repeat1), ...): copies of `layout` side by side."""
+    """Return ((block0, repeat0), (block1, repeat1), ...): copies of `layout` side by side."""
     return _by_mode(layout, tiler, raked=False)
 
 
 def raked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
-    """((repeat0, block0), (repeat1, block1), ...): copies of `layout` interleaved."""
+    """Return ((repeat0, block0), (repeat1, block1), ...): copies of `layout` interleaved."""
     return _by_mode(layout, tiler, raked=True)
 
 
 def coalesced(layout: LayoutExpr) -> LayoutExpr:
-    """The same function of as few modes as there can be (CuTe's coalesce)."""
+    """Return the same function with the fewest modes (CuTe's coalesce)."""
     return with_inner(layout, coalesce(inner_layout(layout)))
 
 
 def complement_of(layout: LayoutExpr, bound: int = 1) -> Layout:
-    """The layout of what `layout` leaves out below `bound`. Raises ValueError for a swizzled one."""
+    """Return the layout of the offsets below `bound` that `layout` omits. Raises ValueError for a swizzled one."""
     return complement(_affine(layout, "complement"), bound)
 
 
 def right_inverse_of(layout: LayoutExpr) -> Layout:
-    """The layout from which `layout` leads back to where one began. Raises ValueError for a swizzled one."""
+    """Return the inverse of `layout`. Raises ValueError for a swizzled one."""
     return right_inverse(_affine(layout, "right_inverse"))
 
 
@@ -110,7 +110,7 @@ OPERATIONS: Mapping[str, Callable[..., LayoutExpr]] = MappingProxyType(
 )
 """By CuTe's names."""
 TILERS = frozenset({"composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide"})
-"""Those whose second argument is a tiler; of a product it is a layout, of `complement` an integer, others have none."""
+"""Operations with a tiler as second argument; products take a layout, `complement` an integer, others nothing."""
 PRODUCTS = frozenset({"logical_product", "blocked_product", "raked_product"})
 
 
@@ -128,13 +128,13 @@ def _divided(layout: Layout, tiler: Tiler) -> Layout:
 
 
 def _tiles_and_rests(layout: Layout, tiler: Sequence[Tiler]) -> tuple[list[Layout], list[Layout]]:
-    """The tiles of the leading modes, and their rests with the modes that have no tiler."""
+    """Return the tiles of the leading modes, and their rests with the modes that have no tiler."""
     cut = [modes(_divided(part, each)) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
     return [part[0] for part in cut], [*(part[1] for part in cut), *modes(layout)[len(tiler) :]]
 
 
 def _leading(layout: Layout, tiler: Sequence[Tiler]) -> list[Layout]:
-    """The modes that have a tiler each."""
+    """Return the modes that have a tiler each."""
     found = modes(layout)
     if len(tiler) > len(found):
         raise ValueError(f"{len(tiler)} tilers for a layout of {len(found)} modes, {layout}")
@@ -146,7 +146,7 @@ def _as_layout(tiler: int | Layout) -> Layout:
 
 
 def _by_mode(layout: LayoutExpr, tiler: Layout, *, raked: bool) -> LayoutExpr:
-    """Blocks and repeats zipped mode by mode, the shorter of the two filled up with modes of one."""
+    """Zip blocks and repeats mode by mode; the shorter one is padded with modes of extent 1."""
     inner = inner_layout(layout)
     rank = max(len(modes(inner)), len(modes(tiler)))
     block, repeats = modes(logical_product(_filled(inner, rank), _filled(tiler, rank)))

@@ -1,4 +1,4 @@
-"""One thread's share of a tensor: slicing a layout at a thread's coordinate, through a swizzle where there is one."""
+"""One thread's share of a tensor: a layout sliced at a thread's coordinate, also through a swizzle."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Partition:
     offset: int
 
     def offsets(self) -> NDArray[np.int64]:
-        """Element offsets into the tensor, colexicographic: int64[size]."""
+        """Return element offsets into the tensor, colexicographic: int64[size]."""
         return tables.offsets(self.layout) + self.offset
 
     def __str__(self) -> str:
-        """The layout as CuTe C++ prints it."""
+        """Return the layout as CuTe C++ prints it."""
         return format_layout(self.layout)
 
 
 def slice_thread(layout: LayoutExpr, thread: int | tuple[object, ...]) -> Partition:
-    """The partition at coordinate `thread` of the first mode; the other modes stay.
+    """Return the partition at coordinate `thread` of the first mode; the other modes stay.
 
-    A swizzled layout becomes an affine one wherever CuTe's slice_and_offset makes it so.
+    A swizzled layout becomes affine wherever CuTe's slice_and_offset makes it so.
     """
     inner = inner_layout(layout)
     thread_mode, *rest_modes = modes(inner)
@@ -53,7 +53,7 @@ def slice_thread(layout: LayoutExpr, thread: int | tuple[object, ...]) -> Partit
 
 
 def _slice_swizzled(swizzle: Swizzle, rest: Layout, offset: int, *, varying: int) -> Partition:
-    """Swizzle o offset o rest, made affine where the rest never meets a bit together with the one it is XORed with.
+    """Return swizzle o offset o rest, made affine if the rest never has both a bit and the one it is XORed with.
 
     `varying` has the bits of the offset that differ between threads. CUTLASS `cute/swizzle_layout.hpp`,
     slice_and_offset.
@@ -70,9 +70,9 @@ def _slice_swizzled(swizzle: Swizzle, rest: Layout, offset: int, *, varying: int
 
 
 def _unswizzled(swizzle: Swizzle, offset: int, varying: int, extent: int) -> Layout:
-    """The affine layout that a swizzle is, seen from `offset`: one mode of extent 2 for each swizzled bit.
+    """Return the affine layout that a swizzle equals at `offset`: one mode of extent 2 per swizzled bit.
 
-    Its stride is known at compile time only where the bit it is XORed with does not vary between threads.
+    Its stride is known at compile time only if the bit it is XORed with does not vary between threads.
     """
     bits, base, distance = swizzle.bits, swizzle.base, abs(swizzle.shift)
 
@@ -93,7 +93,7 @@ def _unswizzled(swizzle: Swizzle, offset: int, varying: int, extent: int) -> Lay
 
 
 def _reach(layout: Layout) -> int:
-    """Every bit that an offset of `layout` can have set, extents rounded up to powers of two."""
+    """Return every bit that an offset of `layout` can have set, extents rounded up to powers of two."""
     bits = 0
     for extent, stride in leaves(layout.shape, layout.stride):
         bits |= ((1 << (extent - 1).bit_length()) - 1) * int(stride)
@@ -101,8 +101,6 @@ def _reach(layout: Layout) -> int:
 
 
 def _splits_into_bits(layout: Layout, window: int) -> bool:
-    """Return whether each stride is one bit or lies wholly above the window, so that the swizzle acts on each mode
-    alone.
-    """
+    """Return whether each stride is one bit or entirely above the window, so that the swizzle acts per mode."""
     end = 1 << window.bit_length()
     return all(int(stride).bit_count() <= 1 or stride % end == 0 for _, stride in leaves(layout.shape, layout.stride))

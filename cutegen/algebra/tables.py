@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from cutegen.algebra.layout import ComposedLayout, LayoutExpr, inner_layout, leaves, mode, size
 
 MOST_KEPT = 1 << 14
-"""Elements of a table that is kept, 128 KiB of it."""
+"""Maximum elements of a cached table: 128 KiB."""
 
 
 def offsets(layout: LayoutExpr) -> NDArray[np.int64]:
-    """The offset of each coordinate in colexicographic order, swizzle included: int64[size], read-only.
+    """Return the offset of each coordinate in colexicographic order, swizzle included: int64[size], read-only.
 
     >>> from cutegen.algebra import Layout
     >>> offsets(Layout((2, 3), (10, 1)))
@@ -34,18 +34,18 @@ def _offsets(layout: LayoutExpr) -> NDArray[np.int64]:
     return table
 
 
-# Who ranks layouts of shared memory asks three or four times for each.
+# Ranking shared memory layouts requests each one three or four times.
 _kept_offsets = lru_cache(maxsize=256)(_offsets)
 
 
 def offsets_2d(layout: LayoutExpr) -> NDArray[np.int64]:
-    """The offsets of a layout of rank 2, indexed by its two modes: int64[size<0>, size<1>]."""
+    """Return the offsets of a layout of rank 2, indexed by its two modes: int64[size<0>, size<1>]."""
     inner = inner_layout(layout)
     return offsets(layout).reshape(size(mode(inner, 1)), size(mode(inner, 0))).T
 
 
 def offsets_by_row(layout: LayoutExpr) -> NDArray[np.int64]:
-    """The offsets of a layout of any rank as a table: mode 0 downwards, the others to the right; rank 1 is one row.
+    """Return a layout's offsets, of any rank, as a table: mode 0 downwards, the others to the right; rank 1 is one row.
 
     int64[size<0>, size of the rest], columns in colexicographic order.
 

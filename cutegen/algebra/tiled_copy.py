@@ -1,4 +1,4 @@
-"""TiledCopy: a copy atom laid over threads and values, and what each thread reads, writes and holds.
+"""TiledCopy: a copy atom tiled over threads and values, and what each thread reads, writes and holds.
 
 A port of CUTLASS `cute/atom/copy_atom.hpp` (struct TiledCopy, struct ThrCopy).
 """
@@ -35,23 +35,23 @@ class CopyAtomLike(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the atom, for messages."""
+        """Return the name of the atom, for messages."""
 
     @property
     def src_layout_bits(self) -> Layout:
-        """(T, V) -> bit, as the instruction reads."""
+        """Return (T, V) -> bit, as the instruction reads."""
 
     @property
     def dst_layout_bits(self) -> Layout:
-        """(T, V) -> bit, as the instruction writes."""
+        """Return (T, V) -> bit, as the instruction writes."""
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """The one of the two in which a thread-value layout is given."""
+        """Return the one of the two in which a thread-value layout is given."""
 
 
 def reordered(layout_tv: Layout, order: Layout) -> Layout:
-    """(thread, value) of a layout whose values are numbered anew: `order` maps a new number to the old one.
+    """Renumber the values of a (thread, value) layout: `order` maps a new number to the old one.
 
     >>> reordered(Layout((4, 4), (4, 1)), Layout((2, 2), (2, 1)))
     Layout((4, (2, 2)), (4, (2, 1)))
@@ -63,7 +63,7 @@ def reordered(layout_tv: Layout, order: Layout) -> Layout:
 class TiledCopy:
     """`atom` over `layout_tv`: (thread, value) -> column-major coordinate in a tile of extents `tiler`.
 
-    Elements have `bits` bits. Raises ValueError, in CuTe's words, when the atom needs more threads or values than
+    Elements have `bits` bits. Raises ValueError, in CuTe's words, if the atom needs more threads or values than
     `layout_tv` has.
     """
 
@@ -88,9 +88,9 @@ class TiledCopy:
 
     @classmethod
     def from_thr_val(cls, atom: CopyAtomLike, thr: Layout, val: Layout, bits: int) -> TiledCopy:
-        """From a thread layout (m,n) -> thread and a value layout (m,n) -> value of equal rank (make_tiled_copy).
+        """Make a copy from layouts of equal rank, (m,n) -> thread and (m,n) -> value (make_tiled_copy).
 
-        Raises ValueError when the thread layout leaves out thread indices or repeats one.
+        Raises ValueError if the thread layout omits or repeats thread indices.
         """
         threads = size(thr)
         val_thr = [  # the raked product: values innermost, thread indices fastest
@@ -106,47 +106,47 @@ class TiledCopy:
     def for_mma(
         cls, atom: CopyAtomLike, mma: TiledMma, op: OperandName, bits: int, order: Layout | None = None
     ) -> TiledCopy:
-        """The copy whose threads receive what `mma` needs of an operand (make_tiled_copy_A and so on).
+        """Return the copy whose threads receive what `mma` needs of an operand (make_tiled_copy_A and so on).
 
-        It fills a thread's values one after the other, or as `order` says: number in the copy -> number in the MMA's
-        tile.
+        It fills a thread's values in sequence, or by `order`: number in the copy -> number in the MMA's tile.
         """
         tv = mma.tv_layout(op)
         return cls(atom, tv if order is None else reordered(tv, order), mma.tile_of(op), bits)
 
     @property
     def threads(self) -> int:
-        """Threads that take part."""
+        """Return the threads that take part."""
         return int(size(mode(self.layout_tv, 0)))
 
     @property
     def layout_src_tv(self) -> Layout:
-        """(thread, value) -> tile coordinate, as the source is read (get_layoutS_TV)."""
+        """Return (thread, value) -> tile coordinate, as the source is read (get_layoutS_TV)."""
         thr_frg = self._thrfrg(self._src, Layout(self.tiler))
         return make_layout(mode(thr_frg, 0), mode(thr_frg, 1))
 
     @property
     def layout_dst_tv(self) -> Layout:
-        """(thread, value) -> tile coordinate, as the destination is written (get_layoutD_TV)."""
+        """Return (thread, value) -> tile coordinate, as the destination is written (get_layoutD_TV)."""
         thr_frg = self._thrfrg(self._dst, Layout(self.tiler))
         return make_layout(mode(thr_frg, 0), mode(thr_frg, 1))
 
     def partition_s(self, layout: LayoutExpr, thread: int) -> Partition:
-        """((FrgV, FrgX), RestM, RestN, ...): what the thread reads. Raises ValueError on a bad thread."""
+        """Return ((FrgV, FrgX), RestM, RestN, ...): the thread's reads. Raises ValueError for an invalid thread."""
         return self._partition(self._src, layout, thread)
 
     def partition_d(self, layout: LayoutExpr, thread: int) -> Partition:
-        """((FrgV, FrgX), RestM, RestN, ...): what the thread writes. Raises ValueError on a bad thread."""
+        """Return ((FrgV, FrgX), RestM, RestN, ...): the thread's writes. Raises ValueError for an invalid thread."""
         return self._partition(self._dst, layout, thread)
 
     def shared_out(self, layout: Layout) -> Layout | None:
-        """(Thr, (FrgV, FrgX), (RestM, RestN, ...)) -> offset in a tensor that is written; None where blocks of the
-        tensor end within those of the threads, so that they have no equal shares.
+        """Return (Thr, (FrgV, FrgX), (RestM, RestN, ...)) -> offset in a tensor that is written.
+
+        None if blocks of the tensor end within those of the threads, so that threads have unequal shares.
         """
         return _shared_out(self, layout)
 
     def retile(self, fragment: Layout) -> Layout:
-        """A fragment (V, RestM, RestN, ...) of an MMA seen as this copy fills it: ((FrgV, FrgX), RestM, RestN, ...)."""
+        """View a fragment (V, RestM, RestN, ...) of an MMA as this copy fills it: ((FrgV, FrgX), RestM, RestN, ...)."""
         frg_v = size(mode(fragment, 0))
         inverse = compose(right_inverse(self.layout_tv), Layout(self.tiler))
         frg_mn = upcast(inverse, self.threads * frg_v)  # (m,n) -> value index, counted in fragments of frg_v
@@ -174,15 +174,15 @@ class TiledCopy:
         return slice_thread(with_inner(layout, flat), thread)
 
     def _thrfrg(self, side: Layout, layout: Layout) -> Layout:
-        """(Thr, (FrgV, FrgX), (RestM, RestN, ...)) of an affine tensor layout (tidfrg_S and tidfrg_D)."""
+        """Return (Thr, (FrgV, FrgX), (RestM, RestN, ...)) of an affine tensor layout (tidfrg_S and tidfrg_D)."""
         tile, rest = zipped_divide(layout, self.tiler)
         thr, val = _atom_tv(self, side)
         return make_layout(compose(tile, thr), compose(tile, val), rest)
 
 
-@lru_cache(maxsize=64)  # the same for every thread, and they ask one after the other
+@lru_cache(maxsize=64)  # the same for every thread, requested for one after the other
 def _atom_tv(copy: TiledCopy, side: Layout) -> tuple[Layout, Layout]:
-    """Thread and value of one side -> tile coordinate (the first half of tile2thrfrg)."""
+    """Return thread and value of one side -> tile coordinate (the first half of tile2thrfrg)."""
     ref_threads, ref_values = map(size, modes(copy._ref))
     thr, val = divide(mode(copy.layout_tv, 0), ref_threads), divide(mode(copy.layout_tv, 1), ref_values)
     ref_to_side = compose(right_inverse(copy._ref), side)

@@ -1,4 +1,4 @@
-"""TiledMma: an MMA atom laid over warps and repeated over a tile, and which thread holds which element of A, B and C.
+"""TiledMma: an MMA atom tiled over warps and a tile, and which thread holds which element of A, B and C.
 
 A port of CUTLASS `cute/atom/mma_atom.hpp` (struct TiledMMA, struct ThrMMA).
 """
@@ -33,7 +33,7 @@ from cutegen.algebra.tables import offsets
 OperandName = Literal["A", "B", "C"]
 Extents = tuple[int, int, int]
 
-# The two of (M, N, K) that each operand is indexed by.
+# The two of (M, N, K) that index each operand.
 OPERAND_MODES: Mapping[OperandName, tuple[int, int]] = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 
 
@@ -42,11 +42,11 @@ class MmaAtomLike(Protocol):
 
     @property
     def shape_mnk(self) -> Extents:
-        """(M, N, K) of one instruction."""
+        """Return (M, N, K) of one instruction."""
 
     @property
     def thr_id(self) -> Layout:
-        """Thread of the atom -> lane."""
+        """Return thread of the atom -> lane."""
 
     @property
     def a_layout(self) -> Layout:
@@ -66,8 +66,8 @@ class TiledMma:
     """`atom` on the threads of `atom_layout` (M, N, K), each mode of the tile first permuted by `permutation`.
 
     `atom_layout` may be given as extents, column-major. An entry of `permutation` is the tile's extent in that mode, or
-    a layout of it; None is the smallest: the atom's extent times the atoms along it. Raises ValueError when an extent
-    is not a multiple of that.
+    a layout of it; None is the smallest: the atom's extent times the atoms along it. Raises ValueError if an extent is
+    not a multiple of that.
     """
 
     atom: MmaAtomLike
@@ -97,38 +97,38 @@ class TiledMma:
 
     @property
     def thr_layout_vmnk(self) -> Layout:
-        """(ThrV, ThrM, ThrN, ThrK) -> thread index."""
+        """Return (ThrV, ThrM, ThrN, ThrK) -> thread index."""
         lanes = size(self.atom.thr_id)
         return Layout((lanes, *self.atom_layout.shape), (1, *_scaled(self.atom_layout.stride, lanes)))
 
     @property
     def threads(self) -> int:
-        """Threads that take part."""
+        """Return the threads that take part."""
         return int(size(self.thr_layout_vmnk))
 
     @property
     def tile_mnk(self) -> Extents:
-        """(M, N, K) of the tile that all threads compute together."""
+        """Return (M, N, K) of the tile that all threads compute together."""
         m, n, k = map(size, self.permutation)
         return m, n, k
 
     def tile_of(self, op: OperandName) -> tuple[int, int]:
-        """The extents of the operand's tile: (M,K), (N,K) or (M,N)."""
+        """Return the extents of the operand's tile: (M,K), (N,K) or (M,N)."""
         x, y = OPERAND_MODES[op]
         return self.tile_mnk[x], self.tile_mnk[y]
 
     def values(self, op: OperandName) -> int:
-        """Values of the operand's tile that one thread holds."""
+        """Return the values of the operand's tile that one thread holds."""
         return int(size(mode(self.tv_layout(op), 1)))
 
     def tv_layout(self, op: OperandName) -> Layout:
-        """(thread, value) -> column-major coordinate in the operand's tile (get_layoutA_TV and so on)."""
+        """Return (thread, value) -> column-major coordinate in the operand's tile (get_layoutA_TV and so on)."""
         return _tv_layout(self, op)
 
     def partition(self, op: OperandName, layout: LayoutExpr, thread: int) -> Partition:
-        """(V, RestM, RestK, ...): the thread's share of a tensor (partition_A and so on).
+        """Return (V, RestM, RestK, ...): the thread's share of a tensor (partition_A and so on).
 
-        Raises ValueError when there is no such thread.
+        Raises ValueError for an invalid thread.
         """
         thrfrg = _thrfrg(self, op, inner_layout(layout))
         frg = mode(thrfrg, 1)
@@ -136,19 +136,20 @@ class TiledMma:
         return slice_thread(with_inner(layout, flat), self._coordinate(op, thread))
 
     def shared_out(self, op: OperandName, layout: Layout) -> Layout | None:
-        """((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) -> offset; None where blocks of the tensor end within
-        those of the atoms, so that threads have no equal shares.
+        """Return ((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) -> offset.
+
+        None if blocks of the tensor end within those of the atoms, so that threads have unequal shares.
         """
         return _shared_out(self, op, layout)
 
     def fragment(self, op: OperandName, layout: LayoutExpr, thread: int) -> Layout:
-        """The register layout for `partition(op, layout, thread)` (make_fragment_A and so on)."""
+        """Return the register layout for `partition(op, layout, thread)` (make_fragment_A and so on)."""
         share = inner_layout(self.partition(op, layout, thread).layout)
-        # Accumulators never follow the tensor they are stored to.
+        # Accumulators never follow the layout of the tensor that they are stored to.
         return ordered_layout(share.shape) if op == "C" else fragment_like(share)
 
     def _coordinate(self, op: OperandName, thread: int) -> tuple[int, tuple[int, int]]:
-        """(ThrV, (ThrX, ThrY)) of a thread index."""
+        """Return (ThrV, (ThrX, ThrY)) of a thread index."""
         if not 0 <= thread < self.threads:
             raise ValueError(f"thread {thread} is not one of the {self.threads} threads of the tiled MMA")
         vmnk = self.thr_layout_vmnk
@@ -163,7 +164,7 @@ def _scaled(strides: tuple[Any, ...], by: int) -> tuple[Any, ...]:
 
 
 def _thrfrg(mma: TiledMma, op: OperandName, layout: Layout) -> Layout:
-    """((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) of an affine tensor layout (thrfrg_A and so on)."""
+    """Return ((ThrV, (ThrX, ThrY)), (FrgV, (RestX, RestY, ...))) of an affine tensor layout (thrfrg_A and so on)."""
     x, y = OPERAND_MODES[op]
     all_modes = modes(layout)
     permuted = [divide(part, mma.permutation[i]) for part, i in zip(all_modes, (x, y), strict=False)]

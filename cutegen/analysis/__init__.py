@@ -1,10 +1,10 @@
-"""Predicted against obtained.
+"""Comparison of predictions with results.
 
 limits.py        cycles of each resource for one k-tile
-counters.py      predicted hardware counters, ncu, the CPU executor; bulk_counters.py those of wgmma and bulk copies
+counters.py      predicted hardware counters, ncu, the CPU executor; bulk_counters.py for wgmma and bulk copies
 sass.py          the main loop in the disassembly
-report.py        one kernel: predictions beside what compiler and CPU executor made of it
+report.py        one kernel: predictions, the compiler's output and the CPU executor's counts
 measured.py      the same kernel on a GPU: times, ceilings, hardware counters
-report_text.py   all of it as a page
-comparison.py    several specs side by side; comparison_text.py and comparison_picture.py show it
+report_text.py   the report as text and JSON
+comparison.py    several specs side by side; comparison_text.py and comparison_picture.py show them
 """

@@ -1,8 +1,8 @@
 """Predicts the hardware counters of `wgmma` and of bulk tensor copies, which other counters do not see.
 
-`wgmma` reads its operands from shared memory by the pipe of loads and stores, and its wavefronts are counted there.
-Bulk tensor copies pass it by: of them instructions are counted, and the sectors between L2 and shared memory. A copy to
-all CTAs of a cluster is counted in each of them.
+`wgmma` reads its operands from shared memory through the load/store pipe, where its wavefronts are counted. Bulk
+tensor copies bypass that pipe: counters exist for their instructions and for the sectors between L2 and shared memory.
+A multicast copy is counted in each CTA of the cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.values.accesses import AccessKey
 
 DESCRIPTOR = "descriptor"
-"""What `plan.json` has for the loads of fragments where `wgmma` reads shared memory itself."""
+"""Entry of `plan.json` for fragment loads if `wgmma` reads shared memory itself."""
 
 WGMMA = "sm__inst_executed_pipe_tensor_op_gmma.sum"
 WGMMA_WAVEFRONTS = "sm__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_gmma.sum"
@@ -37,18 +37,18 @@ OF_BULK = (
     BULK_SECTORS_READ,
     BULK_SECTORS_WRITTEN,
 )
-"""Counters of sm_90 and later."""
+"""Return the counters of sm_90 and later."""
 
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:
-    """Return whether fragments are read from shared memory by `wgmma` itself."""
+    """Return whether `wgmma` itself reads the operands from shared memory."""
     return all(plan["s2r"][x]["atom"] == DESCRIPTOR for x in "ab")
 
 
 def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str, int]:
-    """Predict what one launch on whole tiles counts, from what `plan.json` says about a CTA tile and a k-tile."""
+    """Predict the counters of one launch on complete tiles from the CTA tile and k-tile of `plan.json`."""
     m, n, k = plan["tile"]
-    # Counted where it arrives: what one CTA of a cluster asks L2 for comes to every CTA in its row or column.
+    # Counted at the destination: what one CTA of a cluster requests from L2 reaches every CTA in its row or column.
     along_m, along_n = plan["launch"].get("cluster", (1, 1))
     tiles = problem.batch * problem.m * problem.n // (m * n)
     k_tiles = tiles * (problem.k // k)
@@ -75,5 +75,5 @@ def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str,
 
 
 def _to_global(opcode: str) -> bool:
-    """Return whether it stores, of the two directions of a bulk tensor copy."""
+    """Return whether the bulk tensor copy is a store."""
     return ".global.shared::cta" in opcode

@@ -1,4 +1,4 @@
-"""Several specs side by side: what was decided for each, what it costs, and what the compiler and a GPU made of it."""
+"""Several specs side by side: decisions, costs, the compiler's results and GPU measurements."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ NOT_PLANNED = "not planned"
 
 
 class Section(StrEnum):
-    """Subject of a row, in the order in which they are shown."""
+    """Subject of a row, in display order."""
 
-    PLAN = "what it is for"
+    PLAN = "target and operands"
     DECISIONS = "decisions"
     SHARED = "shared memory layouts"
     ACCESSES = "memory accesses, predicted"
     INSTRUCTIONS = "instructions, predicted"
     RESOURCES = "resources"
-    BOUNDS = "cycles of a multiprocessor for a million operations"
+    BOUNDS = "cycles of an SM per million operations"
     TIMES = "times"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One spec: its plan, or `why_not` there is none; `artifact` where it is built, `results` where it was timed."""
+    """One spec: its plan, or `why_not` if there is none; `artifact` if it is built, `results` if it was timed."""
 
     name: str
     spec: GemmSpec
@@ -55,9 +55,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing of every spec: `values` for programs, `cells` for people; `fewer` says that the least is the best.
+    """One property of every spec: `values` for programs, `cells` for people; `fewer` says that less is better.
 
-    `fewer` is None where none is better than another. A spec without a plan has None and an empty cell.
+    `fewer` is None if no value is better than another. A spec without a plan has None and an empty cell.
     """
 
     section: Section
@@ -68,13 +68,13 @@ class Row:
 
     @property
     def equal(self) -> bool:
-        """True where it is the same for all that have a plan."""
+        """Return whether the value is the same for all specs with a plan."""
         return len(set(self.cells) - {""}) <= 1
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Specs beside each other for a problem; `ceilings` and times where a GPU measured, else `why_not_measured`."""
+    """Specs compared for a problem; `ceilings` and times if a GPU measured them, else `why_not_measured`."""
 
     problem: ProblemShape
     asked: bool
@@ -83,21 +83,21 @@ class Comparison:
     why_not_measured: str = ""
 
     def because(self, why_not_measured: str) -> Comparison:
-        """The same, and why nothing was measured."""
+        """Return the comparison with the reason why nothing was measured."""
         return replace(self, why_not_measured=why_not_measured)
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Everything, equal or not."""
+        """Return all rows, equal or not."""
         return tuple(_rows(self))
 
 
 def compare(
     specs: Sequence[GemmSpec], arch: str | None, problem: ProblemShape | None, *, default: ProblemShape, cache: Cache
 ) -> Comparison:
-    """Plan each spec, and look up its kernel in the cache. Without a `problem` the `default` is what is bounded.
+    """Plan each spec and look up its kernel in the cache. Without a `problem`, the bounds are those of `default`.
 
-    A spec that cannot be planned says why in its place. Raises the first of their errors where none can.
+    A spec that cannot be planned holds the reason. Raises the first of their errors if none can be planned.
     """
     found, errors = [], []
     for name, spec in zip(_names(specs), specs, strict=True):
@@ -115,13 +115,13 @@ def compare(
 
 
 def with_artifacts(comparison: Comparison, build: Callable[[GemmPlan], Artifact]) -> Comparison:
-    """The same with every kernel built."""
+    """Return the comparison with every kernel built."""
     specs = tuple(x if x.plan is None else replace(x, artifact=build(x.plan)) for x in comparison.specs)
     return replace(comparison, specs=specs)
 
 
 def with_times(comparison: Comparison, ceilings: Ceilings, results: Iterable[Result]) -> Comparison:
-    """The same with what a GPU measured, each result with the spec of its contender's name."""
+    """Return the comparison with GPU measurements; a result belongs to the spec with its contender's name."""
     by_name: dict[str, list[Result]] = {}
     for result in results:
         if result.ours:
@@ -131,7 +131,7 @@ def with_times(comparison: Comparison, ceilings: Ceilings, results: Iterable[Res
 
 
 def _names(specs: Sequence[GemmSpec]) -> Iterator[str]:
-    """A name for each; of several with one name the second and later ones get a number."""
+    """Return a unique name per spec; duplicates get a number."""
     seen: dict[str, int] = {}
     for spec in specs:
         name = spec.name or "unnamed"
@@ -159,7 +159,7 @@ def _row(
     *,
     fewer: bool | None = None,
 ) -> Row:
-    """A row of what plans say; nothing where there is no plan, or the plan has no such thing."""
+    """Make a row from the plans; empty without a plan or if the plan lacks the value."""
     values = tuple(None if x.plan is None else value(x.plan) for x in specs)
     return _row_of(section, name, values, say, fewer=fewer)
 
@@ -243,7 +243,7 @@ def _accesses(specs: Sequence[Compared]) -> Iterator[Row]:
 
 
 def _some(row: Row) -> Iterator[Row]:
-    """The row, unless nobody has it."""
+    """Make the row unless no spec has a value."""
     if any(value is not None for value in row.values):
         yield row
 
@@ -262,28 +262,28 @@ def _resources(specs: Sequence[Compared]) -> Iterator[Row]:
     yield _row(Section.RESOURCES, "bytes of shared memory", specs, lambda plan: plan.smem_bytes, fewer=True)
     yield _row(
         Section.RESOURCES,
-        "registers a thread (estimated)",
+        "registers per thread (estimated)",
         specs,
         lambda plan: plan.predictions.occupancy.registers_per_thread,
         fewer=True,
     )
     yield _row(
         Section.RESOURCES,
-        "CTAs an SM (estimated)",
+        "CTAs per SM (estimated)",
         specs,
         lambda plan: plan.predictions.occupancy.ctas_per_sm,
         fewer=False,
     )
     if any(x.artifact for x in specs):
         built: dict[str, Callable[[Compared, Artifact], int]] = {
-            "registers a thread (built)": lambda _, artifact: artifact.manifest.registers,
+            "registers per thread (built)": lambda _, artifact: artifact.manifest.registers,
             "spilled bytes (built)": lambda _, artifact: artifact.manifest.spill_bytes,
         }
         for name, of in built.items():
             values = tuple(None if x.artifact is None else of(x, x.artifact) for x in specs)
             yield _row_of(Section.RESOURCES, name, values, fewer=True)
         values = tuple(map(_resident, specs))
-        yield _row_of(Section.RESOURCES, "CTAs an SM (built)", values, fewer=False)
+        yield _row_of(Section.RESOURCES, "CTAs per SM (built)", values, fewer=False)
 
 
 def _resident(x: Compared) -> int | None:
@@ -294,15 +294,15 @@ def _resident(x: Compared) -> int | None:
 
 
 def _bounds(comparison: Comparison) -> Iterator[Row]:
-    """Return for each resource the cycles that a million operations take of a multiprocessor, so that tiles compare."""
+    """Return the SM cycles per million operations for each resource, which makes different tiles comparable."""
     specs, found = comparison.specs, [_costs(x, comparison.problem) for x in comparison.specs]
     for resource in _union(found):
         values = tuple(each.get(resource) for each in found)
         yield _row_of(Section.BOUNDS, resource, values, lambda x: f"{x:.1f}", fewer=True)
-    yield _row(Section.BOUNDS, "the tightest", specs, lambda plan: _tightest(plan, comparison.problem)[0])
+    yield _row(Section.BOUNDS, "bottleneck", specs, lambda plan: _tightest(plan, comparison.problem)[0])
     yield _row(
         Section.BOUNDS,
-        "share of the peak, at most",
+        "share of peak, at most",
         specs,
         lambda plan: _tightest(plan, comparison.problem)[1],
         lambda x: f"{x:.0%}",
@@ -342,5 +342,5 @@ def _times(comparison: Comparison) -> Iterator[Row]:
 
 
 def _union(tables: Iterable[Mapping[str, object]]) -> list[str]:
-    """Every key once, in the order of the first table that has it."""
+    """Return every key once, in the order of the first table that has it."""
     return list(dict.fromkeys(key for each in tables for key in each))

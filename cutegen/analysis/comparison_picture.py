@@ -1,4 +1,4 @@
-"""A comparison drawn: what differs in words, and what can be counted as bars."""
+"""A comparison as a picture: differing decisions in words, and countable quantities as bars."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DRAWN = (Section.PLAN, Section.DECISIONS, Section.SHARED)
 
 
 def picture(comparison: Comparison) -> Picture:
-    """Differences alone: a table of words, and bars of the figures of which less, or more, is better."""
+    """Draw only the differences: a table of words, and bars for figures where less, or more, is better."""
     names = [x.name for x in comparison.specs]
     differing = [row for row in comparison.rows if not row.equal]
     words = [row for row in differing if row.section in DRAWN]
     figures = [row for row in differing if row.fewer is not None and _known(row) > 1]
     parts = []
     if words:
-        parts.append(captioned(["What was decided otherwise"], _table(words, names)))
+        parts.append(captioned(["Different decisions"], _table(words, names)))
     if figures:
-        parts.append(captioned(["What it costs: the shorter the better, the longer where it says so"], _bars(figures)))
+        parts.append(captioned(["Costs: shorter is better unless marked"], _bars(figures)))
     colours = legend([Cell((name,), _colour(i)) for i, name in enumerate(names)], "")
     facts = [f"bounds for {comparison.problem}", *([] if parts else ["nothing differs"])]
     return titled(" and ".join(names), facts, colours, *parts)
@@ -36,7 +36,7 @@ def _colour(index: int) -> str:
 
 
 def _table(rows: Sequence[Row], names: Sequence[str]) -> Picture:
-    """A row of cells for each difference, as high as its longest cell."""
+    """Draw a row of cells per difference, as high as its longest cell."""
     cells = [[_lines(cell) for cell in row.cells] for row in rows]
     width, _ = cell_size([lines for line in cells for lines in line])
     label = max(len(row.name) for row in rows)
@@ -54,7 +54,7 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> Picture:
 
 
 def _without_header(picture: Picture) -> Picture:
-    """A grid of one row moved up over its empty header."""
+    """Return a grid of one row moved up over its empty header."""
     top = min(item.y for item in picture.items if isinstance(item, Box))
     kept = tuple(item for item in picture.items if not (isinstance(item, Text) and not item.text))
     return Picture(picture.width, picture.height - top, Picture(0, 0, kept).moved(0, -top))
@@ -69,7 +69,7 @@ def _lines(cell: str) -> tuple[str, ...]:
 
 
 def _bars(rows: Sequence[Row]) -> Picture:
-    """Draw for each figure a bar for each spec, the longest as long as there is room, with the figure behind it."""
+    """Draw for each figure one bar per spec, the longest at full width, followed by the figure."""
     left = max(text_width(_label(row), CELL_PX) for row in rows) + 8
     items: list[Item] = []
     y, right = 0.0, 0.0
@@ -93,4 +93,4 @@ def _known(row: Row) -> int:
 
 
 def _label(row: Row) -> str:
-    return row.name if row.fewer else f"{row.name} (the longer the better)"
+    return row.name if row.fewer else f"{row.name} (longer is better)"

@@ -13,11 +13,11 @@ from cutegen.support.columns import text_width, wrapped
 from cutegen.support.words import plural
 
 NAME_WIDTH, LEAST_CELL, GAP = 26, 16, 2
-SHORT = 12  # what is said of an equal row beside its name
+SHORT = 12  # longest cell shown next to the name of an equal row
 
 
 def comparison_table(comparison: Comparison) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the comparison for programs."""
     results = [result for x in comparison.specs for result in x.results]
     ceilings = comparison.ceilings
     problem = comparison.problem
@@ -45,7 +45,7 @@ def comparison_table(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Iterator[str]:
-    """Write what differs, section by section; what is equal is named, or shown behind it with `everything`."""
+    """Write the differences by section; equal rows are named, or shown in full with `everything`."""
     names = [x.name for x in comparison.specs]
     which = "for" if comparison.asked else "chosen for any problem, bounded for"
     yield from wrapped(f"{plural(len(names), 'spec')} side by side, {which} {comparison.problem}")
@@ -59,7 +59,7 @@ def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Ite
         yield "Equal"
         yield from _sections(equal, names, once=True)
     else:
-        yield "Equal, in full with --all"
+        yield "Equal (--all shows details)"
         for section, members in groupby(equal, key=lambda row: row.section):
             said = ", ".join(
                 f"{row.name} {row.cells[0]}" if len(row.cells[0]) <= SHORT else row.name for row in members
@@ -70,11 +70,11 @@ def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Ite
         yield from wrapped(f"Not measured: {comparison.why_not_measured}", rest="  ")
     elif not any(x.artifact for x in comparison.specs):
         yield ""
-        yield "Registers are estimates: none of these is built yet; --build compiles them."
+        yield "Registers are estimates because none of these is built; --build compiles them."
 
 
 def _sections(rows: Sequence[Row], names: Sequence[str], *, once: bool = False) -> Iterator[str]:
-    """Rows under their sections; with `once` the cell that all have in common stands alone."""
+    """Write rows under their sections; with `once`, only the cell that all have in common."""
     for section, members in groupby(rows, key=lambda row: row.section):
         yield ""
         title = str(section)
@@ -93,7 +93,7 @@ def _block(title: str, rows: Sequence[Row], names: Sequence[str]) -> Iterator[st
         for row in rows:
             yield from _beside([row.name, *row.cells], widths)
         return
-    # Columns would be too narrow: each spec has a line of its own under what it is about.
+    # Columns would be too narrow: each spec gets a line of its own under the row's name.
     yield title
     longest = max(map(len, names))
     for row in rows:
@@ -109,13 +109,13 @@ def _wrapped_cell(cell: str, first: str) -> Iterator[str]:
 
 
 def _widths(count: int) -> list[int]:
-    """The columns of the names, and of each of so many specs."""
+    """Return the widths of the name column and of the spec columns."""
     room = text_width() - NAME_WIDTH - count * GAP - GAP
     return [NAME_WIDTH, *[room // count] * count]
 
 
 def _beside(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") -> Iterator[str]:
-    """Cells broken to the width of their columns, line by line."""
+    """Write cells wrapped to the width of their columns, line by line."""
     first, *others = widths
     columns = [broken(cells[0], first + GAP - len(indent)), *map(broken, cells[1:], others)]
     for parts in zip_longest(*columns, fillvalue=""):
@@ -125,7 +125,7 @@ def _beside(cells: Sequence[str], widths: Sequence[int], *, indent: str = "  ") 
 
 
 def broken(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width`: between words, and layouts and opcodes behind a comma, dot or parenthesis."""
+    """Wrap `text` at `width`: between words, and layouts and opcodes after a comma, dot or parenthesis."""
     lines: list[str] = []
     for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
         while len(line) > width:

@@ -1,7 +1,7 @@
-"""Hardware counters: what one launch should count, by the plan, and what ncu counted.
+"""Hardware counters: the plan's prediction for one launch, and what ncu counted.
 
-A prediction holds for a problem of whole CTA tiles whose K fills every stage: such launches were held against ncu, and
-at edges and in a shorter K threads do less than a whole tile's. Counters go by ncu's names.
+A prediction holds for a problem of complete CTA tiles whose K fills every stage; such launches were checked against
+ncu. At edges and with a shorter K, threads do less than a complete tile. Counters have ncu's names.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ ASKED = (
     MMA,
 )
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
-"""Left out when this ncu does not know them, and before them those of bulk tensor copies."""
+"""Dropped if this ncu does not know them, after those of bulk tensor copies."""
 
 ALL = tuple(dict.fromkeys((*ASKED, *ASKED_TOO, *OF_BULK)))
 
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
-"""Taken from a second launch with a longer K, less the first: copies with a source size write zeros too."""
+"""Taken from a second launch with a longer K minus the first, because copies with a source size also write zeros."""
 
 REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
-"""Counters of a pipe that other traffic shares: shown, but their equality is not demanded."""
+"""Counters of a pipe that other traffic shares: shown, but need not match."""
 
 Counters = Mapping[str, int]
 Launch = Mapping[str, str]
-"""A line of ncu's table: what it printed of one launch, by column."""
+"""A row of ncu's table: its output for one launch, by column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +69,30 @@ class CounterRow:
 
     @property
     def equal(self) -> bool:
-        """True where the prediction came true."""
+        """Return whether the prediction matches."""
         return self.predicted == self.measured
 
 
 def compare(predicted: Counters, measured: Counters) -> tuple[CounterRow, ...]:
-    """The counters that both sides know, in the measured ones' order."""
+    """Return the counters that both sides know, in the measured order."""
     return tuple(CounterRow(name, predicted[name], value) for name, value in measured.items() if name in predicted)
 
 
 def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
-    """Return why `predict` does not hold for a problem, and what makes it hold; empty where it does."""
+    """Return why `predict` does not hold for a problem, and what makes it hold; empty if it does."""
     k = plan["tile"][2]
     if plan["launch"]["maps"] and not by_descriptor(plan):
-        return f"operands come by bulk tensor copies, which these counters do not count; {_OTHER_FAMILY}"
+        return f"operands arrive by bulk tensor copies, which these counters do not see; {_OTHER_FAMILY}"
     if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in "ab"):
-        return f"fragments are loaded without ldmatrix, which these counters count; {_other_loads(plan)}"
+        return f"fragments are not loaded with ldmatrix, which these counters need; {_other_loads(plan)}"
     if plan.get("split_k"):
-        return "K is split: slices leave and read sums, which no counter tells apart; schedule.split_k = 1 is countable"
+        return "K is split: counters also include the slices' partial sums; schedule.split_k = 1 is countable"
     stages = 1 if by_descriptor(plan) else plan["stages"]
     (m, n), what = _covered(plan)
     nearest = ProblemShape(*_countable(problem, m, n, k, stages))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
-        return f"{problem} is no multiple of the {what} {m}x{n}x{k}; {way_out}"
+        return f"{problem} is not a multiple of the {what} {m}x{n}x{k}; {way_out}"
     if problem.k // k < stages:
         return f"K = {problem.k} fills {problem.k // k} of {plan['stages']} stages; {way_out}"
     return ""
@@ -102,12 +102,12 @@ _OTHER_FAMILY = 'family = "sm80" is countable'
 
 
 def _other_loads(plan: Mapping[str, Any]) -> str:
-    """The key that brings ldmatrix: of the copies where the family has it, else the family."""
+    """Return the key that selects ldmatrix: the copy atoms if the family has it, else the family."""
     return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
 
 
 def _covered(plan: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
-    """M and N of what CTAs that are scheduled together compute, in a call's terms, and what that is."""
+    """Return M and N that CTAs scheduled together compute, in the caller's terms, and the name of that unit."""
     launch = plan["launch"]
     (m, n), (x, y) = launch["cta_tile"], launch.get("cluster", (1, 1))
     tiles = (y, x) if launch.get("swapped") else (x, y)
@@ -115,7 +115,7 @@ def _covered(plan: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
 
 
 def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
-    """The least problem of whole CTA tiles, and of k-tiles for all stages, that holds this one."""
+    """Return the least problem that holds this one, with complete CTA tiles and a k-tile for every stage."""
     return (
         round_up(problem.m, m),
         round_up(problem.n, n),
@@ -124,9 +124,9 @@ def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tu
 
 
 def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
-    """Predict what one launch counts, from what `plan.json` says about one CTA and one k-tile.
+    """Predict the counters of one launch from the values in `plan.json` for one CTA and one k-tile.
 
-    Only for problems of which `unpredictable` says nothing.
+    Holds only for problems for which `unpredictable` returns nothing.
     """
     assert not unpredictable(plan, problem)
     if by_descriptor(plan):
@@ -149,7 +149,7 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
     loads = (extra[AccessKey.S2R_A] + extra[AccessKey.S2R_B]) * loaded_k_tiles + extra[AccessKey.EPILOGUE_READ]
-    # Operands of 8 bits are multiplied by IMMA or QMMA, or by two HMMA and conversions: what is counted is not known.
+    # 8-bit operands are multiplied by IMMA or QMMA, or by two HMMA and conversions: the count is not known.
     hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
     return {
         **hmma,
@@ -167,14 +167,14 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
 
 
 def _sum_sectors(plan: Mapping[str, Any], *keys: str) -> int:
-    """Add the sectors of those that the plan has: not every epilogue stores a second matrix."""
+    """Add the sectors of the operands that the plan has: not every epilogue stores a second matrix."""
     return sum(int(plan["sectors"][key]["predicted"]) for key in keys if key in plan["sectors"])
 
 
 def longer_k(plan: Mapping[str, Any], k: int) -> int:
-    """K of the second launch, about twice `k`: longer by whole turns of the main loop and whole lines of memory.
+    """Return K of the second launch, about twice `k`: longer by complete turns of the main loop and of memory lines.
 
-    What else a launch copies is then as much as in the first, and reads L1 in the same banks.
+    Everything else that a launch copies is the same as in the first, and reads L1 in the same banks.
     """
     turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
     step = math.lcm(turn, 8 * LINE_BYTES // _element_bits(plan, "a"))
@@ -182,22 +182,22 @@ def longer_k(plan: Mapping[str, Any], k: int) -> int:
 
 
 def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:
-    """The counters of a launch of `k`, BY_DIFFERENCE taken from another one of the same M and N, and `longer_k`."""
+    """Return the counters of a launch of `k`; BY_DIFFERENCE needs another with the same M and N and with `longer_k`."""
     if BY_DIFFERENCE not in once or BY_DIFFERENCE not in longer:
         return once
     return {**once, BY_DIFFERENCE: (longer[BY_DIFFERENCE] - once[BY_DIFFERENCE]) * k // (longer_k - k)}
 
 
 def profile(ncu: str, kernels: str, child: Sequence[str]) -> Mapping[str, Counters]:
-    """Counters by entry, of the kernels that `child` launches and whose names match the regular expression `kernels`.
+    """Return counters by entry for the kernels that `child` launches and whose names match the regex `kernels`.
 
-    Raises OutsideError with what ncu said when it printed no counters.
+    Raises OutsideError with ncu's message if it printed no counters.
     """
     return read(launches(ncu, kernels, child))
 
 
 def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]:
-    """Return what ncu printed for each such launch, in order. Raises OutsideError."""
+    """Return ncu's output for each such launch, in order. Raises OutsideError."""
     said, metrics = "", ALL
     while metrics:
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
@@ -211,24 +211,24 @@ def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]
 
 
 def _known(metrics: tuple[str, ...], said: str) -> tuple[str, ...]:
-    """Return what to ask for next, after ncu said why not: all but what it names, else of older GPUs, else nothing."""
+    """Return the next metrics to request after ncu refused: without those it names, else of older GPUs, else none."""
     lines = [line for line in said.splitlines() if "metric" in line.lower()]
     fewer = tuple(x for x in metrics if x in ASKED or not any(x in line for line in lines))
     return next((x for x in (fewer, (*ASKED, *ASKED_TOO), ASKED) if len(x) < len(metrics)), ())
 
 
 def parse(text: str) -> tuple[Launch, ...]:
-    """Parse `--csv --page raw`: a header, a line of units, a line for each launch; other output stands before it."""
+    """Parse `--csv --page raw`: a header, a row of units, a row per launch; other output precedes it."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
         return ()
     rows = csv.DictReader(io.StringIO("\n".join(row for row in lines[start:] if row.startswith('"'))))
-    return tuple(row for row in rows if row["ID"])  # the line of units has none
+    return tuple(row for row in rows if row["ID"])  # the row of units has none
 
 
 def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
-    """The counters of each launch, by entry; other columns are left out."""
+    """Return the counters of each launch, by entry, without other columns."""
     return {
         row["Kernel Name"].split("(")[0]: {name: number(value) for name, value in row.items() if name in ALL and value}
         for row in printed
@@ -236,7 +236,7 @@ def read(printed: Iterable[Launch]) -> Mapping[str, Counters]:
 
 
 def number(text: str) -> int:
-    """A count as ncu prints it.
+    """Parse a count as ncu prints it.
 
     >>> number("1,597,440"), number("128.00")
     (1597440, 128)
@@ -253,7 +253,7 @@ def _extra(plan: Mapping[str, Any], name: str) -> int:
 
 
 def _whole(count: Fraction) -> int:
-    """A count of a launch: k-blocks are parts of a k-tile, and come out even."""
+    """Return a launch's count: k-blocks are fractions of a k-tile, and add up to an integer."""
     assert count.denominator == 1, f"{count} of a counter"
     return int(count)
 
@@ -268,6 +268,6 @@ def _bits(plan: Mapping[str, Any], name: str) -> int:
 
 
 def _matrices(plan: Mapping[str, Any], name: str) -> int:
-    """8 rows of 16 bytes, a register each, that all warps load for one k-tile; warps side by side load the same."""
+    """Return the 8x16-byte matrices that all warps load for one k-tile; warps side by side load the same."""
     warps_m, warps_n, _ = plan["mma"]["atom_layout"]
     return int(_bits(plan, name) // MATRIX_BITS * (warps_n if name == "a" else warps_m))

@@ -1,7 +1,7 @@
-"""Bounds of a main loop by arithmetic: cycles of a multiprocessor that one k-tile of one CTA takes of each resource.
+"""Arithmetic bounds of a main loop: SM cycles that one k-tile of one CTA needs of each resource.
 
-CTAs on one multiprocessor share its resources, so the cycles of one k-tile stay the same however many are resident. The
-largest is the least time of a k-tile; reaching it needs every other resource's work to be hidden behind it.
+CTAs on one SM share its resources, so the cycles per k-tile do not depend on how many are resident. The largest value
+is the least time of a k-tile; reaching it requires that all other resources' work is hidden.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ UNITS: Mapping[Instruction, str] = {
     Instruction.WGMMA: "tensor cores",
     Instruction.FMA: "FMA units",
 }
-"""What carries out each instruction that multiplies."""
+"""Execution unit of each multiplying instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KTileCost:
-    """Demand of one CTA on its multiprocessor for one k-tile.
+    """Demand of one CTA on its SM for one k-tile.
 
-    `multiplier` is what does the `flops`. `issued` are warp instructions of the main loop over all warps, None where no
-    SASS was read. `hbm_bytes` are the problem's compulsory bytes spread over its k-tiles.
+    `multiplier` executes the `flops`. `issued` are warp instructions of the main loop over all warps, None without
+    SASS. `hbm_bytes` are the problem's compulsory bytes spread over its k-tiles.
     """
 
     flops: int
@@ -44,7 +44,7 @@ class KTileCost:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One resource: the amount asked for, what a cycle serves, and the cycles; None where a rate is not known."""
+    """One resource: the amount needed, the rate per cycle, and the cycles; None if a rate is not known."""
 
     resource: str
     unit: str
@@ -53,29 +53,29 @@ class Limit:
 
     @property
     def cycles(self) -> float | None:
-        """Cycles of one multiprocessor for one k-tile of one CTA."""
+        """Return the cycles of one SM for one k-tile of one CTA."""
         return None if self.per_cycle is None else self.amount / self.per_cycle
 
 
 def multiplier(plan: GemmPlan) -> str:
-    """Return what multiplies in a plan's kernel."""
+    """Return the execution unit that multiplies in a plan's kernel."""
     return UNITS[plan.atom.instruction]
 
 
 def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
-    """The cost of one k-tile, `issued_per_warp` being the instructions of the loop's body."""
+    """Return the cost of one k-tile; `issued_per_warp` are the instructions of the loop body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
-    # cp.async.cg writes shared memory by lines of global memory, which is never less than what banks alone need.
+    # cp.async.cg writes shared memory by lines of global memory, which is never less than what the banks alone need.
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
     k_tiles_of_a_tile = max(-(-problem.k // k), 1)
 
     def each(action: Action, key: AccessKey) -> Fraction:
-        """Wavefronts of a step for one k-tile, its share of what a tile does once, before and behind its k-tiles."""
+        """Return a step's wavefronts per k-tile, including its share of the work before and after the loop."""
         return wavefronts[key].predicted * plan.loop.executed(action, k_tiles_of_a_tile).total / k_tiles_of_a_tile
 
     def moved(x: OperandPlan) -> Fraction:
-        """Those of writing an operand to shared memory, and of reading it there."""
+        """Return the wavefronts of writing an operand to shared memory and of reading it there."""
         written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
         in_place = not x.s2r.in_registers
         read = (Action.MULTIPLY, AccessKey.mma(x.name)) if in_place else (Action.LOAD, AccessKey.s2r(x.name))
@@ -94,7 +94,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
 
 
 def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
-    """Every resource, the tightest first; those without a known rate last."""
+    """Return every resource, the bottleneck first; those without a known rate last."""
     found = [
         Limit(UNITS[cost.multiplier], "operations", cost.flops, rates.flops.get(cost.multiplier)),
         Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
@@ -107,7 +107,7 @@ def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = 
 
 
 def shares(found: tuple[Limit, ...]) -> Mapping[str, float]:
-    """Each resource's cycles over those of the tightest one: 1 is what bounds the loop.
+    """Return each resource's cycles divided by those of the bottleneck: 1 limits the loop.
 
     >>> shares((Limit("a", "", 20, 1), Limit("b", "", 20, 2), Limit("c", "", 1, None)))
     {'a': 1.0, 'b': 0.5}

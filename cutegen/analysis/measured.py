@@ -1,4 +1,4 @@
-"""The same kernel on a GPU: its times beside the ceilings, and the hardware counters of its launch; or why not."""
+"""The same kernel on a GPU: its times and the ceilings, and the hardware counters of its launch; or why not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cutegen.plan import plan
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Time on the GPU; without one, why not."""
+    """Times on the GPU, or why there are none."""
 
     ceilings: Ceilings | None
     results: tuple[Result, ...]
@@ -30,14 +30,14 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Counters of ncu; without it, why not."""
+    """Counters of ncu, or why there are none."""
 
     rows: tuple[CounterRow, ...]
     why_not: str = ""
 
 
 def why_not_measured(made: Report) -> str:
-    """Return what is missing here for `measure`; empty where nothing is."""
+    """Return what is missing here for `measure`; empty if nothing is."""
     try:
         require_gpu()
     except DeviceError as error:
@@ -55,26 +55,26 @@ def rounds_in_all(rounds: int) -> int:
 def measure(
     made: Report, entrant: Entrant, rounds: int, *, after_round: Callable[[], None], begin: Callable[[str], None]
 ) -> Timing:
-    """The ceilings, then `rounds` of the kernel; `begin` hears what the next rounds measure."""
+    """Measure the ceilings, then `rounds` of the kernel; `begin` announces what the next rounds measure."""
     ceilings = measure_ceilings(dict.fromkeys(entrant.ceiling_types), after_round=after_round)
     begin(str(made.problem))
     return Timing(ceilings, bench([entrant], made.problem, rounds=rounds, after_round=after_round))
 
 
 def profile(made: Report, spec: str) -> Profile:
-    """Count with ncu the kernel of `spec`: two runs, the second with a longer K."""
+    """Count the kernel of `spec` with ncu: two runs, the second with a longer K."""
     ncu, table, problem = shutil.which("ncu"), made.plan.to_json(), made.problem
     if why_not := counters.unpredictable(table, problem):
         return Profile((), why_not)
     if ncu is None:
         return Profile((), "no ncu on PATH")
     if present_target() != made.plan.target:
-        return Profile((), "no GPU here that the kernel is for")
+        return Profile((), "no GPU here that the kernel targets")
     longer_k = counters.longer_k(table, problem.k)
     longer_problem = replace(problem, k=longer_k)
     longer = plan(made.plan.spec, made.plan.target, longer_problem)
     if made.plan.problem is not None and longer.launch != made.plan.launch:
-        return Profile((), f"for K = {longer_k}, which is counted too, another kernel is planned")
+        return Profile((), f"the second launch, with K = {longer_k}, selects another kernel")
     entry = made.artifact.manifest.entry
 
     def count(k: int) -> counters.Counters:

@@ -1,4 +1,4 @@
-"""One kernel on one problem: what the plan predicts beside what compiler, CPU executor and GPU made of it."""
+"""One kernel on one problem: the plan's predictions and the results of compiler, CPU executor and GPU."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cutegen.verify.counts import LaunchCounts, count_launch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Knowledge about a kernel without running it.
+    """Static knowledge about a kernel.
 
-    `occupancy` follows from the compiler's registers, where the plan's own is an estimate. `loop` is None where there
-    is no disassembly, and `no_loop` says why.
+    `occupancy` follows from the compiler's registers; the plan's own is an estimate. `loop` is None without a
+    disassembly, and `no_loop` says why.
     """
 
     plan: GemmPlan
@@ -39,20 +39,18 @@ class Report:
 
     @property
     def types(self) -> MmaTypes:
-        """Those of the MMA atom."""
+        """Return the types of the MMA atom."""
         atom = self.plan.atom
         return MmaTypes.of(atom.a_dtype.name, atom.c_dtype.name, atom.instruction)
 
     @property
     def ctas(self) -> int:
-        """CTAs with a tile, or a slice of one: a persistent CTA counts for each of its tiles, and one that only keeps a
-        multiprocessor free for none.
-        """
+        """CTAs with a tile or a slice: a persistent CTA counts once per tile, one that only keeps an SM free never."""
         return self.plan.launch.tiles(self.problem) * self._slices
 
     @property
     def k_tiles(self) -> int:
-        """Turns of a CTA's main loop; of the longest slice's where K is split."""
+        """Return the turns of a CTA's main loop; those of the longest slice if K is split."""
         return -(-self.problem.k // self.plan.cta_tile[2] // self._slices)
 
     @property
@@ -60,13 +58,11 @@ class Report:
         return self.plan.split_k.slices if self.plan.split_k else 1
 
     def waves(self, sms: int) -> float:
-        """Return how often the CTAs fill a GPU of `sms` multiprocessors; a last, partial wave takes as long as a
-        whole one.
-        """
+        """Return how often the CTAs fill a GPU of `sms` SMs; a partial last wave takes as long as a full one."""
         return self.ctas / (sms * self.occupancy.ctas_per_sm)
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
-        """Cycles of each resource for one k-tile, the tightest first; with measured rates where there are some."""
+        """Return cycles of each resource for one k-tile, the bottleneck first; with measured rates if available."""
         rates = SM_RATES[self.plan.target.name]
         instruction = self.plan.atom.instruction
         rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
@@ -86,7 +82,7 @@ class Execution:
 
 
 def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
-    """Predictions, and what the compiler made of them. Needs no GPU."""
+    """Return predictions and the compiler's results. Needs no GPU."""
     manifest = artifact.manifest
     loop, no_loop = _loop(artifact, MULTIPLIES[plan.atom.instruction])
     return Report(
@@ -101,7 +97,7 @@ def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
 
 
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
-    """Execute the kernel's PTX on one CTA tile and one k-tile more than there are stages. Raises PtxFault."""
+    """Execute the kernel's PTX on one CTA tile, with one k-tile more than there are stages. Raises PtxFault."""
     m, n, k = plan.cta_tile
     problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)

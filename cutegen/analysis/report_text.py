@@ -1,4 +1,4 @@
-"""A report as a page: for people, and for programs."""
+"""A report for people and for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEARLY = 0.9
 
 
 def report_lines(made: Report, execution: Execution | None, timing: Timing, profile: Profile) -> Iterator[str]:
-    """The page for people."""
+    """Return the text for people."""
     yield f"{made.plan.spec.name} for {made.plan.target.name}, {made.problem}"
     yield from _resource_lines(made)
     yield from _access_lines(made)
@@ -44,15 +44,15 @@ def report_lines(made: Report, execution: Execution | None, timing: Timing, prof
 def _resource_lines(made: Report) -> Iterator[str]:
     predicted, obtained = made.plan.predictions.occupancy, made.occupancy
     rows = [
-        ("registers a thread", f"{predicted.registers_per_thread}", f"{made.artifact.manifest.registers}"),
-        ("spilled bytes a thread", "0", f"{made.artifact.manifest.spill_bytes:,}"),
-        ("CTAs a multiprocessor", f"{predicted.ctas_per_sm}", f"{obtained.ctas_per_sm}"),
+        ("registers per thread", f"{predicted.registers_per_thread}", f"{made.artifact.manifest.registers}"),
+        ("spilled bytes per thread", "0", f"{made.artifact.manifest.spill_bytes:,}"),
+        ("CTAs per SM", f"{predicted.ctas_per_sm}", f"{obtained.ctas_per_sm}"),
     ]
     yield from aligned(rows, header=("", "predicted", "obtained"), right={1, 2})
     limits = f"threads {obtained.by_threads}, shared memory {obtained.by_smem}, registers {obtained.by_registers}"
     yield from wrapped(
         f"{_ctas(made)} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
-        f"memory, {plural(made.k_tiles, 'k-tile')} each; a multiprocessor's resources alone allow so many: {limits}",
+        f"memory, {plural(made.k_tiles, 'k-tile')} each; each resource alone allows: {limits}",
         first="  ",
         rest="  ",
     )
@@ -65,7 +65,7 @@ def _ctas(made: Report) -> str:
 def _access_lines(made: Report) -> Iterator[str]:
     predictions = made.plan.predictions
     yield ""
-    yield "Memory accesses predicted per CTA: of one k-tile for A and B, of the whole tile for C"
+    yield "Memory accesses predicted per CTA: one k-tile of A and B, the whole tile of C"
     rows = []
     for kind, found in (
         ("wavefronts", predictions.wavefronts),
@@ -83,7 +83,7 @@ def _loop_lines(made: Report) -> Iterator[str]:
         return
     total, mix = len(made.loop.instructions), list(made.loop.mix.items())
     turn = made.plan.loop.k_tiles_per_turn
-    yield f"Main loop in the SASS: {total} instructions for each warp and {plural(turn, 'k-tile')}"
+    yield f"Main loop in SASS: {total} instructions per warp and {plural(turn, 'k-tile')}"
     rows = [(name, f"{count:,}", f"{count / total:.0%}") for name, count in mix[:SHOWN_SASS]]
     if rest := sum(count for _, count in mix[SHOWN_SASS:]):
         rows.append((f"{len(mix) - SHOWN_SASS} others", f"{rest:,}", f"{rest / total:.0%}"))
@@ -94,10 +94,10 @@ def _limit_lines(made: Report, ceilings: Ceilings | None) -> Iterator[str]:
     found = made.limits(ceilings)
     share = shares(found)
     yield ""
-    yield "What one k-tile of one CTA takes of its multiprocessor" + (", by measured rates" if ceilings else "")
+    yield "SM cycles for one k-tile of one CTA" + (", at measured rates" if ceilings else "")
     yield from aligned(
         [_limit_row(limit, share.get(limit.resource)) for limit in found],
-        header=("resource", "work", "", "a cycle", "cycles", "of the tightest"),
+        header=("resource", "work", "", "per cycle", "cycles", "of the bottleneck"),
         right={1, 3, 4, 5},
     )
     yield from wrapped(_verdict(made, found, share, ceilings), first="  ", rest="  ")
@@ -112,12 +112,12 @@ def _limit_row(limit: Limit, share: float | None) -> tuple[str, ...]:
 def _verdict(made: Report, found: tuple[Limit, ...], share: Mapping[str, float], ceilings: Ceilings | None) -> str:
     tightest = found[0]
     if (multiplies := multiplier(made.plan)) not in share:
-        return f"The tightest of those known is {tightest.resource}; what {multiplies} do here is not known"
+        return f"The known bottleneck is {tightest.resource}; the rate of the {multiplies} is not known"
     near = [name for name, part in share.items() if part >= NEARLY and name != tightest.resource]
-    close = f", {' and '.join(near)} close behind" if near else ""
+    close = f", with {' and '.join(near)} close" if near else ""
     at_most = share[multiplies]
     limit = f"{at_most:.0%} of {made.types.instruction} at most"
-    said = f"The tightest is {tightest.resource}{close}: with all else hidden, {limit}"
+    said = f"The bottleneck is {tightest.resource}{close}: with all else hidden, {limit}"
     return said if ceilings is None else f"{said}, {at_most * ceilings.of(made.types).tflops:.0f} TFLOP/s"
 
 
@@ -137,7 +137,7 @@ def _execution_lines(execution: Execution) -> Iterator[str]:
 def _wave_lines(made: Report, sms: int) -> Iterator[str]:
     waves = made.waves(sms)
     used = waves / -(-waves // 1)
-    yield f"  {_ctas(made)} on {sms} multiprocessors are {waves:.2f} waves: {used:.0%} of the places are used"
+    yield f"  {_ctas(made)} on {sms} SMs are {waves:.2f} waves: {used:.0%} of the CTA slots are used"
 
 
 def _profile_lines(profile: Profile) -> Iterator[str]:
@@ -145,12 +145,12 @@ def _profile_lines(profile: Profile) -> Iterator[str]:
         yield from wrapped(f"No hardware counters: {profile.why_not}")
         return
     rows = [(x.counter, f"{x.predicted:,}", f"{x.measured:,}", "yes" if x.equal else "no") for x in profile.rows]
-    yield "Hardware counters of one launch, by ncu"
+    yield "Hardware counters of one launch (ncu)"
     yield from aligned(rows, header=("counter", "predicted", "measured", "equal"), right={1, 2})
 
 
 def report_table(made: Report, execution: Execution | None, timing: Timing, profile: Profile) -> dict[str, Any]:
-    """The page for programs."""
+    """Return the report for programs."""
     predictions, manifest = made.plan.predictions, made.artifact.manifest
     return {
         "spec": made.plan.spec.name,

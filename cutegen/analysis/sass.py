@@ -1,7 +1,7 @@
-"""The main loop in a disassembled kernel: the instructions that a warp issues for each k-tile.
+"""The main loop in a disassembled kernel: the instructions that a warp issues per k-tile.
 
-nvdisasm prints an instruction a line, `/*0e20*/  @P0 HMMA.16816.F32 R4, ... ;`, and a label where a branch goes. A
-loop is what lies between a label and a branch back to it.
+nvdisasm prints one instruction per line, `/*0e20*/  @P0 HMMA.16816.F32 R4, ... ;`, and labels at branch targets. A loop
+extends from a label to a branch back to it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cutegen import hardware
 from cutegen.errors import OutsideError
 
 MMA = ("HMMA", "IMMA", "QMMA")
-"""What `mma.sync` becomes: of floats, of integers, of 8-bit floats where tensor cores take them."""
+"""SASS of `mma.sync`: for floats, for integers, for 8-bit floats if tensor cores support them."""
 
 WGMMA = ("HGMMA", "IGMMA", "QGMMA")
-"""What `wgmma` becomes, of the same types."""
+"""SASS of `wgmma`, for the same types."""
 
 FMA = ("FFMA",)
-"""What fma becomes."""
+"""SASS of fma."""
 
 MULTIPLIES: Mapping[hardware.Instruction, tuple[str, ...]] = {
     hardware.Instruction.MMA_SYNC: MMA,
@@ -49,7 +49,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """The opcode without modifiers, except that a move done by the multiplier is called one, `IMAD.MOV`."""
+        """Return the opcode without modifiers, except `IMAD.MOV`, a move done by the multiplier."""
         return "IMAD.MOV" if self.opcode.startswith("IMAD.MOV") else self.opcode.partition(".")[0]
 
 
@@ -60,42 +60,42 @@ class Loop:
     instructions: tuple[Instruction, ...]
 
     def count(self, name: str) -> int:
-        """Instructions of this name."""
+        """Return the instructions of this name."""
         return sum(instruction.name == name for instruction in self.instructions)
 
     def encloses(self, other: Loop) -> bool:
-        """Return whether the other loop is part of this one, and not all of it."""
+        """Return whether the other loop is a proper part of this one."""
         begin, end = self.instructions[0].address, self.instructions[-1].address
         first, last = other.instructions[0].address, other.instructions[-1].address
         return begin <= first and last <= end and (begin, end) != (first, last)
 
     def multiplications(self, names: Sequence[str] = MMA) -> int:
-        """Instructions of these names."""
+        """Return the instructions of these names."""
         return sum(map(self.count, names))
 
     @property
     def mix(self) -> Mapping[str, int]:
-        """Instructions by name, the most frequent first."""
+        """Return instructions by name, the most frequent first."""
         return dict(sorted(Counter(i.name for i in self.instructions).items(), key=lambda item: (-item[1], item[0])))
 
 
 def main_loop(sass: str, entry: str, multiply: Sequence[str] = MMA) -> Loop:
-    """The innermost loop with the most instructions out of `multiply`, of several the one with the fewest others.
+    """Return the innermost loop with the most instructions of `multiply`, of several the one with the fewest others.
 
-    Of two main loops, for k-tiles that lie whole in the matrices and for those that do not, a large problem runs the
-    first kind: the one that takes several k-tiles a turn, or the shorter one. In a persistent kernel the loop
-    over tiles goes round it. Raises OutsideError when there is none.
+    There may be two main loops, one for k-tiles inside the matrices and one for partial k-tiles. A large problem runs
+    the first: the loop with several k-tiles per turn, or the shorter one. A persistent kernel's loop over tiles
+    surrounds it. Raises OutsideError if there is none.
     """
     found = [loop for loop in loops(sass, entry) if loop.multiplications(multiply)]
     if not found:
         wanted = " or ".join(filter(None, (", ".join(multiply[:-1]), multiply[-1])))
-        raise OutsideError(f"the disassembly of {entry} holds no loop with {wanted}: nvdisasm may print another format")
+        raise OutsideError(f"the disassembly of {entry} has no loop with {wanted}; nvdisasm may use another format")
     innermost = [loop for loop in found if not any(loop.encloses(other) for other in found)]
     return max(innermost, key=lambda loop: (loop.multiplications(multiply), -len(loop.instructions)))
 
 
 def loops(sass: str, entry: str) -> Iterator[Loop]:
-    """Every loop of `entry`, in the order in which they end."""
+    """Return every loop of `entry`, in the order in which they end."""
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
     for line in _lines_of(sass, entry):

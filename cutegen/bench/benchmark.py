@@ -1,4 +1,4 @@
-"""The benchmark: contenders take turns on the same random operands, once every result has been found right."""
+"""The benchmark: contenders run in turn on the same random operands, after every result has been checked."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from cutegen.hardware.targeting import present_target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One contender on one problem; `ours` says that cutegen made it, `types` which ceiling it is held against.
+    """One contender on one problem; `ours` says that cutegen made it, `types` selects its ceiling.
 
-    `state` is the GPU's right behind the last round; None where NVML is not there.
+    `state` is the GPU's right after the last round; None without NVML.
     """
 
     problem: ProblemShape
@@ -41,42 +41,42 @@ class Result:
 
     @property
     def tflops(self) -> float:
-        """10^12 operations a second, by the median."""
+        """Return 10^12 operations per second, by the median."""
         return self.tflops_in(self.measurement.median_us)
 
     def tflops_in(self, time_us: float) -> float:
-        """10^12 operations a second if the problem took so long."""
+        """Return 10^12 operations per second for this time."""
         return self.problem.flops / time_us / 1e6
 
     @property
     def compulsory_bytes(self) -> int:
-        """Return the bytes that device memory moves at the least."""
+        """Return the minimum bytes that device memory moves."""
         a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors.values())
         return self.problem.compulsory_bytes(a, b, c)
 
     @property
     def intensity(self) -> float:
-        """Operations for each compulsory byte."""
+        """Return operations per compulsory byte."""
         return self.problem.flops / self.compulsory_bytes
 
     def of_mma(self, ceilings: Ceilings) -> float:
-        """Share of what its instruction alone reaches, of a library's the fastest there is."""
+        """Return the share of the ceiling of its instruction; for a library, of the fastest instruction."""
         return self.tflops / ceilings.of(self.types).tflops
 
     def of_read(self, ceilings: Ceilings) -> float:
-        """Compulsory bytes a second as a share of the bandwidth of reading."""
+        """Return compulsory bytes per second as a share of the read bandwidth."""
         return self.compulsory_bytes / (1e-6 * self.measurement.median_us) / ceilings.read_bytes_per_s
 
     def of_copy(self, ceilings: Ceilings) -> float:
-        """Compulsory bytes a second as a share of the copy bandwidth."""
+        """Return compulsory bytes per second as a share of the copy bandwidth."""
         return self.compulsory_bytes / (1e-6 * self.measurement.median_us) / ceilings.copy_bytes_per_s
 
 
 def require_gpu() -> None:
-    """Raises DeviceError when there is nothing to measure on."""
-    way_out = "; `cutegen report SPEC --problem M,N,K` says without a GPU what a kernel will ask of one"
+    """Raise DeviceError if there is nothing to measure on."""
+    way_out = "; `cutegen report SPEC --problem M,N,K` predicts a kernel's costs without a GPU"
     if present_target() is None:
-        raise DeviceError(f"measuring needs a GPU that kernels can be compiled for, and there is none here{way_out}")
+        raise DeviceError(f"measuring needs a GPU that kernels can be compiled for; found none{way_out}")
     if find_spec("torch") is None:
         raise DeviceError(f"measuring needs torch, which is not installed: pip install torch{way_out}")
     import torch
@@ -96,12 +96,12 @@ def bench(
     seed: int = 0,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Result, ...]:
-    """Everyone on one problem, regime by regime, in the order of the entrants' settings, others first.
+    """Measure all contenders on one problem, regime by regime, in the order of the entrants' settings, others first.
 
-    The others are those that `against` names, else all that are here, and the files of CUTLASS's examples.
+    The others are those that `against` names, else all that are installed, and CUTLASS's example files.
 
-    Raises CheckError for a wrong result of cutegen's, before anything is timed, and DeviceError when device memory is
-    short. Another's wrong result is a warning, and is not timed.
+    Raises CheckError for a wrong result of cutegen's before any timing, and DeviceError if device memory is short. A
+    wrong result of another contender is a warning; that contender is not timed.
     """
     import torch
 
@@ -110,7 +110,7 @@ def bench(
         return tuple(_bench(entrants, problem, rounds, regimes, against, seed, after_round))
     except torch.OutOfMemoryError as error:
         first_line = str(error).partition(". ")[0]
-        raise DeviceError(f"{problem}: {first_line}; a smaller --problem needs less") from error
+        raise DeviceError(f"{problem}: {first_line}; use a smaller --problem") from error
 
 
 def _bench(
@@ -151,7 +151,7 @@ def _bench(
 
 
 def device_state() -> DeviceState | None:
-    """Clocks, power and temperature of torch's current GPU now."""
+    """Return the current clocks, power and temperature of torch's current GPU."""
     import torch
 
     if not torch.cuda.is_available():
@@ -161,9 +161,7 @@ def device_state() -> DeviceState | None:
 
 
 def x_torch(result: Result, results: Iterable[Result]) -> float | None:
-    """Return the speed relative to torch.matmul on the same operands in the same regime; None where that was not
-    timed.
-    """
+    """Return the speed relative to torch.matmul on the same operands in the same regime; None without that time."""
     same = (result.problem, result.setting, result.regime)
     times = [
         x.measurement.median_us for x in results if x.contender == TORCH and (x.problem, x.setting, x.regime) == same

@@ -1,4 +1,4 @@
-"""Ceilings of the GPU at hand: an instruction that multiplies and nothing else; device memory read, and copied.
+"""Ceilings of the present GPU: an MMA instruction alone; device memory read, and copied.
 
 Measured, once per run.
 """
@@ -17,11 +17,11 @@ from cutegen.bench.peak_kernel import PeakKernel
 from cutegen.hardware import Instruction
 from cutegen.run.driver import Driver, load_driver
 
-# About 5 ms on an H200: long enough to meet the power limit that a large GEMM meets.
+# About 5 ms on an H200: long enough to reach the power limit, as a large GEMM does.
 ITERATIONS = {Instruction.MMA_SYNC: 50_000, Instruction.FMA: 50_000, Instruction.WGMMA: 5_000}
 COPY_BYTES = 1 << 30
 READ_BYTES = (1 << 29, 1 << 30)
-"""Both are timed, and their difference counts: what a launch takes besides is in both."""
+"""Both are timed and subtracted: the difference has no launch cost."""
 ROUNDS = 10
 SEED = 1
 COPY = "copy"
@@ -30,7 +30,7 @@ READS = ("read a half", "read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmaCeiling:
-    """An instruction alone on every multiprocessor; `flops_per_cycle` are one multiprocessor's."""
+    """An instruction alone on every SM; `flops_per_cycle` is per SM."""
 
     types: MmaTypes
     flops_per_s: float
@@ -38,7 +38,7 @@ class MmaCeiling:
 
     @property
     def tflops(self) -> float:
-        """Operations a second, in units of 10^12."""
+        """Return operations per second, in units of 10^12."""
         return self.flops_per_s / 1e12
 
 
@@ -53,11 +53,11 @@ class Ceilings:
     read_bytes_per_s: float
 
     def of(self, types: MmaTypes) -> MmaCeiling:
-        """The ceiling of these types, which must have been asked for."""
+        """Return the ceiling of these types, which must have been measured."""
         return next(row for row in self.mma if row.types == types)
 
     def clock_hz(self, types: MmaTypes) -> float:
-        """The clock that multiprocessors kept under this load."""
+        """Return the SM clock under this load."""
         row = self.of(types)
         return row.flops_per_s / (self.sms * row.flops_per_cycle)
 
@@ -87,7 +87,7 @@ def measure_ceilings(types: Iterable[MmaTypes], *, after_round: Callable[[], Non
 
 
 def _copy() -> Call:
-    """A copy of random bytes between two buffers far larger than any cache."""
+    """Copies random bytes between two buffers far larger than any cache."""
     import torch
 
     source = torch.randint(256, (COPY_BYTES,), dtype=torch.uint8, device="cuda")
@@ -96,26 +96,26 @@ def _copy() -> Call:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """GPU on which the kernels are launched."""
+    """GPU that the kernels are launched on."""
 
     driver: Driver
     context: object
     sms: int
 
     def launch(self, ptx: str, entry: str, grid: int, threads: int, smem_bytes: int, values: tuple[int, ...]) -> Call:
-        """A launch of the text's entry on torch's current stream, its parameters `values`. Raises DeviceError."""
+        """Return a launch of the entry on torch's current stream with parameters `values`. Raises DeviceError."""
         import torch
 
         driver = self.driver
         with driver.current(self.context):
-            # Kept until the process ends, as every kernel's library.
+            # Kept until the process ends, like every kernel's library.
             library = driver.call("cuLibraryLoadData", ptx.encode() + b"\0", [], [], 0, [], [], 0)
             kernel = driver.call("cuLibraryGetKernel", library, entry.encode())
             function = driver.call("cuKernelGetFunction", kernel)
             if smem_bytes:
                 attribute = driver.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 driver.call("cuFuncSetAttribute", function, attribute, smem_bytes)
-        # A slot of eight bytes for each parameter, low byte first, and the slots' addresses, as in cutegen.run.gpu.
+        # A slot of eight bytes per parameter, low byte first, and the slots' addresses, as in cutegen.run.gpu.
         slots = (ctypes.c_uint64 * len(values))(*values)
         first = ctypes.addressof(slots)
         pointers = (ctypes.c_void_p * len(values))(*(first + 8 * i for i in range(len(values))))
@@ -130,7 +130,7 @@ class _Gpu:
 
 
 def _reads(gpu: _Gpu) -> Mapping[str, Call]:
-    """Launches that read random bytes, fewer and more."""
+    """Return launches that read random bytes, fewer and more."""
     import torch
 
     source = torch.randint(256, (READ_BYTES[1],), dtype=torch.uint8, device="cuda")
@@ -167,7 +167,7 @@ class _Peak:
         self._launch()
 
     def ceiling(self, measurement: Measurement) -> MmaCeiling:
-        """Return the ceiling that the measured time and the cycles of the last launch come to."""
+        """Return the ceiling from the measured time and the cycles of the last launch."""
         return MmaCeiling(
             types=self._types,
             flops_per_s=self._flops / (1e-6 * measurement.median_us),
@@ -176,5 +176,5 @@ class _Peak:
 
 
 def peak_kernel(types: MmaTypes) -> PeakKernel:
-    """The kernel that does nothing but multiply such operands."""
+    """Return the kernel that only multiplies such operands."""
     return wgmma_peak.kernel(types) if types.multiplier is Instruction.WGMMA else mma_peak.kernel(types)

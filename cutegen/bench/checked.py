@@ -1,4 +1,4 @@
-"""Contenders whose results are right: each computes on poisoned memory, alone and in a graph, before it is timed."""
+"""Contenders with correct results: each computes on poisoned memory, alone and in a graph, before it is timed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from cutegen.verify import (
 _LOG = logging.getLogger("cutegen.bench")
 
 OTHERS_MAX_REL_ERROR = 1e-2
-"""Others may round sums to f16 on the way, as cuBLAS does when it splits K: they are only held to making sense."""
+"""Others may round partial sums to f16, as cuBLAS does when it splits K: only their plausibility is checked."""
 _T = TypeVar("_T")
-_NEXT_SEED = 1000  # between sets of operands, whose extras take the seed behind
+_NEXT_SEED = 1000  # between sets of operands, whose extras use the following seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A contender whose results are right; without a `graph` where none was asked for, or none can be made."""
+    """A contender with correct results; without a `graph` if none was requested or can be made."""
 
     name: str
     ours: bool
@@ -51,7 +51,7 @@ class Ready:
 def prepared(
     members: Sequence[Entrant], problem: ProblemShape, against: Against, *, seed: int, in_graphs: bool
 ) -> Iterator[Ready]:
-    """Everyone of one setting on the same operands, checked against float64; others first. Raises CheckError."""
+    """Check all contenders of one setting on the same operands against float64; others first. Raises CheckError."""
     contract = aligned_for_all([x.kernel.contract for x in members])
     sets = tuple(_sets(contract, problem, seed, in_graphs))
     judged = (0,) if len(sets) == 1 else (0, len(sets) - 1)
@@ -66,7 +66,7 @@ def prepared(
 
 
 def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
-    """The first contract, its A, B and C aligned as the most demanding of all want them."""
+    """Return the first contract, with A, B and C aligned for the most demanding contract."""
     first, *_ = contracts
     tensors = (
         replace(first.tensor(role), align_bytes=max(each.tensor(role).align_bytes for each in contracts))
@@ -76,7 +76,7 @@ def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
 
 
 def _sets(contract: LaunchContract, problem: ProblemShape, seed: int, in_graphs: bool) -> Iterator[Operands]:
-    """One set of operands, or as many as a graph goes through."""
+    """One set of operands, or as many as a graph uses."""
     sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
     count = operand_sets(problem.compulsory_bytes(*sizes), l2_bytes()) if in_graphs else 1
     m, n, k, batch = problem.m, problem.n, problem.k, problem.operand_batch
@@ -87,7 +87,7 @@ def _sets(contract: LaunchContract, problem: ProblemShape, seed: int, in_graphs:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Holds one contender's results against what they must be, of some of the sets."""
+    """Checks one contender's results on some of the sets."""
 
     name: str
     problem: ProblemShape
@@ -104,7 +104,7 @@ class _Judge:
         return self._of(0)
 
     def worst(self) -> Comparison:
-        """The comparison that is farthest off; one that is not a number is."""
+        """Return the comparison with the largest error; NaN is larger than any."""
         return max(map(self._of, self.expected), key=lambda x: (not x.ok, not x.rel_error <= math.inf, x.rel_error))
 
     def _of(self, index: int) -> Comparison:
@@ -113,7 +113,7 @@ class _Judge:
 
 
 def _of_others(judge: _Judge, prepare: Prepare, in_graphs: bool) -> Ready | None:
-    """A library that is right; None, with a warning, when it cannot do it here, or is not."""
+    """Return a library with correct results; None, with a warning, if it fails here or is wrong."""
     judge.poison()
     call = _tried(judge.name, lambda: _called(prepare, judge.sets[0]))
     if call is None or not _makes_sense(judge, found := judge.first(), "at"):
@@ -135,7 +135,7 @@ def _of_ours(
     seed: int,
     in_graphs: bool,
 ) -> Ready:
-    """A kernel of cutegen's. Raises CheckError when it is wrong."""
+    """Return a kernel of cutegen's. Raises CheckError if it is wrong."""
     kernel, types = member.kernel, member.types
     extras = [
         random_extras(
@@ -177,19 +177,19 @@ def _called(prepare: Prepare, operands: Operands) -> Call:
 
 
 def _tried(name: str, attempt: Callable[[], _T]) -> _T | None:
-    """Return a library's answer; None, with a warning, when it cannot give one."""
+    """Return a library's result; None, with a warning, if it fails."""
     try:
         return attempt()
     except CutegenError:
         raise
-    except Exception as error:  # Triton's and the DSL's errors have no root in common
+    except Exception as error:  # Triton's and the DSL's errors have no common base class
         first_line = str(error).partition("\n")[0]
         _LOG.warning("%s is left out: %s: %s", name, type(error).__name__, first_line)
         return None
 
 
 def _makes_sense(judge: _Judge, found: Comparison, where: str) -> bool:
-    """Return whether a library's result is near enough; says so when it is not."""
+    """Return whether a library's result is close enough; warn if it is not."""
     if found.rel_error <= OTHERS_MAX_REL_ERROR:
         return True
     _LOG.warning("%s is left out: relative error %.3g %s %s", judge.name, found.rel_error, where, judge.problem)
@@ -200,5 +200,5 @@ def _demand(judge: _Judge, found: Comparison, where: str = "") -> None:
     if not found.ok:
         raise CheckError(
             f"{judge.name} at {judge.problem}{where}: relative error {found.rel_error:.3g}, {found.wrong:,} elements "
-            "wrong; what is wrong is not timed"
+            "wrong; wrong results are not timed"
         )

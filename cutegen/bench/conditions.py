@@ -1,4 +1,4 @@
-"""Conditions of a run: the driver and the packages whose versions move times."""
+"""Conditions of a run: the driver, and the packages whose versions affect times."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from cutegen.bench.device_state import nvml
 
 DSL_LIBRARIES = ("nvidia-cutlass-dsl-libs-cu12", "nvidia-cutlass-dsl-libs-cu13")
-"""The DSL's compiler and assembler, of the one CUDA release or the other."""
+"""The DSL's compiler and assembler, for either CUDA release."""
 PACKAGES = ("torch", "triton", "quack-kernels", "nvidia-cutlass-dsl", *DSL_LIBRARIES, "cuda-python", "cuda-bindings")
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The driver's version and CUDA's as torch was built with, None where they are not known; packages by name."""
+    """The driver's version and torch's CUDA version, None if unknown; packages by name."""
 
     driver: str | None
     cuda: str | None
@@ -23,7 +23,7 @@ class Conditions:
 
 
 def conditions() -> Conditions:
-    """Those of this process and of torch's current GPU."""
+    """Return those of this process and of torch's current GPU."""
     import torch
 
     found = nvml(torch.cuda.current_device()) if torch.cuda.is_available() else None

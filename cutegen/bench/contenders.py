@@ -1,6 +1,6 @@
-"""Contenders of a benchmark: kernels of cutegen's, and others that multiply the same operands.
+"""Contenders of a benchmark: cutegen's kernels, and others that multiply the same operands.
 
-A contender is prepared for three tensors and can then be called again and again, on torch's current stream of then.
+A contender is prepared for three tensors and can then be called repeatedly, on torch's current stream at that time.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from cutegen.hardware.targeting import present_target
 
 TORCH = "torch.matmul"
 TORCH_REDUCED = "torch.matmul, reduced"
-"""As torch is unless told otherwise: cuBLAS may round partial sums to the operands' type."""
+"""Torch's default: cuBLAS may round partial sums to the operands' type."""
 TORCH_SCALED, TORCH_INT = "torch._scaled_mm", "torch._int_mm"
-"""PyTorch's own for operands of 8 bits, which torch.matmul does not take: e4m3, and s8 with s32 results."""
+"""PyTorch's function for 8-bit operands, which torch.matmul does not accept: e4m3, and s8 with s32 results."""
 TRITON = "Triton"
 QUACK = "QuACK, tuned"
 CUTLASS = "CUTLASS example"
 CUTLASS_HOPPER = "CUTLASS Hopper"
-"""Begins the names of its tiles: `CUTLASS Hopper 128x256, clusters of 2x1`."""
+"""Prefix of its tiles' names: `CUTLASS Hopper 128x256, clusters of 2x1`."""
 
 Prepare = Callable[["Operands"], Call]
-"""Makes a contender ready for operands, which may mean to compile it."""
+"""Prepares a contender for operands, which may compile it."""
 
 Against = Callable[[LaunchContract], Iterable[tuple[str, Prepare]]]
-"""Who multiplies operands of a contract beside cutegen's kernels, by name."""
+"""Other contenders that multiply operands of a contract, by name."""
 
 _HALVES = ("f16", "bf16")
 
@@ -50,7 +50,7 @@ class Operands:
 
 
 def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[tuple[str, Prepare]]:
-    """Everything here that multiplies such operands and is not of cutegen."""
+    """Return all other contenders here that multiply such operands."""
     operands, result = contract.tensor("a").dtype, contract.tensor(RESULT).dtype
     if operands == "e4m3" and _has_majors(contract, a="k", b="k", c="n"):
         yield TORCH_SCALED, _scaled
@@ -60,7 +60,7 @@ def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[t
         yield TORCH, partial(_torch, operands, False)
     if operands in _HALVES:
         yield TORCH_REDUCED, partial(_torch, operands, True)
-    if find_spec("triton") is not None and operands != "f32":  # of which tl.dot makes tf32
+    if find_spec("triton") is not None and operands != "f32":  # tl.dot turns f32 into tf32
         yield TRITON, _triton
     if find_spec("quack") is not None and operands in _HALVES and has_wgmma():
         yield QUACK, _quack
@@ -69,12 +69,12 @@ def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[t
 
 
 def only(*names: str) -> Against:
-    """Those of `others` with these names."""
+    """Return those of `others` with these names."""
     return lambda contract: (one for one in others(contract) if one[0] in names)
 
 
 def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
-    """CUTLASS's examples, each by its file; they multiply f16 TN."""
+    """Return CUTLASS's examples, each by its file; they multiply f16 TN."""
     for path in files:
         if not is_hopper_example(path):
             yield CUTLASS, partial(_ampere, path)
@@ -84,7 +84,7 @@ def of_cutlass(files: Sequence[Path]) -> Iterator[tuple[str, Prepare]]:
 
 
 def has_wgmma() -> bool:
-    """Return whether the GPU here is of Hopper's kind."""
+    """Return whether this GPU is of the Hopper architecture."""
     target = present_target()
     return target is not None and target.has(Instruction.WGMMA)
 
@@ -93,11 +93,11 @@ def _torch(operands: str, reduced: bool, x: Operands) -> Call:
     import torch
 
     if operands == "tf32":
-        torch.set_float32_matmul_precision("high")  # tf32, as the kernels beside it multiply
+        torch.set_float32_matmul_precision("high")  # tf32, like the kernels it is compared with
     settings = torch.backends.cuda.matmul
 
     def call() -> None:
-        # Set at each call: others take turns with it.
+        # Set at each call: other contenders run in between.
         settings.allow_fp16_reduced_precision_reduction = reduced
         settings.allow_bf16_reduced_precision_reduction = reduced
         torch.matmul(x.a, x.b, out=x.out)

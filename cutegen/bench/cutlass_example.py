@@ -1,4 +1,4 @@
-"""CUTLASS's Ampere example of the CuTe DSL, as it is or with another tile, compiled once for all problems."""
+"""CUTLASS's Ampere example of the CuTe DSL, unchanged or with another tile, compiled once for all problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANY_EXTENT = 128
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Choices that the example leaves to whoever changes it: the CTA's tile, stages, and warps along M, N and K.
+    """Parameters that the example fixes in its source: the CTA's tile, stages, and warps along M, N and K.
 
     >>> str(Configuration((128, 256, 64), 3, (2, 4, 1)))
     '128x256x64, 3 stages, 2x4 warps'
@@ -34,9 +34,9 @@ class Configuration:
 
 
 def cutlass_example(path: Path, a: Any, b: Any, out: Any, configuration: Configuration | None = None) -> Call:
-    """Multiplies these torch tensors, f16 TN on a GPU, by the example at `path`; without a configuration by its own.
+    """Multiply these torch tensors, f16 TN on a GPU, with the example at `path`; by default in its own configuration.
 
-    Raises OutsideError when the file is another one.
+    Raises OutsideError if the file is another one.
     """
     import cuda.bindings.driver as cuda
     import torch
@@ -48,7 +48,7 @@ def cutlass_example(path: Path, a: Any, b: Any, out: Any, configuration: Configu
 
 @lru_cache
 def _compiled(path: Path, configuration: Configuration | None, device: str) -> tuple[Any, Callable[..., object]]:
-    """The example's module and its kernel, which takes any problem: extents and strides are arguments."""
+    """Return the example's module and its kernel, which accepts any problem: extents and strides are arguments."""
     import torch
 
     example = _module(path)
@@ -63,7 +63,7 @@ def _compiled(path: Path, configuration: Configuration | None, device: str) -> t
 
 
 def _configured(gemm: Any, configuration: Configuration) -> Any:
-    """The example's class with another tile, which it reads from the class, and stages, which it sets on itself."""
+    """Return the example's class with another tile, which it reads from the class, and stages, which it sets itself."""
 
     class Configured(gemm):  # type: ignore[misc]
         _CTA_TILER_FP16_BF16 = configuration.cta
@@ -76,7 +76,7 @@ def _configured(gemm: Any, configuration: Configuration) -> Any:
 
 
 def _tensors(example: Any, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
-    """A batch of one, in the DSL's types, of which only the contiguous mode is fixed."""
+    """Return a batch of one, in the DSL's types; only the contiguous mode is static."""
     f16 = example.cutlass.Float16
     batched = (x.as_strided((1, *x.shape), (x.numel(), *x.stride())) for x in (a, b, out))
     a, b, out = example.mark_dynamic_layout(*batched, 2, 1, 2, f16, f16)
@@ -84,7 +84,7 @@ def _tensors(example: Any, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
 
 
 def _module(path: Path) -> Any:
-    """The file, executed: each configuration has a module of its own."""
+    """Execute the file: each configuration has its own module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     try:
         assert spec is not None
@@ -94,7 +94,7 @@ def _module(path: Path) -> Any:
         _ = module.mark_dynamic_layout, module.compile_bmm, module.cutlass
     except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
         raise OutsideError(
-            f"--cutlass: {path} is not CUTLASS's tensorop_gemm.py ({error}); it lies in CUTLASS's repository under "
+            f"--cutlass: {path} is not CUTLASS's tensorop_gemm.py ({error}); it is in CUTLASS's repository under "
             "examples/python/CuTeDSL"
         ) from error
     return module

@@ -1,6 +1,6 @@
-"""Reads NVML about a GPU while it is measured: clocks, power, temperature, the driver, and the energy counter.
+"""Reads a GPU's state from NVML during a measurement: clocks, power, temperature, driver, and the energy counter.
 
-It is asked by ctypes: the library comes with every driver, and six of its functions are wanted. Source: NVML API
+It uses ctypes: the library comes with every driver, and only six of its functions are needed. Source: NVML API
 Reference Guide, "Device Queries".
 """
 
@@ -20,7 +20,7 @@ _TEXT_BYTES = 96
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One moment of a GPU; what it does not tell is None."""
+    """A GPU's state at one time; unreported values are None."""
 
     sm_clock_mhz: int | None
     memory_clock_mhz: int | None
@@ -29,7 +29,7 @@ class DeviceState:
 
 
 class Nvml:
-    """One GPU as NVML knows it, by its place on the PCI bus."""
+    """One GPU in NVML, by its PCI bus address."""
 
     def __init__(self, library: Any, pci_bus_id: str) -> None:
         self._library = library
@@ -39,12 +39,12 @@ class Nvml:
         self._known = status == 0
 
     def driver_version(self) -> str | None:
-        """As in `580.82.07`."""
+        """Return the version, such as `580.82.07`."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         return text.value.decode() if self._library.nvmlSystemGetDriverVersion(text, _TEXT_BYTES) == 0 else None
 
     def state(self) -> DeviceState:
-        """Return its present state."""
+        """Return its current state."""
         power_mw = self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint)
         return DeviceState(
             sm_clock_mhz=self._number("nvmlDeviceGetClockInfo", ctypes.c_uint, _SM_CLOCK),
@@ -54,7 +54,7 @@ class Nvml:
         )
 
     def limits(self) -> DeviceState:
-        """The highest clocks, and the power that it may draw."""
+        """Return the maximum clocks and the power limit."""
         power_mw = self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint)
         return DeviceState(
             sm_clock_mhz=self._number("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _SM_CLOCK),
@@ -64,9 +64,7 @@ class Nvml:
         )
 
     def energy_j(self) -> float | None:
-        """Return the energy that it has used since its driver was loaded; NVML counts it in steps of some tens of
-        milliseconds.
-        """
+        """Return the energy used since its driver was loaded; NVML counts it in steps of some tens of milliseconds."""
         energy_mj = self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
         return None if energy_mj is None else energy_mj / 1000
 
@@ -79,7 +77,7 @@ class Nvml:
 
 @lru_cache
 def nvml(ordinal: int) -> Nvml | None:
-    """A GPU of CUDA's; None where NVML cannot be loaded. Raises DeviceError without a GPU."""
+    """Return a CUDA GPU; None if NVML cannot be loaded. Raises DeviceError without a GPU."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:

@@ -1,4 +1,4 @@
-"""cutegen's own kernels in a benchmark, and what must be equal for a comparison to be fair."""
+"""cutegen's own kernels in a benchmark, and the conditions of a fair comparison."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _MULTIPLIERS = {"fma": Instruction.FMA, "wgmma": Instruction.WGMMA, "mma": Instr
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A kernel of cutegen's under the name it is shown by."""
+    """A kernel of cutegen's and its display name."""
 
     name: str
     kernel: Kernel
 
     @property
     def types(self) -> MmaTypes:
-        """The types of its MMA atom, and what multiplies them."""
+        """Return the types of its MMA atom, and the instruction."""
         mma = json.loads(self.kernel.artifact.plan_json)["mma"]
         multiplier = _MULTIPLIERS[mma["ptx"].partition(".")[0]]
         return MmaTypes.of(self.kernel.contract.tensor("a").dtype, mma["accumulator"], multiplier)
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
-        """The ceilings that the libraries' results and its own are held against.
+        """Return the ceilings for the libraries' results and its own.
 
-        Libraries sum in f32, integers in s32, and use the fastest tensor cores there are on all but f32.
+        Libraries sum in f32, integers in s32, and use the fastest tensor cores available for all types but f32.
         """
         operands = self.kernel.contract.tensor("a").dtype
         libraries_sums = self.types.accumulator if dtype(operands).is_integer else "f32"
@@ -44,13 +44,13 @@ class Entrant:
 
     @property
     def setting(self) -> Setting:
-        """Return what else must be equal for a comparison to be fair."""
+        """Return what else must be equal for a fair comparison."""
         return Setting.of(self.kernel.contract)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Element type and major of A, B and C: whoever agrees in these multiplies the same tensors."""
+    """Element type and major of A, B and C: equal formats mean the same tensors."""
 
     a: tuple[str, str]
     b: tuple[str, str]
@@ -58,7 +58,7 @@ class Setting:
 
     @classmethod
     def of(cls, contract: LaunchContract) -> Setting:
-        """That of a kernel."""
+        """Return the format of a kernel."""
         return cls(*((x.dtype, x.major) for x in (*contract.operands, contract.tensor(RESULT))))
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Setting:
 
 
 def by_setting(entrants: Iterable[Entrant]) -> Mapping[Setting, list[Entrant]]:
-    """Those that multiply the same tensors, together."""
+    """Group the entrants that multiply the same tensors."""
     found: dict[Setting, list[Entrant]] = {}
     for entrant in entrants:
         found.setdefault(entrant.setting, []).append(entrant)

@@ -1,6 +1,6 @@
 """CUTLASS's persistent Hopper example of the CuTe DSL as a contender: f16 TN by `wgmma`, compiled for each tile.
 
-The tile and the cluster are its caller's to choose, and none is best for all problems: a table takes the best of TILES.
+The caller chooses the tile and the cluster, and no choice is best for all problems: a table takes the best of TILES.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXTENTS_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class HopperTile:
-    """Choices that the example leaves to its caller.
+    """Parameters that the example leaves to its caller.
 
     >>> str(HopperTile((128, 256), (2, 1)))
     '128x256, clusters of 2x1'
@@ -57,9 +57,9 @@ def is_hopper_example(path: Path) -> bool:
 
 
 def hopper_example(path: Path, tile: HopperTile, a: Any, b: Any, out: Any) -> Call:
-    """Multiplies these torch tensors, f16 TN on a GPU, by the example at `path`.
+    """Multiply these torch tensors, f16 TN on a GPU, with the example at `path`.
 
-    Raises OutsideError when the file cannot be used.
+    Raises OutsideError if the file cannot be used.
     """
     import torch
 
@@ -70,7 +70,7 @@ def hopper_example(path: Path, tile: HopperTile, a: Any, b: Any, out: Any) -> Ca
 
 @lru_cache
 def _compiled(path: Path, tile: HopperTile) -> Callable[..., object]:
-    """The kernel for any problem, called with torch's tensors as they are."""
+    """Return the kernel for any problem, called directly with torch tensors."""
     example = _module(path)
     cutlass, cute = example.cutlass, example.cute
     runtime, multiple = cute.runtime, _EXTENTS_MULTIPLE
@@ -92,7 +92,7 @@ def _compiled(path: Path, tile: HopperTile) -> Callable[..., object]:
 
 @lru_cache
 def _module(path: Path) -> ModuleType:
-    """The file, executed."""
+    """Execute the file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     try:
         assert spec is not None
@@ -102,7 +102,7 @@ def _module(path: Path) -> ModuleType:
         _ = getattr(module, _CLASS), module.cutlass, module.cute.runtime
     except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
         raise OutsideError(
-            f"--cutlass: {path} is not CUTLASS's dense_gemm_persistent.py ({error}); it lies in CUTLASS's repository "
+            f"--cutlass: {path} is not CUTLASS's dense_gemm_persistent.py ({error}); it is in CUTLASS's repository "
             "under examples/python/CuTeDSL"
         ) from error
     return module

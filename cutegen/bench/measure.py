@@ -1,17 +1,16 @@
-"""Times on a GPU: the only module that takes any, in the two regimes that kernels are called in.
+"""Times on a GPU, in the two regimes that kernels are called in; no other module measures times.
 
-launch  One launch between two events. The host is ahead, since the GPU sleeps while the next launch is prepared, so
-        that times hold no host time; they do hold what every launch costs the GPU, some three microseconds. The L2
-        cache is cold and clean: a buffer larger than it has been read. (Overwriting one leaves the cache full of lines
-        that are written back under the kernel that is measured, which costs one that waits for memory eight
-        microseconds.)
-graph   A CUDA graph that goes through several sets of operands, larger than the L2 cache together, three times. The
-        time of a launch is the graph's over its launches: they follow each other as in a model.
+launch  One launch between two events. The GPU sleeps while the host prepares the launch, so times contain no host
+        time; they contain the GPU's launch cost of some three microseconds. The L2 cache is cold and clean: a buffer
+        larger than it has been read. (Overwriting a buffer leaves dirty lines, which are written back during the
+        measured kernel and cost a memory-bound one eight microseconds.)
+graph   A CUDA graph that goes three times through several sets of operands, together larger than the L2 cache. The time
+        of a launch is the graph's time divided by its launches: they run back to back, as in a model.
 
-In both, contenders take turns in random order, so that clocks and heat change for all alike, and nobody always comes
-after the same one. A run that the GPU reached before the host had enqueued all of it may hold the host's time, as on a
-machine with much else to do; it is repeated in the same round, behind a longer sleep. Functions take calls by name and
-give times by name; a call launches on torch's current stream.
+In both regimes contenders run in random order, so that changes of clock and temperature affect all alike, and none
+always follows the same one. On a busy machine the GPU may reach a run before the host has enqueued all of it, and the
+time may then contain host time. Such a run is repeated in the same round, after a longer sleep. Functions take calls by
+name and return times by name; a call launches on torch's current stream.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ if TYPE_CHECKING:
     import torch
 
 FLUSH_BYTES = 256 << 20
-"""Twice the largest L2 cache there is (GB200: 126 MiB)."""
+"""Twice the largest L2 cache of any GPU (GB200: 126 MiB)."""
 L2_FILLS = 3
-"""How often the operands of a graph fill the L2 cache, as far as MOST_SETS reach."""
+"""How often the operands of a graph fill the L2 cache, within the limit MOST_SETS."""
 MOST_SETS = 32
 PASSES = 3
 """How often a graph goes through all sets."""
 WARM_UP_ROUNDS = 3
 MOST_TRIES = 3
-"""Runs of a call in a round before its time counts though the host was late: that of a call that waits for the GPU."""
+"""Runs of a call in a round before its time counts although the host was late: the call waits for the GPU."""
 _SLEEP_CYCLES = 200_000  # a tenth of a millisecond, in which the host prepares flush, events and launch
-_LONGER = 4  # times as long each time that this was not enough
+_LONGER = 4  # growth factor of the sleep each time that it was too short
 
 Call = Callable[[], object]
 Sleep = Callable[[int], object]
-"""What the GPU does before a call: it sleeps for so many cycles, and more."""
+"""Work of the GPU before a call: it sleeps for so many cycles, and more."""
 
 
 class Regime(StrEnum):
@@ -62,7 +61,7 @@ class Measurement:
 
     @classmethod
     def of(cls, samples_us: Sequence[float]) -> Measurement:
-        """Summarise a list of times.
+        """Summarize a list of times.
 
         >>> Measurement.of([3.0, 1.0, 2.0])
         Measurement(median_us=2.0, min_us=1.0, max_us=3.0, rounds=3)
@@ -72,10 +71,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A captured graph; `launches` of a contender are in it.
+    """A captured graph with `launches` of a contender.
 
-    `calls` are what was captured: they keep their operands, which a graph does not, and torch gives memory that nobody
-    keeps back to the driver when the next graph is captured.
+    `calls` are the captured calls. They keep the operands alive, which a graph does not: torch returns unused memory to
+    the driver when the next graph is captured.
     """
 
     replay: Call
@@ -91,7 +90,7 @@ def launch_times(
     seed: int = 0,
     after_round: Callable[[], None] = lambda: None,
 ) -> Mapping[str, Measurement]:
-    """The time of one launch of each call. With `flush` the L2 cache is emptied by reading before each."""
+    """Measure one launch of each call. With `flush`, a read empties the L2 cache before each."""
     return _measurements(launch_samples(calls, rounds=rounds, flush=flush, seed=seed, after_round=after_round))
 
 
@@ -104,7 +103,7 @@ def launch_samples(
     after_round: Callable[[], None] = lambda: None,
     warm_up: int = WARM_UP_ROUNDS,
 ) -> Mapping[str, list[float]]:
-    """Microseconds of one launch of each call, round by round."""
+    """Return microseconds of one launch of each call, round by round."""
     import torch
 
     empty_l2 = _reader() if flush else lambda: None
@@ -115,7 +114,7 @@ def launch_samples(
 def graph_times(
     graphs: Mapping[str, Graph], *, rounds: int, seed: int = 0, after_round: Callable[[], None] = lambda: None
 ) -> Mapping[str, Measurement]:
-    """The time of one of the launches in each graph."""
+    """Measure one of the launches in each graph."""
     return _measurements(graph_samples(graphs, rounds=rounds, seed=seed, after_round=after_round))
 
 
@@ -127,7 +126,7 @@ def graph_samples(
     after_round: Callable[[], None] = lambda: None,
     warm_up: int = WARM_UP_ROUNDS,
 ) -> Mapping[str, list[float]]:
-    """Microseconds of one of the launches in each graph, round by round."""
+    """Return microseconds of one of the launches in each graph, round by round."""
     import torch
 
     replays = {name: graph.replay for name, graph in graphs.items()}
@@ -136,7 +135,7 @@ def graph_samples(
 
 
 def captured(calls: Sequence[Call]) -> Graph:
-    """The graph of all `calls`, PASSES times; each call of one contender has a set of operands of its own."""
+    """Capture the graph of all `calls`, PASSES times; each call of one contender has its own set of operands."""
     import torch
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -152,7 +151,7 @@ def captured(calls: Sequence[Call]) -> Graph:
 
 
 def operand_sets(set_bytes: int, l2_bytes: int) -> int:
-    """Return how many sets of operands a graph goes through, each of `set_bytes`.
+    """Return how many sets of operands a graph uses, each of `set_bytes`.
 
     >>> [operand_sets(size, 50 << 20) for size in (6 << 20, 400 << 20, 1000)]
     [26, 2, 32]
@@ -161,7 +160,7 @@ def operand_sets(set_bytes: int, l2_bytes: int) -> int:
 
 
 def l2_bytes() -> int:
-    """The L2 cache of torch's current GPU."""
+    """Return the L2 cache size of torch's current GPU."""
     import torch
 
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
@@ -174,7 +173,7 @@ def _measurements(samples_us: Mapping[str, Sequence[float]]) -> Mapping[str, Mea
 def _in_turns(
     calls: Mapping[str, Call], rounds: int, seed: int, after_round: Callable[[], None], before: Sleep, warm_up: int
 ) -> Mapping[str, list[float]]:
-    """Each call once a round, in another order every time, between two events."""
+    """Run each call once per round, in a new order every time, between two events."""
     order, samples_us = random.Random(seed), {name: list[float]() for name in calls}
     for turn in range(warm_up + rounds):
         found_us = _round(calls, order, before)
@@ -186,7 +185,7 @@ def _in_turns(
 
 
 def _round(calls: Mapping[str, Call], order: random.Random, before: Sleep) -> Mapping[str, float]:
-    """Microseconds of each call; calls for which the host was late take turns again."""
+    """Return microseconds of each call; calls for which the host was late run again."""
     import torch
 
     found_us: dict[str, float] = {}
@@ -204,7 +203,7 @@ def _round(calls: Mapping[str, Call], order: random.Random, before: Sleep) -> Ma
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The events around one run; the host `was_late` when the GPU had reached it before all of it was enqueued."""
+    """The events around one run; the host `was_late` if the GPU had reached it before all of it was enqueued."""
 
     start: torch.cuda.Event
     end: torch.cuda.Event
@@ -212,7 +211,7 @@ class _Run:
 
 
 def _run(call: Call, before: Sleep, cycles: int) -> _Run:
-    """Enqueue one run, behind a sleep of so many cycles."""
+    """Enqueue one run, after a sleep of so many cycles."""
     import torch
 
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -224,7 +223,7 @@ def _run(call: Call, before: Sleep, cycles: int) -> _Run:
 
 
 def _reader() -> Call:
-    """Reads FLUSH_BYTES, and writes nothing but their sum."""
+    """Reads FLUSH_BYTES, and writes only their sum."""
     import torch
 
     buffer: Any = torch.ones(1, FLUSH_BYTES // 4, dtype=torch.float32, device="cuda")

@@ -1,9 +1,9 @@
-"""A PTX kernel that does nothing but `mma.sync`, or fma: what it reaches, no kernel of that instruction can pass.
+"""A PTX kernel of only `mma.sync`, or fma: its rate is the limit for every kernel with that instruction.
 
-The driver compiles the text for the GPU at hand, so that measuring the ceiling needs no compiler. Every warp keeps
-eight independent accumulators busy, each with operands of its own, so that the multipliers' inputs change from one
-instruction to the next as in a real GEMM. Operands are random and of magnitude 0.5 to 2. B and its negative take turns,
-which keeps the sums moving and within range however long the loop runs.
+The driver compiles the text for the present GPU, so the ceiling needs no compiler. Every warp keeps eight independent
+accumulators busy, each with its own operands, so that the multipliers' inputs change between instructions as in a real
+GEMM. Operands are random, of magnitude 0.5 to 2. B and its negative alternate, which keeps the sums changing and within
+range for any number of iterations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WARPS_PER_CTA = 4
 CTAS_PER_SM = 2
 CHAINS = 8
 MMA_PER_ITERATION = 2 * CHAINS
-FMA_REPEATS = 16  # so that the loop's own instructions do not count
+FMA_REPEATS = 16  # makes the loop's own instructions negligible
 
 _A_REGISTERS, _B_REGISTERS = 4, 2
 _C_REGISTERS = {"f32": 4, "f16": 2, "s32": 4}
@@ -31,7 +31,7 @@ _FIRST_WITH_8_BIT_FLOATS = ".version 8.4\n.target sm_89"
 
 
 def kernel(types: MmaTypes) -> PeakKernel:
-    """The kernel of these types."""
+    """Return the kernel of these types."""
     lanes = WARP // int(size(types.atom.thr_id))
     multiplications = lanes * repeats(types) * MMA_PER_ITERATION * WARPS_PER_CTA
     return PeakKernel(
@@ -45,22 +45,20 @@ def kernel(types: MmaTypes) -> PeakKernel:
 
 
 def repeats(types: MmaTypes) -> int:
-    """Return how often the loop holds each chain's two instructions."""
+    """Return how often the loop has each chain's two instructions."""
     return FMA_REPEATS if types == FMA else 1
 
 
 def registers(types: MmaTypes) -> tuple[int, int, int]:
-    """Return the registers of A, B and the accumulator, in one instruction. Every `mma.sync` has four of A and two
-    of B.
-    """
+    """Return the registers of A, B and the accumulator per instruction. Every `mma.sync` has four of A, two of B."""
     return (1, 1, 1) if types == FMA else (_A_REGISTERS, _B_REGISTERS, _C_REGISTERS[types.accumulator])
 
 
 def ptx(types: MmaTypes) -> str:
-    """The kernel's text, for the first target that has the instruction and everything after it.
+    """Return the kernel's text, for the first target that has the instruction and all later ones.
 
-    Parameters: the address of 4 bytes for each thread, of 8 bytes for each CTA, the iterations, a seed. A thread stores
-    a digest of its sums, so that nothing can be left out; a CTA's first one stores the clock cycles that the loop took.
+    Parameters: the address of 4 bytes per thread, of 8 bytes per CTA, the iterations, a seed. A thread stores a digest
+    of its sums, so that nothing is optimized away; a CTA's first thread stores the clock cycles of the loop.
     """
     lines = "\n".join(f"    {line}" for line in _body(types))
     header = _HEADER

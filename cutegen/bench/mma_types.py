@@ -1,4 +1,4 @@
-"""Instruction that a ceiling is measured on, and the types of its operands and sums."""
+"""Instruction of a ceiling, and the types of its operands and sums."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, WGMMA_ATOMS, Instruction, MmaAtom, OperandSource, dtype
 
 K_BYTES = 32
-"""What every tensor-core instruction measured here takes of K."""
+"""Bytes of K of every tensor-core instruction measured here."""
 WGMMA_N = 256
-"""Columns of the widest `wgmma`: the fewest bytes of shared memory for an operation."""
+"""Columns of the widest `wgmma`, which reads the fewest bytes of shared memory per operation."""
 _NAMES = {Instruction.FMA: "fma", Instruction.MMA_SYNC: "mma.sync", Instruction.WGMMA: "wgmma"}
 
 
 @dataclass(frozen=True, slots=True)
 class MmaTypes:
-    """The element types of A and B and of the accumulator, and what multiplies them, with 32 bytes of K.
+    """The element types of A and B and of the accumulator, and the instruction, with 32 bytes of K.
 
-    No tensor core multiplies f32 as it is: operands of f32 are those of fma.
+    No tensor core multiplies full f32: f32 operands use fma.
     """
 
     operands: str
@@ -26,8 +26,7 @@ class MmaTypes:
 
     @classmethod
     def of(cls, operands: str, accumulator: str, multiplier: Instruction = Instruction.MMA_SYNC) -> MmaTypes:
-        """Return the types to measure for such operands: u8 has the rate of s8, and only products with signs keep sums
-        random.
+        """Return the types to measure for such operands: u8 has the rate of s8, but only signed sums stay random.
 
         >>> MmaTypes.of("u8", "s32")
         MmaTypes(operands='s8', accumulator='s32', multiplier=<Instruction.MMA_SYNC: 'mma.sync'>)
@@ -37,7 +36,7 @@ class MmaTypes:
 
     @classmethod
     def fastest(cls, operands: str, accumulator: str, has: frozenset[Instruction]) -> MmaTypes:
-        """The fastest that a GPU with these instructions has for the operands: what libraries multiply by there.
+        """Return the fastest types for the operands on a GPU with these instructions, as libraries use them.
 
         >>> MmaTypes.fastest("f16", "f32", frozenset({Instruction.WGMMA, Instruction.MMA_SYNC})).instruction
         'wgmma'
@@ -50,7 +49,7 @@ class MmaTypes:
 
     @property
     def atom(self) -> MmaAtom:
-        """The instruction; of `wgmma` the widest, both operands in shared memory."""
+        """Return the instruction; for `wgmma` the widest, both operands in shared memory."""
         found = self._atom()
         assert found is not None, self
         return found
@@ -72,12 +71,12 @@ class MmaTypes:
 
     @property
     def instruction(self) -> str:
-        """Its name, mma.sync, wgmma or fma."""
+        """Return its name: mma.sync, wgmma or fma."""
         return _NAMES[self.multiplier]
 
     @property
     def title(self) -> str:
-        """Instruction and types, for people."""
+        """Return instruction and types, for people."""
         return f"{self.instruction}, {self}"
 
 

@@ -1,4 +1,4 @@
-"""A kernel that does one thing as fast as the hardware can, as PTX text that the driver compiles."""
+"""A kernel that does one thing at the hardware's full rate, as PTX text that the driver compiles."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakKernel:
-    """Launch that the kernel needs, and how many operations a CTA carries out in an iteration.
+    """Launch that the kernel needs, and the operations of a CTA per iteration.
 
-    Its parameters are the address of 4 bytes for each thread, the address of 8 bytes for each CTA, the iterations and a
-    seed. A thread stores a digest of its sums, a CTA the clock cycles that its loop took.
+    Its parameters are the address of 4 bytes per thread, the address of 8 bytes per CTA, the iterations and a seed. A
+    thread stores a digest of its sums, a CTA the clock cycles of its loop.
     """
 
     ptx: str
@@ -21,5 +21,5 @@ class PeakKernel:
     flops_per_iteration: int
 
     def flops(self, iterations: int, ctas: int) -> int:
-        """Operations of one launch."""
+        """Return the operations of one launch."""
         return self.flops_per_iteration * iterations * ctas

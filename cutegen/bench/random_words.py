@@ -1,4 +1,4 @@
-"""Random operands inside a PTX kernel: words of a generator, made values of an element type by their bits.
+"""Random operands in a PTX kernel: words of a generator, turned into values of an element type by bit masks.
 
 Values are of magnitude 0.5 to 2, so that sums of products with either sign stay in range.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-# Bits of a random word that stay (sign, lowest exponent bit, fraction), and those that are set: 0.5 <= |x| < 2.
+# Bits kept from a random word (sign, lowest exponent bit, fraction), and bits that are set: 0.5 <= |x| < 2.
 RANDOM_BITS = {
     "f16": (0x87FF87FF, 0x38003800),
     "bf16": (0x80FF80FF, 0x3F003F00),
@@ -18,7 +18,7 @@ RANDOM_BITS = {
     "s8": (0xFFFFFFFF, 0),
     "s32": (0x00FFFFFF, 0),
 }
-# What makes -B of a word of B: its signs, and of integers every bit, which is -B - 1 and near enough.
+# Bits that turn a word of B into -B: the signs; for integers every bit, which gives -B - 1, close enough.
 NEGATION = {
     "f16": 0x80008000,
     "bf16": 0x80008000,
@@ -31,9 +31,9 @@ NEGATION = {
 
 
 def draw(register: str, element: str) -> Iterator[str]:
-    """The next random number (the generator of Numerical Recipes), made as many values of `element` as fit.
+    """Write the next random number (the generator of Numerical Recipes), as values of `element` that fill a word.
 
-    The kernel has a register %random, which its seed is in.
+    The kernel's register %random holds the seed.
     """
     kept, set_ = RANDOM_BITS[element]
     yield "mad.lo.u32 %random, %random, 1664525, 1013904223;"

@@ -1,7 +1,7 @@
-"""A PTX kernel that only reads device memory: what it reaches, no kernel whose operands lie there can pass.
+"""A PTX kernel that only reads device memory: its rate is the limit for every kernel with operands there.
 
-A CTA reads 32 KiB, every thread eight vectors of 16 bytes that are all under way at once, and a warp's lie side by
-side. Nothing is written: of a digest of what was read, a thread stores what only one of 2^32 is.
+A CTA reads 32 KiB: every thread has eight 16-byte vectors in flight, and a warp's are contiguous. Nothing is written
+in practice: a thread stores its digest only if it has one particular value of 2^32.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNLIKELY = 0x5EED5EED
 
 
 def ptx() -> str:
-    """The kernel's text, for every target. Parameters: the address of CTA_BYTES for each CTA, and that of a word."""
+    """Return the kernel's text, for every target. Parameters: the address of CTA_BYTES per CTA, and that of a word."""
     lines = "\n".join(f"    {line}" for line in _body())
     return f"{_HEADER}{lines}\n}}\n"
 

@@ -1,4 +1,4 @@
-"""The roofline as plain SVG: operations a second over operations a byte, both logarithmic, the ceilings as lines.
+"""The roofline as plain SVG: operations per second over operations per byte, both logarithmic, ceilings as lines.
 
 Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52 (2009).
 """
@@ -19,7 +19,7 @@ LABEL_PITCH = 13
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run: `intensity` in operations a byte."""
+    """One run: `intensity` in operations per byte."""
 
     series: str
     label: str
@@ -36,7 +36,7 @@ class Roof:
 
 
 def attainable_tflops(intensity: float, roof_tflops: float, bytes_per_s: float) -> float:
-    """Return what the roofline allows at so many operations a byte.
+    """Return the roofline's limit for so many operations per byte.
 
     >>> attainable_tflops(100, 600, 4e12), attainable_tflops(1000, 600, 4e12)
     (400.0, 600)
@@ -45,7 +45,7 @@ def attainable_tflops(intensity: float, roof_tflops: float, bytes_per_s: float) 
 
 
 def roofline_svg(title: str, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> str:
-    """The picture as a whole file; every point has its label as a tooltip."""
+    """Return the picture as a complete file; every point has its label as a tooltip."""
     axes = _Axes.around(roofs, bytes_per_s, points)
     series = list(dict.fromkeys(point.series for point in points))
     body = [
@@ -62,7 +62,7 @@ def roofline_svg(title: str, roofs: Sequence[Roof], bytes_per_s: float, points: 
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Whole decades: powers of ten from `low` to `high` of x (operations a byte) and y (TFLOP/s)."""
+    """Whole decades: powers of ten from `low` to `high` of x (operations per byte) and y (TFLOP/s)."""
 
     x_low: int
     x_high: int
@@ -71,7 +71,7 @@ class _Axes:
 
     @classmethod
     def around(cls, roofs: Sequence[Roof], bytes_per_s: float, points: Sequence[Point]) -> _Axes:
-        """Every point, and of each roof the place where the slope meets it."""
+        """Return every point, and for each roof the point where the slope meets it."""
         xs = [point.intensity for point in points] + [_ridge(roof, bytes_per_s) for roof in roofs]
         ys = [point.tflops for point in points] + [roof.tflops for roof in roofs]
         return cls(*_decades(xs), *_decades(ys))
@@ -85,7 +85,7 @@ class _Axes:
 
 
 def _ridge(roof: Roof, bytes_per_s: float) -> float:
-    """Operations a byte from which on the roof is what bounds."""
+    """Return the operations per byte from which the roof is the limit."""
     return roof.tflops * 1e12 / bytes_per_s
 
 
@@ -110,7 +110,7 @@ def _grid(axes: _Axes) -> Iterator[str]:
 
 
 def _roofs(axes: _Axes, roofs: Sequence[Roof], bytes_per_s: float) -> Iterator[str]:
-    """The slope up to the highest roof, cut off where the picture begins, and each roof from the slope on."""
+    """Draw the slope up to the highest roof, clipped at the picture's edge, and each roof from the slope on."""
     highest = max(roofs, key=lambda roof: roof.tflops)
     lowest_x = max(10.0**axes.x_low, 10.0**axes.y_low / (bytes_per_s / 1e12))
     start = lowest_x, attainable_tflops(lowest_x, highest.tflops, bytes_per_s)

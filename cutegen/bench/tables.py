@@ -20,23 +20,23 @@ def ceiling_lines(ceilings: Ceilings) -> list[str]:
     rows = [
         (
             row.types.title,
-            f"{row.tflops:.0f} TFLOP/s, {row.flops_per_cycle:,.0f} operations a cycle and SM",
+            f"{row.tflops:.0f} TFLOP/s, {row.flops_per_cycle:,.0f} operations per cycle and SM",
         )
         for row in ceilings.mma
     ]
     rows.append(("reading", f"{ceilings.read_bytes_per_s / 1e12:.2f} TB/s"))
-    rows.append(("copy", f"{ceilings.copy_bytes_per_s / 1e12:.2f} TB/s, read and written bytes"))
-    return [f"Ceilings measured on {ceilings.device}, {ceilings.sms} multiprocessors", *aligned(rows)]
+    rows.append(("copy", f"{ceilings.copy_bytes_per_s / 1e12:.2f} TB/s, bytes read plus bytes written"))
+    return [f"Ceilings measured on {ceilings.device}, {ceilings.sms} SMs", *aligned(rows)]
 
 
 REGIMES = {
-    Regime.LAUNCH: "one launch, the L2 cache cold and clean",
-    Regime.GRAPH: "a launch in a CUDA graph, operands larger than the L2 cache",
+    Regime.LAUNCH: "one launch, L2 cache cold and clean",
+    Regime.GRAPH: "launches in a CUDA graph, operands larger than the L2 cache",
 }
 
 
 def result_lines(ceilings: Ceilings, results: Sequence[Result]) -> Iterator[str]:
-    """A table for each problem, setting and regime, for people."""
+    """Write a table per problem, setting and regime, for people."""
     header = ("contender", "us", "(least..most)", "x torch", "TFLOP/s", "of ceiling", "of reading", "error")
     groups = groupby(results, key=lambda result: (result.problem, result.regime, result.setting))
     for (problem, regime, setting), group in groups:
@@ -61,7 +61,7 @@ def _row(ceilings: Ceilings, result: Result, results: Sequence[Result]) -> tuple
 
 
 def bench_table(ceilings: Ceilings, results: Sequence[Result], made_with: Conditions) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same for programs."""
     return {
         "conditions": asdict(made_with),
         "ceilings": ceilings_table(ceilings),
@@ -70,7 +70,7 @@ def bench_table(ceilings: Ceilings, results: Sequence[Result], made_with: Condit
 
 
 def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
-    """The ceilings for programs."""
+    """Return the ceilings for programs."""
     return {
         "device": ceilings.device,
         "sms": ceilings.sms,
@@ -91,7 +91,7 @@ def ceilings_table(ceilings: Ceilings) -> dict[str, Any]:
 
 
 def result_table(ceilings: Ceilings, result: Result, results: Sequence[Result]) -> dict[str, Any]:
-    """One result for programs, beside torch.matmul's among all of them."""
+    """Return one result for programs, with its ratio to torch.matmul's."""
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
         "batch": result.problem.batch,
@@ -114,7 +114,7 @@ def result_table(ceilings: Ceilings, result: Result, results: Sequence[Result]) 
 
 
 def roofline(ceilings: Ceilings, results: Sequence[Result]) -> str:
-    """The SVG of all results."""
+    """Return the SVG of all results."""
     roofs = [
         Roof(f"{row.types.instruction}, {row.types.operands}, {row.types.accumulator}", row.tflops)
         for row in ceilings.mma

@@ -1,6 +1,6 @@
-"""A plain GEMM in Triton, to compare with: blocks in bands that share operands in L2, autotuned over a few tiles.
+"""A plain Triton GEMM for comparison: blocks in bands that share operands in L2, autotuned over a few tiles.
 
-It is what one writes in Triton in an afternoon: pointer arithmetic, no tensor descriptors, no warp specialization.
+It is a straightforward Triton kernel: pointer arithmetic, no tensor descriptors, no warp specialization.
 Importing this module imports Triton.
 """
 
@@ -29,7 +29,7 @@ CONFIGS = [
 
 
 def _bench(kernel: Any, quantiles: Any) -> Any:
-    """A configuration's time, by fewer launches than Triton takes unless told: there are nine, for each problem."""
+    """Time a configuration with fewer launches than Triton's default: there are nine, for each problem."""
     return triton.testing.do_bench(kernel, warmup=5, rep=30, quantiles=quantiles)
 
 
@@ -53,7 +53,7 @@ def _gemm(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    # Programs walk down bands of BAND blocks along M, so that those in flight share rows of A and columns of B.
+    # Programs walk down bands of BAND blocks along M, so that concurrent ones share rows of A and columns of B.
     blocks_m, blocks_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     program = tl.program_id(0)
     first_m = program // (BAND * blocks_n) * BAND
@@ -61,7 +61,7 @@ def _gemm(
     block_m = first_m + program % (BAND * blocks_n) % band
     block_n = program % (BAND * blocks_n) // band
 
-    # Rows and columns past the end read the first ones again; what they give is not stored.
+    # Rows and columns past the end read the first ones again; their results are not stored.
     rows, columns = block_m * BLOCK_M + tl.arange(0, BLOCK_M), block_n * BLOCK_N + tl.arange(0, BLOCK_N)
     depth = tl.arange(0, BLOCK_K)
     a_at = a + (rows % m)[:, None].to(tl.int64) * a_m + depth[None, :] * a_k
@@ -79,7 +79,7 @@ def _gemm(
 
 
 def gemm(a: Any, b: Any, out: Any) -> None:
-    """Out (M,N) = a (M,K) b (K,N), torch tensors with any strides; sums in float32."""
+    """Compute out (M,N) = a (M,K) b (K,N), torch tensors with any strides; sums in float32."""
     (m, k), n = a.shape, b.shape[1]
 
     def grid(block: dict[str, int]) -> tuple[int]:

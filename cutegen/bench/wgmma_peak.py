@@ -1,10 +1,10 @@
-"""A PTX kernel that does nothing but `wgmma`: what it reaches, no kernel of that instruction can pass.
+"""A PTX kernel of only `wgmma`: its rate is the limit for every kernel with that instruction.
 
-Each multiprocessor has one CTA of two warpgroups, as the fastest kernels have. Each warpgroup multiplies 64 rows of its
-own by 256 columns, both from shared memory and in the layout that bulk tensor copies leave there (rows of 128 bytes,
-swizzled), and never waits for anything but the group before. The operands are random, 128 bytes of K long, so that the
-multipliers' inputs change from one instruction to the next as in a real GEMM. B and its negative take turns, which
-keeps the sums moving and within range however long the loop runs.
+Each SM has one CTA of two warpgroups, like the fastest kernels. Each warpgroup multiplies its own 64 rows by 256
+columns, both from shared memory in the layout of bulk tensor copies (rows of 128 bytes, swizzled), and waits only for
+the previous group. The operands are random, 128 bytes of K long, so that the multipliers' inputs change between
+instructions as in a real GEMM. B and its negative alternate, which keeps the sums changing and within range for any
+number of iterations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SMEM_BYTES = _A_BYTES + 2 * _B_BYTES
 
 
 def kernel(types: MmaTypes) -> PeakKernel:
-    """The kernel of these types."""
+    """Return the kernel of these types."""
     return PeakKernel(
         ptx=ptx(types),
         entry=ENTRY,
@@ -42,7 +42,7 @@ def kernel(types: MmaTypes) -> PeakKernel:
 
 
 def ptx(types: MmaTypes) -> str:
-    """The kernel's text, for sm_90a."""
+    """Return the kernel's text, for sm_90a."""
     lines = "\n".join(f"    {line}" for line in _body(types))
     return f"{_HEADER}{lines}\n}}\n"
 
@@ -76,7 +76,7 @@ def _body(types: MmaTypes) -> Iterator[str]:
         yield from draw(f"%c{i}", types.accumulator)
     yield from _descriptors(types)
     yield "ld.param.u32 %left, [iterations];"
-    yield "fence.proxy.async.shared::cta;"  # ordinary stores wrote what the tensor core reads
+    yield "fence.proxy.async.shared::cta;"  # the tensor core reads what generic stores wrote
     yield "bar.sync 0;"
     yield "setp.eq.u32 %yes, %left, %left;"
     yield "mov.u64 %start, %clock64;"
@@ -95,7 +95,7 @@ def _body(types: MmaTypes) -> Iterator[str]:
 
 
 def _fill(types: MmaTypes) -> Iterator[str]:
-    """Random words for both operands, and the negatives of B's behind them; neighbours write neighbouring words."""
+    """Write random words for both operands, then the negatives of B's; neighbours write neighbouring words."""
     step = THREADS * _WORD_BYTES
     yield "mov.u32 %at, tiles;"
     yield f"mad.lo.u32 %at, %thread, {_WORD_BYTES}, %at;"
@@ -110,7 +110,7 @@ def _fill(types: MmaTypes) -> Iterator[str]:
 
 
 def _descriptors(types: MmaTypes) -> Iterator[str]:
-    """%one<2 i> and %one<2 i + 1>: A and B of the i-th instruction of an iteration; first all of B, then of -B."""
+    """Set %one<2 i> and %one<2 i + 1>: A and B of an iteration's i-th instruction; first all of B, then of -B."""
     of_a, of_b = (_described(types, rows) for rows in (WGMMA_ROWS, WGMMA_N))
     yield "mov.u32 %at, tiles;"
     yield "shr.u32 %at, %at, 4;"
@@ -134,7 +134,7 @@ def _described(types: MmaTypes, rows: int) -> OperandDescriptors:
 
 
 def _multiply(types: MmaTypes, sums: int, i: int) -> str:
-    """D += A B. Floats may be negated, and those of 16 bits transposed; neither is wanted."""
+    """Write D += A B. Floats may be negated, and 16-bit ones transposed; neither is used."""
     element = dtype(types.operands)
     flags = "" if element.is_integer else ", 1, 1, 0, 0" if element.bits == 16 else ", 1, 1"
     accumulators = ", ".join(f"%c{register}" for register in range(sums))

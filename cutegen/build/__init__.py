@@ -3,22 +3,22 @@
 An artifact is a folder `<cache>/<2 hex>/<key>/` of five files: `kernel.py`, `plan.json`, `kernel.ptx`, `kernel.cubin`
 and `manifest.json`. There is no host code and no pickle in it, so an entry can never run anything on the host.
 
-    request.py    what is asked, and the key it has
-    builder.py    the one straight line: look up, else compile, check, publish
+    request.py    a request, and its key
+    builder.py    the build: look up, else compile, check, publish
     compiler.py   runs child.py, the only file that leads to `cutlass`, under a time limit
-    workspace.py  temporary folders that go when their process goes
+    workspace.py  temporary folders that are removed when their process ends
     emission.py   instructions in the PTX against the plan's
-    cubin.py      registers and local memory out of the ELF; disassembly
-    manifest.py   what an artifact says of itself
+    cubin.py      registers and local memory from the ELF; disassembly
+    manifest.py   an artifact's description of itself
     artifact.py   an artifact's files, read and verified, or written
-    pack_file.py  many artifacts in one file; pack_index.py says what each answers
+    pack_file.py  many artifacts in one file; pack_index.py: which requests each serves
     cache.py      the folder of artifacts: locks, atomic publishing, quarantine, eviction
-    misses.py     why a look-up found nothing
-    record.py     the kernels that a program asks for, as a list for packs
-    tables.py     what a build found or made, in words
-    disk.py       files that somebody else may have put there: read within bounds, removed with a word
+    misses.py     why a lookup found nothing
+    record.py     the kernels that a program requests, as a list for packs
+    tables.py     the results of a build, as text
+    disk.py       files that others may have placed: read within bounds, removed with a message
 
-Everything worth a person's attention that is not an error is logged as one line to the logger `cutegen.build`.
+Events that deserve attention but are not errors are logged as one line to the logger `cutegen.build`.
 """
 
 from __future__ import annotations

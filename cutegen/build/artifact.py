@@ -1,4 +1,4 @@
-"""An artifact's five files: read and verified before use, written so that they survive a power cut."""
+"""An artifact's five files: read and verified before use, written so that they survive a power failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CUBIN = "kernel.cubin"
 FILES: Mapping[str, int] = MappingProxyType(
     {MANIFEST: 1 << 20, SOURCE: 16 << 20, PLAN: 16 << 20, PTX: 64 << 20, CUBIN: 64 << 20}
 )
-"""An artifact's files, and the bytes that each may have: a hundred times what the largest kernels take."""
+"""An artifact's files, and the size limit of each: a hundred times what the largest kernels need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,16 @@ class Content:
         sync_directory(directory)
 
     def write_folder(self, directory: Path) -> None:
-        """Write the files into `directory`, which appears by one rename, in the place of an artifact that lay there.
+        """Write the files into `directory`, which appears by one rename and replaces an existing artifact.
 
-        Raises OSError, also where something else lies there.
+        Raises OSError, also if something else is there.
         """
         if os.path.lexists(directory) and not (directory / MANIFEST).is_file():
-            raise FileExistsError(errno.EEXIST, "something lies there that is no artifact; remove it")
+            raise FileExistsError(errno.EEXIST, "the existing entry is not an artifact; remove it")
         directory.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".cutegen-", dir=directory.parent))
         try:
-            staging.chmod(0o755)  # of mkdtemp it is 0o700
+            staging.chmod(0o755)  # mkdtemp sets 0o700
             self.write(staging)
             remove(directory)
             os.rename(staging, directory)
@@ -63,13 +63,13 @@ class Content:
             raise
 
     def sealed(self) -> Content:
-        """The same files with a manifest that has the digests of all of them, of the plan that was put in too."""
+        """Return the same files with a manifest that has all their digests, also that of the new plan."""
         digests = {name: Digest.of(data) for name, data in self.files.items() if name != MANIFEST}
         manifest = replace(self.manifest, files=digests)
         return Content(manifest, {**self.files, MANIFEST: manifest.to_bytes()})
 
     def with_plan(self, plan_json: str) -> Content:
-        """The same kernel with the plan that it is asked for by: the key covers the kernel's text, not `plan.json`."""
+        """Return the same kernel with the requested plan: the key covers the kernel's text, not `plan.json`."""
         return replace(self, files={**self.files, PLAN: plan_json.encode()})
 
 
@@ -77,7 +77,7 @@ class Content:
 class Artifact:
     """A verified artifact at `path`; `hit` says that it was found rather than compiled.
 
-    The bytes that were verified are the bytes that are handed out: nothing that happens to the folder later matters.
+    The verified bytes are kept and returned: later changes of the folder have no effect.
     """
 
     path: Path
@@ -86,39 +86,39 @@ class Artifact:
 
     @property
     def manifest(self) -> Manifest:
-        """Manifest of the artifact."""
+        """Return the manifest of the artifact."""
         return self.content.manifest
 
     @property
     def key(self) -> str:
-        """The SHA-256 under which the artifact is cached."""
+        """Return the SHA-256 under which the artifact is cached."""
         return self.manifest.key
 
     @property
     def source(self) -> str:
-        """The generated CuTe DSL file."""
+        """Return the generated CuTe DSL file."""
         return self.content.files[SOURCE].decode()
 
     @property
     def plan_json(self) -> str:
-        """The plan it was generated from."""
+        """Return the plan that it was generated from."""
         return self.content.files[PLAN].decode()
 
     @property
     def ptx(self) -> str:
-        """The PTX text."""
+        """Return the PTX text."""
         return self.content.files[PTX].decode()
 
     @property
     def cubin(self) -> bytes:
-        """The cubin, an ELF image for `manifest.inputs.gpu_arch`."""
+        """Return the cubin, an ELF image for `manifest.inputs.gpu_arch`."""
         return self.content.files[CUBIN]
 
 
 def open_artifact(path: Path | str) -> Artifact:
     """Open the artifact in the folder `path`, wherever it was copied from. Needs no CuTe DSL.
 
-    Raises ArtifactError when the folder is not a complete, unchanged artifact.
+    Raises ArtifactError if the folder is not a complete, unchanged artifact.
     """
     directory = Path(path)
     return Artifact(directory, read_content(directory), hit=True)
@@ -139,7 +139,7 @@ def read_content(directory: Path, *, owner: int | None = None) -> Content:
 
 
 def verified_content(files: Mapping[str, bytes], where: Path) -> Content:
-    """An artifact's five files, held against their manifest; messages begin with `where`. Raises ArtifactError."""
+    """Check an artifact's five files against their manifest; messages begin with `where`. Raises ArtifactError."""
     try:
         manifest = Manifest.from_bytes(files[MANIFEST])
         _check_digests(manifest, files)
@@ -152,12 +152,12 @@ def verified_content(files: Mapping[str, bytes], where: Path) -> Content:
 def _check_names(directory: Path, folder: int) -> None:
     try:
         with os.scandir(folder) as entries:
-            names = {entry.name for entry in islice(entries, 2 * len(FILES))}  # there may be a million
+            names = {entry.name for entry in islice(entries, 2 * len(FILES))}  # there may be a million entries
     except OSError as error:
         raise ArtifactError(f"{directory}: cannot be listed: {error.strerror}") from error
     if extra := sorted(names - FILES.keys()):
         printable = (name if name.isprintable() else ascii(name) for name in extra[:3])
-        raise ArtifactError(f"{directory}: holds {', '.join(printable)}, which is no part of an artifact")
+        raise ArtifactError(f"{directory}: holds {', '.join(printable)}, which is not part of an artifact")
     if missing := sorted(FILES.keys() - names):
         raise ArtifactError(f"{directory}: incomplete: {', '.join(missing)} missing")
 
@@ -177,7 +177,7 @@ def _check_digests(manifest: Manifest, files: Mapping[str, bytes]) -> None:
                 f"expected {expected.size_bytes} bytes, {expected.sha256[:12]}"
             )
     if manifest.files[SOURCE].sha256 != manifest.inputs.source_sha256:
-        raise ArtifactError("kernel.py is not the text that the key was made of")
+        raise ArtifactError("kernel.py is not the text that the key was computed from")
 
 
 def _check_texts(files: Mapping[str, bytes]) -> None:

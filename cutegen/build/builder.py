@@ -1,4 +1,4 @@
-"""The one straight line of a build: look it up; else compile it, check what came out, and publish it."""
+"""The build: look up, else compile, check the result, and publish it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ DEFAULT_TIMEOUT_S = 120.0
 FENCED_BY_ITSELF = "C7519"
 """ptxas: "warpgroup.arrive is injected ... to allow use of registers in GMMA"."""
 EPILOGUE_SPILLS_BYTES = 64
-"""What the assembler may put aside of a thread where it begins a chain's next part before it has stored the last one:
-some addresses, once a tile. Sums that do not fit are many more."""
+"""Spill that is allowed when a chain begins its next part before it has stored the last one: some addresses, once per
+tile. Sums that do not fit spill far more."""
 
 _log = logging.getLogger("cutegen.build")
 
 
 def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Artifact:
-    """The artifact for `request`: from the cache, or compiled within `timeout_s` and published there.
+    """Return the artifact for `request`: from the cache, or compiled within `timeout_s` and published there.
 
-    When the cache cannot be written, one warning is logged and the artifact lives in a temporary folder until the
-    process ends. Raises CompileError when the compiler fails, EmissionError when it emitted another kind of instruction
-    than planned, CacheError when not even a temporary folder can be written.
+    If the cache cannot be written, one warning is logged and the artifact is kept in a temporary folder until the
+    process ends. Raises CompileError if the compiler fails, EmissionError if it emitted another kind of instruction
+    than planned, CacheError if no temporary folder can be written either.
     """
     if hit := cache.lookup(request):
         return hit
@@ -42,7 +42,7 @@ def build(request: BuildRequest, cache: Cache, *, timeout_s: float = DEFAULT_TIM
     except CacheError as error:
         return _keep_uncached(_make(request, timeout_s), error)
     with lock:
-        if hit := cache.lookup(request):  # another process has built it while this one waited
+        if hit := cache.lookup(request):  # another process built it while this one waited
             return hit
         content = _make(request, timeout_s)
         try:
@@ -67,7 +67,7 @@ def _make(request: BuildRequest, timeout_s: float) -> Content:
 
 
 def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
-    """The artifact of what the compiler made, held against the plan. Raises EmissionError."""
+    """Return the artifact of the compiler's output, checked against the plan. Raises EmissionError."""
     source = request.source
     emitted = count_instructions(output.ptx.decode(), source.entry, request.instructions)
     usage = resource_usage(output.cubin, source.entry)
@@ -99,30 +99,30 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
 
 
 def _spills(request: BuildRequest, spilled_bytes: int, emitted: Mapping[str, int]) -> Iterator[str]:
-    """The warning that a kernel of wgmma spills: its sums would go through memory, for which wgmma waits.
+    """Warn that a wgmma kernel spills: sums would go through memory, for which wgmma waits.
 
-    Raises EmissionError where the plan chose the tile, and so was to leave room, for more than the few registers that
-    go there between two main loops.
+    Raises EmissionError if the plan chose the tile, and so should have left enough registers, for more than the few
+    registers that spill between two main loops.
     """
     if not spilled_bytes or not _multiplies_by_wgmma(emitted):
         return
-    found = f"{spilled_bytes:,} bytes of a thread's registers spill"
+    found = f"{spilled_bytes:,} bytes of registers spill per thread"
     if request.tile_is_chosen and spilled_bytes > EPILOGUE_SPILLS_BYTES:
         raise EmissionError(f"{found}, with a tile that cutegen chose; a smaller tile.cta needs fewer")
     yield f"{found}; a smaller tile.cta needs fewer"
 
 
 def _given_up(request: BuildRequest, messages: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Warnings of what the assembler says of `wgmma`: one waits for another, or for what reads its registers.
+    """Warn about the assembler's messages on `wgmma`: one waits for another, or for a reader of its registers.
 
-    That it fences registers which it moved itself costs nothing. Raises EmissionError where the plan chose the tile.
+    Fences on registers that the assembler moved itself cost nothing. Raises EmissionError if the plan chose the tile.
     """
     for code, message in messages:
         if code == FENCED_BY_ITSELF:
             continue
         if request.tile_is_chosen:
-            raise EmissionError(f"the assembler says of wgmma: {message} ({code})")
-        yield f"the assembler says of wgmma: {message} ({code})"
+            raise EmissionError(f"the assembler reports on wgmma: {message} ({code})")
+        yield f"the assembler reports on wgmma: {message} ({code})"
 
 
 def _multiplies_by_wgmma(instructions: Iterable[str]) -> bool:
@@ -136,5 +136,5 @@ def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
         atexit.register(folder.remove)
         content.write(folder.path)
     except OSError as error:
-        raise CacheError(f"{reason}; nor is there room for a temporary artifact: {error}") from error
+        raise CacheError(f"{reason}; a temporary artifact cannot be written either: {error}") from error
     return Artifact(folder.path, content, hit=False)

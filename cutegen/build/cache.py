@@ -1,8 +1,8 @@
-"""The folder of artifacts: `<cache>/<2 hex>/<key>/`, safe with many processes, crashes, damage and a size bound.
+"""The folder of artifacts: `<cache>/<2 hex>/<key>/`, safe with many processes, crashes, damage and a size limit.
 
-An entry appears by one rename of a finished folder, so it is there whole or not at all. Every look-up verifies it; a
-damaged one is moved to `<cache>/quarantine/`, where the newest few stay for inspection. The modification time of an
-entry's folder is when it was last used. Names that begin with a dot are entries being written or removed.
+An entry appears by one rename of a finished folder, so it is complete or absent. Every lookup verifies it; a damaged
+entry is moved to `<cache>/quarantine/`, where the newest few stay for inspection. The modification time of an entry's
+folder is its time of last use. Names that begin with a dot are entries being written or removed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Entry:
     last_used_s: float
 
     def manifest(self) -> Manifest:
-        """Read the entry's manifest. Raises ArtifactError when it cannot be read."""
+        """Read the entry's manifest. Raises ArtifactError if it cannot be read."""
         owner = os.geteuid()
         with open_folder(self.path, owner) as folder:
             data = read_file(self.path / MANIFEST, FILES[MANIFEST], owner=owner, folder=folder)
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheInfo:
-    """The state of the cache as a whole; `problem` says why it cannot be read, if it cannot."""
+    """State of the complete cache; `problem` says why it cannot be read, if it cannot."""
 
     directory: Path
     entries: int
@@ -84,7 +84,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The entries that are gone, and of what should be gone too, why it is still there."""
+    """The removed entries, and for each one that remains, the reason."""
 
     entries: tuple[Entry, ...] = ()
     failures: tuple[str, ...] = ()
@@ -92,14 +92,14 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The artifacts in `directory`, together at most `size_limit_bytes` (the entry published last always stays)."""
+    """The artifacts in `directory`, together at most `size_limit_bytes` (the latest published entry always stays)."""
 
     directory: Path
     size_limit_bytes: int = DEFAULT_SIZE_LIMIT_BYTES
 
     @classmethod
     def from_environment(cls) -> Cache:
-        """The user's cache: CUTEGEN_CACHE_DIR and CUTEGEN_CACHE_SIZE, else the platform's cache folder and 1 GiB."""
+        """Return the user's cache: CUTEGEN_CACHE_DIR and CUTEGEN_CACHE_SIZE, else the platform's folder and 1 GiB."""
         size_limit_bytes = environment.cache_size_limit_bytes()
         return cls(
             environment.cache_dir() or user_cache_path("cutegen"),
@@ -107,22 +107,22 @@ class Cache:
         )
 
     def path(self, key: str) -> Path:
-        """Return where the entry for `key` is, or would be."""
+        """Return the path of the entry for `key`, existing or not."""
         return self.directory / key[:2] / key
 
     def holds(self, key: str) -> bool:
-        """Return whether something lies where the entry for `key` would be."""
+        """Return whether the path of the entry for `key` exists."""
         return os.path.lexists(self.path(key))
 
     def lookup(self, request: BuildRequest) -> Artifact | None:
-        """The verified artifact for `request`; None when there is none, or it was damaged and has been set aside.
+        """Return the verified artifact for `request`; None if there is none, or it was damaged and has been set aside.
 
         Its plan is the request's: the entry may have been built for another problem, or by another version.
         """
         return self._found(request.inputs.key, request)
 
     def artifact(self, key: str) -> Artifact | None:
-        """The verified artifact of `key` with the plan that it was built by; None as in `lookup`."""
+        """Return the verified artifact of `key` with the plan that it was built by; None as in `lookup`."""
         return self._found(key, None)
 
     def _found(self, key: str, request: BuildRequest | None) -> Artifact | None:
@@ -142,9 +142,9 @@ class Cache:
         return Artifact(directory, content if request is None else content.with_plan(request.plan_json), hit=True)
 
     def lock(self, key: str, *, wait_s: float) -> AbstractContextManager[BaseFileLock]:
-        """Take the lock under which `key` is built; released when the answer's `with` block ends.
+        """Take the lock under which `key` is built; released at the end of the `with` block.
 
-        Raises CacheError when the cache cannot be written, or the lock is not free within `wait_s`.
+        Raises CacheError if the cache cannot be written, or the lock is not free within `wait_s`.
         """
         path = self._lock_path(key)
         try:
@@ -157,9 +157,9 @@ class Cache:
 
     @contextmanager
     def meeting(self) -> Iterator[str]:
-        """A name that `meets` knows, in whatever process has the same folder, until the `with` block ends.
+        """Return a name that `meets` recognizes in every process with the same folder, until the `with` block ends.
 
-        It is empty, which none knows, where the cache cannot be written.
+        It is empty, which no process recognizes, if the cache cannot be written.
         """
         name = secrets.token_hex(32)
         try:
@@ -176,10 +176,10 @@ class Cache:
         return bool(name) and self._lock_path(name).exists()
 
     def publish(self, content: Content) -> Artifact:
-        """Make `content` an entry, at once and whole, then evict what is over the size bound.
+        """Publish `content` as an entry, atomically, then evict entries over the size limit.
 
-        Call it under the key's lock; should the entry be there nevertheless, it is used instead of `content`.
-        Raises CacheError when the disk is full or the cache cannot be written.
+        Call it under the key's lock; an existing entry is used instead of `content`. Raises CacheError if the disk is
+        full or the cache cannot be written.
         """
         key = content.manifest.key
         directory = self.path(key)
@@ -198,12 +198,12 @@ class Cache:
         return Artifact(directory, content, hit=False)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, the one used last first. Raises CacheError when the folder cannot be read."""
+        """Return all entries, most recently used first. Raises CacheError if the folder cannot be read."""
         found = [entry for path in self._entry_paths() if (entry := _entry(path))]
         return tuple(sorted(found, key=lambda entry: entry.last_used_s, reverse=True))
 
     def info(self) -> CacheInfo:
-        """Return how many entries there are, how large, how many set aside, and whether this process could write."""
+        """Return the number and size of entries, the number set aside, and whether this process can write."""
         entries: tuple[Entry, ...] = ()
         problem = ""
         try:
@@ -222,16 +222,16 @@ class Cache:
         )
 
     def verify(self) -> tuple[Damage, ...]:
-        """Read and check every entry; the damaged ones, moved to the quarantine where that can be done.
+        """Read and check every entry; return the damaged ones, moved to the quarantine if possible.
 
-        Raises CacheError when the folder cannot be read.
+        Raises CacheError if the folder cannot be read.
         """
         return tuple(damage for path in self._entry_paths() if (damage := self._verified(path)))
 
     def prune(self, size_limit_bytes: int | None = None) -> Removed:
-        """Evict the least recently used entries over the bound (the cache's own unless given); sweep up leftovers.
+        """Evict the least recently used entries over the limit (default: the cache's own); remove leftovers.
 
-        Raises CacheError when the folder cannot be read.
+        Raises CacheError if the folder cannot be read.
         """
         removed = self._evict(self.size_limit_bytes if size_limit_bytes is None else size_limit_bytes)
         oldest_s = time.time() - _ABANDONED_AFTER_S
@@ -241,10 +241,10 @@ class Cache:
     def clear(self) -> Removed:
         """Remove every entry, everything set aside and every lock.
 
-        Raises CacheError when the folder cannot be read.
+        Raises CacheError if the folder cannot be read.
         """
         entries = self.entries()
-        # Only what the cache itself made: CUTEGEN_CACHE_DIR may name a folder that holds more.
+        # Only what the cache itself made: CUTEGEN_CACHE_DIR may name a folder with other content.
         locks = names_in(self._locks_directory, _LOCK)
         failures = _remove_all([*self._entry_paths(), *self._leftovers(), *self._quarantined(), *locks])
         for directory in (*self._shards(), self._quarantine_directory, self._locks_directory):
@@ -276,7 +276,7 @@ class Cache:
         return [path for shard in self._shards() for path in names_in(shard, _KEY)]
 
     def _leftovers(self, key: str = "") -> list[Path]:
-        """List the leftovers of an entry that a killed process was writing or removing, or of all."""
+        """List the leftovers of entries that a killed process was writing or removing: of one entry, or of all."""
         shards = [self.path(key).parent] if key else self._shards()
         return [path for shard in shards for path in names_in(shard, _LEFTOVER) if path.name.startswith(f".{key}")]
 
@@ -291,9 +291,9 @@ class Cache:
         )
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder of the cache's, and the cache itself, for this user alone. Raises OSError."""
+        """Make a folder of the cache, and the cache itself, for this user alone. Raises OSError."""
         for each in (self.directory, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is not that of parents
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode does not apply to parents
 
     def _write_and_rename(self, content: Content, directory: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=f".{content.manifest.key}-", dir=directory.parent))
@@ -314,7 +314,7 @@ class Cache:
         return None
 
     def _quarantine(self, directory: Path) -> tuple[bool, str]:
-        """Move a damaged entry out of the way and keep the newest few such: whether it was, and where it went."""
+        """Move a damaged entry away and keep the newest few; return whether it moved, and a sentence on it."""
         target = self._quarantine_directory / f"{time.time_ns()}-{directory.name}"
         try:
             self._make_folder(self._quarantine_directory)
@@ -323,7 +323,7 @@ class Cache:
             return False, f"it cannot be moved away: {error.strerror}"
         for old in sorted(self._quarantined())[:-QUARANTINE_LIMIT]:
             remove(old)
-        return True, f"it was moved to {target} and will be built again"
+        return True, f"it was moved to {target} and will be rebuilt"
 
     def _evict(self, size_limit_bytes: int, keep: str = "") -> Removed:
         """Remove the least recently used entries, never `keep`, until the rest fits."""
@@ -343,18 +343,18 @@ class Cache:
         return Removed(tuple(evicted), tuple(failures))
 
     def _discard(self, entry: Entry) -> str:
-        """Remove an entry; why it is still there, or nothing."""
-        # Renamed first, so that nobody meets an entry of which half the files are gone.
+        """Remove an entry; return why it remains, or nothing."""
+        # Renamed first, so that no process sees an entry with half of its files.
         try:
             trash = Path(tempfile.mkdtemp(prefix=f".{entry.key}-", dir=entry.path.parent))
         except OSError as error:
             return f"{entry.path}: {error.strerror}"
         try:
-            os.rename(entry.path, trash / entry.key)  # into it, because an entry may be no folder
+            os.rename(entry.path, trash / entry.key)  # into it, because an entry may not be a folder
         except OSError as error:
             remove(trash)
             return f"{entry.path}: {error.strerror}"
-        # A builder that waits for this very lock may then build twice; publishing stays atomic.
+        # A builder that waits for this lock may build twice; publishing stays atomic.
         remove(self._lock_path(entry.key))
         return remove(trash)
 
@@ -376,7 +376,7 @@ def _check_prediction(content: Content, request: BuildRequest) -> None:
 
 
 def _entry(path: Path) -> Entry | None:
-    """The entry at `path`, even if it is none that can be used; None when it is gone."""
+    """Return the entry at `path`, even if it is unusable; None if it is gone."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -398,5 +398,5 @@ def _older_than(path: Path, time_s: float) -> bool:
 
 
 def _remove_all(paths: Iterable[Path]) -> tuple[str, ...]:
-    """Remove each; why those that are still there are."""
+    """Remove each; return why the remaining ones remain."""
     return tuple(failure for path in paths if (failure := remove(path)))

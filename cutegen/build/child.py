@@ -1,8 +1,8 @@
 """Compiles one generated kernel: `python -I -S child.py KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE... [-- MODULE_PATH...]`.
 
-The CuTe DSL can abort the process it runs in, so it gets one of its own. This file imports nothing of cutegen: the
-process starts as fast as Python does. Modules come from Python itself and then from the given paths, nowhere else.
-It leaves `kernel.ptx` and `kernel.cubin` in the current directory.
+The CuTe DSL can abort its process, so it gets a separate one. This file imports nothing of cutegen: the process starts
+as fast as Python does. Modules come only from Python itself and from the given paths. It writes `kernel.ptx` and
+`kernel.cubin` to the current directory.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from types import ModuleType
 
 
 def main() -> None:
-    """Compile as the arguments say; any failure is an exception, and so a traceback and exit status 1."""
-    gc.disable()  # a process of seconds, which frees all at its end
+    """Compile as the arguments request; any failure is an exception, and so a traceback and exit status 1."""
+    gc.disable()  # a process of seconds, which frees everything at its end
     (kernel_py, gpu_arch, limit_s, *options), paths = split(sys.argv[1:])
     sys.path.extend(path for path in paths if path not in sys.path)
     signal.alarm(int(limit_s))  # the parent may be killed before it can stop us
@@ -32,13 +32,13 @@ def main() -> None:
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments before `--` and those behind it."""
+    """Return the arguments before and after `--`."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:end], arguments[end + 1 :]
 
 
 def set_compiler_options(options: list[str]) -> None:
-    """Make `options` the only CUTE_DSL_* variables: a user's debugging switch must not end up in a cached kernel."""
+    """Make `options` the only CUTE_DSL_* variables: a user's debugging switch must not affect a cached kernel."""
     for name in [name for name in os.environ if name.startswith("CUTE_DSL_")]:
         del os.environ[name]
     for option in options:

@@ -1,4 +1,4 @@
-"""Runs the CuTe DSL in a child process with a time limit, and turns whatever goes wrong there into a CompileError."""
+"""Runs the CuTe DSL in a child process with a time limit, and turns every failure into a CompileError."""
 
 from __future__ import annotations
 
@@ -24,27 +24,25 @@ from cutegen.errors import ArtifactError, CompileError
 
 _CHILD = Path(__file__).with_name("child.py")
 _LOG = "log.txt"
-_LOG_BYTES = 1 << 20  # what is read of it for a message
-_FATAL = "Fatal Python error"  # how faulthandler begins, after whatever the DSL itself said
+_LOG_BYTES = 1 << 20  # read from the log for a message
+_FATAL = "Fatal Python error"  # the beginning of faulthandler's output, after the DSL's own
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-# A line of the kernel, in a traceback of Python's or in an arrow of the DSL's.
+# A line of the kernel, in a Python traceback or in a DSL arrow.
 _KERNEL_LINE = re.compile(r'(?:File "[^"\n]*kernel\.py", line |--> [^\n]*kernel\.py:)(\d+)')
-# What follows the complaint in the DSL's messages: advice, and an excerpt of the source.
+# Follows the error in the DSL's messages: advice, and an excerpt of the source.
 _AFTER_COMPLAINT = ("suggestion:", "--> ", "= note:")
 
 
 _REMARKS = "CUTE_DSL_COMPILER_OPT=remarks{ptx}"
-"""Makes the DSL print what the assembler says. The code does not depend on it, and it takes some tenths of a second."""
-# C7510 to C7519: the assembler adds what the order of wgmma and of what reads its registers lacks, or gives it up.
+"""Makes the DSL print the assembler's messages. It does not change the code, and takes some tenths of a second."""
+# C7510 to C7519: the assembler adds missing synchronization of wgmma with readers of its registers, or serializes.
 _OF_WGMMA = re.compile(r"\((C75\d\d)\) (.*?)(?= ptxas |$)")
 
 
 @dataclass(frozen=True, slots=True)
 class CompilerOutput:
-    """Output of the DSL for a kernel, with the assembler's remarks on `wgmma` where it was asked for them: code,
-    message.
-    """
+    """Output of the DSL for a kernel, with the assembler's remarks on `wgmma` if requested: code, message."""
 
     ptx: bytes
     cubin: bytes
@@ -54,12 +52,12 @@ class CompilerOutput:
 def compile_source(
     source: KernelSource, gpu_arch: str, directory: Path, *, timeout_s: float, remarks: bool = False
 ) -> CompilerOutput:
-    """Compile `source` for `gpu_arch` inside `directory`, which is left with the source and the compiler's log.
+    """Compile `source` for `gpu_arch` inside `directory`, which keeps the source and the compiler's log.
 
-    With `remarks` the log has what the assembler says too.
+    With `remarks` the log also has the assembler's messages.
 
-    Raises CompileError when the compiler refuses, crashes, leaves nothing or runs longer than `timeout_s`; CacheError
-    when `directory` cannot be written.
+    Raises CompileError if the compiler rejects the kernel, crashes, leaves nothing or exceeds `timeout_s`; CacheError
+    if `directory` cannot be written.
     """
     try:
         (directory / SOURCE).write_text(source.text, encoding="utf-8")
@@ -76,7 +74,7 @@ def compile_source(
 
 
 def said_of_wgmma(log: str) -> tuple[tuple[str, str], ...]:
-    r"""The assembler's messages on `wgmma` in a log, each once, by code and words; the DSL breaks its lines anywhere.
+    r"""Return the assembler's messages on `wgmma` in a log without duplicates; the DSL breaks its lines anywhere.
 
     >>> said_of_wgmma("ptxas info : (C7517) warpgroup.wait is\n   injected\nptxas info : Used 168 registers")
     (('C7517', 'warpgroup.wait is injected'),)
@@ -85,19 +83,19 @@ def said_of_wgmma(log: str) -> tuple[tuple[str, str], ...]:
 
 
 def child_environment(directory: Path) -> dict[str, str]:
-    """All that the compiler's process sees of the environment.
+    """Return the complete environment of the compiler's process.
 
     HOME and TMPDIR are `directory`, so that the DSL finds no settings and leaves no files elsewhere; LANG makes text
-    UTF-8. LD_LIBRARY_PATH is handed on, because the interpreter may not start without it. Everything else might change
-    the output of the compiler (CUTE_DSL_*, CUDA_HOME, CUDA_PATH, LLVM_*) or what Python imports (PYTHON*), and is not
-    in the key.
+    UTF-8. LD_LIBRARY_PATH is passed on, because the interpreter may not start without it. Other variables may change
+    the compiler's output (CUTE_DSL_*, CUDA_HOME, CUDA_PATH, LLVM_*) or Python's imports (PYTHON*), and are not in the
+    key.
     """
     kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}
     return {"HOME": str(directory), "TMPDIR": str(directory), "LANG": "C.UTF-8", **kept}
 
 
 def _run_child(directory: Path, gpu_arch: str, timeout_s: float, options: Sequence[str]) -> int | None:
-    """The child's exit status as `subprocess` gives it; None when it ran out of time. Raises OSError."""
+    """Run the child and return its exit status as `subprocess` gives it; None on a timeout. Raises OSError."""
     # -I and -S: no PYTHON* variable, no current folder, no user's packages, no .pth file, no sitecustomize.
     command = [sys.executable, "-I", "-S", "-X", "faulthandler", str(_CHILD), SOURCE, gpu_arch]
     command += [str(math.ceil(timeout_s) + 1), *options, "--", *module_paths()]
@@ -108,7 +106,7 @@ def _run_child(directory: Path, gpu_arch: str, timeout_s: float, options: Sequen
         except subprocess.TimeoutExpired:
             return None
         finally:
-            if child.returncode is None:  # not reaped, so its number, which is its group's too, is still its own
+            if child.returncode is None:  # not reaped, so its pid and group id are still its own
                 with suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
@@ -136,13 +134,13 @@ def _explain(status: int | None, directory: Path, timeout_s: float) -> str:
     elif status < 0:
         outcome = f"the compiler was killed by {_signal_name(-status)}"
     else:
-        outcome = "the compiler refused the kernel"
+        outcome = "the compiler rejected the kernel"
     full = f"the file system of {directory} is full, free some space or set TMPDIR; " if _is_full(directory) else ""
     return f"{outcome}{_place(log)}: {useful_line(log)}; {full}kernel.py and the full log, {_LOG}, are in {directory}"
 
 
 def _last_of(log: Path) -> str:
-    """The end of the log, which may be of any length."""
+    """Return the end of the log, which may be of any length."""
     with open(log, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
         return file.read(_LOG_BYTES).decode(errors="replace")
@@ -160,7 +158,7 @@ def _is_full(directory: Path) -> bool:
 
 
 def _place(log: str) -> str:
-    """` at kernel.py:LINE`, the innermost line of the kernel that the log names, if any."""
+    """Return ` at kernel.py:LINE`, the innermost line of the kernel in the log, if any."""
     before, fatal, after = log.partition(_FATAL)
     # A traceback ends with the innermost frame, faulthandler's begins with it.
     lines = _KERNEL_LINE.findall(after)[:1] if fatal else _KERNEL_LINE.findall(before)[-1:]
@@ -168,7 +166,7 @@ def _place(log: str) -> str:
 
 
 def useful_line(log: str) -> str:
-    r"""The compiler's complaint as one line of at most 600 characters: no frames, no general advice.
+    r"""Return the compiler's error as one line of at most 600 characters, without frames or general advice.
 
     >>> useful_line('Traceback:\n  File "kernel.py", line 3\n    f()\nValueError: no\n  such op\n')
     'ValueError: no such op'
@@ -180,4 +178,4 @@ def useful_line(log: str) -> str:
         while lines and lines[0].startswith("    "):  # the frame's own source
             lines = lines[1:]
     complaint = takewhile(lambda line: not line.lstrip().startswith(_AFTER_COMPLAINT), lines[-20:])
-    return " ".join(" ".join(complaint).split())[:600] or "it said nothing"
+    return " ".join(" ".join(complaint).split())[:600] or "no message"

@@ -1,7 +1,7 @@
-"""Reads the cubin: registers and local memory per thread; and its disassembly.
+"""Reads the cubin: registers and local memory per thread, and the disassembly.
 
-A cubin is a 64-bit little-endian ELF image. Its section `.nv.info` lists attributes (EIATTR_* in `cuobjdump -elf`), for
-functions as pairs (symbol index, value). Checked against `ptxas -v` for sm_80, 90a, 100a and 120a.
+A cubin is a 64-bit little-endian ELF image. Its section `.nv.info` lists attributes (EIATTR_* in `cuobjdump -elf`);
+those of functions are pairs (symbol index, value). Checked against `ptxas -v` for sm_80, 90a, 100a and 120a.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """Per thread: registers, and bytes of local memory (the stack frame, where spilled registers go)."""
+    """Per thread: registers, and bytes of local memory (the stack frame, which holds spilled registers)."""
 
     registers: int
     stack_bytes: int
@@ -41,7 +41,7 @@ class _Section:
 
 
 def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
-    """Registers and local memory of the kernel `entry`. Raises CompileError when `cubin` does not hold it."""
+    """Return registers and local memory of the kernel `entry`. Raises CompileError if `cubin` does not hold it."""
     try:
         sections = _sections(cubin)
         by_name = {section.name: section for section in sections}
@@ -57,7 +57,7 @@ def resource_usage(cubin: bytes, entry: str) -> ResourceUsage:
 
 
 def disassemble(cubin: bytes) -> str:
-    """The SASS text of `cubin`, by nvdisasm. Raises OutsideError when there is no nvdisasm or it refuses."""
+    """Return the SASS text of `cubin`, by nvdisasm. Raises OutsideError if nvdisasm is missing or fails."""
     program = find_nvdisasm()
     with workspace() as directory:
         try:
@@ -72,7 +72,7 @@ def disassemble(cubin: bytes) -> str:
 
 
 def find_nvdisasm() -> str:
-    """The path of the nvdisasm program, out of its wheel or on PATH. Raises OutsideError."""
+    """Return the path of the nvdisasm program, from its wheel or PATH. Raises OutsideError."""
     for directory in sys.path:
         for pattern in ("nvidia/cu*/bin/nvdisasm", "nvidia/cuda_nvdisasm/bin/nvdisasm"):
             for program in sorted(Path(directory).glob(pattern), reverse=True):
@@ -105,7 +105,7 @@ def _string(table: bytes, offset: int) -> str:
 
 
 def _function_attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
-    """(attribute, symbol index, value) for each per-function attribute in the bytes of `.nv.info`."""
+    """Yield (attribute, symbol index, value) for each per-function attribute in the bytes of `.nv.info`."""
     offset = 0
     while offset < len(info):
         format_code, attribute, size = struct.unpack_from("<BBH", info, offset)

@@ -1,7 +1,7 @@
-"""Folders and files that somebody else may have put there: read within bounds, removed with a word, or replaced whole.
+"""Folders and files that others may have placed: read within bounds, removed with a message, or replaced atomically.
 
-Every read in the cache goes through `read_file`: a regular file of its own (no link, FIFO or device), of at most so
-many bytes, of the owner that is asked for.
+Every read in the cache uses `read_file`: a regular file (no link, FIFO or device), of limited size, of the requested
+owner.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from cutegen.errors import ArtifactError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The errors of a file system without room, or without inodes."""
+"""File system errors for no space or no inodes."""
 
-# O_NONBLOCK: a FIFO that was put there must be refused, not waited for.
+# O_NONBLOCK: a FIFO placed there must be rejected, not waited for.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextmanager
 def open_folder(path: Path, owner: int | None = None) -> Iterator[int]:
-    """A descriptor of the folder `path`, which must belong to the user id `owner`, unless None.
+    """Return a descriptor of the folder `path`, which must belong to the user id `owner`, unless None.
 
     Raises ArtifactError. Names looked up in the descriptor are those of this folder, whatever is renamed meanwhile.
     """
@@ -36,10 +36,10 @@ def open_folder(path: Path, owner: int | None = None) -> Iterator[int]:
 
 
 def read_file(path: Path, limit_bytes: int, *, owner: int | None = None, folder: int | None = None) -> bytes:
-    """The bytes of the regular file `path`; with `folder`, a descriptor, of the file of that name in it.
+    """Return the bytes of the regular file `path`; with `folder`, a descriptor, of the file of that name in it.
 
     Raises ArtifactError for a link, anything but a file, another owner than the user id `owner` (unless None), more
-    than `limit_bytes`, and when it cannot be read.
+    than `limit_bytes`, and if it cannot be read.
     """
     name = path if folder is None else path.name
     with _opened(path, name, folder, stat.S_ISREG, "a regular file", owner) as descriptor:
@@ -54,7 +54,7 @@ def read_file(path: Path, limit_bytes: int, *, owner: int | None = None, folder:
 
 
 def names_in(path: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """List the names in the folder `path` that match the pattern; nothing where there is no folder that can be read."""
+    """List the names in the folder `path` that match the pattern; empty if the folder is missing or unreadable."""
     try:
         return [path / name for name in os.listdir(path) if pattern.fullmatch(name)]
     except OSError:
@@ -62,7 +62,7 @@ def names_in(path: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def folder_bytes(directory: Path) -> int:
-    """The sizes of the files in `directory`, as far as they can be seen."""
+    """Return the sizes of the visible files in `directory`."""
     total = 0
     with suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -72,15 +72,15 @@ def folder_bytes(directory: Path) -> int:
 
 
 def remove(path: Path) -> str:
-    """Remove the file, link or folder as far as that is possible; why the rest is still there, or nothing."""
+    """Remove the file, link or folder as far as possible; return why the rest remains, or nothing."""
     try:
         if stat.S_ISDIR(os.lstat(path).st_mode):
             shutil.rmtree(path, ignore_errors=True)
             if os.path.lexists(path):
-                shutil.rmtree(path)  # once more, to hear why
+                shutil.rmtree(path)  # once more, to get the reason
         else:
             os.unlink(path)
-    except FileNotFoundError:  # it was not there, or somebody else removes it as well
+    except FileNotFoundError:  # it was not there, or another process removes it as well
         return ""
     except OSError as error:
         return f"{path}: {error.strerror or error}"
@@ -90,7 +90,7 @@ def remove(path: Path) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """A file that everybody may read, there by one rename, and on disk then, in the place of what lay there.
+    """Write a file that everybody may read, by one rename, on disk when this returns, replacing an existing one.
 
     Raises OSError.
     """
@@ -100,7 +100,7 @@ def write_whole(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # of mkstemp it is 0o600
+        os.chmod(temporary, 0o644)  # mkstemp sets 0o600
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
@@ -127,7 +127,7 @@ def _opened(
     kind: str,
     owner: int | None,
 ) -> Iterator[int]:
-    """A descriptor of `name`, which messages call `path`, once it is known to be of this kind and owner."""
+    """Open `name`, which messages call `path`, and check its kind and owner."""
     try:
         descriptor = os.open(name, _OPEN_FLAGS, dir_fd=folder)
     except OSError as error:

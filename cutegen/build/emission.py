@@ -1,9 +1,9 @@
-"""The instructions in the emitted PTX against those the plan calls for.
+"""The instructions in the emitted PTX against the plan's.
 
-Another kind of instruction than planned means that the kernel is not the one that was explained and proved: an error.
-So are other counts of copies and loads beside as many multiplications as planned: the template's loop has other steps
-than the plan's (`cutegen/plan/loop.py`). Where multiplications differ too, the compiler unrolled a loop in its own way,
-which is worth a warning.
+Another kind of instruction than planned means that the kernel is not the explained and proved one: an error. It is also
+an error if copy and load counts differ but the number of MMAs matches: the template's loop has other steps than the
+plan's (`cutegen/plan/loop.py`). If the MMAs differ as well, the compiler unrolled a loop differently, which is a
+warning.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 
 from cutegen.errors import EmissionError
 
-# The opcodes whose kinds a plan decides: shared memory to registers, multiply, global to shared memory. Plain loads and
-# stores are among the last of these up to the last multiplication; behind it they are the epilogue's.
+# Opcodes whose kinds a plan decides: shared memory to registers, MMA, global to shared memory. Plain loads and stores
+# belong to the last group up to the last MMA; after it they belong to the epilogue.
 COUNTED = re.compile(r"(?:ldmatrix|stmatrix|mma\.sync|wgmma|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
 PLAIN_COPIES = re.compile(r"(?:ld\.global|st\.shared)\.")
 MULTIPLY = ("mma.sync.", "wgmma.mma_async.")
@@ -26,10 +26,10 @@ _OPCODE = re.compile(r"(?:[$%\w]+:\s*)*(?:@!?%?\w+\s+)?([a-z][\w.:]*)")
 
 
 def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) -> Mapping[str, int]:
-    """Static counts by full opcode, modifiers included and predicates left out, in the body of `entry`.
+    """Return static counts by full opcode, with modifiers and without predicates, in the body of `entry`.
 
-    Of a kernel without tensor cores all opcodes of `predicted` are counted, wherever they stand. Raises EmissionError
-    when `ptx` does not hold exactly the one entry.
+    For a kernel without tensor cores all opcodes of `predicted` are counted, at any place. Raises EmissionError if
+    `ptx` does not have exactly this one entry.
 
     >>> count_instructions(".entry k(.param .u64 p) { @%p1 cp.async.ca.shared.global [%r1], [%rd1], 4; ret; }", "k")
     {'cp.async.ca.shared.global': 1}
@@ -48,16 +48,16 @@ def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) ->
     return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *others)).items()))
 
 
-EDITED = "the kernel's code was edited: what the plan predicts of instructions need not hold"
+EDITED = "the kernel's code was edited: the plan's instruction counts need not hold"
 
 
 def check_emission(
     predicted: Mapping[str, int], emitted: Mapping[str, int], *, edited: bool = False
 ) -> tuple[str, ...]:
-    """Warnings, one for each opcode whose count differs.
+    """Return warnings, one per opcode whose count differs.
 
-    Raises EmissionError, naming both sides, when the kinds differ, or the steps of the main loop. Of code that was
-    `edited` that is a warning too, after one that says why.
+    Raises EmissionError, naming both sides, if the kinds or the steps of the main loop differ. For `edited` code that
+    is also a warning, after one that says why.
     """
     if edited:
         opcodes = sorted(predicted.keys() | emitted.keys())
@@ -67,14 +67,14 @@ def check_emission(
     unplanned = _listing(emitted, emitted.keys() - predicted.keys())
     if missing or unplanned:
         raise EmissionError(
-            f"the compiler emitted {unplanned or 'nothing else'} where the plan calls for {missing or 'none of it'}"
+            f"the compiler emitted {unplanned or 'nothing else'} instead of the planned {missing or 'nothing'}"
         )
     differing = {opcode: count for opcode, count in emitted.items() if count != predicted[opcode]}
     steps = {opcode for opcode in differing if COUNTED.match(opcode)}
     if steps and any(opcode.startswith(MULTIPLY) for opcode in predicted.keys() - steps):
         found, wanted = _listing(emitted, steps), _listing(predicted, steps)
         raise EmissionError(
-            f"the compiler emitted {found} where the plan's main loop has {wanted}, beside as many multiplications"
+            f"the compiler emitted {found}, but the plan's main loop has {wanted} for the same number of MMAs"
         )
     return tuple(f"{opcode}: {predicted[opcode]} predicted, {count} emitted" for opcode, count in differing.items())
 

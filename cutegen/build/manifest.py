@@ -1,6 +1,6 @@
-"""Manifest of an artifact: where it came from, its files' digests, what the compiler made of it.
+"""Manifest of an artifact: its origin, its files' digests, and the compiler's results.
 
-`manifest.json` carries a digest of itself, so that a flipped byte in it is noticed like one in any other file.
+`manifest.json` has a digest of itself, so that a changed byte in it is detected like one in any other file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Digest:
 
     @classmethod
     def of(cls, data: bytes) -> Digest:
-        """The digest of `data`."""
+        """Return the digest of `data`."""
         return cls(hashlib.sha256(data).hexdigest(), len(data))
 
 
@@ -44,8 +44,8 @@ class InstructionCounts:
 class Manifest:
     """The content of `manifest.json`.
 
-    `spill_bytes` is the local memory per thread, that is, the stack frame: generated kernels hold no arrays that are
-    indexed at run time, so what lies there did not fit the registers. `created` is UTC, ISO 8601.
+    `spill_bytes` is the local memory per thread, that is, the stack frame: generated kernels have no arrays that are
+    indexed at run time, so it only holds values that did not fit the registers. `created` is UTC, ISO 8601.
     """
 
     format_version: int
@@ -60,21 +60,21 @@ class Manifest:
     created: str
 
     def to_bytes(self) -> bytes:
-        """The text of `manifest.json`: the fields, and last a SHA-256 over them."""
+        """Return the text of `manifest.json`: the fields, and last a SHA-256 over them."""
         table = asdict(self)
         return _encode({**table, _DIGEST_OF_ITSELF: hashlib.sha256(_encode(table)).hexdigest()})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Read what `to_bytes` wrote. Raises ArtifactError if a single byte differs, or for another format version."""
+        """Read the output of `to_bytes`. Raises ArtifactError if a byte differs, or for another format version."""
         table = parse_object(data, _NAME)
         if table.get("format_version") != FORMAT_VERSION:
             raise ArtifactError(
                 f"{_NAME}: found format version {shown(table.get('format_version'))}; expected {FORMAT_VERSION}; "
-                "build the kernel again with this version of cutegen"
+                "rebuild the kernel with this version of cutegen"
             )
         manifest = read(cls, {name: value for name, value in table.items() if name != _DIGEST_OF_ITSELF}, _NAME)
-        # Writing it again must give the same bytes; that covers every field, the digest and the white space at once.
+        # Writing it again must give the same bytes; that covers every field, the digest and white space at once.
         if manifest.to_bytes() != data:
             raise ArtifactError(f"{_NAME}: its own digest does not match; the file was changed after it was written")
         return manifest

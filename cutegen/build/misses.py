@@ -1,4 +1,4 @@
-"""Explains why a look-up in the cache found nothing: the nearest entry of the same kernel, and what differs from it."""
+"""Explains why a cache lookup found nothing: the nearest entry of the same kernel, and how it differs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
-    """Reason why a look-up found nothing: the nearest entry of the same kernel, and what differs from it.
+    """Reason why a lookup found nothing: the nearest entry of the same kernel, and how it differs.
 
-    `nearest` is None when the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
+    `nearest` is None if the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Miss:
 def explain_miss(cache: Cache, request: BuildRequest) -> Miss:
     """Compare `request` with the entry of the same kernel in `cache` that differs in the fewest fields of the key.
 
-    A cache or an entry that cannot be read explains nothing, and is no error here.
+    A cache or an entry that cannot be read yields no explanation, and is not an error here.
     """
     found = [(entry, _differences(manifest, request)) for entry, manifest in _of_the_same_kernel(cache, request)]
     if not found:

@@ -1,8 +1,7 @@
-"""A pack: many artifacts in one file, which is verified to the last byte before any of them is used.
+"""A pack: many artifacts in one file, all of which is verified before any of them is used.
 
-A header of 64 bytes, a JSON index, and the artifacts' files one after the other, as docs/pack_format.md says. There are
-no paths in it, nothing is compressed, and there is no host code: reading one runs nothing, writes nothing, and takes as
-much memory as the file is long.
+A header of 64 bytes, a JSON index, and the artifacts' files in sequence; see docs/pack_format.md. It has no paths, no
+compression and no host code: reading a pack runs nothing, writes nothing, and needs as much memory as the file's size.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from cutegen.support.typed_json import LINE, is_line, shown
 MAGIC = b"CUTEPACK"
 PACK_VERSION = 1
 ALIGN_BYTES = 64
-"""What the offset of each member is a multiple of: enough for the driver to take a cubin where it lies."""
+"""Alignment of each member's offset: enough for the driver to use a cubin in place."""
 MAX_PACK_BYTES = 4 << 30
 MAX_INDEX_BYTES = 64 << 20
 SUFFIX = ".cutepack"
 
 _HEADER = struct.Struct("<8sIIQQ32s")
 """Magic, version, zero, bytes of the index, bytes of the file, SHA-256 of the index; little-endian."""
-_AGAIN = "copy the file again, or make the pack again with `cutegen pack`"
+_AGAIN = "copy the file again, or rebuild the pack with `cutegen pack`"
 
 Identity: TypeAlias = tuple[str, str, ProblemShape | None]
-"""What a kernel of a pack is asked for by: its name, its target and its problem."""
+"""Identity of a kernel in a pack: its name, its target and its problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToPack:
-    """An artifact that is to be packed: what a pack's users ask for it by."""
+    """An artifact to pack, and how users of the pack request it."""
 
     name: str
     problem: ProblemShape | None
@@ -51,15 +50,15 @@ class ToPack:
 
     @property
     def identity(self) -> Identity:
-        """Identity of the kernel: no two of a pack have the same."""
+        """Return the identity of the kernel, unique in a pack."""
         return self.name, self.target, self.problem
 
 
 @dataclass(frozen=True, slots=True)
 class PackFile:
-    """A pack that was read and verified; the bytes that were verified are those that are handed out.
+    """A pack that was read and verified; it returns the verified bytes.
 
-    Members lie in `_data` from `_begin` on.
+    Members are in `_data` from `_begin` on.
     """
 
     path: Path
@@ -69,11 +68,11 @@ class PackFile:
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """The kernels, in the order in which they were packed."""
+        """Return the kernels, in the order of packing."""
         return self.index.entries
 
     def artifact(self, entry: PackEntry) -> Artifact:
-        """The artifact of an entry. Raises ArtifactError where its files contradict each other or the index."""
+        """Return the artifact of an entry. Raises ArtifactError if its files contradict each other or the index."""
         where = self.path / entry.name / entry.target
         content = verified_content({name: self._bytes(entry.files[name]) for name in FILES}, where)
         artifact = Artifact(where, content, hit=True)
@@ -83,8 +82,8 @@ class PackFile:
         for name, found, expected in zip(("key", "gpu_arch", "kind", "launch"), said, held, strict=True):
             if found != expected:
                 raise ArtifactError(
-                    f"{self.path}: {INDEX}: {entry}: {name}: found {shown(found)}; expected {shown(expected)}, as the "
-                    f"artifact says; {_AGAIN}"
+                    f"{self.path}: {INDEX}: {entry}: {name}: found {shown(found)}; expected {shown(expected)}, as in "
+                    f"the artifact; {_AGAIN}"
                 )
         return artifact
 
@@ -94,7 +93,7 @@ class PackFile:
 
 
 def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
-    """Write a pack of `kernels` to `path`, at once and whole; files that are equal are kept once.
+    """Write a pack of `kernels` to `path` atomically; equal files are stored once.
 
     Raises RequestError as `check_identities` does, OutsideError when it cannot be written.
     """
@@ -111,9 +110,9 @@ def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
 
 
 def check_identities(identities: Iterable[Identity]) -> None:
-    """Raise RequestError for a name that no reader of packs takes, and for two kernels that would be asked for alike.
+    """Raise RequestError for a name that readers of packs reject, and for two kernels with one identity.
 
-    A pack would be written with either, and could not be opened.
+    A pack with either could be written, but not opened.
     """
     seen: set[Identity] = set()
     for identity in identities:
@@ -135,11 +134,11 @@ def check_identities(identities: Iterable[Identity]) -> None:
 def read_pack(path: Path | str) -> PackFile:
     """Read the pack at `path` and verify every byte of it.
 
-    Raises ArtifactError for whatever else lies there: no pack, one of another format version, cut off, damaged, with
-    bytes that no entry names, or larger than MAX_PACK_BYTES.
+    Raises ArtifactError for anything else: not a pack, another format version, truncated, damaged, with bytes that no
+    entry names, or larger than MAX_PACK_BYTES.
     """
     named = Path(path)
-    # The name may be a link, as mounted volumes have them; nothing in a pack is the name of a file.
+    # The name may be a link, as in mounted volumes; nothing in a pack is the name of a file.
     data = read_file(Path(os.path.realpath(named)), MAX_PACK_BYTES)
     end = _HEADER.size + _index_bytes(data, str(named))
     index = PackIndex.from_bytes(data[_HEADER.size : end], str(named))
@@ -150,7 +149,7 @@ def read_pack(path: Path | str) -> PackFile:
 
 
 def _version() -> str:
-    """That of the installed cutegen; there is none where it is imported from its sources alone."""
+    """Return the installed cutegen's version; there is none if it is imported from its sources."""
     try:
         return metadata.version("cutegen")
     except metadata.PackageNotFoundError:
@@ -158,7 +157,7 @@ def _version() -> str:
 
 
 def _packed(each: ToPack, members: dict[str, PackMember], data: bytearray) -> PackEntry:
-    """The entry of one artifact, whose files are added to `data` unless `members`, by digest, has them."""
+    """Return the entry of one artifact; add its files to `data` unless `members`, by digest, has them."""
     content = each.artifact.content.sealed()
     kind, launch = launch_of(each.artifact.plan_json, f"{each.artifact.path}: {PLAN}")
     return PackEntry(
@@ -191,30 +190,30 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _index_bytes(data: bytes, file: str) -> int:
-    """The length of the index, which is verified with the header. Raises ArtifactError."""
+    """Return the length of the index, which is verified with the header. Raises ArtifactError."""
     if data[: len(MAGIC)] != MAGIC:
         raise ArtifactError(
-            f"{file}: no pack: begins with {shown(data[:8])}; expected {shown(MAGIC)}; `cutegen pack` makes packs"
+            f"{file}: not a pack: begins with {shown(data[:8])}; expected {shown(MAGIC)}; `cutegen pack` makes packs"
         )
     if len(data) < _HEADER.size:
         raise ArtifactError(f"{file}: found {len(data)} bytes; expected a header of {_HEADER.size}; {_AGAIN}")
     _, version, zero, index_bytes, file_bytes, digest = _HEADER.unpack_from(data)
     if version != PACK_VERSION:
         raise ArtifactError(
-            f"{file}: found pack format {version}; this version of cutegen reads {PACK_VERSION}; make the pack again "
+            f"{file}: found pack format {version}; this version of cutegen reads {PACK_VERSION}; rebuild the pack "
             "with it, or install the version that made it"
         )
     if file_bytes != len(data) or zero:
         raise ArtifactError(f"{file}: found {len(data):,} bytes; its header says {file_bytes:,}; {_AGAIN}")
     if index_bytes > min(MAX_INDEX_BYTES, len(data) - _HEADER.size):
-        raise ArtifactError(f"{file}: {INDEX}: found {index_bytes:,} bytes, more than can be; {_AGAIN}")
+        raise ArtifactError(f"{file}: {INDEX}: found {index_bytes:,} bytes, more than possible; {_AGAIN}")
     if hashlib.sha256(data[_HEADER.size : _HEADER.size + index_bytes]).digest() != digest:
         raise ArtifactError(f"{file}: {INDEX}: its SHA-256 is not the one in the header; {_AGAIN}")
     return int(index_bytes)
 
 
 def _check_members(index: PackIndex, data: bytes, begin: int, file: str) -> None:
-    """Each member as its digest says, and all of them side by side to the end of the file. Raises ArtifactError."""
+    """Check each member's digest, and that the members fill the file without gaps. Raises ArtifactError."""
     named = {member: f"{entry}: {name}" for entry in index.entries for name, member in entry.files.items()}
     end = begin
     for member in sorted(named, key=lambda each: (each.offset, each.size_bytes)):

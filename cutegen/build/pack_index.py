@@ -1,4 +1,4 @@
-"""The index of a pack: for each kernel what it answers, how it is launched, and where in the file its bytes lie.
+"""The index of a pack: for each kernel the requests it serves, its launch, and the place of its bytes in the file.
 
 It is JSON, the same for every language that reads packs; docs/pack_format.md describes each field.
 """
@@ -17,12 +17,12 @@ from cutegen.errors import ArtifactError, RequestError
 from cutegen.support.typed_json import parse_object, read, shown
 
 INDEX = "index"
-"""What messages call it."""
+"""Name of the index in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackMember:
-    """Place of one file's bytes, counted from where the index ends, rounded up; and their SHA-256 in hex."""
+    """Place of one file's bytes, relative to the end of the index, rounded up; and their SHA-256 in hex."""
 
     offset: int
     size_bytes: int
@@ -33,8 +33,8 @@ class PackMember:
 class PackEntry:
     """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
 
-    Without a `problem` it answers every one. `ops` are those of the spec's epilogue; None where it is an expression.
-    `files` are those of the artifact, by their names.
+    Without a `problem` it serves all problems. `ops` are those of the spec's epilogue; None for an expression. `files`
+    are those of the artifact, by name.
     """
 
     name: str
@@ -48,16 +48,16 @@ class PackEntry:
     files: Mapping[str, PackMember]
 
     def __str__(self) -> str:
-        """As in `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
+        """Format as `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
         return f"{self.name} for {self.target}" + (f", {self.problem}" if self.problem else "")
 
     @property
     def identity(self) -> tuple[str, str, ProblemShape | None]:
-        """Identity of the entry: no two of a pack have the same."""
+        """Return the identity of the entry, unique in a pack."""
         return self.name, self.target, self.problem
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `PackIndex.from_bytes` reads back."""
+        """Return the plain form that `PackIndex.from_bytes` reads back."""
         return {
             "name": self.name,
             "problem": None if self.problem is None else asdict(self.problem),
@@ -73,22 +73,22 @@ class PackEntry:
 
 @dataclass(frozen=True, slots=True)
 class PackIndex:
-    """The entries in the order in which they were packed; `cutegen` is the version that packed them."""
+    """The entries in the order of packing; `cutegen` is the version that packed them."""
 
     cutegen: str
     entries: tuple[PackEntry, ...]
 
     def to_bytes(self) -> bytes:
-        """The JSON text."""
+        """Return the JSON text."""
         entries = [entry.to_json() for entry in self.entries]
         return json.dumps({"cutegen": self.cutegen, "entries": entries}, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, file: str) -> PackIndex:
-        """Read what `to_bytes` wrote, out of the pack called `file`.
+        """Read the output of `to_bytes`, from the pack called `file`.
 
-        Raises ArtifactError, with its address, for a value of another type, a key that is missing or unknown, other
-        files than an artifact's, and a kernel that is there twice.
+        Raises ArtifactError, with its address, for a value of another type, a missing or unknown key, other files than
+        an artifact's, and a duplicate kernel.
         """
         address = f"{file}: {INDEX}"
         table = parse_object(data, address)
@@ -103,7 +103,7 @@ class PackIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlainEntry:
-    """An entry without its launch contract, which is read by rules of its own."""
+    """Return an entry without its launch contract, which is read by separate rules."""
 
     name: str
     problem: ProblemShape | None
@@ -119,7 +119,7 @@ def _entry(table: Any, file: str, address: str) -> PackEntry:
     launch = table.pop("launch", None) if isinstance(table, dict) else None
     try:
         plain = read(_PlainEntry, table, file, address)
-    except RequestError as error:  # a problem that cannot be
+    except RequestError as error:  # an invalid problem
         raise ArtifactError(f"{file}: {address}.{error}") from error
     if plain.kind not in KINDS:
         raise ArtifactError(f"{file}: {address}.kind: found {shown(plain.kind)}; expected one of {', '.join(KINDS)}")
@@ -153,6 +153,6 @@ def _check_distinct(entries: tuple[PackEntry, ...], address: str) -> None:
 
 
 def launch_of(plan_json: str, file: str) -> tuple[str, LaunchContract]:
-    """The kind of a kernel and its launch contract, out of its `plan.json`. Raises ArtifactError."""
+    """Return the kind of a kernel and its launch contract, from its `plan.json`. Raises ArtifactError."""
     table = parse_object(plan_json, file)
     return read(str, table.get("kind", GEMM), file, "kind"), LaunchContract.from_json(table.get("launch"), file)

@@ -1,7 +1,7 @@
-"""The kernels that a program asks for, kept in a list that `cutegen pack --from` takes: CUTEGEN_RECORD names it.
+"""The kernels that a program requests, kept in a list for `cutegen pack --from`: CUTEGEN_RECORD names it.
 
-The list appears whole or not at all, whichever processes add to it at once, has each kernel once, and does not grow
-without end. A list that cannot be written costs a warning, and no call; a file of another kind does too, and stays.
+The list is written atomically, whichever processes add to it at once, has each kernel once, and is limited in size. If
+a list cannot be written, the call succeeds with a warning; a file of another kind also causes a warning, and stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD = f"# What {environment.RECORD} recorded; `cutegen pack --from` builds it.
 
 _log = logging.getLogger("cutegen.build")
 _done: set[tuple[Path, str]] = set()
-"""What this process has recorded, or has given up on."""
+"""Kernels that this process has recorded or given up on."""
 _lock = threading.Lock()
 
 
@@ -62,12 +62,12 @@ def _add(path: Path, block: str) -> None:
     if not _takes(text, block):
         raise ArtifactError(f"{path}: found no list of kernels; name another file")
     if text.count(_TABLE) >= MAX_KERNELS or len(text) + len(block) > MAX_BYTES:
-        raise ArtifactError(f"{path} has {text.count(_TABLE):,} kernels, and takes no more; name another file")
+        raise ArtifactError(f"{path} has {text.count(_TABLE):,} kernels, the maximum; name another file")
     write_whole(path, (text + block).encode())
 
 
 def _takes(text: str, block: str) -> bool:
-    """Tell whether `text` is a list of kernels to which `block` can be added; a recorder's own is not read again."""
+    """Tell whether `text` is a list of kernels to which `block` can be added; a recorder's own is not parsed again."""
     if text.startswith(_HEAD):
         return True
     try:

@@ -1,6 +1,6 @@
-"""Request to a build, and the key under which the answer is kept.
+"""Request to a build, and the key of its result.
 
-The key is a SHA-256 over everything that decides the compiler's output, and over nothing else: no path, no time, no log
+The key is a SHA-256 over everything that determines the compiler's output, and nothing else: no path, no time, no log
 level. Two requests with the same key have the same PTX.
 """
 
@@ -27,7 +27,7 @@ _DISTRIBUTION = re.compile(r"(nvidia[-_.]cutlass[-_.]dsl[-_.\w]*)-([^-]+)\.(?:di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInputs:
-    """The named fields that the key is made of; the rendered text stands here by its SHA-256."""
+    """The named fields of the key; the rendered text is represented by its SHA-256."""
 
     format_version: int
     source_sha256: str
@@ -37,7 +37,7 @@ class KeyInputs:
 
     @property
     def key(self) -> str:
-        """SHA-256 in hex over each field's name, number of values and values, every part preceded by its length."""
+        """Return the SHA-256 in hex over each field's name, value count and values, each preceded by its length."""
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
@@ -50,12 +50,11 @@ class KeyInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """A rendered kernel, the target to compile it for, and what the plan says of the outcome.
+    """A rendered kernel, its target, and the plan's expectations.
 
-    `instructions` are the predicted static counts by full PTX opcode, of what `count_instructions` counts.
-    `plan_json` is kept in the artifact as it is. `tile_is_chosen` where the plan chose what registers hold, and so
-    answers for what the assembler makes of it. `edited` text is held against them with warnings instead of errors: its
-    code is no plan's.
+    `instructions` are the predicted static counts by full PTX opcode, as in `count_instructions`. `plan_json` is kept
+    in the artifact unchanged. `tile_is_chosen` if the plan chose the register contents, and so is responsible for the
+    assembler's result. For `edited` text, differences are warnings instead of errors: its code is not the plan's.
     """
 
     source: KernelSource
@@ -67,7 +66,7 @@ class BuildRequest:
 
     @property
     def inputs(self) -> KeyInputs:
-        """The key's fields, with the DSL distributions that are installed now."""
+        """Return the key's fields, with the DSL distributions that are installed now."""
         return KeyInputs(
             format_version=FORMAT_VERSION,
             source_sha256=hashlib.sha256(self.source.text.encode()).hexdigest(),
@@ -78,10 +77,10 @@ class BuildRequest:
 
 
 def module_paths() -> tuple[str, ...]:
-    """The folders and archives of `sys.path` that the compiler's process imports from, in their order.
+    """Return the folders and archives of `sys.path` that the compiler's process imports from, in order.
 
-    Left out are relative ones, and the current folder and that of the script, which Python puts there by itself: what
-    lies in them must not be taken for a module of the compiler. PYTHONPATH may name them nevertheless.
+    It leaves out relative ones, the current folder and that of the script, which Python adds by itself: their files
+    must not be taken for modules of the compiler. PYTHONPATH may name them nevertheless.
     """
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
     script = os.path.dirname(os.path.abspath(main_file)) if main_file else ""
@@ -97,16 +96,16 @@ def _current_folder() -> str:
 
 
 def dsl_distributions() -> tuple[str, ...]:
-    """`name==version` of every `nvidia-cutlass-dsl*` distribution in `module_paths`, sorted.
+    """Return `name==version` of every `nvidia-cutlass-dsl*` distribution in `module_paths`, sorted.
 
-    The names of the `.dist-info` folders are read instead of their metadata: `importlib.metadata` would cost 30 ms, and
-    both name and version stand in the folder's name (PyPA specification "Recording installed projects").
+    It reads the names of the `.dist-info` folders, not their metadata: `importlib.metadata` would cost 30 ms, and the
+    folder's name has both name and version (PyPA specification "Recording installed projects").
     """
     found: dict[str, str] = {}
     for directory in module_paths():
         for name in _names_in(directory):
             if match := _DISTRIBUTION.fullmatch(name):
-                # The first is the one that is imported.
+                # The first is the imported one.
                 found.setdefault(re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
     return tuple(sorted(f"{name}=={version}" for name, version in found.items()))
 
@@ -114,5 +113,5 @@ def dsl_distributions() -> tuple[str, ...]:
 def _names_in(directory: str) -> list[str]:
     try:
         return os.listdir(directory)
-    except OSError:  # a zip file, or a folder that is not there: sys.path may hold both
+    except OSError:  # a zip file, or a missing folder: sys.path may have both
         return []

@@ -1,4 +1,4 @@
-"""Tables of what a build found or made, and of why a look-up missed: for people and for programs."""
+"""Tables of a build's results, and of the reasons for a cache miss: for people and for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_DIFF_LINES = 40
 
 
 def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:
-    """Write why a look-up found nothing."""
+    """Explain why a lookup found nothing."""
     if miss.nearest is None:
         return ["Not in the cache: no kernel of this name was built here before"]
     lines = [f"Not in the cache: nearest is {miss.nearest.key[:16]}, which differs in"]
@@ -24,12 +24,12 @@ def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:
     if with_source and miss.source_diff:
         shown = miss.source_diff[:SHOWN_DIFF_LINES]
         hidden = len(miss.source_diff) - len(shown)
-        lines += ["", "Difference of the sources", *shown, *([f"and {hidden} lines more"] if hidden else [])]
+        lines += ["", "Difference of the sources", *shown, *([f"{hidden} more lines"] if hidden else [])]
     return lines
 
 
 def miss_table(miss: Miss | None) -> dict[str, Any] | None:
-    """The same for programs."""
+    """Return the same for programs."""
     if miss is None:
         return None
     nearest = None if miss.nearest is None else miss.nearest.key
@@ -41,18 +41,18 @@ def miss_table(miss: Miss | None) -> dict[str, Any] | None:
 
 
 def _short(value: str) -> str:
-    """A digest by its first digits, anything else as it is."""
+    """Return a digest by its first digits, anything else unchanged."""
     return value[:12] if len(value) == 64 and value.isalnum() else value
 
 
 def build_lines(artifact: Artifact, title: str, miss: Miss | None, *, with_source: bool) -> list[str]:
-    """A build for people, and with a miss why it was one."""
+    """Show a build for people, and for a miss its reason."""
     manifest = artifact.manifest
     facts = [
         ("key", artifact.key),
         ("path", str(artifact.path)),
         ("registers", f"{manifest.registers} a thread"),
-        ("spills", f"{manifest.spill_bytes:,} bytes a thread"),
+        ("spills", f"{manifest.spill_bytes:,} bytes per thread"),
         *((name, f"{digest.size_bytes:,} bytes") for name, digest in sorted(manifest.files.items())),
     ]
     lines = [f"{title}: {'hit, from the cache' if artifact.hit else 'miss, compiled'}", *aligned(facts)]
@@ -65,7 +65,7 @@ def build_lines(artifact: Artifact, title: str, miss: Miss | None, *, with_sourc
 
 
 def instruction_lines(counts: InstructionCounts) -> list[str]:
-    """Write the instructions of the PTX text beside what the plan predicts."""
+    """Write the instructions of the PTX text and the plan's predictions."""
     opcodes = sorted(counts.predicted.keys() | counts.emitted.keys())
     rows = [(name, f"{counts.predicted.get(name, 0):,}", f"{counts.emitted.get(name, 0):,}") for name in opcodes]
     header = ("opcode", "predicted", "emitted")
@@ -73,12 +73,12 @@ def instruction_lines(counts: InstructionCounts) -> list[str]:
 
 
 def instruction_table(counts: InstructionCounts) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the same for programs."""
     return {"predicted": dict(counts.predicted), "emitted": dict(counts.emitted)}
 
 
 def build_table(artifact: Artifact, target: str, miss: Miss | None) -> dict[str, Any]:
-    """A build for programs."""
+    """Return a build for programs."""
     manifest = artifact.manifest
     return {
         "key": artifact.key,

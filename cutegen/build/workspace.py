@@ -1,8 +1,8 @@
-"""Temporary folders that go when their process goes, whichever way it ends.
+"""Temporary folders that are removed when their process ends, however it ends.
 
 A process holds a lock (`flock`) on each of its folders, and a killed one loses it; the next build removes the folders
-whose lock is free. No process number is compared, so it does not matter that numbers are used again, or that containers
-with numbers of their own share a folder. What belongs to other users is left alone.
+whose lock is free. It compares no process ids, so reused ids, or containers that share a folder, do no harm. Folders of
+other users are left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cutegen.build.disk import names_in, open_folder, remove
 from cutegen.errors import ArtifactError, CacheError, CutegenError
 
 KEPT = "error.txt"
-"""A folder with this file is kept: an error message points there. It holds the message."""
+"""Marks a folder to keep: an error message points there. It holds the message."""
 
 _ATTEMPTS = 16
 _FOLDER = re.compile(r"cutegen-(?:build|uncached)-[a-z0-9_]{8}")
@@ -36,16 +36,16 @@ class TemporaryFolder:
 
     @classmethod
     def make(cls, use: str) -> TemporaryFolder:
-        """A new folder for one of the uses that `sweep` knows, "build" and "uncached". Raises OSError."""
+        """Make a folder for one of the uses that `sweep` knows, "build" and "uncached". Raises OSError."""
         for _ in range(_ATTEMPTS):
             path = Path(tempfile.mkdtemp(prefix=f"cutegen-{use}-"))
             if (lock := _locked(path)) is not None:
                 return cls(path, lock)
-            # Another process took it for abandoned before the lock was held, and removes it.
-        raise OSError(errno.EAGAIN, "every folder was taken away", tempfile.gettempdir())
+            # Another process considered it abandoned before the lock was held, and removes it.
+        raise OSError(errno.EAGAIN, "every folder was removed", tempfile.gettempdir())
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, as far as that is possible."""
+        """Remove the folder with its content, as far as possible."""
         remove(self.path)
         self.release()
 
@@ -56,9 +56,9 @@ class TemporaryFolder:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A temporary folder, removed at the end, but kept when a CutegenError passes through: its message points there.
+    """A temporary folder, removed at the end, but kept if a CutegenError passes through: its message points there.
 
-    Raises CacheError when no folder can be made.
+    Raises CacheError if no folder can be made.
     """
     try:
         sweep()
@@ -78,12 +78,12 @@ def workspace() -> Iterator[Path]:
 
 
 def no_room(error: OSError) -> CacheError:
-    """The error for a temporary folder that cannot be made or written."""
+    """Return the error for a temporary folder that cannot be made or written."""
     return CacheError(f"no temporary folder to compile in: {error}; free some space or set TMPDIR to another folder")
 
 
 def sweep() -> None:
-    """Remove the folders of processes that are gone. Raises OSError when there is no folder for temporary files."""
+    """Remove the folders of processes that are gone. Raises OSError if there is no folder for temporary files."""
     for path in names_in(Path(tempfile.gettempdir()), _FOLDER):
         with suppress(ArtifactError, OSError), open_folder(path, os.geteuid()) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # OSError: its process lives
@@ -92,7 +92,7 @@ def sweep() -> None:
 
 
 def _keep(directory: Path, message: str) -> None:
-    """Have `directory` kept; where there is no room to say so, the next build may remove it, which makes room."""
+    """Mark `directory` to be kept; if the mark cannot be written, the next build may remove the folder."""
     try:
         (directory / KEPT).write_text(f"{message}\n", encoding="utf-8", errors="backslashreplace")
     except OSError:
@@ -100,7 +100,7 @@ def _keep(directory: Path, message: str) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """A descriptor that holds the lock of the folder `path`; None when somebody else has it, or has removed it."""
+    """Return a descriptor that locks the folder `path`; None if another process has the lock, or removed the folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def _locked(path: Path) -> int | None:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
         pass
-    except OSError:  # a file system without locks: nobody can take it for abandoned either
+    except OSError:  # a file system without locks: no process can consider it abandoned
         return descriptor
     os.close(descriptor)
     return None

@@ -1,1 +1,1 @@
-"""The command line, one file for each verb: it reads its arguments, calls the library, and shows the answer."""
+"""The command line, one file per verb: it reads its arguments, calls the library and shows the result."""

@@ -1,4 +1,4 @@
-"""`cutegen bench`: kernels beside torch, Triton and the hardware's ceilings, in one run."""
+"""`cutegen bench`: kernels against torch, Triton and the hardware's ceilings, in one run."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def bench(
         list[str],
         typer.Argument(
             metavar="SPEC...",
-            help="Spec files, names of shipped specs, folders of `build --out`, or kernel.py files, edited or not.",
+            help="Spec files, names of shipped specs, `build --out` folders, or kernel.py files (edited or not).",
             autocompletion=complete_spec,
         ),
     ],
     problem: Annotated[
         list[str] | None,
-        typer.Option("--problem", metavar="M,N,K", help="May be given several times.", show_default=False),
+        typer.Option("--problem", metavar="M,N,K", help="Repeatable.", show_default=False),
     ] = None,
     suite: Annotated[
         str | None,
@@ -61,7 +61,7 @@ def bench(
         Regime | None,
         typer.Option(
             "--regime",
-            help="One launch on a cold L2, or launches that follow each other in a CUDA graph; both unless told.",
+            help="One launch with a cold L2, or back-to-back launches in a CUDA graph; default: both.",
         ),
     ] = None,
     cutlass: Annotated[
@@ -69,15 +69,15 @@ def bench(
         typer.Option(
             "--cutlass",
             metavar="FILE",
-            help="Add an example of CUTLASS's CuTe DSL where a spec is fp16 TN: dense_gemm_persistent.py of Hopper or "
-            "tensorop_gemm.py of Ampere. May be given several times.",
+            help="Add a CUTLASS CuTe DSL example for fp16 TN specs: Hopper's dense_gemm_persistent.py or "
+            "Ampere's tensorop_gemm.py. Repeatable.",
             show_default=False,
         ),
     ] = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Times beside torch.matmul, Triton, QuACK and the measured ceilings, all in one run. Needs a GPU and torch."""
+    """Times kernels, torch.matmul, Triton, QuACK and the measured ceilings in one run. Needs a GPU and torch."""
     answer = Answer.asked(json=json, out=out)
     suffix_of(plot, (".svg",), "--plot")
     problems = choose_problems(problem, suite)
@@ -109,9 +109,9 @@ def bench(
 
 
 def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[ProblemShape, ...]:
-    """The problems that are asked for, each once: those of the suite, then those that are named.
+    """Return the requested problems without duplicates: those of the suite, then those named on the command line.
 
-    Raises RequestError for an unknown suite, or what is no problem.
+    Raises RequestError for an unknown suite or an invalid problem.
     """
     named = [parse_problem(text) for text in problems or ()]
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
@@ -119,9 +119,9 @@ def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[
 
 
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
-    """A built artifact's kernel, an edited file's, or that of a spec, what it leaves open chosen for the problem."""
+    """Return the kernel of an artifact, an edited file, or a spec with its open parts chosen for the problem."""
     subject = named_subject(spec, arch, replace(problem, batch=1))
-    # Of one kernel there may be several files, each edited otherwise.
+    # One kernel may come from several files, each edited differently.
     file = f" ({Path(spec).name})" if spec.endswith(KERNEL_SUFFIX) else ""
     return Entrant(f"{subject.name}{file}", subject.kernel())
 
@@ -129,7 +129,7 @@ def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
 def _check_names(entrants: Sequence[Entrant]) -> None:
     names = [entrant.name for entrant in entrants]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
-        raise RequestError(f"bench: found two specs called {twice[0]}; expected names of their own; rename one file")
+        raise RequestError(f"bench: found two specs called {twice[0]}; expected unique names; rename one file")
 
 
 def register(app: typer.Typer) -> None:

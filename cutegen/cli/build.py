@@ -39,7 +39,7 @@ Make = Callable[[BuildRequest, Cache], Artifact]
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Manner in which the answer is shown."""
+    """Form in which the result is shown."""
 
     answer: Answer
     with_source: bool
@@ -61,8 +61,8 @@ def build(
             "--out",
             "-o",
             metavar="FILE or FOLDER",
-            help="Write the answer there: .txt for text, .json for JSON. A name without a suffix is a folder, "
-            "which gets a folder for each kernel: source, plan, PTX, cubin, manifest.",
+            help="Write the result there: .txt for text, .json for JSON. A name without a suffix is a folder "
+            "with one folder per kernel: source, plan, PTX, cubin, manifest.",
             show_default=False,
         ),
     ] = None,
@@ -70,9 +70,9 @@ def build(
     scheduler: SchedulerOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Compiles it, or finds it: key, path, sizes, registers, spills, predicted against emitted instructions.
+    """Compiles a kernel or finds it: key, path, sizes, registers, spills, predicted and emitted instruction counts.
 
-    Several specs, problems or targets are compiled beside each other; a kernel that fails stops no other. A kernel.py,
+    Several specs, problems or targets are compiled in parallel; a failing kernel does not stop the others. A kernel.py,
     edited or not, is compiled as it is.
     """
     folder = out if out is not None and not out.suffix else None
@@ -80,13 +80,13 @@ def build(
     shown = _Shown(answer, with_source)
     if files := [words for words in specs or () if words.endswith(KERNEL_SUFFIX)]:
         if len(specs or ()) > 1:
-            raise RequestError(f"build: found {files[0]} beside others; expected a kernel's file alone")
-        refuse_options(context, OF_SPECS, f"beside {files[0]}; its text says all of it")
+            raise RequestError(f"build: found {files[0]} together with others; expected one kernel file alone")
+        refuse_options(context, OF_SPECS, f"together with {files[0]}, which defines all of it")
         _build_one(*_of_file(files[0], arch), build_artifact, folder, shown)
         return
     wanted = named_kernels(specs, problem, batch, arch, listed, verb="build")
     if folder is not None:
-        check_folders(folder, wanted)  # now, and not when everything is compiled
+        check_folders(folder, wanted)  # before anything is compiled
     if len(wanted) == 1:
         one = wanted[0]
         make = build_artifact if scheduler is None else lambda *_: _built_by_others(one, jobs, scheduler)
@@ -111,7 +111,7 @@ def _build_one(wanted: Wanted, request: BuildRequest, make: Make, folder: Path |
 
 
 def _of_file(words: str, arch: str | None) -> tuple[Wanted, BuildRequest]:
-    """A kernel's file, as `emit` wrote it or edited since; what it has otherwise than its plan is said on stderr."""
+    """Build a kernel file as `emit` wrote it or as edited since; differences from its plan go to stderr."""
     found = read_file(Path(words), arch)
     for note in found.notes:
         complain("note", f"{words}: {note}")

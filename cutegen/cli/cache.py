@@ -1,4 +1,4 @@
-"""`cutegen cache`: what is cached, how large it is, whether it is sound, and why a look-up missed."""
+"""`cutegen cache`: what is cached, how large it is, whether it is intact, and why a lookup missed."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cutegen.support.environment import parse_size_bytes
 
 SHOWN_KEY_DIGITS = 16
 
-verbs = typer.Typer(help="What is cached, why a look-up missed, sizes.")
+verbs = typer.Typer(help="What is cached, why a lookup missed, sizes.")
 
 
 @verbs.command("list")
 def list_entries(out: OutOption = None, json: JsonOption = False) -> None:
-    """Every entry, the one used last first."""
+    """Lists every entry, most recently used first."""
     answer = Answer.asked(json=json, out=out)
     rows = [_described(entry) for entry in Cache.from_environment().entries()]
     answer.give(lambda: {"entries": rows}, lambda: _entry_lines(rows))
@@ -44,14 +44,14 @@ def info(
     spec: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SPEC]", help="Say also whether this one is cached, and if not, why.", show_default=False
+            metavar="[SPEC]", help="Also say whether this spec is cached, and if not, why.", show_default=False
         ),
     ] = None,
     arch: ArchOption = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Say where the cache is, and how much is in it; with a spec, why a look-up misses."""
+    """Shows where the cache is and how much it holds; with a spec, why a lookup misses."""
     answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     found = cache.info()
@@ -91,7 +91,7 @@ def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict
 
 @verbs.command()
 def verify(out: OutOption = None, json: JsonOption = False) -> None:
-    """Check every file of every entry; damaged ones are set aside where that can be done. Exit 1 if there are any."""
+    """Checks every file of every entry and sets damaged entries aside if possible. Exit 1 if any is damaged."""
     answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     count, damages = len(cache.entries()), cache.verify()
@@ -120,7 +120,7 @@ def _verdict(count: int, damages: tuple[Damage, ...]) -> str:
     staying = [damage for damage in damages if not damage.set_aside]
     text = f"{len(damages)} of {count} cache entries are damaged"
     if len(staying) < len(damages):
-        text += f"; {len(damages) - len(staying)} set aside, to be built again"
+        text += f"; {len(damages) - len(staying)} set aside, to be rebuilt"
     if staying:
         text += f"; {len(staying)} still in the cache: {staying[0].path}: {staying[0].outcome}"
     return text
@@ -133,14 +133,14 @@ def prune(
         typer.Option(
             "--size",
             metavar="SIZE",
-            help="Down to this size, as in 500MB; default: the cache's own bound.",
+            help="Target size, such as 500MB; default: the cache's own limit.",
             show_default=False,
         ),
     ] = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Remove the entries that were not used for longest, until the rest fits."""
+    """Removes the least recently used entries until the rest fits."""
     answer = Answer.asked(json=json, out=out)
     cache = Cache.from_environment()
     _say_removed(cache.prune(None if size is None else parse_size_bytes(size, "--size")), answer)
@@ -148,21 +148,21 @@ def prune(
 
 @verbs.command()
 def clear(out: OutOption = None, json: JsonOption = False) -> None:
-    """Remove every entry. Exit 3 if one is still there."""
+    """Removes every entry. Exit 3 if one remains."""
     answer = Answer.asked(json=json, out=out)
     _say_removed(Cache.from_environment().clear(), answer)
 
 
 @verbs.command()
 def path(out: OutOption = None, json: JsonOption = False) -> None:
-    """Print the cache's folder."""
+    """Prints the cache folder."""
     answer = Answer.asked(json=json, out=out)
     directory = Cache.from_environment().directory
     answer.give(lambda: {"path": str(directory)}, lambda: [str(directory)])
 
 
 def _say_removed(removed: Removed, answer: Answer) -> None:
-    """Say what is gone. Raises CacheError when something is still there."""
+    """Report what was removed. Raises CacheError if something remains."""
     size_bytes = sum(entry.size_bytes for entry in removed.entries)
     keys = [entry.key for entry in removed.entries]
     answer.give(
@@ -170,11 +170,11 @@ def _say_removed(removed: Removed, answer: Answer) -> None:
         lambda: [f"{len(keys)} entries removed, {size_bytes:,} bytes"],
     )
     if removed.failures:
-        raise CacheError(f"{len(removed.failures)} cannot be removed; the first is {removed.failures[0]}")
+        raise CacheError(f"{len(removed.failures)} cannot be removed; the first: {removed.failures[0]}")
 
 
 def _described(entry: Entry) -> dict[str, Any]:
-    """An entry's row; one whose manifest cannot be read is listed all the same."""
+    """Return an entry's row; an entry with an unreadable manifest is listed too."""
     try:
         manifest = entry.manifest()
         kernel, arch = manifest.entry, manifest.inputs.gpu_arch
@@ -193,10 +193,10 @@ def _described(entry: Entry) -> dict[str, Any]:
 def _stamp(seconds: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-    except (OverflowError, ValueError, OSError):  # a file system holds times that no calendar has
+    except (OverflowError, ValueError, OSError):  # file systems can store times that no calendar can show
         return "unknown"
 
 
 def register(app: typer.Typer) -> None:
-    """Add this verb and what can be done with it."""
+    """Add this verb and its subcommands."""
     app.add_typer(verbs, name="cache")

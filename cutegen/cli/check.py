@@ -1,4 +1,4 @@
-"""`cutegen check`: a kernel that is not ours, in several orders, on the CPU."""
+"""`cutegen check`: a foreign kernel, executed in several orders on the CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 
 def check(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="PTX of any compiler.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="PTX from any compiler.")],
     entry: EntryOption = None,
     grid: GridOption = "1",
     block: BlockOption = "32",
@@ -38,21 +38,21 @@ def check(
     arg: ArgumentOption = None,
     smem: SmemOption = 0,
     launch: Annotated[
-        Path | None, typer.Option("--launch", metavar="FILE", help="A TOML file with all of that instead.")
+        Path | None, typer.Option("--launch", metavar="FILE", help="A TOML file that defines the launch.")
     ] = None,
-    policies: Annotated[int, typer.Option("--policies", metavar="N", min=1, help="Orders to try.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of random arguments and orders.")] = 0,
+    policies: Annotated[int, typer.Option("--policies", metavar="N", min=1, help="Number of orders to try.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of random arguments and orders.")] = 0,
     max_steps: StepsOption = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 also for what PTX does not order and kernels rely on.")
+        bool, typer.Option("--strict", help="Exit 1 also if a kernel relies on an order that PTX does not guarantee.")
     ] = False,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Executes PTX in several orders of CTAs, warps and copies, and tells what is undefined. Exit 1 if anything is."""
+    """Executes PTX in several orders of CTAs, warps and copies. Exit 1 if it finds undefined behaviour."""
     answer = Answer.asked(json=json, out=out)
     if launch is not None:
-        refuse_options(context, OF_WORDS, "beside --launch, whose file says it")
+        refuse_options(context, OF_WORDS, "together with --launch, whose file defines it")
         asked = file_launch(launch)
     else:
         words = tuple(arg or ())
@@ -70,5 +70,5 @@ def check(
 
 
 def register(application: typer.Typer) -> None:
-    """Adds the verb."""
+    """Add this verb."""
     application.command()(check)

@@ -49,15 +49,15 @@ def compare(
     problem: ProblemOption = None,
     batch: BatchOption = None,
     arch: ArchOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show what is equal too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show what is equal.")] = False,
     build_: Annotated[
-        bool, typer.Option("--build", help="Compile what is not in the cache: registers, spills, occupancy.")
+        bool, typer.Option("--build", help="Compile specs that are not cached, for registers, spills and occupancy.")
     ] = False,
     time: Annotated[
         bool | None,
         typer.Option(
             "--time/--no-time",
-            help="Measure on the GPU, torch.matmul beside them; default: where there is one that all are for.",
+            help="Measure on the GPU, with torch.matmul; default: if a GPU is present that all specs target.",
             show_default=False,
         ),
     ] = None,
@@ -69,21 +69,21 @@ def compare(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write it there: .txt, .json, .svg, .tex or .png says in which form.",
+            help="Output file; .txt, .json, .svg, .tex or .png selects the form.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Specs side by side: decisions, layouts, conflicts, instructions, registers, bounds, and times with a GPU."""
+    """Compares specs: decisions, layouts, conflicts, instructions, registers, bounds, and times with a GPU."""
     how = choose_format(format_, out)
     if how is Format.HTML:
-        expected = "text, svg, latex or png: a comparison has no page; `cutegen show SPEC --format html` makes a spec's"
+        expected = "text, svg, latex or png: a comparison has no page; use `cutegen show SPEC --format html`"
         raise RequestError(f"--format: found html; expected {expected}")
     if json and how is not Format.TEXT:
-        raise RequestError(f"--json: found together with a picture in {how}; expected one of the two")
+        raise RequestError(f"--json: found together with a picture in {how}; expected only one of them")
     if len(specs) < 2:
-        raise RequestError(f"compare: found {specs[0]} alone; expected two specs or more; `cutegen plan` shows one")
+        raise RequestError(f"compare: found {specs[0]} alone; expected at least two specs; `cutegen plan` shows one")
     wanted, cache = named_problem(problem, batch), Cache.from_environment()
     made = make_comparison(list(map(load_spec, specs)), arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
     why_not = _why_not_timed(made)
@@ -105,14 +105,14 @@ def _built(plan: GemmPlan, cache: Cache) -> Artifact:
 
 
 def _why_not_timed(made: Comparison) -> str:
-    """Return what is missing here for times; empty where nothing is."""
+    """Return what is missing here for timing; empty if nothing is."""
     try:
         require_gpu()
     except DeviceError as error:
         return str(error).partition(";")[0]
     present = present_target()
     others = [x.name for x in made.specs if x.plan is not None and x.plan.target != present]
-    return f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} not for the GPU here" if others else ""
+    return f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} not for this GPU" if others else ""
 
 
 def _told(made: Comparison, why_not: str, *, asked: bool | None) -> Comparison:
@@ -120,7 +120,7 @@ def _told(made: Comparison, why_not: str, *, asked: bool | None) -> Comparison:
 
 
 def _timed(made: Comparison, rounds: int) -> Comparison:
-    """Every kernel beside torch.matmul, in both regimes and random order."""
+    """Time every kernel and torch.matmul, in both regimes and in random order."""
     entrants = [Entrant(x.name, Kernel(x.artifact)) for x in made.specs if x.artifact is not None]
     regimes = tuple(Regime)
     with rounds_bar("ceilings", rounds_of_all() + len(regimes) * (WARM_UP_ROUNDS + rounds)) as bar:

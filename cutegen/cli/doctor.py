@@ -1,4 +1,4 @@
-"""`cutegen doctor`: what this machine has, and so what will and what will not work here."""
+"""`cutegen doctor`: what this machine has, and what will and will not work on it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cutegen.support.columns import aligned
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked for; `ok` is False where something will not work without it."""
+    """One prerequisite; `ok` is False if something will not work without it."""
 
     name: str
     ok: bool
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """Something one may want to do, and whether it will work; if not, `why` says what is missing."""
+    """One task, and whether it will work here; if not, `why` says what is missing."""
 
     what: str
     works: bool
@@ -38,7 +38,7 @@ class Ability:
 
 
 def doctor(out: OutOption = None, json: JsonOption = False) -> None:
-    """Say what this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 also where something is missing."""
+    """Shows what this machine can do: CuTe DSL, driver, GPU, targets, cache. Exit 0 even if something is missing."""
     answer = Answer.asked(json=json, out=out)
     findings = _findings()
     abilities = _abilities({finding.name: finding for finding in findings})
@@ -84,7 +84,7 @@ def _gpus() -> str:
     try:
         driver = load_driver()
     except DeviceError as error:
-        raise DeviceError("not looked for, without a driver") from error
+        raise DeviceError("not checked without a driver") from error
     names = []
     for ordinal in range(driver.call("cuDeviceGetCount")):
         major, minor = driver.compute_capability(ordinal)
@@ -122,7 +122,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "matmul of PyTorch's tensors on a GPU": ("CuTe DSL", "cuda-python", "driver", "GPU", "torch"),
     "emit --what sass": ("CuTe DSL", "nvdisasm"),
 }
-"""Abilities, each with the findings without which it does not work."""
+"""Tasks, each with the prerequisites that it needs."""
 
 
 def _abilities(found: dict[str, Finding]) -> list[Ability]:

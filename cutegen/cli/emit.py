@@ -1,4 +1,4 @@
-"""`cutegen emit`: any stage of the line from a spec to machine code: source, PTX, SASS, cubin."""
+"""`cutegen emit`: any stage from a spec to machine code: source, PTX, SASS, cubin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cutegen.errors import OutsideError, RequestError
 
 
 class Stage(StrEnum):
-    """A stage of the line, as --what names it."""
+    """A stage of compilation, as --what names it."""
 
     SOURCE = "source"
     PTX = "ptx"
@@ -37,7 +37,7 @@ class Stage(StrEnum):
 
 SUFFIXES = {".py": Stage.SOURCE, ".ptx": Stage.PTX, ".sass": Stage.SASS, ".cubin": Stage.CUBIN}
 FILES = {stage: f"kernel{suffix}" for suffix, stage in SUFFIXES.items()}
-"""How each is called in a folder: as in an artifact's."""
+"""File name of each stage in a folder, the same as in an artifact."""
 
 
 def emit(
@@ -48,7 +48,7 @@ def emit(
         typer.Option(
             "--what",
             metavar="STAGE[,STAGE...]",
-            help="source, ptx, sass or cubin; default: what FILE ends with, else source. All but source compile.",
+            help="source, ptx, sass or cubin; default: from FILE's suffix, else source. All but source compile.",
             show_default=False,
         ),
     ] = None,
@@ -62,20 +62,20 @@ def emit(
             "--output",
             "-o",
             metavar="FILE or FOLDER",
-            help="Write it there: .py, .ptx, .sass or .cubin for that stage alone, .json for JSON. Several go to a "
-            "folder, whose name has no suffix.",
+            help="Output file: .py, .ptx, .sass or .cubin for that stage alone, .json for JSON. Several stages "
+            "need a folder, a name without suffix.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Shows the generated CuTe DSL kernel, a standalone Python file, or what the compiler makes of it."""
+    """Shows the generated CuTe DSL kernel, a standalone Python file, or its PTX, SASS or cubin."""
     as_json = json or (suffix_of(out, (*SUFFIXES, JSON_SUFFIX)) == JSON_SUFFIX)
     stages = _stages(what, out)
     if not as_json:
         _check_destination(stages, out)
     if says_all(spec):
-        refuse_options(context, ("problem", "batch"), "beside a kernel that is made")
+        refuse_options(context, ("problem", "batch"), "together with a finished kernel")
     subject = named_subject(spec, arch, named_problem(problem, batch))
     contents = _contents(subject, stages)
     if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):
@@ -86,7 +86,7 @@ def emit(
 
 
 def _stages(what: str | None, out: Path | None) -> tuple[Stage, ...]:
-    """The stages that are asked for, each once. Raises RequestError."""
+    """Return the requested stages without duplicates. Raises RequestError."""
     of_file = SUFFIXES.get("" if out is None else out.suffix.lower())
     if what is None:
         return (of_file or Stage.SOURCE,)
@@ -101,7 +101,7 @@ def _stages(what: str | None, out: Path | None) -> tuple[Stage, ...]:
 
 
 def _check_destination(stages: tuple[Stage, ...], out: Path | None) -> None:
-    """Raises RequestError for several stages to stdout, and for a binary one to a terminal."""
+    """Raise RequestError for several stages to stdout, and for a binary one to a terminal."""
     if out is None and len(stages) > 1:
         raise RequestError(f"--what: found {', '.join(stages)}; expected one for stdout, or --out FOLDER for several")
     if out is None and stages == (Stage.CUBIN,) and sys.stdout.isatty():
@@ -119,7 +119,7 @@ def _contents(subject: Subject, stages: tuple[Stage, ...]) -> Mapping[Stage, byt
 
 
 def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
-    """To stdout, to a file, or each into a folder. Raises OutsideError."""
+    """Write to stdout, to a file, or each stage into a folder. Raises OutsideError."""
     if out is None:
         ((stage, content),) = contents.items()
         if stage is Stage.CUBIN:
@@ -139,7 +139,7 @@ def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
 
 
 def _table(subject: Subject, contents: Mapping[Stage, bytes]) -> dict[str, Any]:
-    """Return the stages as JSON has them; a cubin in base64."""
+    """Return the stages for JSON; a cubin in base64."""
     stages = {
         str(stage): b64encode(content).decode() if stage is Stage.CUBIN else content.decode()
         for stage, content in contents.items()

@@ -11,7 +11,7 @@ from cutegen.support.columns import aligned
 
 
 def list_specs(out: OutOption = None, json: JsonOption = False) -> None:
-    """Shipped specs, one line each."""
+    """Lists the shipped specs, one per line."""
     answer = Answer.asked(json=json, out=out)
     specs = [load_spec(name) for name in shipped_specs()]
     rows = [

@@ -1,4 +1,4 @@
-"""The command line's entry: opens the verb that is asked for, and turns every error into one line and an exit code."""
+"""Entry point of the command line: runs the verb and turns every error into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ VERBS = (
     "doctor",
 )
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
-INTERRUPTED = 130  # as shells have it: 128 and SIGINT
-DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor something outside is to blame
+INTERRUPTED = 130  # as in shells: 128 + SIGINT
+DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor the environment is to blame
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. The exit code: 0 fine, 1 a check failed, 2 the request is wrong, 3 something outside failed."""
+    """Run one command. Exit code: 0 success, 1 a check failed, 2 invalid request, 3 a failure outside cutegen."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Looked for by hand: it may stand behind the verb, and the error may be that the words cannot be parsed.
+    # Parsed by hand: it may follow the verb, and the error may be that the words cannot be parsed.
     verbose = "--verbose" in words
     words = [word for word in words if word != "--verbose"] or ["--help"]
     logging.getLogger("cutegen").handlers[:] = [_Complain()]
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a description may have what a Latin-1 terminal has not
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a description may hold characters that Latin-1 lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
     except (BrokenPipeError, SystemExit) as error:
-        # The reader has seen enough, as in `cutegen plan SPEC | head`; within a verb typer makes an exit with 1 of it.
+        # The reader closed the pipe, as in `cutegen plan SPEC | head`; within a verb typer exits with 1.
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _verdict(error: Exception) -> tuple[int, str]:
     match error:
-        case SpecError():  # a mark under a place of a text is nothing in one line, which says at which character it is
+        case SpecError():  # one line has no room for a mark under the text; it gives the character position
             return error.exit_code, str(error).removesuffix(error.place)
         case CutegenError():
             return error.exit_code, str(error)
@@ -83,17 +83,17 @@ def _verdict(error: Exception) -> tuple[int, str]:
         case OSError() if error.errno in _OUT_OF:
             return OutsideError.exit_code, f"{error}; free some space, or set TMPDIR to another folder"
         case _:
-            return DEFECT, f"{error!r}: this is a defect of cutegen, please report it with the traceback"
+            return DEFECT, f"{error!r}: this is a bug in cutegen; please report it with the traceback"
 
 
 def application(words: Sequence[str]) -> typer.Typer:
-    """The command line for `words`: with the verb that they begin with, or with all of them, for help and mistakes.
+    """Return the command line for `words`: with the verb that they begin with, or with all verbs for help and mistakes.
 
-    One verb alone is opened because `plan` would otherwise wait for all that `run` imports.
+    Only one verb is imported because `plan` would otherwise wait for everything that `run` imports.
     """
     app = typer.Typer(
         name="cutegen",
-        help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is right.",
+        help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is correct.",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -111,17 +111,17 @@ def _say_version(asked: bool) -> None:
 
 def _options_of_all_verbs(
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Add the traceback to an error. May stand anywhere.")
+        bool, typer.Option("--verbose", help="Add the traceback to an error. May appear anywhere.")
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version, and nothing else.")
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """`main` has taken --verbose out already; it stands here for the help text."""
+    """`main` has already removed --verbose; the option is here for the help text."""
 
 
 class _Complain(logging.Handler):
-    """Handler that writes what the library logs as worth a person's attention to stderr, in the style of errors."""
+    """Handler that writes the library's warnings to stderr, in the style of errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(record.levelname.lower(), record.getMessage())

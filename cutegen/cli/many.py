@@ -1,4 +1,4 @@
-"""Shared by `cutegen build` and `cutegen pack`: many kernels named, built with progress, their failures told."""
+"""Shared by `cutegen build` and `cutegen pack`: naming many kernels, building them, reporting failures."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def named_kernels(
     *,
     verb: str,
 ) -> tuple[Wanted, ...]:
-    """Each spec for each problem and target, and those of a list, as options of `verb` name them.
+    """Combine each spec with each problem and target, and add those of a list; `verb` appears in messages.
 
-    Raises RequestError, also where they name none.
+    Raises RequestError, also if they name none.
     """
     problems, archs = named_problems(problem, batch), named_archs(arch)
     if problems and not specs:
-        raise RequestError("--problem: found no SPEC beside it; the kernels of a list name their own problems")
+        raise RequestError("--problem: found without a SPEC; the kernels of a list name their own problems")
     rows = () if listed is None else read_list(named_file("--from", listed, "a list of kernels"), archs)
     wanted = tuple(dict.fromkeys((*combinations(specs or (), problems, archs), *rows)))
     if not wanted:
@@ -50,9 +50,9 @@ def named_kernels(
 
 
 def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
-    """Build each, with a bar on stderr meanwhile, and complain there of what failed.
+    """Build each kernel, with a progress bar and error messages on stderr.
 
-    Raises RequestError for --jobs beside a scheduler, WorkerError for a scheduler or workers that cannot be used.
+    Raises RequestError for --jobs with a scheduler, WorkerError for a scheduler or workers that cannot be used.
     """
     cache = Cache.from_environment()
     with _workers(scheduler, jobs) as workers, progress("kernels") as tell:
@@ -74,11 +74,11 @@ def _workers(scheduler: str | None, jobs: int | None) -> Iterator[Workers | None
 
 @contextmanager
 def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True) -> Iterator[Workers]:
-    """Workers that compile and measure: those of a scheduler, else processes of this machine, and one job a GPU.
+    """Return the workers that compile and measure: those of a scheduler, else local processes and one job per GPU.
 
-    GPUs that are not of the first one's product are left out, with a word. Without `gpu`, for a stand-in timer, none is
-    needed, but workers of a scheduler that say they have one. Raises DeviceError where there is no GPU, RequestError
-    for --jobs beside a scheduler, WorkerError.
+    GPUs of another product than the first are left out with a warning. With a timer that needs no `gpu`, only workers
+    of a scheduler must report one. Raises DeviceError without a GPU, RequestError for --jobs with a scheduler,
+    WorkerError.
     """
     if scheduler is not None:
         with cluster_workers(scheduler, jobs, gpu=True) as workers:
@@ -86,7 +86,7 @@ def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True)
         return
     used = _gpus_of_one_product() if gpu else ()
     target = present_target() if used else None
-    # Processes: planning and rendering take half a second of Python a kernel. Ctrl-C is this process's to hear.
+    # Processes: planning and rendering take half a second of Python per kernel. This process alone handles Ctrl-C.
     ignoring = (signal.SIGINT, signal.SIG_IGN)
     pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
     local = LocalWorkers(
@@ -106,35 +106,35 @@ def _gpus_of_one_product() -> tuple[PresentGpu, ...]:
     present = present_gpus()
     if not present:
         raise DeviceError(
-            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines with some; nvidia-smi lists those of "
-            "this machine, and CUDA_VISIBLE_DEVICES hides them"
+            "tune: found no GPU; expected one, or --scheduler ADDRESS of machines with GPUs; nvidia-smi lists "
+            "those of this machine, CUDA_VISIBLE_DEVICES hides some"
         )
     used = alike(present)
     if others := {each.name for each in present} - {used[0].name}:
         names = ", ".join(sorted(others))
-        complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES chooses")
+        complain("warning", f"tuned for {used[0].name}: {names} is left out; CUDA_VISIBLE_DEVICES selects GPUs")
     return used
 
 
 @contextmanager
 def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> Iterator[ClusterWorkers]:
-    """Those of a Dask scheduler. Raises RequestError for --jobs beside it, WorkerError, DeviceError."""
+    """Return the workers of a Dask scheduler. Raises RequestError for --jobs with it, WorkerError, DeviceError."""
     if jobs is not None:
-        raise RequestError(f"--jobs: found {jobs} beside --scheduler, whose workers have their own; leave it out")
+        raise RequestError(f"--jobs: found {jobs} together with --scheduler, whose workers set their own; leave it out")
     with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
         _hush("distributed")
         yield workers
 
 
 def _hush(library: str) -> None:
-    """Keep a library's own log, which has tracebacks where cutegen has one line, out of a command's stderr."""
+    """Keep a library's own log, with its tracebacks, out of a command's stderr."""
     for name in logging.root.manager.loggerDict:
         if name.partition(".")[0] == library:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:
-    """Raise an error with the exit code of the worst failure, if there is any; say what `consequence` it has."""
+    """Raise an error with the exit code of the worst failure, if any, and state its `consequence`."""
     failures = [each.failure for each in outcomes if each.failure is not None]
     if failures:
         error: type[CutegenError] = _BY_EXIT_CODE[max(failure.exit_code for failure in failures)]

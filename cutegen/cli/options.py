@@ -22,12 +22,12 @@ DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
 
 def complete_spec(begun: str) -> list[str]:
-    """The shipped specs whose names begin so: what a shell offers; where it is none, the shell offers files."""
+    """Return the shipped specs that begin with the word, for completion; if none does, shells offer files."""
     return [name for name in shipped_specs() if name.startswith(begun)]
 
 
 def complete_arch(begun: str) -> list[str]:
-    """The targets and the GPUs whose names begin so."""
+    """Return the targets and GPUs whose names begin with the word."""
     return [name for name in (*TARGETS, *GPU_NAMES) if name.startswith(begun.lower())]
 
 
@@ -41,7 +41,7 @@ SpecArgument: TypeAlias = Annotated[str, _SPEC]
 OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
 _KERNEL = typer.Argument(
     metavar="SPEC",
-    help="A spec file, the name of a shipped spec, a folder of `build --out`, or a kernel.py, edited or not.",
+    help="A spec file, the name of a shipped spec, a `build --out` folder, or a kernel.py (edited or not).",
     show_default=False,
     autocompletion=complete_spec,
 )
@@ -53,30 +53,28 @@ ArchOption: TypeAlias = Annotated[
         "--arch",
         metavar="ARCH",
         help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
-        "present GPU's, else the first that knows the spec's element types.",
+        "GPU in this machine, else the first target that supports the spec's element types.",
         autocompletion=complete_arch,
         show_default=False,
     ),
 ]
 OutOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option(
-        "--out", "-o", metavar="FILE", help="Write it there: .txt for text, .json for JSON.", show_default=False
-    ),
+    typer.Option("--out", "-o", metavar="FILE", help="Output file: .txt for text, .json for JSON.", show_default=False),
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 ProblemOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--problem",
         metavar="M,N,K",
-        help="The problem; what the spec leaves open is chosen for it.",
+        help="The problem; open parts of the spec are chosen for it.",
         show_default=False,
     ),
 ]
 BatchOption: TypeAlias = Annotated[
     int | None,
-    typer.Option("--batch", metavar="L", min=1, help="L such problems in one launch.", show_default=False),
+    typer.Option("--batch", metavar="L", min=1, help="Batch size: L such problems in one launch.", show_default=False),
 ]
 _SPECS = typer.Argument(
     metavar="SPEC...",
@@ -87,7 +85,7 @@ _SPECS = typer.Argument(
 SpecsArgument: TypeAlias = Annotated[list[str] | None, _SPECS]
 _KERNELS = typer.Argument(
     metavar="SPEC...",
-    help="Spec files, or names of shipped specs; or one kernel.py, edited or not.",
+    help="Spec files, or names of shipped specs; or one kernel.py (edited or not).",
     show_default=False,
     autocompletion=complete_spec,
 )
@@ -97,8 +95,8 @@ ArchsOption: TypeAlias = Annotated[
     typer.Option(
         "--arch",
         metavar="ARCH[,ARCH...]",
-        help="Targets: sm_80, sm_90a and the like, or GPUs' names; default: the present GPU's, else the first that "
-        "knows a spec's element types.",
+        help="Targets: sm_80, sm_90a and the like, or GPU names; default: the GPU in this machine, else the first "
+        "target that supports a spec's element types.",
         show_default=False,
     ),
 ]
@@ -107,7 +105,7 @@ ProblemsOption: TypeAlias = Annotated[
     typer.Option(
         "--problem",
         metavar="M,N,K",
-        help="A problem that kernels are chosen for; may be given several times.",
+        help="A problem that kernels are chosen for. Repeatable.",
         show_default=False,
     ),
 ]
@@ -116,7 +114,7 @@ ListOption: TypeAlias = Annotated[
     typer.Option(
         "--from",
         metavar="LIST.toml",
-        help="Kernels from a list, as CUTEGEN_RECORD writes it.",
+        help="Kernels from a list that CUTEGEN_RECORD wrote.",
         show_default=False,
     ),
 ]
@@ -126,7 +124,7 @@ CompilersOption: TypeAlias = Annotated[
         "--jobs",
         metavar="N",
         min=1,
-        help="Compilers at a time; default: the cores, up to 16.",
+        help="Parallel compilers; default: the number of cores, up to 16.",
         show_default=False,
     ),
 ]
@@ -135,18 +133,18 @@ SchedulerOption: TypeAlias = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Use the workers of this Dask scheduler, such as tcp://10.0.0.1:8786, on one machine or many.",
+        help="Use the workers of this Dask scheduler, such as tcp://10.0.0.1:8786.",
         show_default=False,
     ),
 ]
 RoundsOption: TypeAlias = Annotated[
-    int, typer.Option("--rounds", metavar="N", min=1, help="Runs of each contender; the median is shown.")
+    int, typer.Option("--rounds", metavar="N", min=1, help="Runs per contender; the median is shown.")
 ]
 DEFAULT_ROUNDS = 20
 
 
 class Device(StrEnum):
-    """Device that a kernel runs on."""
+    """Device that runs a kernel."""
 
     AUTO = "auto"
     CUDA = "cuda"
@@ -154,13 +152,13 @@ class Device(StrEnum):
 
 
 DeviceOption: TypeAlias = Annotated[
-    Device, typer.Option("--device", help="auto: cuda where there is a GPU and torch, else cpu.")
+    Device, typer.Option("--device", help="auto: cuda if a GPU and torch are available, else cpu.")
 ]
 SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
 StrictOption: TypeAlias = Annotated[
-    bool, typer.Option("--strict", help="Exit 1 also when counts are not as predicted, which is else a warning.")
+    bool, typer.Option("--strict", help="Exit 1 also if counts differ from the prediction, otherwise a warning.")
 ]
-YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if it takes hours.")]
+YesOption: TypeAlias = Annotated[bool, typer.Option("--yes", help="Run on the CPU even if that takes hours.")]
 
 _CPU_PANEL = "CPU executor"
 PolicyOption: TypeAlias = Annotated[
@@ -174,7 +172,7 @@ PolicyOption: TypeAlias = Annotated[
 ]
 StepsOption: TypeAlias = Annotated[
     int | None,
-    typer.Option("--max-steps", metavar="N", min=1, help="Limit of warp instructions.", rich_help_panel=_CPU_PANEL),
+    typer.Option("--max-steps", metavar="N", min=1, help="Limit on warp instructions.", rich_help_panel=_CPU_PANEL),
 ]
 JobsOption: TypeAlias = Annotated[
     int | None,
@@ -182,7 +180,7 @@ JobsOption: TypeAlias = Annotated[
         "--jobs",
         metavar="N",
         min=1,
-        help="Processes to spread the CTAs over; default: 1, and for a long run of SPEC the cores, up to 4.",
+        help="Processes that share the CTAs; default: 1, for a long run of SPEC the number of cores, up to 4.",
         rich_help_panel=_CPU_PANEL,
     ),
 ]
@@ -194,16 +192,16 @@ FileOption: TypeAlias = Annotated[
 ]
 EntryOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--entry", metavar="NAME", help="Its entry; the only one need not be named.", rich_help_panel=_PANEL),
+    typer.Option("--entry", metavar="NAME", help="Its entry; optional if it has only one.", rich_help_panel=_PANEL),
 ]
 GridOption: TypeAlias = Annotated[str, typer.Option("--grid", metavar="X[,Y,Z]", help="CTAs.", rich_help_panel=_PANEL)]
 BlockOption: TypeAlias = Annotated[
-    str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads of a CTA.", rich_help_panel=_PANEL)
+    str, typer.Option("--block", metavar="X[,Y,Z]", help="Threads per CTA.", rich_help_panel=_PANEL)
 ]
 ClusterOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--cluster", metavar="X[,Y,Z]", help="CTAs of a cluster, if the kernel does not say.", rich_help_panel=_PANEL
+        "--cluster", metavar="X[,Y,Z]", help="CTAs per cluster, if the kernel does not set it.", rich_help_panel=_PANEL
     ),
 ]
 ArgumentOption: TypeAlias = Annotated[
@@ -211,7 +209,7 @@ ArgumentOption: TypeAlias = Annotated[
     typer.Option(
         "--arg",
         metavar="ARG",
-        help="One for each parameter, in order: i32:5, f32:1.5, f16\\[1024]:random, f32\\[64]:zeros, or a .npy file.",
+        help="One per parameter, in order: i32:5, f32:1.5, f16\\[1024]:random, f32\\[64]:zeros, or a .npy file.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -219,13 +217,13 @@ SmemOption: TypeAlias = Annotated[
     int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
 ]
 SaveOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--save", metavar="DIR", help="Save the arrays there afterwards.", rich_help_panel=_PANEL)
+    Path | None, typer.Option("--save", metavar="DIR", help="Save the resulting arrays there.", rich_help_panel=_PANEL)
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOptions:
-    """Options of the CPU executor; None leaves the choice to cutegen."""
+    """Options of the CPU executor; with None, cutegen decides."""
 
     policy: str | None
     max_steps: int | None
@@ -233,7 +231,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that were written down."""
+        """Return the options that were given on the command line."""
         asked = {"--policy": self.policy, "--max-steps": self.max_steps, "--jobs": self.jobs}
         return tuple(name for name, value in asked.items() if value is not None)
 
@@ -243,7 +241,7 @@ class ExecutionOptions:
 
 
 def refuse_options(context: typer.Context, names: Collection[str], why: str) -> None:
-    """Raise RequestError for the first of the parameters `names` that was given: it would be passed over in silence."""
+    """Raise RequestError for the first of the parameters `names` that was given: it would otherwise be ignored."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
@@ -251,42 +249,42 @@ def refuse_options(context: typer.Context, names: Collection[str], why: str) -> 
 
 
 def named_file(option: str, path: Path, expected: str) -> Path:
-    """The path of a file that is to be read. Raises RequestError where there is none, before it is called damaged."""
-    if not os.path.isfile(path):  # unlike Path's, of any name
+    """Return the path of an input file. Raises RequestError if there is no such file, before it is called damaged."""
+    if not os.path.isfile(path):  # accepts any name, unlike Path's method
         raise RequestError(f"{option}: found no file {path}; expected {expected}")
     return path
 
 
 def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:
-    """The problem that a plan is to be made for; None where none is named. Raises RequestError."""
+    """Return the problem to plan for; None if none is given. Raises RequestError."""
     if problem is None:
         if batch is not None:
-            raise RequestError(f"--batch: found {batch} without --problem; expected --problem M,N,K beside it")
+            raise RequestError(f"--batch: found {batch} without --problem; expected it together with --problem M,N,K")
         return None
     return replace(parse_problem(problem), batch=batch or 1)
 
 
 def named_problems(problems: Sequence[str] | None, batch: int | None = None) -> tuple[ProblemShape, ...]:
-    """The problems that kernels are to be chosen for; none where none is named. Raises RequestError."""
+    """Return the problems to choose kernels for; empty if none is given. Raises RequestError."""
     if not problems:
         named_problem(None, batch)
     return tuple(replace(parse_problem(each), batch=batch or 1) for each in problems or ())
 
 
 def named_archs(text: str | None) -> tuple[str, ...]:
-    """The names in a list with commas. Raises RequestError for an empty one.
+    """Return the names in a comma-separated list. Raises RequestError for an empty one.
 
     >>> named_archs("sm_80, h100"), named_archs(None)
     (('sm_80', 'h100'), ())
     """
     names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
     if "" in names:
-        raise RequestError(f"--arch: found {text!r}; expected targets with commas between them, as in sm_80,sm_90a")
+        raise RequestError(f"--arch: found {text!r}; expected a comma-separated list such as sm_80,sm_90a")
     return names
 
 
 def parse_problem(text: str) -> ProblemShape:
-    """M, N and K out of `M,N,K`. Raises RequestError.
+    """Parse `M,N,K`. Raises RequestError.
 
     >>> parse_problem("5120,5120,4096")
     ProblemShape(m=5120, n=5120, k=4096, batch=1)

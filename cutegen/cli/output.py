@@ -1,7 +1,7 @@
-"""Output of verbs: text for people and JSON for programs, on stdout or into a file; complaints in one line on stderr.
+"""Output of verbs: text for people or JSON for programs, to stdout or a file; one-line errors to stderr.
 
-Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter then colours what it recognizes,
-so that nothing is said by colour alone.
+Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter colours what it recognizes, so
+colour alone never carries information.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.theme import Theme
 from cutegen.errors import OutsideError, RequestError
 
 SCHEMA = 1
-"""Version of what `--json` prints, under the key `schema`. It goes up when a key goes or changes its meaning."""
+"""Version of the `--json` output, under the key `schema`. It increases when a key is removed or changes its meaning."""
 TEXT_SUFFIX, JSON_SUFFIX = ".txt", ".json"
 
 _THEME = Theme(
@@ -37,7 +37,7 @@ _THEME = Theme(
 
 class _Highlighter(RegexHighlighter):
     base_style = "cutegen."
-    highlights = [  # noqa: RUF012 - the base class's own form
+    highlights = [  # noqa: RUF012 - the base class requires this form
         r"(?m)^(?P<title>\S.*)(?=\n )",
         r"(?m)^ {0,2}(?P<key>[\w.]+(?: \w+)?)(?=  )",
         r"(?m)^(?P<key>[\w.()]+)(?= (?:Sw<|[(_]))",
@@ -51,18 +51,18 @@ class _Highlighter(RegexHighlighter):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Destination of a verb's answer, and whether it is JSON for programs or text for people."""
+    """Destination of a verb's result, and whether it is JSON for programs or text for people."""
 
     json: bool
     out: Path | None
 
     @classmethod
     def asked(cls, *, json: bool, out: Path | None = None) -> Answer:
-        """Read `--json` and `--out`: a file that ends with .json gets JSON. Raises RequestError for another suffix."""
+        """Read `--json` and `--out`: a .json file gets JSON. Raises RequestError for another suffix."""
         return cls(json or suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX)) == JSON_SUFFIX, out)
 
     def give(self, table: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
-        """Make the form that is asked for, and deliver it. Raises OutsideError when the file cannot be written."""
+        """Produce the requested form and write it. Raises OutsideError if the file cannot be written."""
         text = json.dumps({"schema": SCHEMA, **table()}, indent=2) if self.json else "\n".join(lines())
         if self.out is not None:
             write_file("--out", self.out, f"{text}\n".encode())
@@ -73,9 +73,7 @@ class Answer:
 
 
 def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -> str:
-    """Return the suffix of the file's name, in lower case; empty without one. Raises RequestError for an unknown
-    one.
-    """
+    """Return the file name's suffix in lower case; empty without one. Raises RequestError for an unknown one."""
     suffix = "" if out is None else out.suffix.lower()
     if suffix and suffix not in known:
         raise RequestError(f"{option}: found {out}, which ends with {suffix}; expected {' or '.join(known)}")
@@ -83,9 +81,9 @@ def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -
 
 
 def _print(text: str) -> None:
-    """Text for people. No line is broken here: whoever lays out text keeps within its columns."""
+    """Print text for people. Lines are not wrapped here: the code that lays out text keeps the width."""
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
-    # A path may hold bytes that are no text, which Python keeps as surrogates and no stream encodes.
+    # A path may hold bytes that are not text: Python keeps them as surrogates, which no stream encodes.
     text = text.encode("utf-8", "backslashreplace").decode()
     if console.is_terminal and not console.no_color:
         console.print(_Highlighter()(Text(text)))
@@ -94,7 +92,7 @@ def _print(text: str) -> None:
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:
-    """The file that `option` asks for. Raises OutsideError when it cannot be written."""
+    """Write the file that `option` names. Raises OutsideError if it cannot be written."""
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -102,5 +100,5 @@ def write_file(option: str, path: Path, content: bytes) -> None:
 
 
 def complain(kind: str, message: str) -> None:
-    """One line on stderr, whatever line breaks the message has."""
+    """Print one line on stderr, with the message's line breaks removed."""
     sys.stderr.write(f"cutegen: {kind}: {' '.join(message.split())}\n")

@@ -1,4 +1,4 @@
-"""`cutegen pack`: many kernels, compiled ahead of time into one file; or what is in such a file."""
+"""`cutegen pack`: many kernels compiled ahead of time into one file, or the contents of such a file."""
 
 from __future__ import annotations
 
@@ -43,59 +43,57 @@ def pack(
     ] = None,
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Where kernels fail, write the others; the exit code is not 0."),
+        typer.Option("--partial", help="If kernels fail, write the others; the exit code is not 0."),
     ] = False,
     jobs: CompilersOption = None,
     scheduler: SchedulerOption = None,
     shown: Annotated[
         Path | None,
         typer.Option(
-            "--list", metavar="FILE.cutepack", help="Verify a pack, and say what is in it.", show_default=False
+            "--list", metavar="FILE.cutepack", help="Verify a pack and list its contents.", show_default=False
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compiles specs x problems x targets, without a GPU, into one file that `cutegen.load_pack` opens.
+    """Compiles specs x problems x targets, without a GPU, into one file for `cutegen.load_pack`.
 
-    Kernels that were built stay in the cache, whichever others fail.
+    Kernels that were built stay in the cache, even if others fail.
     """
     answer = Answer.asked(json=json)
     if shown is not None:
-        refuse_options(context, OF_MAKING, "beside --list, which makes nothing")
+        refuse_options(context, OF_MAKING, "together with --list, which builds nothing")
         file, size_bytes = _named_pack(shown), shown.stat().st_size
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
     path = _asked_path(out)
     wanted = named_kernels(specs, problem, batch, arch, listed, verb="pack")
-    check_identities(each.identity for each in wanted)  # now, and not when everything is compiled
+    check_identities(each.identity for each in wanted)  # before anything is compiled
     outcomes = built(wanted, jobs, scheduler)
     if not partial:
         refuse_failures(outcomes, f"{path} was not written, and the others are in the cache; --partial packs them")
     _write(path, outcomes, answer)
-    refuse_failures(outcomes, f"{path} has the others")
+    refuse_failures(outcomes, f"{path} holds the others")
 
 
 def _named_pack(path: Path) -> PackFile:
-    """The pack that --list names. Raises RequestError for what is no pack, ArtifactError for a damaged one."""
+    """Open the pack that --list names. Raises RequestError if it is not a pack, ArtifactError if it is damaged."""
     try:
         with named_file("--list", path, f"a FILE{SUFFIX}").open("rb") as file:
             begins = file.read(len(MAGIC))
     except OSError as error:
         raise RequestError(f"--list: {path} cannot be read: {error.strerror}") from error
     if begins != MAGIC:
-        raise RequestError(
-            f"--list: found {path}, which is no pack; expected a FILE{SUFFIX}; `cutegen pack` makes them"
-        )
+        raise RequestError(f"--list: found {path}, which is not a pack; expected a FILE{SUFFIX} made by `cutegen pack`")
     return read_pack(path)
 
 
 def _asked_path(out: Path | None) -> Path:
     if out is None:
-        raise RequestError(f"pack: found no --out; expected --out FILE{SUFFIX}; --list FILE{SUFFIX} looks into one")
+        raise RequestError(f"pack: found no --out; expected --out FILE{SUFFIX}; --list FILE{SUFFIX} shows one")
     if out.suffix != SUFFIX:
         raise RequestError(f"--out: found {out}; expected a name that ends with {SUFFIX}")
-    if not out.parent.is_dir():  # now, and not when everything is compiled
-        raise RequestError(f"--out: found {out}, where no folder {out.parent} is; expected an existing folder")
+    if not out.parent.is_dir():  # before anything is compiled
+        raise RequestError(f"--out: found {out}, but {out.parent} is not a folder; expected an existing folder")
     return out
 
 

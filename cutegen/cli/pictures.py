@@ -1,4 +1,4 @@
-"""The formats of `cutegen show`, and how pictures leave: to a file, or to stdout."""
+"""The formats of `cutegen show`, and the output of pictures to a file or to stdout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
 
 class Format(StrEnum):
-    """Form in which something can be shown."""
+    """Output format."""
 
     TEXT = "text"
     SVG = "svg"
@@ -28,7 +28,7 @@ class Format(StrEnum):
 
 FormatOption: TypeAlias = Annotated[
     Format | None,
-    typer.Option("--format", help="How to show it; default: what FILE ends with, else text.", show_default=False),
+    typer.Option("--format", help="Output format; default: from FILE's suffix, else text.", show_default=False),
 ]
 SUFFIXES: Mapping[str, Format] = MappingProxyType(
     {".svg": Format.SVG, ".tex": Format.LATEX, ".png": Format.PNG, ".html": Format.HTML}
@@ -36,26 +36,26 @@ SUFFIXES: Mapping[str, Format] = MappingProxyType(
 
 
 def choose_format(given: Format | None, out: Path | None) -> Format:
-    """Return the form that is asked for, else what the file's name ends with, else text; JSON is a form of text here.
+    """Return the requested format, else that of the file's suffix, else text; JSON counts as text here.
 
-    Raises RequestError where the file ends with another format's suffix, or with none that is known.
+    Raises RequestError if the file has another format's suffix or an unknown one.
     """
     suffix = suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX, *SUFFIXES))
     named = SUFFIXES.get(suffix, Format.TEXT) if suffix else given or Format.TEXT
     if given is not None and given is not named:
-        raise RequestError(f"--format: found {given} together with --out {out}; expected {named}, or another file")
+        raise RequestError(f"--format: found {given} together with --out {out}; expected {named}, or another suffix")
     return named
 
 
 def deliver(picture: Picture, title: str, format_: Format, out: Path | None) -> None:
-    """Write a picture to `out`, or to stdout. Raises RequestError where stdout is a terminal and the format binary."""
+    """Write a picture to `out` or to stdout. Raises RequestError for a binary format on a terminal."""
     if format_ is Format.PNG and out is None and sys.stdout.isatty():
         raise RequestError("--format png: found a terminal; expected --out FILE, or stdout in a pipe")
     _leave(_encoded(framed(picture), title, format_), out)
 
 
 def deliver_page(page: str, out: Path | None) -> None:
-    """Write an interactive page to `out`, or to stdout. Raises OutsideError when the file cannot be written."""
+    """Write an interactive page to `out` or to stdout. Raises OutsideError if the file cannot be written."""
     _leave(page.encode(), out)
 
 

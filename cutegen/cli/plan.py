@@ -1,4 +1,4 @@
-"""`cutegen plan`: every decision, and what it will cost."""
+"""`cutegen plan`: every decision and its predicted cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plan(
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Every decision: chosen, why, what was rejected and why; and the predictions."""
+    """Shows every decision, the reason, the rejected alternatives with their reasons, and the predictions."""
     answer = Answer.asked(json=json, out=out)
     made = make_plan(load_spec(spec), arch, named_problem(problem, batch))
     answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())

@@ -1,4 +1,4 @@
-"""`cutegen probe`: the loads of any spec from shared memory to registers, alone."""
+"""`cutegen probe`: only the loads of a spec from shared memory to registers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def probe(
     max_steps: StepsOption = None,
     jobs: JobsOption = None,
 ) -> None:
-    """Executes the loads of a spec to registers, and holds each against what the MMA wants. Exit 1 if one differs."""
+    """Executes a spec's loads to registers and compares each with what the MMA needs. Exit 1 if one differs."""
     answer = Answer.asked(json=json, out=out)
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     planned = plan(replace(load_spec(spec), kind=PROBE), arch)

@@ -1,6 +1,4 @@
-"""Shows on stderr how far a long job is, executing or measuring: a bar on a terminal, gone when it is over; else
-lines.
-"""
+"""Shows the progress of a long job on stderr: a bar on a terminal, removed at the end; otherwise lines."""
 
 from __future__ import annotations
 
@@ -22,14 +20,14 @@ from rich.progress import (
 )
 
 SILENT_S = 5.0
-"""Of a job that is over before, a pipe or a log file hears nothing; of a longer one so often."""
+"""Interval between lines in a pipe or a log file; a shorter job prints none."""
 
 Tell = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Lines:
-    """One line on stderr each SILENT_S, with the total: what a log file keeps. `what` is counted."""
+    """Write one line to stderr every SILENT_S with the total, for log files. `what` is counted."""
 
     what: str
     clock: Callable[[], float] = time.monotonic
@@ -40,7 +38,7 @@ class Lines:
         self.start_s = self.last_s = self.clock()
 
     def tell(self, done: int, total: int) -> None:
-        """Say that `done` of `total` are done, unless a line was written a moment ago."""
+        """Report that `done` of `total` are done, unless a line was just written."""
         now = self.clock()
         if now - self.last_s >= SILENT_S:
             self.last_s = now
@@ -51,7 +49,7 @@ class Lines:
 
 @contextmanager
 def progress(what: str = "CTAs") -> Iterator[Tell]:
-    """Return what to call with (done, total) of `what` is counted."""
+    """Return a callback for (done, total) of `what`."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Lines(what).tell
@@ -64,7 +62,7 @@ def progress(what: str = "CTAs") -> Iterator[Tell]:
 
 @dataclass(slots=True)
 class Rounds:
-    """Finished rounds of measuring, of `total`, told to a bar or to lines."""
+    """Count of finished rounds of `total`, shown as a bar or as lines."""
 
     bar: Progress
     task: TaskID
@@ -73,13 +71,13 @@ class Rounds:
     done: int = 0
 
     def begin(self, what: str) -> None:
-        """Say what the next rounds measure."""
+        """Announce what the next rounds measure."""
         self.bar.update(self.task, description=what)
         if self.lines is not None:
             self.lines.what = f"rounds, at {what}"
 
     def advance(self) -> None:
-        """One more round is over."""
+        """Count one more finished round."""
         self.done += 1
         self.bar.advance(self.task)
         if self.lines is not None:
@@ -88,7 +86,7 @@ class Rounds:
 
 @contextmanager
 def rounds(what: str, total: int) -> Iterator[Rounds]:
-    """`total` rounds, the first of which measure `what`."""
+    """Show `total` rounds, the first of which measure `what`."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

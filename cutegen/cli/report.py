@@ -1,4 +1,4 @@
-"""`cutegen report`: one kernel on one problem, predicted against obtained, and what bounds it."""
+"""`cutegen report`: one kernel on one problem, predicted and actual, and what limits it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def report(
     batch: BatchOption = None,
     arch: ArchOption = None,
     execute_: Annotated[
-        bool, typer.Option("--execute", help="Execute the PTX on the CPU at a small problem, and compare the counts.")
+        bool, typer.Option("--execute", help="Execute the PTX on the CPU for a small problem and compare the counts.")
     ] = False,
     rounds: RoundsOption = DEFAULT_ROUNDS,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Predicted against obtained; with a GPU also times, with ncu on PATH also hardware counters."""
+    """Compares predictions with results; adds times with a GPU, and hardware counters if ncu is on PATH."""
     answer = Answer.asked(json=json, out=out)
     wanted = named_problem(problem, batch)
     extents = wanted or DEFAULT_PROBLEM

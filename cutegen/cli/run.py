@@ -1,4 +1,4 @@
-"""`cutegen run`: build a kernel, run it on random data, hold it against float64; or execute any PTX on the CPU."""
+"""`cutegen run`: runs a kernel on random data and checks it against float64, or executes any PTX on the CPU."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def run(
     smem: SmemOption = 0,
     save: SaveOption = None,
 ) -> None:
-    """Builds, runs on random data, compares with a float64 reference. Exit 1 if the result is wrong.
+    """Builds, runs on random data and compares with a float64 reference. Exit 1 if the result is wrong.
 
-    On the CPU the compiled PTX is executed, and what it does is counted and held against the plan.
+    On the CPU, it executes the compiled PTX and checks the counts against the plan.
     """
     if spec is not None and ptx is None and Path(spec).suffix == PTX_SUFFIX:
         ptx, spec = Path(spec), None
@@ -96,7 +96,7 @@ def run(
     answer = Answer.asked(json=json, out=out)
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
-        refuse_options(context, OF_A_SPEC, "beside --ptx; a PTX file says nothing of it")
+        refuse_options(context, OF_A_SPEC, "together with --ptx, to which it does not apply")
         launch = PtxLaunch(
             file=ptx,
             entry=entry,
@@ -112,14 +112,14 @@ def run(
         run_ptx(launch, answer)
         return
     assert spec is not None
-    refuse_options(context, OF_PTX, "without --ptx; the launch of a spec's kernel is its plan's")
+    refuse_options(context, OF_PTX, "without --ptx; the plan defines the launch of a spec's kernel")
     wanted = Wanted(device=device, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
     _run_spec(context, spec, problem, batch, wanted, yes=yes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Request for a run, of a kernel or a probe; `device` is not AUTO once a plan is made."""
+    """Request for a run of a kernel or a probe; `device` is not AUTO once a plan exists."""
 
     device: Device
     seed: int
@@ -136,7 +136,7 @@ def _run_spec(
     subject = named_subject(spec, wanted.arch, named)
     wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
     if isinstance(subject.plan, ProbePlan):
-        refuse_options(context, OF_A_GEMM, "with a probe, which is one CTA's loads, once")
+        refuse_options(context, OF_A_GEMM, "with a probe, which loads once in one CTA")
         run_probe(subject.plan, problem, wanted, subject.probe)
     else:
         _run_gemm(subject, named, batch, wanted, yes=yes)
@@ -157,11 +157,11 @@ def _run_gemm(subject: Subject, named: ProblemShape | None, batch: int | None, w
 
 
 def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted, make: Callable[[], Probe]) -> None:
-    """Make and execute a planned probe, and give the answer. Raises CheckError for a register that is wrong."""
+    """Build and execute a planned probe and return the result. Raises CheckError for a wrong register."""
     if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
-            f"--problem: found {problem}; a probe's is always {size}, what fills its stages; leave it out"
+            f"--problem: found {problem}; a probe always uses {size}, which fills its stages; leave it out"
         )
     probe = make()
     trial = try_probe(planned, probe, wanted.device.value, wanted.seed, wanted.execution.keywords())
@@ -179,29 +179,25 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
 
 
 def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
-    """Choose where to run. Raises DeviceError without torch for the GPU, RequestError for options that are the
-    executor's.
-    """
+    """Choose where to run. Raises DeviceError without torch on a GPU, RequestError for options of the CPU executor."""
     if asked is Device.CUDA and find_spec("torch") is None:
-        raise DeviceError(
-            "--device cuda: operands on a GPU are made with torch, which is not installed; pip install torch"
-        )
+        raise DeviceError("--device cuda: GPU operands need torch, which is not installed; pip install torch")
     if asked is Device.AUTO:
         asked = Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
     if asked is Device.CUDA and execution.given:
-        raise RequestError(f"{', '.join(execution.given)}: the CPU executor's, found a run on a GPU; add --device cpu")
+        raise RequestError(f"{', '.join(execution.given)}: found with a run on a GPU; expected --device cpu")
     return asked
 
 
 def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemShape:
-    """The problem that is run when none is asked for: one that suits the device."""
+    """Return the default problem, one that suits the device."""
     return replace(DEFAULT_PROBLEM if device is Device.CUDA else small_problem(planned), batch=batch)
 
 
 def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
-    """The options with a number of jobs; a long run is announced and a very long one refused, with the way out."""
+    """Return the options with a number of jobs; announce a long run, refuse a very long one and say what helps."""
     seconds = estimate_s(planned, shape)
-    # CTAs that share a tile's K must see each other's sums: they cannot be spread over processes.
+    # CTAs that split a tile's K must see each other's sums: they cannot be spread over processes.
     jobs = execution.jobs or (1 if planned.split_k else worthwhile_jobs(seconds))
     seconds /= jobs
     asked, small = (",".join(map(str, some.extents.values())) for some in (shape, small_problem(planned)))
@@ -209,7 +205,7 @@ def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOpti
     if seconds > LONGEST_S and not yes:
         raise RequestError(
             f"--problem: found {asked}, about {duration(seconds)} on the CPU with {plural(jobs, 'job')}; expected at "
-            f"most {duration(LONGEST_S)}; {way_out}, a GPU takes it at once, and --yes runs it here all the same"
+            f"most {duration(LONGEST_S)}; {way_out}, a GPU runs it at once, and --yes runs it here anyway"
         )
     if seconds > LONG_S:
         took = f"about {duration(seconds)} on the CPU with {plural(jobs, 'job')}"

@@ -19,7 +19,7 @@ from cutegen.verify.foreign_report import launch_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxLaunch:
-    """Launch that the options ask for."""
+    """Return the launch that the options describe."""
 
     file: Path
     entry: str | None
@@ -34,7 +34,7 @@ class PtxLaunch:
 
 
 def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
-    """Execute, report, and save the arrays if asked to. Raises RequestError, PtxFault, OutsideError."""
+    """Execute, report, and save the arrays on request. Raises RequestError, PtxFault, OutsideError."""
     with of_file(launch.file):
         program = Program.parse(read_ptx(launch.file))
     generator = np.random.default_rng(launch.seed)
@@ -62,7 +62,7 @@ def run_ptx(launch: PtxLaunch, answer: Answer) -> None:
 
 
 def _save(directory: Path, values: list[Any]) -> list[str]:
-    """Each array as DIR/argN.npy."""
+    """Save each array as DIR/argN.npy."""
     saved = []
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`cutegen show`: the layouts of a plan part by part, or any layout expression, as text or as a picture."""
+"""`cutegen show`: the layouts of a plan, part by part, or any layout expression, as text or as a picture."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from cutegen.show.view import View
 from cutegen.spec import load_spec
 from cutegen.tuned.answer import plan as make_plan
 
-MAX_ELEMENTS = 1 << 20  # of --layout: what takes a moment, not a minute
+MAX_ELEMENTS = 1 << 20  # for --layout: takes a moment, not a minute
 
 
 OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch", "element"})
@@ -49,7 +49,7 @@ def show(
     spec: OptionalSpec = None,
     part: Annotated[
         Part | None,
-        typer.Argument(metavar="PART", help=f"One of {' '.join(Part)}; without it, an overview.", show_default=False),
+        typer.Argument(metavar="PART", help=f"One of {' '.join(Part)}; default: an overview.", show_default=False),
     ] = None,
     layout: Annotated[
         str | None,
@@ -63,29 +63,29 @@ def show(
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option("--dtype", metavar="DTYPE", help="Element type of --layout; default: f16.", show_default=False),
+        typer.Option("--dtype", metavar="DTYPE", help="Element type for --layout; default: f16.", show_default=False),
     ] = None,
     tv: Annotated[
         str | None,
         typer.Option(
             "--tv",
             metavar="M,N",
-            help="Take --layout as (thread, value) -> column-major coordinate in a tile of M by N.",
+            help="Read --layout as (thread, value) -> column-major coordinate in an M by N tile.",
             show_default=False,
         ),
     ] = None,
-    thread: Annotated[int, typer.Option("--thread", metavar="T", help="The thread whose share is shown.")] = 0,
+    thread: Annotated[int, typer.Option("--thread", metavar="T", help="Thread to show.")] = 0,
     element: Annotated[
         str | None,
         typer.Option(
             "--element",
             metavar="X,I,J",
-            help="One element's way: a,m,k or b,n,k from global memory to the accumulators, c,m,n back.",
+            help="Path of one element: a,m,k or b,n,k from global memory to accumulators, c,m,n back.",
             show_default=False,
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Whole tables, where the text shows the first rows and says how many more.")
+        bool, typer.Option("--all", help="Show full tables; by default the text shows the first rows.")
     ] = False,
     problem: ProblemOption = None,
     batch: BatchOption = None,
@@ -97,16 +97,16 @@ def show(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write it there: .txt, .json, .svg, .tex, .png or .html says in which form.",
+            help="Output file; .txt, .json, .svg, .tex, .png or .html selects the form.",
             show_default=False,
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Layouts as CuTe C++ prints them, who holds what, swizzled offsets and banks: as text, or drawn."""
+    """Shows layouts as CuTe C++ prints them, thread-value maps, swizzled offsets and banks, as text or as a picture."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
-        raise RequestError(f"--json: found together with --format {how}; expected one of the two")
+        raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
         plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
         asked = _Asked(part, thread, problem, everything)
@@ -118,9 +118,9 @@ def show(
             subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
         refused = OF_A_SPEC - {"thread"} if tv is not None else OF_A_SPEC
-        refuse_options(context, refused, "beside --layout; it says something of a SPEC")
+        refuse_options(context, refused, "together with --layout; it applies to a SPEC")
         if tv is not None:
-            refuse_options(context, {"dtype"}, "beside --tv, where elements have no bytes")
+            refuse_options(context, {"dtype"}, "together with --tv, where elements have no size")
             subject = _of_threads(layout, _tile(tv), thread, everything=everything)
         else:
             subject = _of_layout(layout, dtype or "f16", everything=everything)
@@ -145,7 +145,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """Subject to show, made in the form that is asked for."""
+    """Subject to show, produced in the requested form."""
 
     title: str
     view: Callable[[], View]
@@ -165,7 +165,7 @@ class _Asked:
 
     @property
     def extents(self) -> ProblemShape:
-        """The problem, or the one that stands for any."""
+        """Return the problem, or a default one."""
         return DEFAULT_PROBLEM if self.problem is None else parse_problem(self.problem)
 
 
@@ -174,12 +174,12 @@ def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
     extents = asked.extents
     if not 0 <= thread < plan.tiled_mma.threads:
         last = plan.tiled_mma.threads - 1
-        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a thread that multiplies")
+        raise RequestError(f"--thread: found {thread}; expected 0 to {last}, a math thread")
 
     def picture() -> Picture:
         if part is None or part not in PICTURES:
             drawn = " ".join(str(known) for known in PICTURES)
-            raise RequestError(f"--format: found {part or 'no PART'}; expected one that can be drawn: {drawn}")
+            raise RequestError(f"--format: found {part or 'no PART'}; expected one with a picture: {drawn}")
         return PICTURES[part](plan, thread)
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
@@ -192,14 +192,14 @@ def _page(plan: GemmPlan, asked: _Asked, opened: Opened) -> str:
 
 
 def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> _Subject:
-    """One element's way; there is a page of it, and no picture."""
+    """Show the path of one element; it has a page but no picture."""
     if asked.part is not None:
-        raise RequestError(f"--element: found together with {asked.part}; expected one of the two")
+        raise RequestError(f"--element: found together with {asked.part}; expected only one of them")
     if isinstance(plan, ProbePlan):
-        raise RequestError("--element: found a probe, which multiplies nothing; expected a spec of a GEMM")
+        raise RequestError("--element: found a probe, which has no MMA; expected a GEMM spec")
 
     def picture() -> Picture:
-        raise RequestError("--element: found a format for pictures; expected text, or --json")
+        raise RequestError("--element: found a picture format; expected text, or --json")
 
     view = partial(element_part.view, plan, element, asked.extents, everything=asked.everything)
     page = partial(_page, plan, asked, Opened(thread=asked.thread, element=element))
@@ -207,7 +207,7 @@ def _of_element(plan: GemmPlan | ProbePlan, element: Element, asked: _Asked) -> 
 
 
 def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
-    """The parts that a probe has are its GEMM's."""
+    """Restrict a probe to the parts that it shares with its GEMM."""
     if asked.part not in (None, *OF_A_PROBE):
         *others, last = OF_A_PROBE
         expected = f"{', '.join(others)} or {last}"
@@ -224,21 +224,21 @@ def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
 
 
 def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bool) -> _Subject:
-    """A thread-value layout, drawn in its tile."""
+    """Show a thread-value layout, drawn in its tile."""
     expression = _expression(text)
     view = partial(thread_values.view, expression, tile, everything=everything)
 
     def page() -> str:
         raise RequestError(
-            "--tv: found --format html; expected text, svg, latex or png; --layout alone has a page, and the page of a "
-            "SPEC shows the threads of its layouts"
+            "--tv: found --format html; expected text, svg, latex or png; --layout without --tv has a page, and a "
+            "SPEC's page shows the threads of its layouts"
         )
 
     return _Subject(text, view, lambda: thread_values.picture(expression, tile, thread), page)
 
 
 def _expression(text: str) -> LayoutExpr:
-    """The layout that is written down, or that operations make. Raises RequestError."""
+    """Parse the layout, written out or as operations. Raises RequestError."""
     try:
         expression = parse_expression(text)
     except ValueError as error:
@@ -250,7 +250,7 @@ def _expression(text: str) -> LayoutExpr:
 
 
 def _tile(text: str) -> tuple[int, int]:
-    """M,N of --tv. Raises RequestError."""
+    """Parse M,N of --tv. Raises RequestError."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
         raise RequestError(f"--tv: found {text!r}; expected the extents of a tile, M,N, as in --tv 16,8")

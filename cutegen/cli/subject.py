@@ -1,4 +1,4 @@
-"""Subject of a verb: a spec, a folder with a built artifact, or a kernel's file that somebody may have edited."""
+"""Subject of a verb: a spec, a folder with a built artifact, or a kernel file, possibly edited."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ KERNEL_SUFFIX = ".py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A kernel by whatever names it; `notes` are what an edited file has otherwise than its plan.
+    """A kernel, however it is named; `notes` lists how an edited file differs from its plan.
 
-    `make` finds the compiled kernel, or compiles it; `source` is its text.
+    `make` finds or compiles the kernel; `source` is its text.
     """
 
     name: str
@@ -39,35 +39,35 @@ class Subject:
 
     @property
     def gemm(self) -> GemmPlan:
-        """The plan of what must be a GEMM. Raises RequestError for a probe."""
+        """Return the plan of a GEMM. Raises RequestError for a probe."""
         if isinstance(self.plan, ProbePlan):
-            expected = "a GEMM, which can be measured; `cutegen run` runs a probe"
+            expected = "a GEMM, which can be measured; `cutegen run` runs probes"
             raise RequestError(f'{self.name}: kind: found "{PROBE}"; expected {expected}')
         return self.plan
 
     def kernel(self) -> Kernel:
-        """The kernel of a GEMM, built if need be. Raises RequestError for a probe."""
+        """Return the kernel of a GEMM, built if necessary. Raises RequestError for a probe."""
         assert isinstance(self.gemm, GemmPlan)
         made = self.make()
         assert isinstance(made, Kernel)
         return made
 
     def probe(self) -> Probe:
-        """The probe, built if need be."""
+        """Return the probe, built if necessary."""
         made = self.make()
         assert isinstance(made, Probe)
         return made
 
 
 def says_all(words: str) -> bool:
-    """Return whether `words` name a folder or a kernel's file, in which nothing is left to choose."""
+    """Return whether `words` name a folder or a kernel file, which leave nothing open."""
     return Path(words).is_dir() or Path(words).suffix == KERNEL_SUFFIX
 
 
 def named_subject(words: str, arch: str | None, problem: ProblemShape | None = None) -> Subject:
-    """Find what `words` name; of a spec, what is open is chosen for `arch` and `problem`. Raises CutegenError.
+    """Find what `words` name; choose what a spec leaves open for `arch` and `problem`. Raises CutegenError.
 
-    What an edited file has otherwise than its plan is said on stderr.
+    Differences of an edited file from its plan go to stderr.
     """
     path = Path(words)
     if (folder := _artifact_folder(path)) is not None:
@@ -108,7 +108,7 @@ def _of_file(found: ReadKernel, artifact: Callable[[], Artifact]) -> Subject:
 
 
 def _artifact_folder(path: Path) -> Path | None:
-    """The artifact's folder that is meant: this one, or the only one in it; None for what is no folder."""
+    """Return the artifact folder: `path` itself or the only one in it; None if `path` is not a folder."""
     if not path.is_dir():
         return None
     if (path / MANIFEST).exists():
@@ -123,4 +123,4 @@ def _artifact_folder(path: Path) -> Path | None:
 def _check_target(words: str, arch: str | None, subject: Subject) -> None:
     if arch is not None and (asked := choose_target(arch)) != subject.plan.target:
         was = subject.plan.target.name
-        raise RequestError(f"--arch: found {asked.name} beside {words}, which is for {was}; leave it out")
+        raise RequestError(f"--arch: found {asked.name} together with {words}, which is for {was}; leave it out")

@@ -1,4 +1,4 @@
-"""`cutegen tune`: the fastest spec for each problem on this GPU, measured and kept; and what is kept."""
+"""`cutegen tune`: measures and keeps the fastest spec for each problem on this GPU, and manages the records."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ from cutegen.tuned.record import Record
 
 LARGEST_LIST_BYTES = 1 << 20
 STAND_IN = "stand-in"
-"""The device of a timer that needs none."""
+"""Device of a timer that needs no GPU."""
 _MEASURE = "measure"
-"""The name of the verb that stands for none: `cutegen tune SPEC`."""
+"""Name of the verb for `cutegen tune SPEC`, which has none."""
 
 
 class _SpecOrVerb(TyperGroup):
-    """A word that is no verb is a spec."""
+    """Treat a word that is not a verb as a spec."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
@@ -65,11 +65,11 @@ class _SpecOrVerb(TyperGroup):
 
 verbs = typer.Typer(
     cls=_SpecOrVerb,
-    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K. And what was found.",
+    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K. Also lists the results.",
 )
 RecordsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="RECORD...", help="Names in `tune list`, as far as they are clear.", show_default=False),
+    typer.Argument(metavar="RECORD...", help="Names from `tune list`, or unambiguous prefixes.", show_default=False),
 ]
 
 
@@ -84,12 +84,12 @@ def measure(
     ] = None,
     problems: Annotated[
         Path | None,
-        typer.Option("--problems", metavar="FILE", help="A file with M,N,K or M,N,K,BATCH a line.", show_default=False),
+        typer.Option("--problems", metavar="FILE", help="File with M,N,K or M,N,K,BATCH per line.", show_default=False),
     ] = None,
     by: Annotated[
         str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
     ] = "graph",
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates of a problem.")] = MOST,
+    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates per problem.")] = MOST,
     seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of operands and order.")] = 0,
     arch: ArchOption = None,
     jobs: CompilersOption = None,
@@ -100,14 +100,14 @@ def measure(
             "--stand-in",
             metavar="SECONDS",
             min=0.0,
-            help="Take no times: a function stands in, which needs no GPU, and so many seconds for each candidate.",
+            help="Measure nothing, without a GPU: a function supplies times, this many seconds per candidate.",
             hidden=True,
         ),
     ] = None,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measures at most 16 kernels of each problem, and keeps the fastest as a spec that is used from then on."""
+    """Measures at most 16 kernels per problem and keeps the fastest as a spec, which is used from then on."""
     answer = Answer.asked(json=json, out=out)
     if by not in ("graph", "launch"):
         raise RequestError(f"--by: found {by!r}; expected graph or launch")
@@ -118,7 +118,7 @@ def measure(
     settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
     timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
     with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
-        # The GPU is the workers', which the machine that asks need not have.
+        # The GPU belongs to the workers; this machine need not have one.
         target = choose_target(arch or workers.target or None, least=loaded.needs).name
         device = workers.product or STAND_IN
         asks = [ask_of(loaded, target, each, device, most=most, settings=settings, timer=timer) for each in found]
@@ -129,7 +129,7 @@ def measure(
     )
     if outcome.interrupted:
         done = len(outcome.measured)
-        raise OutsideError(f"interrupted: {done} of {len(asks)} problems are kept, and the same command goes on")
+        raise OutsideError(f"interrupted: {done} of {len(asks)} problems are kept; the same command continues")
     if outcome.failed:
         raise CheckError(f"{len(outcome.failed)} of {len(asks)} problems have no winner; the same command tries again")
 
@@ -146,7 +146,7 @@ def _campaign(asks: Sequence[Ask], workers: Workers) -> Outcome:
 def _problems(
     named: Sequence[str] | None, batch: int | None, suite: str | None, file: Path | None
 ) -> tuple[ProblemShape, ...]:
-    """Those of the suite, of the file, then those that are named, each once. Raises RequestError for none."""
+    """Return the problems of suite, file and --problem without duplicates. Raises RequestError for none."""
     found = (
         *(find(SUITES, suite, "--suite") if suite else ()),
         *(_of_file(file) if file is not None else ()),
@@ -160,7 +160,7 @@ def _problems(
 
 
 def _of_file(path: Path) -> tuple[ProblemShape, ...]:
-    """The problems of a file, a line each; `#` begins a comment. Raises RequestError."""
+    """Return the problems of a file, one per line; `#` begins a comment. Raises RequestError."""
     try:
         lines = path.read_bytes()[:LARGEST_LIST_BYTES].decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -187,7 +187,7 @@ def _no_problem(path: Path, number: int, found: str) -> RequestError:
 
 @verbs.command("list")
 def list_records(out: OutOption = None, json: JsonOption = False) -> None:
-    """Every record, and whether it answers on this machine."""
+    """Lists every record, and whether this machine uses it."""
     answer = Answer.asked(json=json, out=out)
     found, folder, device = list(store.every()), store.folder(), present_gpu_name()
     answer.give(lambda: list_table(found, folder, device), lambda: list_lines(found, folder, device))
@@ -195,16 +195,16 @@ def list_records(out: OutOption = None, json: JsonOption = False) -> None:
 
 @verbs.command()
 def show(
-    record: Annotated[str, typer.Argument(metavar="RECORD", help="A name in `tune list`, or a file.")],
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="A name from `tune list`, or a file.")],
     form: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="text, or svg: predicted against measured times.")
     ] = "text",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write it there.", show_default=False)
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """A record: the winner, and every candidate's times."""
+    """Shows a record: the winner, and every candidate's times."""
     if form not in ("text", "svg"):
         raise RequestError(f"--format: found {form!r}; expected text or svg")
     path = _path(record)
@@ -224,11 +224,11 @@ def _give_svg(picture: str, out: Path | None) -> None:
 
 @verbs.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Gets a file for each record.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Receives one file per record.")],
     records: RecordsArgument = None,
     json: JsonOption = False,
 ) -> None:
-    """Copies records, all or those that are named, for another machine with the same GPU."""
+    """Copies records, all or the named ones, for another machine with the same GPU."""
     answer = Answer.asked(json=json)
     paths = [_path(each) for each in records or ()] or _sound_paths()
     if not paths:
@@ -249,15 +249,15 @@ def import_records(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Records, or folders of records.")],
     json: JsonOption = False,
 ) -> None:
-    """Takes records from another machine; they answer where the GPU is the one that they were measured on."""
+    """Imports records from another machine; they are used on the GPU that they were measured on."""
     answer = Answer.asked(json=json)
     named = [each for path in files for each in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
     if not named:
         raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
-    loaded = [store.load(named_file("import", path, "a record")) for path in named]  # all are judged before one is kept
+    loaded = [store.load(named_file("import", path, "a record")) for path in named]  # check all before keeping any
     kept, here = [store.keep(each) for each in loaded], present_gpu_name()
     rows = [
-        (path.name, "answers here" if each.evidence.device.name == here else f"of {each.evidence.device.name}")
+        (path.name, "used here" if each.evidence.device.name == here else f"for {each.evidence.device.name}")
         for path, each in zip(kept, loaded, strict=True)
     ]
     answer.give(
@@ -270,10 +270,10 @@ def import_records(
 def forget(
     records: RecordsArgument = None,
     everything: Annotated[bool, typer.Option("--all", help="Every record.")] = False,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Those that cannot be read.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Records that cannot be read.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Removes records; the model of time chooses again."""
+    """Removes records; the performance model selects kernels again."""
     answer = Answer.asked(json=json)
     found = list(store.every())
     paths = [_path(each) for each in records or ()]
@@ -293,7 +293,7 @@ def forget(
 
 
 def _path(name: str) -> Path:
-    """The file of a record, by its path or by the beginning of its name. Raises RequestError."""
+    """Return the file of a record, from its path or a prefix of its name. Raises RequestError."""
     if Path(name).suffix == ".toml" and Path(name).is_file():
         return Path(name)
     paths = [path for path, _ in store.every()]
@@ -301,7 +301,7 @@ def _path(name: str) -> Path:
     if len(found) == 1:
         return found[0]
     there = ", ".join(path.name for path in (found or paths)[:4])
-    way_out = f"there are {there}" if there else "`cutegen tune SPEC --problem M,N,K` makes the first"
+    way_out = f"existing: {there}" if there else "`cutegen tune SPEC --problem M,N,K` makes the first"
     raise RequestError(f"record: found {len(found)} called {name!r} in {store.folder()}; expected one; {way_out}")
 
 

@@ -1,13 +1,13 @@
-"""Contract between a kernel and its launcher or artifact; it says nothing of how the kernel was planned.
+"""Contract between a kernel and its launcher or artifact, independent of how the kernel was planned.
 
     launch.py       the launch contract: entry, operands by role, parameters, grid, shared memory
-    launch_check.py a contract from a file, held against what a launcher relies on
-    buckets.py      the problem that a kernel is chosen for, in the place of the one that is called
+    launch_check.py a contract from a file, checked for what a launcher relies on
+    buckets.py      the problem that a kernel is chosen for, instead of the called one
     problem.py      the extents of a problem: M, N, K and the batch
     source.py       the kernel's text, which is compiled and kept in the artifact
-    tensor_map.py   what a bulk tensor copy must know of a matrix
+    tensor_map.py   properties of a matrix that a bulk tensor copy needs
 
-Everything above this room may use it; it knows the hardware's rows and the errors.
+All higher packages may use this one; it uses the hardware data and the errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The problem that a kernel is chosen for, in the place of the one that is called: new batch sizes do not compile.
+"""The problem that a kernel is chosen for, instead of the called one: new batch sizes do not compile.
 
-Extents are rounded up to a few values an octave. M and K are where batches and sequences appear, in the forward and in
-the backward pass; N decides how many tiles there are, and is mostly the width of a layer, so that its steps are finer.
+Extents are rounded up to a few values per octave. Batches and sequences appear in M and K, in the forward and in the
+backward pass. N determines the number of tiles and is mostly the width of a layer, so its steps are finer.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
 
 STEPS_OF_M, STEPS_OF_N, STEPS_OF_K, STEPS_OF_BATCH = 2, 8, 4, 1
-"""Values an octave. With 8, every width below 2048 that is a multiple of 128 keeps its own bucket."""
+"""Values per octave. With 8, every width below 2048 that is a multiple of 128 keeps its own bucket."""
 
 BATCH_INVARIANT_M = 256
-"""The rows for which a kernel is chosen that must not depend on how many there are."""
+"""Rows assumed for a kernel that must not depend on the number of rows."""
 
 
 def rounded_up(extent: int, steps: int) -> int:
-    """The least bucket that holds `extent`: a power of two, or one of the `steps` on the way to the next.
+    """Return the least bucket that holds `extent`: a power of two, or one of the `steps` up to the next.
 
     >>> [rounded_up(x, 2) for x in (1, 3, 5, 17, 64, 65, 3000)]
     [1, 3, 6, 24, 64, 96, 3072]
@@ -29,7 +29,7 @@ def rounded_up(extent: int, steps: int) -> int:
 
 
 def bucket(problem: ProblemShape, *, batch_invariant: bool = False) -> ProblemShape:
-    """The problem to choose a kernel for, which must have elements; M and the batch count for nothing if they must not.
+    """Return the problem to choose a kernel for, not empty; with `batch_invariant` M and the batch have no influence.
 
     >>> str(bucket(ProblemShape(100, 4096, 4096))), str(bucket(ProblemShape(100, 4096, 4096), batch_invariant=True))
     ('128x4096x4096', '256x4096x4096')

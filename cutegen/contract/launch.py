@@ -1,7 +1,7 @@
-"""The launch contract: all that a launcher must know of a kernel, and nothing else.
+"""The launch contract: everything that a launcher needs of a kernel, and nothing else.
 
-It travels as the `launch` table of an artifact's `plan.json`, so that an artifact runs where there is only a driver.
-The GPU launcher and the CPU executor both take grid, block, dynamic shared memory and parameter order from here.
+It is the `launch` table of an artifact's `plan.json`, so an artifact runs with only a driver installed. The GPU
+launcher and the CPU executor both take grid, block, dynamic shared memory and parameter order from here.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ Address = TypeVar("Address")
 ParameterType = Literal["ptr", "i32", "i64", "f32", "tensormap"]
 
 GEMM, PROBE = KINDS = ("gemm", "ldmatrix_probe")
-"""Kinds of kernel: a GEMM, or its loads from shared memory to registers alone."""
+"""Kinds of kernel: a GEMM, or only its loads from shared memory to registers."""
 
 SCALARS = ("alpha", "beta")
-"""The numbers that a call may hand to the epilogue."""
+"""Numbers that a call may pass to the epilogue."""
 
 REGISTERS = {"a": "registers_a", "b": "registers_b"}
-"""The results of a kernel that writes its fragments out, by operand."""
+"""Results of a kernel that writes out its fragments, by operand."""
 
 RESULT = "c"
-"""The role of the tensor that the kernel computes."""
+"""Role of the tensor that the kernel computes."""
 SOURCE = "source"
-"""The role of C as it was before, which the epilogue may read."""
+"""Role of the input C, which the epilogue may read."""
 OPERANDS = ("a", "b")
-"""The roles of what is multiplied."""
+"""Roles of the multiplied tensors."""
 SCALES = ("scale_m", "scale_n")
-"""The roles of the vectors that may be one value instead: the distance of their elements is a parameter."""
+"""Roles of the vectors that may be one value instead: the stride of their elements is a parameter."""
 BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux")
-"""The roles of what the epilogue reads and writes beside the result, in the order in which a kernel takes them.
+"""Roles of the other tensors that the epilogue reads and writes, in the kernel's order.
 
-A kernel with one bias has it as "bias", along either mode.
+A kernel with one bias calls it "bias", along either mode.
 """
 
 SUMS, COUNTERS = "sums", "counters"
-"""What the kernel calls its workspace where K is split: the slices' sums, and how far the CTAs of each tile are."""
+"""Kernel names of the split-K workspace: the slices' sums, and the progress of each tile's CTAs."""
 
 ONE_CTA = (1, 1)
-"""The extents of a cluster that is no cluster."""
+"""Extents without a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorContract:
     """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias or a scale.
 
-    `name` is its role: "a", "b", "c", or what it is for the epilogue. `major` is the
-    contiguous mode. Base address, leading stride and batch stride are multiples of `align_bytes`.
+    `name` is its role: "a", "b", "c", or its role in the epilogue. `major` is the contiguous mode. Base address,
+    leading stride and batch stride are multiples of `align_bytes`.
     """
 
     name: str
@@ -73,10 +73,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class SplitContract:
-    """K in `slices` for as many CTAs a tile; a CTA leaves `bytes_per_slice` of sums, which CTAs of the tile add.
+    """Split of K into `slices`, with as many CTAs per tile; a CTA writes `bytes_per_slice` of sums, which CTAs add.
 
-    Where that is nothing, the CTAs of a cluster have all of a tile's slices and add them there. With `atomics` each
-    adds its sums to C, whose elements are to be 0 before the launch.
+    If that is 0, the CTAs of a cluster have all slices of a tile and add them there. With `atomics`, each adds its sums
+    to C, whose elements must be 0 before the launch.
     """
 
     slices: int
@@ -85,13 +85,13 @@ class SplitContract:
 
     @property
     def leaves_sums(self) -> bool:
-        """True where a launch brings a workspace."""
+        """Return whether a launch passes a workspace."""
         return not self.atomics and self.bytes_per_slice > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Device memory of one launch: `sums_bytes` of anything, and `counters`, 32-bit each.
+    """Device memory of one launch: `sums_bytes` of any content, and `counters`, 32-bit each.
 
     Counters are 0 before a launch and after it. Both belong to one launch at a time.
     """
@@ -112,9 +112,9 @@ class LaunchGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """A tensor's strides in elements: of the mode that is not contiguous, and between batches.
+    """A tensor's strides in elements: of the non-contiguous mode, and between batches.
 
-    Of a vector `leading` is 1, or 0 where one value stands for all of it.
+    For a vector, `leading` is 1, or 0 if one value represents all of it.
     """
 
     leading: int
@@ -136,10 +136,10 @@ def gemm_parameters(
     workspace: tuple[str, ...] = (),
     prefetched: tuple[str, ...] = (),
 ) -> tuple[Parameter, ...]:
-    """The parameters of a kernel in their order: addresses, scalars, extents, leading strides, batch strides.
+    """Return a kernel's parameters in order: addresses, scalars, extents, leading strides, batch strides.
 
-    Tensor maps come first; a map stands for its tensor's address and strides, except where the tensor is `prefetched`,
-    by threads that need both. `workspace` names addresses beside the tensors'.
+    Tensor maps come first; a map replaces its tensor's address and strides, unless the tensor is `prefetched` by
+    threads that need both. `workspace` names addresses in addition to the tensors'.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
@@ -159,14 +159,14 @@ def gemm_parameters(
 
 
 def leading_stride(tensor: TensorContract) -> str:
-    """The parameter that is a tensor's leading stride: `ld` of a matrix, `inc` of a scale, as in BLAS; "" for none."""
+    """Name the parameter of a tensor's leading stride: `ld` of a matrix, `inc` of a scale (as in BLAS), "" for none."""
     if tensor.name in SCALES:
         return f"inc_{tensor.name}"
     return f"ld{tensor.name}" if len(tensor.modes) == 2 else ""
 
 
 def stride_type(tensor: TensorContract) -> ParameterType:
-    """The type of a tensor's leading stride: a scale's is 0 or 1."""
+    """Return the type of a tensor's leading stride: a scale's is 0 or 1."""
     return "i32" if tensor.name in SCALES else "i64"
 
 
@@ -176,24 +176,23 @@ class LaunchContract:
 
     With `split`, `grid.y` counts the slices of K.
 
-    `tensors` are A, B and C, then what the epilogue reads and writes beside them: "source" (C as it was), "residual",
-    the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to
-    C, expressions in the grammar of `cutegen.spec.expression`, among them "aux" where the value is stored. `grid.z`
-    counts a batch.
-    `given` are tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
+    `tensors` are A, B and C, then the other epilogue tensors: "source" (the input C), "residual", the biases, the
+    scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
+    the grammar of `cutegen.spec.expression`, with "aux" where the value is stored. `grid.z` counts a batch. `given` are
+    tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
 
-    With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes
-    one tile after another of one result. `maps` are the tensors that bulk tensor copies move.
+    With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes one
+    tile after another. `maps` are the tensors that bulk tensor copies move.
 
-    `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers as
-    many tiles along M and N; with it, tiles along M and slices of K. Whole clusters are launched, over the edge too.
-    A `swapped` kernel multiplies B by A: what lies along its M are tiles along N here, and the other way round.
+    `cluster` are the CTAs of a cluster along `grid.x` and `grid.y`, scheduled together. Without `split` it covers that
+    many tiles along M and N; with it, tiles along M and slices of K. Complete clusters are launched, even past the
+    edge. A `swapped` kernel swaps A and B: its tiles along M are tiles along N here, and vice versa.
 
-    With `spread` a launch that leaves half of the GPU's room has twice as many CTAs along `grid.x`, and of two that
-    follow each other the second leaves at once: the first ones are then on multiprocessors that share nothing.
+    With `spread`, a launch that uses at most half of the GPU has twice as many CTAs along `grid.x`, and of two
+    consecutive ones the second exits at once: the first ones then run on SMs that share nothing.
 
-    With `programmatic` the kernel itself waits for what comes before it on the stream, so that it may be launched while
-    that still runs (CUDA's programmatic dependent launch).
+    With `programmatic` the kernel itself waits for earlier work on the stream, so it may be launched while that still
+    runs (CUDA's programmatic dependent launch).
     """
 
     entry: str
@@ -214,7 +213,7 @@ class LaunchContract:
     programmatic: bool = False
 
     def tensor(self, role: str) -> TensorContract:
-        """The tensor of a role, one of OPERANDS, RESULT and BESIDE_RESULT. Raises KeyError where the kernel has none.
+        """Return the tensor of a role of OPERANDS, RESULT or BESIDE_RESULT. Raises KeyError if the kernel has none.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> LaunchContract(entry="gemm", tensors=(c,), parameters=(), cta_tile=(128, 64), threads=128,
@@ -225,23 +224,23 @@ class LaunchContract:
 
     @property
     def operands(self) -> tuple[TensorContract, ...]:
-        """A and B."""
+        """Return A and B."""
         return tuple(self.tensor(role) for role in OPERANDS)
 
     @property
     def beside_result(self) -> tuple[TensorContract, ...]:
-        """Tensors that the epilogue reads and writes beside the result."""
+        """Return the other tensors that the epilogue reads and writes."""
         return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
 
     def of_a_call(self) -> LaunchContract:
-        """The contract as a call sees it: `given` in the place of what the kernel reads."""
+        """Return the contract as a call sees it: `given` instead of what the kernel reads."""
         passed = {tensor.name: tensor for tensor in self.given}
         return replace(self, tensors=tuple(passed.get(tensor.name, tensor) for tensor in self.tensors), given=())
 
     def exchanged(self) -> LaunchContract:
-        """The same kernel's contract for the exchanged product, transposed C = B A: what it calls A is B there.
+        """Return the same kernel's contract for the swapped product, transposed C = B A: its A is B there.
 
-        Exchanging twice gives the contract back. The chain of the epilogue stays, whose vectors change their names.
+        Swapping twice restores the contract. The epilogue's chain stays; its vectors change their names.
         """
         tensors = {tensor.name: tensor for tensor in map(_exchanged_tensor, self.tensors)}
         maps = {each.name: each for each in (replace(each, name=_exchanged(each.name)) for each in self.maps)}
@@ -258,19 +257,19 @@ class LaunchContract:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """Pointers that a launcher passes, in order: the tensors, mapped ones among them, then the workspace."""
+        """Return the pointers that a launcher passes, in order: the tensors, also mapped ones, then the workspace."""
         workspace = (SUMS, COUNTERS) if self.split and self.split.leaves_sums else ()
         return (*(tensor.name for tensor in self.tensors), *workspace)
 
     @property
     def adds_to_result(self) -> bool:
-        """True where a launcher must set the elements of C to 0 first."""
+        """Return whether a launcher must set the elements of C to 0 first."""
         return self.split is not None and self.split.atomics
 
     def workspace(self, problem: ProblemShape) -> Workspace | None:
-        """Workspace that a launch needs beside its tensors; None when it needs nothing.
+        """Return the workspace that a launch needs in addition to its tensors; None if it needs none.
 
-        Each CTA of a cluster that has slices of one tile counts its share of the tile by itself.
+        Each CTA of a cluster that has slices of one tile counts its own share of the tile.
         """
         if self.split is None or not self.split.leaves_sums:
             return None
@@ -278,28 +277,28 @@ class LaunchContract:
         return Workspace(tiles * self.split.slices * self.split.bytes_per_slice, tiles * self.cluster[1])
 
     def tiles(self, problem: ProblemShape) -> int:
-        """The tiles of the whole batch, those included that edges cut off and those that fill clusters up."""
+        """Return the tiles of the complete batch, including partial ones and those that fill up clusters."""
         tiles_m, tiles_n = self._cluster_tiles
         return self._clusters_of_one(problem) * tiles_m * tiles_n * problem.batch
 
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
-        """The tiles of a cluster along M and N."""
+        """Return the tiles of a cluster along M and N."""
         x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
         return (y, x) if self.swapped else (x, y)
 
     def _clusters_of_one(self, problem: ProblemShape) -> int:
-        """The clusters that cover one result, the slices of a tile counted once."""
+        """Return the clusters that cover one result; the slices of a tile count once."""
         (tile_m, tile_n), (tiles_m, tiles_n) = self.cta_tile, self._cluster_tiles
         return -(-problem.m // (tile_m * tiles_m)) * -(-problem.n // (tile_n * tiles_n))
 
     def geometry(
         self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None
     ) -> LaunchGeometry:
-        """Grid, block, cluster and dynamic shared memory for a problem on a GPU of so many multiprocessors.
+        """Return grid, block, cluster and dynamic shared memory for a problem on a GPU with so many SMs.
 
-        `active_clusters`: how many clusters the GPU holds at once; without it, as many as the multiprocessors' CTAs
-        make.
+        `active_clusters` is the number of clusters that the GPU holds at once; the default follows from the CTAs per
+        SM.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
@@ -324,9 +323,9 @@ class LaunchContract:
         size: CallSize,
         maps: tuple[Address, ...] = (),
     ) -> tuple[Address | int | float, ...]:
-        """The values of `parameters`, in order; addresses and maps are what the launcher calls so. Raises KeyError.
+        """Return the values of `parameters`, in order; addresses and maps have the launcher's types. Raises KeyError.
 
-        `addresses`, `scalars` and `maps` stand in the order of `self.pointers`, `self.scalars` and `self.maps`.
+        `addresses`, `scalars` and `maps` have the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
         values: dict[str, Address | int | float] = dict(size.problem.extents)
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
@@ -341,21 +340,21 @@ class LaunchContract:
     def map_fields(self, size: CallSize) -> tuple[TensorMapFields, ...]:
         """Return the fields that each of `maps` is encoded from, for one problem.
 
-        An operand that is the same for the whole batch has the batch stride 0. An empty matrix is given one element:
-        a kernel reads nothing of it, but a map of none cannot be encoded.
+        An operand shared by the batch has the batch stride 0. An empty matrix is given one element: a kernel reads
+        nothing of it, but a map without elements cannot be encoded.
         """
         return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
 
     def to_json(self) -> dict[str, Any]:
-        """The plain form that `from_json` reads back; clusters and the flags are named only where there are any."""
+        """Return the plain form that `from_json` reads back; clusters and flags appear only if there are any."""
         table = asdict(self)
         return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
     @classmethod
     def from_json(cls, table: Any, file: str = "plan.json") -> LaunchContract:
-        """Read what `to_json` wrote, the `launch` table of `file`.
+        """Read the output of `to_json`, the `launch` table of `file`.
 
-        Raises ArtifactError, with the address in `file`, for a field that is missing, unknown or of another type.
+        Raises ArtifactError, with the address in `file`, for a missing or unknown field or one of another type.
         """
         absent = {key: list(value) if isinstance(value, tuple) else value for key, value in _WHERE_THERE.items()}
         whole = {**absent, **table} if isinstance(table, dict) else table
@@ -363,7 +362,7 @@ class LaunchContract:
 
 
 _WHERE_THERE: dict[str, object] = {"cluster": ONE_CTA, "swapped": False, "spread": False, "programmatic": False}
-"""Fields that the plain form leaves out, and what they are then."""
+"""Fields that the plain form leaves out, and their default values."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {
     f"{prefix}{name}": f"{prefix}{other}"
@@ -374,12 +373,12 @@ _EXCHANGED = {"m": "n", "n": "m"} | {
 
 
 def _exchanged(name: str) -> str:
-    """Return the name that an extent, an operand or an argument has where A and B have changed places."""
+    """Return the name that an extent, an operand or an argument has after a swap of A and B."""
     return _EXCHANGED.get(name, name)
 
 
 def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
-    """A tensor where A and B, and so M and N, have changed places; the modes of a matrix keep their order."""
+    """Return a tensor with A and B, and so M and N, swapped; the modes of a matrix keep their order."""
     major, modes = _exchanged(tensor.major), tuple(map(_exchanged, tensor.modes))
     return replace(
         tensor, name=_exchanged(tensor.name), major=major, modes=("m", "n") if modes == ("n", "m") else modes

@@ -1,7 +1,7 @@
-"""A launch contract from a file, held against what a launcher relies on: names, extents, parameters.
+"""A launch contract from a file, checked for what a launcher relies on: names, extents, parameters.
 
-A contract that a plan made needs no such check. One from an artifact may have been written by anybody, and a tile of no
-rows or a parameter that nothing fills must be refused where it is read, not met as an error of arithmetic in a call.
+A contract from a plan needs no such check. One from an artifact may have any content: a tile without rows or a
+parameter without a value must be rejected on reading, not cause an arithmetic error in a call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cutegen.support.typed_json import shown
 MAX_SMEM_BYTES = 256 << 10
 """More than the shared memory of an SM of any target."""
 MAX_ALIGN_BYTES = 256
-"""What `cudaMalloc` aligns to: nothing asks for more."""
+"""Alignment of `cudaMalloc`: nothing needs more."""
 
 _MATRIX = (("m", "n"),)
 _MODES = {
@@ -47,7 +47,7 @@ _MODES = {
 }
 _ENTRY = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
-_Misfit = tuple[str, object, str]  # address in the launch table, what stands there, what was expected
+_Misfit = tuple[str, object, str]  # address in the launch table, value found, what was expected
 
 
 def check_launch(contract: LaunchContract, file: str, results: tuple[str, ...] = (RESULT,)) -> None:
@@ -97,7 +97,7 @@ def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
 
 
 def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
-    """Numbers out of their range."""
+    """Yield numbers out of range."""
     tile_m, tile_n = contract.cta_tile
     bounds: list[tuple[str, int | None, int, int]] = [
         ("cta_tile[0]", tile_m, 1, 2**13),
@@ -119,9 +119,9 @@ def _outside(contract: LaunchContract) -> Iterator[_Misfit]:
 def _of_cluster(contract: LaunchContract) -> Iterator[_Misfit]:
     x, y = contract.cluster
     if contract.spread and (contract.cluster != ONE_CTA or contract.ctas_per_multiprocessor is None):
-        yield "spread", True, "false in clusters, and where CTAs are not persistent"
+        yield "spread", True, "false with clusters, and without persistent CTAs"
     if min(x, y) < 1 or x * y > MAX_CLUSTER_CTAS:
-        yield "cluster", contract.cluster, f"extents of 1 and more, {MAX_CLUSTER_CTAS} CTAs in all"
+        yield "cluster", contract.cluster, f"extents of at least 1, up to {MAX_CLUSTER_CTAS} CTAs in total"
     elif contract.split is not None and contract.split.slices % y:
         yield "cluster[1]", y, f"a divisor of the {contract.split.slices} slices of K"
 
@@ -147,7 +147,7 @@ def _of_parameters(contract: LaunchContract) -> Iterator[_Misfit]:
 
 
 def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
-    """Every parameter that a launcher has a value for, with its type."""
+    """Return every parameter that a launcher has a value for, with its type."""
     yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
     yield from ((name, "ptr") for name in contract.pointers)
     yield from ((name, "f32") for name in contract.scalars)

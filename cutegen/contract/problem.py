@@ -1,4 +1,4 @@
-"""The extents of a problem: of what a plan is made for, a call computes, a benchmark measures."""
+"""The extents of a problem, for plans, calls and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, TypeAlias
 from cutegen.errors import RequestError
 
 MAX_EXTENT = 2**31 - 2**17
-"""Of M, N and K. Kernels count in int32, to the end of the last tile and of the stages that lie beyond it: a tile's
+"""Limit of M, N and K. Kernels count in int32, to the end of the last tile and of the stages beyond it: a tile's
 extents are at most 2**13, stages at most 2**3."""
 MAX_BATCH = 2**16 - 1
-"""Extent of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""Limit of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ProblemShape:
-    """C[M,N] = A[M,K] B[N,K], `batch` times. A call may have extents of 0. Raises RequestError for any below.
+    """C[M,N] = A[M,K] B[N,K], `batch` times. A call may have extents of 0. Raises RequestError below that.
 
     >>> ProblemShape(64, 8192, 8192), str(ProblemShape(8, 16, 32, 4))
     (ProblemShape(m=64, n=8192, k=8192, batch=1), '4 x 8x16x32')
@@ -42,7 +42,7 @@ class ProblemShape:
 
     @classmethod
     def of(cls, problem: ProblemLike | None) -> ProblemShape | None:
-        """A shape, (M, N, K) or (M, N, K, batch) as a shape of at least one element; None stays None.
+        """Return (M, N, K) or (M, N, K, batch) as a shape of at least one element; None stays None.
 
         Raises RequestError.
         """
@@ -58,26 +58,26 @@ class ProblemShape:
 
     @property
     def extents(self) -> Mapping[str, int]:
-        """M, N and K by the names of the tensors' modes."""
+        """Return M, N and K by the names of the tensors' modes."""
         return {"m": self.m, "n": self.n, "k": self.k}
 
     @property
     def empty(self) -> bool:
-        """True where there is no element to compute."""
+        """Return whether there is no element to compute."""
         return 0 in (self.m, self.n, self.batch)
 
     @property
     def operand_batch(self) -> int | None:
-        """The batch that operands are made with: None where they are matrices."""
+        """Return the batch of the operands: None if they are matrices."""
         return self.batch if self.batch > 1 else None
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, a multiply-add counting two."""
+        """Return floating-point operations; a multiply-add counts as two."""
         return 2 * self.batch * self.m * self.n * self.k
 
     def compulsory_bytes(self, a_bytes: int, b_bytes: int, c_bytes: int) -> int:
-        """The least that device memory moves: each input read once, the result written once. Bytes are per element.
+        """Return the least device memory traffic: each input read once, the result written once. Bytes are per element.
 
         >>> ProblemShape(2, 3, 4).compulsory_bytes(2, 2, 4)
         64
@@ -87,7 +87,7 @@ class ProblemShape:
 
 
 def whole(number: Any) -> int | None:
-    """An integer, of Python's or of another library's, as Python's; None for what is none.
+    """Return an integer of Python's or another library's type as Python's; None for anything else.
 
     >>> whole(3), whole(3.0), whole(True)
     (3, None, None)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class KernelSource:
     """A generated, standalone CuTe DSL file.
 
-    The file defines `compile_kernel(gpu_arch: str)`, which returns the DSL's compiled object, and `entry` is the name
-    of the PTX `.entry` that the object holds.
+    The file defines `compile_kernel(gpu_arch: str)`, which returns the DSL's compiled object; `entry` is the name of
+    its PTX `.entry`.
     """
 
     text: str

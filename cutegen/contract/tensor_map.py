@@ -1,4 +1,4 @@
-"""Contract of a bulk tensor copy: the 128-byte tensor map that `cuTensorMapEncodeTiled` makes of a matrix.
+"""Contract of a bulk tensor copy: the 128-byte tensor map that `cuTensorMapEncodeTiled` makes for a matrix.
 
 Source: CUDA Driver API, "Tensor Map Object Management"; PTX ISA, "Tensors".
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_BOX_ELEMS = 256
-"""Extent of a box along one mode."""
+"""Limit of a box's extent along one mode."""
 STRIDE_MULTIPLE_BYTES = 16
-"""What address and strides of the matrix are multiples of."""
+"""Alignment of the matrix's address and strides."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMapContract:
-    """View that copies have of the tensor `name`: one copy moves a box of `box` elements, the contiguous mode first.
+    """View of the tensor `name` for copies: one copy moves a box of `box` elements, the contiguous mode first.
 
-    In shared memory a row of the box is contiguous, and 16-byte chunks are permuted as `swizzle_bytes` says: 128, 64 or
-    32 (CuTe's Swizzle<3,4,3>, <2,4,3> and <1,4,3> on byte addresses), or 0 for none. What lies outside of the matrix
-    is read as zeros and not written. Maps have rank 3: the contiguous mode, the other mode, the batch.
+    In shared memory a row of the box is contiguous, and `swizzle_bytes` gives the permutation of 16-byte chunks: 128,
+    64 or 32 (CuTe's Swizzle<3,4,3>, <2,4,3> and <1,4,3> on byte addresses), or 0 for none. Elements outside the matrix
+    are read as zeros and not written. Maps have rank 3: the contiguous mode, the other mode, the batch.
     """
 
     name: str
@@ -29,7 +29,7 @@ class TensorMapContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMapFields:
-    """The arguments of `cuTensorMapEncodeTiled` but for the address, innermost mode first.
+    """Return the arguments of `cuTensorMapEncodeTiled` except the address, innermost mode first.
 
     `extents` are elements of the three modes, each at least 1; `strides_bytes` those of the last two.
     """

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 
 
 def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, float], out_dtype: str | None) -> Array:
-    """The result of a call with these arrays, by their names; `out` is written and returned where it is given."""
+    """Compute a call with these arrays, by their names; `out` is written and returned if it is given."""
     resolved = resolve_arrays(arrays, formula, out_dtype)
     out = arrays.get("out")
     if out is None:
@@ -52,9 +52,7 @@ def resolve_arrays(
     arch: str | None = None,
     rows: int | None = None,
 ) -> Resolved:
-    """Return the request of a call, for an `a` of this number of `rows` if it is given. Raises OperandError,
-    RequestError.
-    """
+    """Return the request of a call, for an `a` with so many `rows` if given. Raises OperandError, RequestError."""
     views = {name: view_of(array, name) for name, array in arrays.items()}
     where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
     given = {name: (view.form, view.pointer) for name, view in views.items()}
@@ -62,12 +60,12 @@ def resolve_arrays(
 
 
 def dtype_name(asked: Any) -> str:
-    """The element type that NumPy's `asked` is, or whose name it is."""
+    """Return the element type of NumPy's `asked`, or of that name."""
     return asked if isinstance(asked, str) and asked not in np.sctypeDict else name_of(np.dtype(asked).name)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """New memory that begins at a multiple of VECTOR_BYTES, as a result is supposed to."""
+    """Return new memory that begins at a multiple of VECTOR_BYTES, as results are assumed to."""
     count = int(np.prod(shape, dtype=np.int64))
     flat = np.empty(count + VECTOR_BYTES, dtype)
     first = -(flat.ctypes.data // dtype.itemsize) % (VECTOR_BYTES // dtype.itemsize)
@@ -75,7 +73,7 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 
 def _copied(array: Array, copy: Copy) -> Array:
-    """A copy in memory of its own."""
+    """Return a copy in new memory."""
     made = np.lib.stride_tricks.as_strided(
         _aligned((copy.elems,), array.dtype), copy.shape, [step * array.itemsize for step in copy.strides]
     )

@@ -1,4 +1,4 @@
-"""Explains in words which kernel would serve a call, and why."""
+"""Explains which kernel would serve a call, and why."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from cutegen.support.columns import aligned
 
 
 def explained(resolved: Resolved) -> str:
-    """The request, what each provider said to it, and what is copied for the call. Compiles nothing."""
+    """Describe the request, each provider's response, and the copies that the call makes. Compiles nothing."""
     shape = f"result: {resolved.dtype}, shape {resolved.problem.result}"
     if resolved.empty:
-        return f"{shape}; there is no element to compute, and no kernel is asked for"
+        return f"{shape}; the result is empty and needs no kernel"
     request = resolved.request
     rows = [("problem", _bucket(resolved)), ("on", request.device or request.target)]
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
@@ -23,11 +23,11 @@ def explained(resolved: Resolved) -> str:
 
 
 def _bucket(resolved: Resolved) -> str:
-    """The problem that the kernel is chosen for, and the call's extents in whose place it has others."""
+    """Name the problem that the kernel is chosen for, and the call's extents that it replaces."""
     chosen, called = resolved.request.problem, resolved.called
     pairs = [(name.upper(), called.extents[name], chosen.extents[name]) for name in chosen.extents]
     others = [f"{name} = {had:,}" for name, had, has in (*pairs, ("batch", called.batch, chosen.batch)) if had != has]
     if not others:
         return str(chosen)
-    alike = "no row depends on how many there are" if resolved.request.batch_invariant else "calls share kernels"
-    return f"{chosen}, which stands for {', '.join(others)}: {alike}"
+    alike = "no row depends on the number of rows" if resolved.request.batch_invariant else "calls share kernels"
+    return f"{chosen}, which represents {', '.join(others)}: {alike}"

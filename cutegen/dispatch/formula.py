@@ -14,12 +14,12 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.support.literals import literal, nearest
 
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
-"""What calls name an activation, and its op. `gelu` is PyTorch's, with the error function."""
+"""Names of activations in calls, and their ops. `gelu` is PyTorch's, with the error function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Terms of the formula that a call has. With `aux` the value before the activation is stored too."""
+    """Terms of the formula that a call has. With `aux` the value before the activation is stored as well."""
 
     activation: str | None = None
     alpha: bool = False
@@ -32,7 +32,7 @@ class Formula:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """The epilogue's ops, in their order.
+        """Return the epilogue's ops, in order.
 
         >>> Formula("gelu", alpha=True, bias=True, residual=True).ops
         ('alpha', 'bias_n', 'gelu_erf', 'residual')
@@ -51,7 +51,7 @@ class Formula:
 
 
 def check_activation(name: str | None) -> None:
-    """Refuse an activation that is none of `ACTIVATIONS`. Raises RequestError."""
+    """Reject an activation that is not one of `ACTIVATIONS`. Raises RequestError."""
     if name is None or (isinstance(name, str) and name in ACTIVATIONS):
         return
     close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
@@ -62,12 +62,12 @@ def check_activation(name: str | None) -> None:
 
 
 def check_scalars(alpha: Any, beta: Any, *, has_c: bool) -> None:
-    """Refuse what is no number, and a beta of nothing. Raises OperandError, RequestError."""
+    """Reject a value that is not a number, and a beta without c. Raises OperandError, RequestError."""
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is None or isinstance(value, Real):
             continue
         fix = f"`{name}.item()`" if hasattr(value, "item") else f"`float({name})`"
-        fix += "; a factor that stays on its device is scale_a=" if name == "alpha" else ""
+        fix += "; for a factor on the device use scale_a=" if name == "alpha" else ""
         raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
     if beta is not None and not has_c:
-        raise RequestError("matmul: beta: found one, and no c; expected both, because beta * c is added; pass c=")
+        raise RequestError("matmul: beta: found without c; expected both, because beta * c is added; pass c=")

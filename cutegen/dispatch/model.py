@@ -1,4 +1,4 @@
-"""The provider that has a kernel for everything that can be planned: the model of time chooses, the compiler builds."""
+"""The provider for everything that can be planned: the performance model selects, the compiler builds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from cutegen.support.words import extents
 
 
 def spec_of(request: Request) -> GemmSpec:
-    """The spec that asks for what `request` does, with everything else left open. Raises SpecError.
+    """Return the spec for `request`, with everything else left open. Raises SpecError.
 
-    Where rows must not depend on their number, K has one slice: how many there are would follow from the rows.
+    If rows must not depend on their number, K has one slice, because the number of slices would follow from the rows.
     """
     return GemmSpec(
         name=request.name,
@@ -37,9 +37,9 @@ def spec_of(request: Request) -> GemmSpec:
 
 
 class ModelProvider:
-    """Plans and builds. Kernels that several requests come to are opened once."""
+    """Plans and builds. A kernel that serves several requests is opened once."""
 
-    name = "the model of time"
+    name = "the performance model"
 
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
@@ -47,7 +47,7 @@ class ModelProvider:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """The plan of the least predicted time; no kernel where no family can do what is asked."""
+        """Return the plan with the least predicted time; no kernel if no family can serve the request."""
         why, asked = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
         if asked is None:
             return Answer(why)
@@ -60,11 +60,11 @@ class ModelProvider:
 
 
 model = ModelProvider()
-"""That of this process."""
+"""Return the provider of this process."""
 
 
 def _planned(request: Request) -> tuple[str, BuildRequest | None]:
-    """Return why which kernel was chosen, and what builds it; None where none can be built."""
+    """Return why the kernel was chosen, and what builds it; None if none can be built."""
     try:
         made = plan(spec_of(request), request.target, request.problem)
         assert isinstance(made, GemmPlan)
@@ -72,7 +72,7 @@ def _planned(request: Request) -> tuple[str, BuildRequest | None]:
     except SpecError as error:
         return str(error), None
     chosen = f"family {made.family}, CTA tile {extents(made.cta_tile)}"
-    return f"{chosen}: the least predicted time for {request.problem} on {request.target}", asked
+    return f"{chosen}: least predicted time for {request.problem} on {request.target}", asked
 
 
 def _operand(matrix: Matrix) -> Operand:

@@ -1,7 +1,7 @@
-"""Kernels that were compiled ahead of time: a pack is opened, and answers with kernels that can be called.
+"""Kernels compiled ahead of time: an open pack returns kernels to call.
 
-Opening one and calling its kernels needs neither the compiler nor the planner: what `cutegen.run` needs is enough. An
-open pack is asked by `cutegen.matmul`, before the model of time.
+Opening a pack and calling its kernels needs neither the compiler nor the planner, only `cutegen.run`. `cutegen.matmul`
+consults an open pack before the performance model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MATRICES = (*OPERANDS, RESULT, "residual", "aux")
 
 
 class Pack:
-    """The kernels of one file, every byte of which was verified. They are loaded when they are first called.
+    """The kernels of one file, every byte of which was verified. They are loaded at the first call.
 
     It is a provider of kernels for `cutegen.matmul` until it is closed; its kernels stay usable after that.
     """
@@ -44,27 +44,27 @@ class Pack:
 
     @property
     def path(self) -> Path:
-        """The file, as it was named."""
+        """Return the path of the file, as given."""
         return self._file.path
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """Contents in the order in which they were packed: names, problems, targets, launch contracts."""
+        """Return the contents in the order of packing: names, problems, targets, launch contracts."""
         return self._file.entries
 
     def names(self) -> tuple[str, ...]:
-        """The names of the specs, each once, in the order in which they were packed."""
+        """Return the names of the specs without duplicates, in the order of packing."""
         return tuple(dict.fromkeys(entry.name for entry in self.entries))
 
     def kernel(
         self, name: str | None = None, *, problem: ProblemLike | None = None, target: str | None = None
     ) -> Kernel | Probe:
-        """The kernel of the spec called `name`, which may be left out where there is but one.
+        """Return the kernel of the spec called `name`, which may be omitted if there is only one.
 
-        The one that was packed for the `problem` is taken, else the one that was packed without any. `target` is as in
-        `compile`; without it the present GPU's, or one whose kernels run on it, and without a GPU the first.
+        It is the one packed for `problem`, else the one packed without a problem. `target` is as in `compile`; by
+        default the present GPU's or one whose kernels run on it, and without a GPU the first.
 
-        Raises RequestError when there is none such, ArtifactError when the kernel contradicts what the pack says of it.
+        Raises RequestError if there is none, ArtifactError if the kernel contradicts the pack's index.
         """
         return self.open(self.entry(name, problem=problem, target=target))
 
@@ -83,7 +83,7 @@ class Pack:
         raise self._without(of_target[0], shape, of_target)
 
     def open(self, entry: PackEntry) -> Kernel | Probe:
-        """The kernel of an entry, the same one each time. Raises ArtifactError."""
+        """Return the kernel of an entry, the same one each time. Raises ArtifactError."""
         with self._lock:
             if (kernel := self._kernels.get(entry.identity)) is None:
                 kind = Probe if entry.kind == PROBE else Kernel
@@ -92,13 +92,13 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """Name as a provider, for messages."""
+        """Return the provider's name, for messages."""
         return f"the pack {self.path}"
 
     def answer(self, request: Request) -> Answer:
-        """The kernel for a call of `matmul`: that of the same bucket of problems, else one that was packed without any.
+        """Return the kernel for a call of `matmul`: that of the same problem bucket, else one packed without a problem.
 
-        Off a GPU, where PTX is executed, the kernels of every target will do.
+        Off a GPU, where PTX is executed, kernels of every target qualify.
         """
         able = [entry for entry in self.entries if _serves(entry, request)]
         targets = dict.fromkeys(entry.target for entry in able)
@@ -144,7 +144,7 @@ class Pack:
         raise RequestError(f"{self.path}: found no kernel called {name}; it has {', '.join(names)}; {way_out}")
 
     def _of_target(self, entries: list[PackEntry], asked: str | None) -> list[PackEntry]:
-        """Those of one target, in their order."""
+        """Return those of one target, in order."""
         wanted = resolve_target(asked) if asked is not None else present_target()
         targets = dict.fromkeys(entry.target for entry in entries)
         chosen = next(iter(targets)) if wanted is None else _suited(wanted, targets, exactly=asked is not None)
@@ -152,7 +152,7 @@ class Pack:
             assert wanted is not None
             there = ", ".join(targets)
             raise RequestError(
-                f"{self.path}: found nothing of {entries[0].name} for {wanted.name}; it has {there}; "
+                f"{self.path}: found no kernel of {entries[0].name} for {wanted.name}; it has {there}; "
                 f"pack it with --arch {wanted.name}"
             )
         return [entry for entry in entries if entry.target == chosen]
@@ -161,15 +161,15 @@ class Pack:
         there = ", ".join(str(entry.problem) for entry in entries)
         asked = "any problem" if shape is None else str(shape)
         return RequestError(
-            f"{self.path}: found nothing of {like.name} on {like.target} for {asked}; it has {there}; name one of "
-            "them, or pack one without --problem, which answers all"
+            f"{self.path}: found no kernel of {like.name} on {like.target} for {asked}; it has {there}; name one of "
+            "them, or pack one without --problem, which serves all"
         )
 
 
 def load_pack(path: Path | str) -> Pack:
-    """Open the pack at `path`, all of which is verified first, and let `cutegen.matmul` use it until it is closed.
+    """Open and verify the pack at `path`, and let `cutegen.matmul` use it until it is closed.
 
-    Of several open packs the last is asked first. Raises ArtifactError for a file that is damaged, or no pack.
+    Of several open packs, the last is consulted first. Raises ArtifactError if the file is damaged or not a pack.
     """
     pack = Pack(read_pack(path))
     providers.register(PACK, pack)
@@ -177,7 +177,7 @@ def load_pack(path: Path | str) -> Pack:
 
 
 def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | None:
-    """That of `targets` which is `wanted`, or unless `exactly` the latest whose kernels run on its GPUs."""
+    """Return `wanted` if `targets` has it, or unless `exactly` the latest target whose kernels run on its GPUs."""
     there = tuple(targets)
     if wanted.name in there:
         return wanted.name
@@ -188,7 +188,7 @@ def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | N
 
 
 def _serves(entry: PackEntry, request: Request) -> bool:
-    """Return whether a kernel computes what is asked, on operands that lie so."""
+    """Return whether a kernel computes the request on operands with this layout."""
     if entry.kind != GEMM or entry.ops is None or entry.ops != request.ops:
         return False
     if request.batch_invariant and entry.launch.split is not None:
@@ -199,7 +199,7 @@ def _serves(entry: PackEntry, request: Request) -> bool:
 
 
 def _fits(tensor: TensorContract, request: Request) -> bool:
-    """Return whether what a call brings lies as a kernel's tensor does. C as it was is C's own."""
+    """Return whether a call's tensor has the layout of the kernel's. The input C has that of C."""
     if len(tensor.modes) == 1:
         return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
@@ -209,7 +209,7 @@ def _fits(tensor: TensorContract, request: Request) -> bool:
 
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:
-    """The bucket of the problem that a kernel was made for, as that of a request is."""
+    """Return the bucket of a kernel's problem, computed like that of a request."""
     return None if entry.problem is None else bucket(entry.problem, batch_invariant=request.batch_invariant)
 
 

@@ -1,4 +1,4 @@
-"""Says how long the executor would take for a call, before it begins."""
+"""Estimates how long the executor would take for a call, before it begins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutegen.errors import RequestError
 
 _LOG = logging.getLogger("cutegen.matmul")
 SMALL = 1 << 22
-"""Multiply-adds of a call that the executor has done in seconds."""
+"""Multiply-adds of a call that the executor finishes within seconds."""
 
 
 def be_patient(request: Request, problem: ProblemShape) -> None:
@@ -21,7 +21,7 @@ def be_patient(request: Request, problem: ProblemShape) -> None:
         from cutegen.dispatch.model import spec_of
         from cutegen.plan import GemmPlan, plan
         from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s
-    except ImportError:  # what only runs kernels cannot plan one, and says nothing of the time
+    except ImportError:  # a run-only installation cannot plan, so it gives no estimate
         return
 
     planned = plan(spec_of(request), request.target, request.problem)
@@ -29,7 +29,7 @@ def be_patient(request: Request, problem: ProblemShape) -> None:
     seconds = estimate_s(planned, problem)
     if seconds > LONGEST_S:
         raise RequestError(
-            f"matmul: found {problem}, about {duration(seconds)} on the CPU, where kernels are executed instruction by "
+            f"matmul: found {problem}, about {duration(seconds)} on the CPU, which executes kernels instruction by "
             f"instruction; expected at most {duration(LONGEST_S)}; use tensors on a GPU, or torch's on the CPU"
         )
     if seconds > LONG_S:

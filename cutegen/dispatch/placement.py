@@ -1,8 +1,7 @@
-"""Places each tensor of a call for the kernel: as it lies, if some kernel reads it so, else in a copy made for the
-call.
+"""Places each tensor of a call for the kernel: in place if some kernel reads it so, else as a copy for the call.
 
-A kernel takes matrices that are contiguous along one of their modes, one or a batch of them at equal distances. What a
-tensor of more dimensions offers is merged into that, without a copy wherever its strides allow it.
+A kernel takes matrices that are contiguous along one mode, one or a batch of them at equal distances. Tensors with more
+dimensions are merged into that form, without a copy if their strides allow it.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
 
 VECTOR_BYTES = 16
-"""The widest copy: an operand that is so aligned is read by every kind of kernel."""
+"""The widest copy: every kind of kernel reads an operand with this alignment."""
 WORTH_A_COPY = 1024
-"""Multiply-adds for each element of an operand, from which on a copy costs less than reading it with narrow copies."""
+"""Multiply-adds per element of an operand from which a copy costs less than reading it with narrow copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Memory of `elems` elements for a tensor that is viewed as `seen`, expanded to `shape` and copied; `why` it is."""
+    """Memory of `elems` elements for a tensor viewed as `seen`, expanded to `shape` and copied; `why` says why."""
 
     seen: Shape
     shape: Shape
@@ -35,7 +34,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One tensor of a call: the `form` that the kernel is handed, what a request says of it, and the copy, if any."""
+    """One tensor of a call: the `form` for the kernel, its part of the request, and the copy, if any."""
 
     form: Form
     matrix: Matrix
@@ -43,7 +42,7 @@ class Placement:
 
 
 def merged(shape: Shape, strides: Shape) -> tuple[int, int] | None:
-    """One extent and one stride that visit the same elements in the same order; None where there are none.
+    """Return one extent and one stride that visit the same elements in the same order; None if there are none.
 
     >>> merged((4, 1, 3), (6, 99, 2)), merged((4, 3), (3, 2)), merged((), ())
     ((12, 2), None, (1, 0))
@@ -61,7 +60,7 @@ def merged(shape: Shape, strides: Shape) -> tuple[int, int] | None:
 
 
 def as_matrices(form: Form, batch: Shape, *, fold: bool) -> Form | None:
-    """A tensor (..., R, C) as (R, C), or (L, R, C) over `batch`; with `fold` as (L R, C). None needs a copy."""
+    """View a tensor (..., R, C) as (R, C), or (L, R, C) over `batch`; with `fold` as (L R, C). None needs a copy."""
     *outer, rows, columns = form.shape
     *outer_strides, row_stride, column_stride = form.strides
     if prod(outer) == 1:
@@ -81,7 +80,7 @@ def as_matrices(form: Form, batch: Shape, *, fold: bool) -> Form | None:
 
 
 def major_of(form: Form, *, prefer_last: bool) -> bool | None:
-    """Return whether the last mode of matrices is the contiguous one; None where neither is, or rows overlap."""
+    """Return whether the last mode of matrices is contiguous; None if no mode is, or rows overlap."""
     rows, columns = form.shape[-2:]
     row_stride, column_stride = form.strides[-2:]
     last = (columns <= 1 or column_stride == 1) and (rows <= 1 or row_stride >= columns)
@@ -92,7 +91,7 @@ def major_of(form: Form, *, prefer_last: bool) -> bool | None:
 
 
 def alignment(form: Form, address: int, *, last: bool, element_bytes: int) -> int:
-    """The largest power of two, up to VECTOR_BYTES, of which the address and the strides that matter are multiples."""
+    """Return the largest power of two, up to VECTOR_BYTES, that divides the address and the relevant strides."""
     bits = VECTOR_BYTES | address
     leading, extent = (form.strides[-2], form.shape[-2]) if last else (form.strides[-1], form.shape[-1])
     if extent > 1:
@@ -105,11 +104,11 @@ def alignment(form: Form, address: int, *, last: bool, element_bytes: int) -> in
 def place_operand(
     name: str, form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, reuse: int
 ) -> Placement:
-    """A or B as the kernel reads it; `reuse` is how many multiply-adds each of its elements has."""
+    """Return A or B as the kernel reads it; `reuse` is the number of multiply-adds per element."""
     modes, prefer_last = (("m", "k"), True) if name == "a" else (("k", "n"), False)
     element_bytes = element_type(dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
-    why = "its batch is expanded, or lies in no single step"
+    why = "its batch is expanded, or has no single stride"
     if placed is not None:
         if 0 in placed.shape:
             return Placement(placed, Matrix(dtype, modes[1] if prefer_last else modes[0], VECTOR_BYTES))
@@ -118,14 +117,14 @@ def place_operand(
             align = alignment(placed, address, last=last, element_bytes=element_bytes)
             if align >= element_bytes and (align == VECTOR_BYTES or reuse < WORTH_A_COPY):
                 return Placement(placed, Matrix(dtype, modes[1 if last else 0], align))
-            why = f"it is aligned to {align} bytes only: padded, tensor cores are fed {VECTOR_BYTES} bytes at a time"
+            why = f"it is aligned to only {align} bytes: a padded copy allows {VECTOR_BYTES}-byte loads"
         else:
             why = "it is contiguous in neither mode"
     return _copy(name, form, dtype, problem, fold=fold, why=why)
 
 
 def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool, why: str) -> Placement:
-    """A copy with K contiguous and rows padded to whole vectors."""
+    """Return a copy with K contiguous and rows padded to a multiple of the vector size."""
     element_bytes = element_type(dtype).bytes
     single = prod(form.shape[:-2]) == 1
     batch = () if single else problem.batch
@@ -148,7 +147,7 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
 
 
 def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool) -> Placement | None:
-    """Return the result's tensor, as the kernel reads or writes it in place; None where it cannot."""
+    """Return the result's tensor, as the kernel reads or writes it in place; None if it cannot."""
     placed = as_matrices(problem.of_result(form), problem.batch, fold=fold)
     if placed is None:
         return None
@@ -163,16 +162,15 @@ def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, f
 
 
 def ones_of_scale(name: str, shape: Shape, problem: Multiplied) -> frozenset[int]:
-    """Return the dimensions of 1 that say nothing, of a scale with several elements: that in the place of K, and a
-    batch of ones.
+    """Return the dimensions of extent 1 to ignore in a scale with several elements: that of K, and a batch of ones.
 
-    Raises OperandError for a shape that is neither one element for each row of A or column of B, nor that for each
-    matrix of the batch.
+    Raises OperandError unless the shape is one element per row of A or column of B, or that for each matrix of the
+    batch.
     """
     of_a = name == "scale_a"
     extent, has_mode = (problem.m, problem.of_rows) if of_a else (problem.n, problem.of_columns)
     at = len(shape) - (1 if of_a else 2)
-    whole_batch = tuple(shape) == (*problem.batch, extent)  # its 1 is the extent, and not kept beside it
+    whole_batch = tuple(shape) == (*problem.batch, extent)  # then a 1 is the extent itself
     mode = {at} if len(shape) > 1 and shape[at] == 1 and not whole_batch else set[int]()
     *outer, last = (each for each in range(len(shape)) if each not in mode)
     batch = tuple(shape[each] for each in outer)
@@ -189,7 +187,7 @@ def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
 
 
 def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
-    """A scale: one element for all, or one for each row of A or column of B, with dimensions of 1 in places or not.
+    """Place a scale: one element for all, or one per row of A or column of B, with or without dimensions of 1.
 
     Raises OperandError for another shape.
     """
@@ -201,7 +199,7 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     ones = ones_of_scale(name, form.shape, problem)
     shape, strides = (tuple(x for at, x in enumerate(each) if at not in ones) for each in (form.shape, form.strides))
     batch = shape[:-1]
-    rows_of_all = fold and of_a  # the batch is more rows of A, and B has none
+    rows_of_all = fold and of_a  # the batch becomes more rows of A, and B has none
     if batch and fold and not of_a:
         raise _no_scale(name, form.shape, extent)
     seen = form._replace(shape=shape, strides=strides)
@@ -212,13 +210,11 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     contiguous = compact_strides(whole)
     copied = _as_vectors(seen._replace(shape=whole, strides=contiguous), fold=rows_of_all, many=len(whole) > 1)
     assert copied is not None
-    return Placement(
-        copied, matrix, Copy(shape, whole, contiguous, prod(whole), "its elements do not lie side by side")
-    )
+    return Placement(copied, matrix, Copy(shape, whole, contiguous, prod(whole), "its elements are not contiguous"))
 
 
 def _as_vectors(form: Form, *, fold: bool, many: bool) -> Form | None:
-    """A vector, or one for each matrix of a batch, with elements side by side; None needs a copy."""
+    """View a vector, or one for each matrix of a batch, with contiguous elements; None needs a copy."""
     if fold and many:
         one = merged(form.shape, form.strides) if len(form.shape) > 1 else None
         return form._replace(shape=(one[0],), strides=(1,)) if one is not None and one[1] == 1 else None

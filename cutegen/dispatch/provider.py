@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from cutegen.run import Kernel
 
 TUNED, PACK, MODEL = RANKS = ("tuned", "pack", "model")
-"""What a provider can be, in the order of asking."""
+"""Kinds of providers, in the order in which they are consulted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer to a request: `open` gives the provider's kernel, and is None where it has none; `why` says it.
+    """Answer to a request: `open` returns the provider's kernel, or is None if it has none; `why` explains.
 
-    A kernel is `ready` where to open it compiles nothing.
+    A kernel is `ready` if opening it compiles nothing.
     """
 
     why: str
@@ -32,7 +32,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in messages and in `explain`: `the pack model.cutepack`."""
+        """Return the name in messages and in `explain`: `the pack model.cutepack`."""
 
     def answer(self, request: Request) -> Answer:
         """Return whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""
@@ -40,7 +40,7 @@ class Provider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A kernel for a request, whose it is and why it was chosen."""
+    """A kernel for a request, its provider, and why it was chosen."""
 
     kernel: Kernel
     provider: str

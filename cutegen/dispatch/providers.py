@@ -1,9 +1,9 @@
-"""Asks providers for a kernel, in a fixed order: a tuned record of the device, an opened pack, the model.
+"""Consults providers for a kernel, in a fixed order: a tuned record of the device, an open pack, the model.
 
-    providers.kernel_for(request)    the kernel of the first that has one, kept for the next call
-    providers.answers(request)       what each of them says, and why, without building anything
+    providers.kernel_for(request)    the kernel of the first provider that has one, kept for the next call
+    providers.answers(request)       each provider's answer with the reason, without building anything
 
-A provider is registered under its rank, and asked before those that were registered under it earlier.
+A new provider precedes older ones of its rank.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cutegen.errors import RequestError
 
 
 class Providers:
-    """The providers of a process and the kernels that they gave, by request. It may be used from several threads."""
+    """The providers of a process and the kernels that they returned, by request. Thread-safe."""
 
     def __init__(self) -> None:
         self._ranked: dict[str, tuple[Provider, ...]] = dict.fromkeys(RANKS, ())
@@ -26,12 +26,12 @@ class Providers:
         self._building: dict[Request, threading.Lock] = {}
         self._lock = threading.Lock()
         self.changes = 0
-        """How often the providers have changed: who keeps a kernel by other keys than requests looks at it."""
+        """How often the providers have changed, for caches with other keys than requests."""
         self.listeners: list[Callable[[Request, Served], None]] = []
-        """Told of each request when it is first served, as by whoever records what a model asks for."""
+        """Called with each request when it is first served, for example by the recorder."""
 
     def register(self, rank: str, provider: Provider) -> None:
-        """Ask `provider` from now on, before others of its rank. Kernels that others gave are asked for again."""
+        """Add `provider` before others of its rank. Cached kernels of other providers are looked up again."""
         if rank not in self._ranked:
             raise RequestError(f"rank: found {rank!r}; expected one of {', '.join(RANKS)}")
         with self._lock:
@@ -39,7 +39,7 @@ class Providers:
             self._forget()
 
     def withdraw(self, provider: Provider) -> None:
-        """Ask `provider` no more."""
+        """Remove `provider`."""
         with self._lock:
             for rank, those in self._ranked.items():
                 self._ranked[rank] = tuple(one for one in those if one is not provider)
@@ -51,7 +51,7 @@ class Providers:
             self._forget()
 
     def answers(self, request: Request, *, compiling: bool = True) -> Iterator[tuple[Provider, Answer]]:
-        """Each provider's answer, in the order of asking, until one has a kernel that may be opened."""
+        """Return the providers' answers in order, until one has a kernel that may be opened."""
         for provider in [one for rank in RANKS for one in self._ranked[rank]]:
             answer = provider.answer(request)
             yield provider, answer
@@ -59,19 +59,19 @@ class Providers:
                 return
 
     def served(self, request: Request) -> Served | None:
-        """The kernel that was given for `request`; None where it was not asked for yet."""
+        """Return the kernel for `request`; None if it was not requested yet."""
         return self._served.get(request)
 
     def kernel_for(self, request: Request, *, compiling: bool = True) -> Served:
-        """The kernel of the first provider that has one; one that must be compiled only if `compiling` is allowed.
+        """Return the first provider's kernel; one that must be compiled only if `compiling` is allowed.
 
-        Raises RequestError where no provider has any, or none without compiling, and what building raises.
+        Raises RequestError if no provider has any, or none without compiling, and any error of the build.
         """
         if (known := self._served.get(request)) is not None:
             return known
         with self._lock:
             mine = self._building.setdefault(request, threading.Lock())
-        with mine:  # of several threads that ask for one kernel, one builds it
+        with mine:  # of several threads that request one kernel, one builds it
             if (known := self._served.get(request)) is not None:
                 return known
             served, changes = self._ask(request, compiling), self.changes
@@ -91,10 +91,10 @@ class Providers:
             heard.append(f"{provider.name}: {answer.why}")
         if not compiling:
             raise RequestError(
-                f"matmul: found no kernel ready for {request}, while a CUDA graph is captured, which cannot wait for a "
+                f"matmul: found no kernel ready for {request} during CUDA graph capture, which cannot wait for the "
                 "compiler; call it once before the capture, or cutegen.prepare(...) with the same operands"
             )
-        raise RequestError(f"matmul: found no kernel for {request}; " + "; ".join(heard or ["nobody to ask"]))
+        raise RequestError(f"matmul: found no kernel for {request}; " + "; ".join(heard or ["there are no providers"]))
 
     def _forget(self) -> None:
         self._served.clear()
@@ -102,12 +102,12 @@ class Providers:
 
 
 class _Model:
-    """Stands for the model until it is asked: a process that finds every kernel in a pack imports no planner."""
+    """Placeholder for the model until it is needed: a process that finds every kernel in a pack imports no planner."""
 
-    name = "the model of time"
+    name = "the performance model"
 
     def answer(self, request: Request) -> Answer:
-        """Return the model's answer; no kernel where only what runs kernels is installed."""
+        """Return the model's answer; no kernel in a run-only installation."""
         try:
             from cutegen.dispatch.model import model
         except ImportError as error:
@@ -116,12 +116,12 @@ class _Model:
 
 
 class _Tuned:
-    """Stands for the records of `cutegen tune` until it is asked."""
+    """Placeholder for the records of `cutegen tune` until they are needed."""
 
     name = "records of cutegen tune"
 
     def answer(self, request: Request) -> Answer:
-        """Return their answer; nothing where only what runs kernels is installed."""
+        """Return their answer; no kernel in a run-only installation."""
         try:
             from cutegen.dispatch.tuned import tuned
         except ImportError as error:
@@ -130,7 +130,7 @@ class _Tuned:
 
 
 providers = Providers()
-"""Those of this process."""
+"""Return the providers of this process."""
 providers.register(TUNED, _Tuned())
 providers.register(MODEL, _Model())
 providers.listeners.append(record_request)

@@ -16,7 +16,7 @@ _CALLED = {RESULT: "out", SOURCE: "c", "scale_m": "scale_a", "scale_n": "scale_b
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """`names` are what the call names the tensors whose addresses a launch takes, in their order.
+    """`names` are the call's names of the tensors whose addresses a launch takes, in order.
 
     It belongs to the thread that made it.
     """
@@ -34,12 +34,12 @@ class Ready:
 
 
 def ordered(scalars: Mapping[str, float]) -> tuple[float, ...]:
-    """The numbers that were given, in a kernel's order."""
+    """Return the given numbers, in a kernel's order."""
     return tuple(scalars[name] for name in ("alpha", "beta") if name in scalars)
 
 
 def make_ready(resolved: Resolved, *, compiling: bool = True) -> Ready:
-    """Find the kernel of a call that is not empty, and prepare it. Raises what `Providers.kernel_for` does."""
+    """Find the kernel of a call that is not empty, and prepare it. Raises the errors of `Providers.kernel_for`."""
     served = providers.kernel_for(resolved.request, compiling=compiling)
     names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.tensors)
     prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names])

@@ -1,4 +1,4 @@
-"""Records what calls ask for, where CUTEGEN_RECORD names a list."""
+"""Records the requests of calls, if CUTEGEN_RECORD names a list."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from cutegen.dispatch.request import Request
 
 
 def record_request(request: Request, served: Served) -> None:
-    """Add a request to the list; whose kernel served it does not matter."""
+    """Add a request to the list, whichever provider served it."""
     del served
     record({"request": request.as_json()})

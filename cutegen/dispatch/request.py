@@ -1,4 +1,4 @@
-"""Request of a call for a kernel, as one value: calls that may be served by the same kernel make equal requests."""
+"""Request of a call for a kernel, as one value: calls that one kernel can serve make equal requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cutegen.support.typed_json import read
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One matrix in memory: its element type, its contiguous mode, and what addresses and strides are multiples of."""
+    """One matrix in memory: its element type, its contiguous mode, and the alignment of address and strides."""
 
     dtype: str
     major: str
@@ -25,9 +25,9 @@ class Matrix:
 class Request:
     """`c = epilogue(a b)` on a target: A is (M,K), B (N,K) and C (M,N), as in a spec.
 
-    `ops` are the epilogue's, in their order; `bias` is the element type of the vector that they add, `scale` of those
-    that they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of
-    the call's, `target` as in `cutegen.hardware.TARGETS`, `device` what the driver calls the GPU, and None off a GPU.
+    `ops` are the epilogue's, in order; `bias` is the element type of the vector that they add, `scale` of those that
+    they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of the
+    call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
     With `batch_invariant` an element of C must not depend on how many rows C has.
     """
 
@@ -46,7 +46,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Name of kernels that are made for it: `matmul_f16_tn`, with the letters of BLAS."""
+        """Return the name of kernels made for it: `matmul_f16_tn`, with the letters of BLAS."""
         letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
         return "_".join(("matmul", types, letters, *self.ops))
@@ -62,10 +62,10 @@ class Request:
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
-        """As a table of JSON, which `from_json` reads."""
+        """Return it as a JSON table, which `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, table: Any, file: str) -> Request:
-        """Read what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+        """Read the output of `as_json`. Raises ArtifactError that names `file`, RequestError for impossible extents."""
         return read(cls, table, file, "request")

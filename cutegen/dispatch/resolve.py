@@ -1,4 +1,4 @@
-"""From the tensors of a call to a request, and to what the kernel is handed for each of them."""
+"""Turns the tensors of a call into a request, and into the kernel's operands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from cutegen.hardware import dtype
 from cutegen.run.call.operands import Form, compact_strides
 
 Given = Mapping[str, tuple[Form, int]]
-"""The forms and addresses of a call's tensors by its names: a, b, c, bias, residual, scale_a, scale_b, out."""
+"""The forms and addresses of a call's tensors by name: a, b, c, bias, residual, scale_a, scale_b, out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Place where a call computes: a target, the name of its GPU where it is one, and how f32 may be multiplied."""
+    """Place where a call computes: a target, the name of its GPU if it is one, and how f32 may be multiplied."""
 
     target: str
     device: str | None = None
@@ -42,10 +42,10 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A call made ready: what is asked for, and the placements of its tensors by role, in a kernel's order.
+    """A resolved call: its request, and the placements of its tensors by role, in a kernel's order.
 
-    `called` is the problem of the launch, of which `request` has the bucket; `dtype` is the result's element type.
-    `out_copied` says why the result must be made elsewhere and copied to `out`. An empty one needs no kernel.
+    `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type. `out_copied`
+    says why the result must be computed elsewhere and copied to `out`. An empty result needs no kernel.
     """
 
     request: Request
@@ -57,18 +57,18 @@ class Resolved:
 
     @property
     def empty(self) -> bool:
-        """True where there is no element to compute."""
+        """Return whether there is no element to compute."""
         return 0 in self.problem.result
 
     @property
     def copies(self) -> Mapping[str, str]:
-        """The tensors that are copied for the call, and why."""
+        """Return the tensors that are copied for the call, and why."""
         found = {name: each.copy.why for name, each in self.placements.items() if each.copy}
         return found | ({"out": self.out_copied} if self.out_copied else {})
 
 
 def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None = None) -> Resolved:
-    """Judge a call and place its tensors. Raises OperandError where they do not go together, RequestError."""
+    """Check a call and place its tensors. Raises OperandError if they do not fit together, RequestError."""
     (a, at_a), (b, at_b) = given["a"], given["b"]
     out, at_out = given.get("out") or (None, 0)
     problem, element = product_of(a, b, out.dtype if out is not None and out_dtype is None else out_dtype)
@@ -81,7 +81,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())])
     placed_out, out_copied = place_result(written, at_written, element, problem, fold=fold), ""
     if placed_out is None:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "no kernel writes as it lies"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     placements = {
         "a": place_operand("a", matrix_a, at_a, kind_a, problem, fold=fold, reuse=problem.n),
@@ -91,7 +91,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     for name, (form, address) in beside.items():
         placements[name] = _beside(name, form, address, placed_out, fresh, problem, fold=fold)
     if "c" in placements and placements["c"].matrix.major != placed_out.matrix.major:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "it does not lie as c does"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "its layout differs from that of c"
         placements["out"] = placed_out
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
@@ -112,26 +112,24 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
 
 
 def product_of(a: Form, b: Form, out_dtype: str | None) -> tuple[Multiplied, str]:
-    """The product of two tensors, and the element type of its result. Raises OperandError, RequestError."""
+    """Return the product of two tensors, and the element type of its result. Raises OperandError, RequestError."""
     check_operands(a.dtype, b.dtype)
     return multiplied(a.shape, b.shape), result_type(a.dtype, out_dtype)
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
-    """The tensors with an `a` of this number of rows in memory of its own, and so an `out` that has one row; as they
-    are for None. Raises OperandError.
-    """
+    """Return the tensors with `rows` rows in new memory for `a` and a one-row `out`. Raises OperandError."""
     if rows is None:
         return given
     a, out = given["a"][0], given["out"][0] if "out" in given else None
     if len(a.shape) != 2:
-        raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with rows to be varied")
+        raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with variable rows")
     varied = {"a": a} | ({"out": out} if out is not None and out.shape[:-1] == (1,) else {})
     return {**given, **{name: (replace_form(x, (rows, x.shape[-1]), x.dtype), 0) for name, x in varied.items()}}
 
 
 def replace_form(like: Form, shape: Shape, element: str) -> Form:
-    """A new contiguous tensor of `like`'s framework and device."""
+    """Return a new contiguous tensor of `like`'s framework and device."""
     return like._replace(shape=shape, strides=compact_strides(shape), dtype=element, read_only=False)
 
 
@@ -141,7 +139,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: Where
     return Request(
         a=matrices["a"],
         b=matrices["b"],
-        c=replace(out, align_bytes=align),  # C as it was and as it will be are one to the kernel
+        c=replace(out, align_bytes=align),  # the kernel has one C for input and output
         ops=formula.ops,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
         scale=next((matrices[name].dtype for name in ("scale_a", "scale_b") if name in matrices), None),
@@ -155,7 +153,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: Where
 
 
 def _matrix(form: Form, name: str) -> Form:
-    """A vector as the row, or as the column, that it is multiplied as."""
+    """Return a vector as the row, or as the column, of its product."""
     if len(form.shape) > 1:
         return form
     (k,), (stride,) = form.shape, form.strides
@@ -164,12 +162,12 @@ def _matrix(form: Form, name: str) -> Form:
 
 
 def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool:
-    """Return whether the batch can be more rows of one product: B has none, and every other tensor lies so."""
+    """Return whether the batch can become more rows of one product: B has no batch, and every other tensor fits."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
         return False
     mine = as_matrices(a, problem.batch, fold=True)
     if mine is None:
-        # Where K is the batch's only neighbour, matrices at equal distances are no worse; else A is copied, as rows.
+        # If only K is next to the batch, matrices at equal distances are no worse; otherwise A is copied, as rows.
         return as_matrices(a, problem.batch, fold=False) is None
     whole = [form for form in of_result if tuple(form.shape) == problem.result]
     return all(as_matrices(problem.of_result(form), problem.batch, fold=True) is not None for form in whole)
@@ -178,7 +176,7 @@ def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool
 def _beside(
     name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, *, fold: bool
 ) -> Placement:
-    """C as it was lies as the result does; a residual in any way that a kernel reads."""
+    """Place the input C like the result, and a residual in any layout that a kernel reads."""
     placed = (
         place_result(form, address, form.dtype, problem, fold=fold) if tuple(form.shape) == problem.result else None
     )
@@ -187,7 +185,7 @@ def _beside(
     made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, fold=fold)
     strides, elems = compact_strides(problem.result), prod(problem.result)
     return replace(
-        made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "it does not lie as the result does")
+        made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "its layout differs from that of the result")
     )
 
 
@@ -202,20 +200,20 @@ def _bias(form: Form, address: int) -> Placement:
     matrix = Matrix(form.dtype, "n", size)
     if (form.shape[0] <= 1 or form.strides[0] == 1) and address % size == 0:
         return Placement(form, matrix)
-    copy = Copy(form.shape, form.shape, (1,), form.shape[0], "its elements do not lie side by side")
+    copy = Copy(form.shape, form.shape, (1,), form.shape[0], "its elements are not contiguous")
     return Placement(form._replace(strides=(1,)), matrix, copy)
 
 
 def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) -> None:
-    """Shapes, types and devices of what stands beside A and B. Raises OperandError."""
+    """Check shapes, types and devices of the tensors other than A and B. Raises OperandError."""
     device = given["a"].device
     for name, form in given.items():
         if form.device != device:
             fix = f'`{name}.to("{_spelled(device)}")`'
-            expected = f"{_spelled(device)}, where a is"
+            expected = f"{_spelled(device)}, the device of a"
             raise OperandError(operand=name, found=f"device {_spelled(form.device)}", expected=expected, fix=fix)
     if "bias" in given:
-        _check_shape("bias", given["bias"], (problem.n,), "one for each column")
+        _check_shape("bias", given["bias"], (problem.n,), "one per column")
     for name in ("c", "residual"):
         if name in given and not _expands(given[name].shape, problem.result):
             _check_shape(name, given[name], problem.result, "the result's, or one that expands to it")
@@ -236,18 +234,18 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
     if "out" in given:
         _check_shape("out", given["out"], problem.result, "the result's")
         if given["out"].read_only:
-            raise OperandError(operand="out", found="a read-only array", expected="one that can be written")
+            raise OperandError(operand="out", found="a read-only array", expected="a writable array")
         _check_apart("out", given["out"])
 
 
 def _check_apart(name: str, form: Form) -> None:
-    """Refuse a tensor whose elements share memory: which of them is written last would be chance."""
+    """Reject a tensor whose elements share memory: which of them is written last would be undefined."""
     reach = 1
     modes = zip(map(abs, form.strides), form.shape, strict=True)
     for stride, extent in sorted((stride, extent) for stride, extent in modes if extent > 1):
         if stride < reach:
-            found = f"strides {tuple(form.strides)}, by which elements share memory"
-            raise OperandError(operand=name, found=found, expected="memory of its own for each element")
+            found = f"strides {tuple(form.strides)}, with elements that share memory"
+            raise OperandError(operand=name, found=found, expected="separate memory for each element")
         reach += stride * (extent - 1)
 
 

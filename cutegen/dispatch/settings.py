@@ -1,4 +1,4 @@
-"""Switches of `cutegen.matmul`, for the whole process: autograd computes backward passes in threads of its own."""
+"""Switches of `cutegen.matmul`, for the whole process: autograd runs backward passes in other threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {"cpu_tensors": ("torch", "executor"), "ba
 
 
 class Settings:
-    """Switches of this process: `changes` counts how often one changed."""
+    """Switches of this process: `changes` counts their changes."""
 
     __slots__ = ("batch_invariant", "changes", "cpu_tensors")
 
@@ -22,7 +22,7 @@ class Settings:
         self.changes = 0
 
     def change(self, **values: Any) -> dict[str, Any]:
-        """Set what is given; returns what it was. Raises RequestError for a value that is none."""
+        """Set the given switches; return their previous values. Raises RequestError for an invalid value."""
         for name, value in values.items():
             if value not in _VALUES[name]:
                 expected = " or ".join(map(repr, _VALUES[name]))
@@ -35,16 +35,16 @@ class Settings:
 
 
 settings = Settings()
-"""Those of this process."""
+"""The switches of this process."""
 
 
 class matmul_settings:  # noqa: N801 - used like torch.set_grad_enabled, as a function and in `with`
-    """Switches `cutegen.matmul` for the whole process, from the call on; in a `with` statement until its end.
+    """Switch `cutegen.matmul` for the whole process, from the call on; in a `with` statement until its end.
 
-    `cpu_tensors` is who computes torch tensors in host memory: "torch", or "executor", which executes the kernel's PTX
-    instruction by instruction. With `batch_invariant` a row of the result does not depend on how many rows there are:
-    for given N and K there is one kernel, with one tile and one order of K. Raises RequestError within `torch.compile`,
-    which would switch while it traces and never again; around a compiled call it counts.
+    `cpu_tensors` selects how torch tensors in host memory are computed: "torch", or "executor", which executes the
+    kernel's PTX instruction by instruction. With `batch_invariant`, a row of the result does not depend on the number
+    of rows: for given N and K there is one kernel, with one tile and one order of K. Raises RequestError within
+    `torch.compile`, where it would switch only during tracing; around a compiled call it takes effect.
 
     >>> with matmul_settings(batch_invariant=True):
     ...     settings.batch_invariant
@@ -64,10 +64,10 @@ class matmul_settings:  # noqa: N801 - used like torch.set_grad_enabled, as a fu
         self._before = settings.change(**self._values)
 
     def __enter__(self) -> None:
-        """Leave it switched; after an earlier `with` switch again."""
+        """Keep it switched; after an earlier `with`, switch again."""
         if any(getattr(settings, name) != value for name, value in self._values.items()):
             self._before = settings.change(**self._values)
 
     def __exit__(self, *_: object) -> None:
-        """As it was before."""
+        """Restore the previous values."""
         settings.change(**self._before)

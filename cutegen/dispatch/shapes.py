@@ -1,4 +1,4 @@
-"""Shapes of a product: batches broadcast and vectors made matrices, by the rules of `torch.matmul`."""
+"""Shapes of a product: batches broadcast and vectors become matrices, by the rules of `torch.matmul`."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Multiplied:
 
     @property
     def matrices(self) -> Shape:
-        """The result before M or N of a vector is taken away."""
+        """Return the result before M or N of a vector is removed."""
         return (*self.batch, self.m, self.n)
 
     @property
     def result(self) -> Shape:
-        """The shape of the result."""
+        """Return the shape of the result."""
         return (*self.batch, *((self.m,) if self.of_rows else ()), *((self.n,) if self.of_columns else ()))
 
     @property
     def batches(self) -> int:
-        """Number of products."""
+        """Return the number of products."""
         return prod(self.batch)
 
     def of_result(self, form: Form) -> Form:
-        """A tensor that has the result's shape, with M and N both."""
+        """Return a shape like the result's, with both M and N."""
         shape, strides = form.shape, form.strides
         if not self.of_columns:
             shape, strides = (*shape, 1), (*strides, 1)
@@ -54,7 +54,7 @@ class Multiplied:
 
 
 def multiplied(a: Shape, b: Shape) -> Multiplied:
-    """The product of tensors of these shapes. Raises OperandError where there is none."""
+    """Return the product of tensors of these shapes. Raises OperandError if there is none."""
     for name, shape in (("a", a), ("b", b)):
         if not shape:
             raise OperandError(
@@ -74,20 +74,20 @@ def multiplied(a: Shape, b: Shape) -> Multiplied:
 
 
 def broadcast(a: Shape, b: Shape) -> Shape:
-    """The batch that both are expanded to. Raises OperandError.
+    """Return the batch that both are expanded to. Raises OperandError.
 
     >>> broadcast((5, 1), (3,))
     (5, 3)
     """
     least = min(len(a), len(b))
-    # Nothing is asked of extents that are given once, or are alike: while torch traces, some are not known yet.
+    # Extents that occur once, or are equal, are not compared: while torch traces, some are not known yet.
     found = [*a[: len(a) - least], *b[: len(b) - least]]
     for one, other in zip(a[len(a) - least :], b[len(b) - least :], strict=True):
         if one != other and 1 not in (one, other):
             raise OperandError(
                 operand="b",
                 found=f"a batch of {tuple(b)}",
-                expected=f"one that broadcasts with {tuple(a)}, that of a: equal extents, or 1, from the last on",
+                expected=f"one that broadcasts with {tuple(a)} of a: equal extents, or 1, from the last on",
             )
         found.append(one if one == other or other == 1 else other)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""The provider that has what `cutegen tune` found: asked first, and only for the GPU that it was measured on."""
+"""The provider of `cutegen tune` results: consulted first, and only for the GPU that they were measured on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutegen.tuned.store import folder
 
 
 class TunedProvider:
-    """Plans and builds the winners; their artifacts lie in the cache since they were measured, unless evicted."""
+    """Plans and builds the winners; their artifacts are in the cache since the measurement, unless evicted."""
 
     name = "records of cutegen tune"
 
@@ -27,16 +27,16 @@ class TunedProvider:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Answer:
-        """The record of the request's device and bucket; none where nothing was tuned, or something else."""
+        """Return the record of the request's device and bucket; none if nothing like it was tuned."""
         if request.device is None:
-            return Answer("they are of GPUs, and this call is not on one")
+            return Answer("they are for GPUs, and this call does not run on one")
         if request.target not in TARGETS:
             return Answer(f"found no target {request.target}")
         if (record := _record(request)) is None:
-            return Answer(f"none in {folder()} is for this on {request.device}")
+            return Answer(f"none in {folder()} matches on {request.device}")
         made = plan_of(record, TARGETS[request.target], request.problem)
         if made is None:
-            return Answer(f"{record.file_name} cannot be planned any more")
+            return Answer(f"{record.file_name} can no longer be planned")
         asked = request_of(made)
         return Answer(record.said, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
 
@@ -47,7 +47,7 @@ class TunedProvider:
 
 
 tuned = TunedProvider()
-"""That of this process."""
+"""Return the provider of this process."""
 
 
 def _record(request: Request) -> Record | None:

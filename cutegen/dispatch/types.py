@@ -1,4 +1,4 @@
-"""Element types of a call: what is multiplied, and what comes of it where `out_dtype` does not say."""
+"""Element types of a call: the operands', and the result's without `out_dtype`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cutegen.errors import OperandError, RequestError
 
 RESULTS: Mapping[str, str] = {"f16": "f16", "bf16": "bf16", "f32": "f32", "tf32": "f32", "s8": "s32", "u8": "s32"}
-"""The result's type by that of A and B. 8-bit floats go to bf16: their own range is seldom that of a sum."""
+"""Result type by that of A and B. 8-bit floats give bf16: their own range rarely fits a sum."""
 
 FLOAT8 = frozenset({"e4m3", "e5m2"})
 _MIXED = (FLOAT8, frozenset({"s8", "u8"}))
@@ -16,24 +16,24 @@ OUT_DTYPES = ("f16", "bf16", "f32", "s8", "u8", "s32", "e4m3", "e5m2")
 
 
 def check_operands(a: str, b: str) -> None:
-    """Refuse types that no kernel multiplies. Raises OperandError."""
+    """Reject types that no kernel multiplies. Raises OperandError."""
     known = (*RESULTS, *sorted(FLOAT8))
     for name, dtype in (("a", a), ("b", b)):
         if dtype not in known:
             raise OperandError(
                 operand=name,
                 found=f"dtype {dtype}",
-                expected=f"one that kernels multiply: {', '.join(x for x in known if x != 'tf32')}",
+                expected=f"one of {', '.join(x for x in known if x != 'tf32')}",
                 fix="cast it to float32" if dtype in ("float64", "f64") else "cast it",
             )
     if a != b and not any({a, b} <= together for together in _MIXED):
         raise OperandError(
-            operand="b", found=f"dtype {b}", expected=f"{a}, as a has", fix="cast one of them: types are not promoted"
+            operand="b", found=f"dtype {b}", expected=f"{a} as in a", fix="cast one of them: types are not promoted"
         )
 
 
 def result_type(a: str, asked: str | None) -> str:
-    """The element type of the result. Raises RequestError for one that no kernel writes."""
+    """Return the element type of the result. Raises RequestError for one that no kernel writes."""
     if asked is None:
         return RESULTS.get(a, "bf16")
     if asked not in OUT_DTYPES:

@@ -1,8 +1,8 @@
 """Workers of a Dask cluster, on this machine or many: `dask scheduler` and `dask worker ADDRESS --resources GPU=1`.
 
-Dask is an extra, which this module alone imports. A worker that is lost has its jobs done by another: Dask gives each
-to at most `distributed.scheduler.allowed-failures` workers that are lost with it. A job may so run twice, and its
-result is told once. A job that runs cannot be stopped from afar: what it starts must have a time limit of its own.
+Dask is an optional dependency, which only this module imports. Another worker takes over the jobs of a lost one: Dask
+gives a job to at most `distributed.scheduler.allowed-failures` workers that are lost with it. A job may therefore run
+twice; its result is reported once. A running job cannot be stopped remotely: it must limit its own time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_S = 5.0
-"""How long a scheduler has to answer, and then its first worker to be there."""
+"""Time limit for a scheduler to respond, and then for its first worker to appear."""
 WATCH_S = 10.0
-"""How often it is looked whether there is still a worker for a job that waits."""
+"""Interval of the check whether there is still a worker for a waiting job."""
 IN_FLIGHT = 128
-"""Jobs that are with the scheduler at a time, of each kind."""
+"""Jobs submitted to the scheduler at a time, of each kind."""
 RESOURCE = "GPU"
-"""What a worker says that it has, and a job that it needs."""
+"""Resource that a worker declares and a job needs."""
 
 Result = TypeVar("Result")
 _log = logging.getLogger("cutegen.executors")
@@ -43,15 +43,15 @@ _BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, 
 
 
 class ClusterWorkers:
-    """The workers of the scheduler at `address`, with caches of their own: artifacts travel where folders differ."""
+    """The workers of the scheduler at `address`, with their own caches: artifacts are sent if folders differ."""
 
     def __init__(
         self, address: str, *, cache: Cache | None = None, gpu: bool = False, connect_s: float = CONNECT_S
     ) -> None:
-        """Connect, and greet each worker.
+        """Connect, and contact each worker.
 
-        Raises WorkerError for no distributed, no scheduler, no worker, or one of another version; with `gpu`
-        DeviceError where no worker has a GPU, or two have different ones.
+        Raises WorkerError for no distributed, no scheduler, no worker, or one of another version; with `gpu`,
+        DeviceError if no worker has a GPU, or two have different ones.
         """
         self._address = address
         self._cache = cache or Cache.from_environment()
@@ -72,12 +72,12 @@ class ClusterWorkers:
 
     @property
     def gpus(self) -> int:
-        """The number of jobs that need a GPU and run at a time, as the workers say now."""
+        """Return how many GPU jobs run at a time, according to the current workers."""
         return sum(int(worker["resources"].get(RESOURCE, 0)) for worker in self._workers().values())
 
     @property
     def threads(self) -> int:
-        """The number of jobs that run at a time."""
+        """Return how many jobs run at a time."""
         return sum(worker["nthreads"] for worker in self._workers().values())
 
     def submit(
@@ -89,23 +89,23 @@ class ClusterWorkers:
         needs: Sequence[str] = (),
         brings: Brings | None = None,
     ) -> Future[Result]:
-        """As in `Workers`. The future raises WorkerError where the cluster, or each worker of the job, was lost."""
+        """Submit as in `Workers`. The future raises WorkerError if the cluster, or each worker of the job, was lost."""
         job = Job(
             function=function, arguments=arguments, gpu=gpu, needs=tuple(needs), brings=brings, meeting=self._meeting
         )
         return self._pools[gpu].submit(self._conducted, job)
 
     def close(self) -> None:
-        """Cancel what has not begun, forget what runs, and leave the cluster as it was."""
+        """Cancel what has not started, forget what runs, and disconnect from the cluster."""
         self._closed.set()
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        self._open.close()  # which cancels what the pools' threads wait for
+        self._open.close()  # this cancels what the pools' threads wait for
         for pool in self._pools.values():
             pool.shutdown(wait=True)
 
     def _conducted(self, job: Job) -> Any:
-        """Have the job done by a worker, sent with its artifacts to one that lacks them; keep what it brings."""
+        """Run the job on a worker, send missing artifacts, and keep the returned ones."""
         answer = self._answer(job)
         if isinstance(answer, Lacking):
             sent = parcels(self._cache, job.needs)
@@ -113,7 +113,7 @@ class ClusterWorkers:
                 raise WorkerError(f"cache {self._cache.directory}: an artifact that a job needs is gone; run it again")
             answer = self._answer(replace(job, sent=sent))
         if not isinstance(answer, Done):
-            raise WorkerError(f"scheduler {self._address}: a worker does not keep the artifacts that it is sent")
+            raise WorkerError(f"scheduler {self._address}: a worker does not keep the artifacts sent to it")
         for parcel in answer.brought:
             unpack(parcel, self._cache)
         return answer.value
@@ -158,7 +158,7 @@ class ClusterWorkers:
                 self._watch(job)
 
     def _watch(self, job: Job) -> None:
-        """Say, once in a while, that a job waits for workers that are not there."""
+        """Report from time to time that a job waits for missing workers."""
         with self._watching:
             if time.monotonic() - self._watched_s < 3 * WATCH_S:
                 return
@@ -188,12 +188,12 @@ class ClusterWorkers:
         raise WorkerError(f"scheduler {self._address}: found no workers; start some: dask worker {self._address}")
 
     def _greet(self, gpu: bool) -> tuple[str, str]:
-        """The product and the target of the workers' GPUs. Raises WorkerError, DeviceError."""
+        """Return the product and the target of the workers' GPUs. Raises WorkerError, DeviceError."""
         here = identity()
         found: dict[tuple[str, str], str] = {}
         for name, said in self._client.run(_greeter(), on_error="return").items():
             if isinstance(said, Exception):
-                raise WorkerError(_of_another_version(name, f"found {said!r}; expected cutegen as it is here"))
+                raise WorkerError(_of_another_version(name, f"found {said!r}; expected the cutegen of this machine"))
             parts, device = said
             if difference := here.difference(Identity(tuple(parts))):
                 raise WorkerError(_of_another_version(name, difference))
@@ -211,7 +211,7 @@ def _of_another_version(where: str, difference: str) -> str:
 
 def _client(address: str, connect_s: float) -> Client:
     """Raises WorkerError."""
-    import asyncio  # which every other command does without
+    import asyncio  # no other command needs it
 
     try:
         from distributed import Client
@@ -220,12 +220,12 @@ def _client(address: str, connect_s: float) -> Client:
             "--scheduler needs Dask, which is not installed: pip install 'cutegen[tune]', or leave it out"
         ) from error
     try:
-        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop that runs
+        with ThreadPoolExecutor(1) as thread:  # the caller may run an event loop
             thread.submit(asyncio.run, _reach(address, connect_s)).result()
         return Client(address, timeout=connect_s, set_as_default=False)
     except ValueError as error:
         raise WorkerError(f"scheduler: {error}; expected an address such as tcp://10.0.0.1:8786") from error
-    except Exception as error:  # OSError, TimeoutError, AssertionError for an unknown host: as Dask has it
+    except Exception as error:  # OSError, TimeoutError, AssertionError for an unknown host: from Dask
         raise WorkerError(
             f"scheduler {address}: not reached within {connect_s:g} s: {_first_line(error)}; start one with "
             "`dask scheduler`, which prints its address, such as tcp://10.0.0.1:8786"
@@ -233,7 +233,7 @@ def _client(address: str, connect_s: float) -> Client:
 
 
 async def _reach(address: str, connect_s: float) -> None:
-    """Shake hands with what listens there: a `Client` that cannot would leave a thread behind."""
+    """Handshake with the listener: a `Client` that cannot connect would leave a thread behind."""
     import asyncio
 
     from distributed.comm import connect
@@ -250,7 +250,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _caller() -> Callable[..., Any]:
-    """A function that travels by value: a scheduler need not have cutegen, nor a worker this version of it."""
+    """A function that is sent by value: a scheduler need not have cutegen, nor a worker this version of it."""
 
     def call(expected: tuple[str, ...], pickled: bytes) -> Any:
         try:

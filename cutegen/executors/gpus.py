@@ -1,6 +1,6 @@
-"""The GPUs of this machine, each by a name that a child process can be given in CUDA_VISIBLE_DEVICES.
+"""The GPUs of this machine, each by a name that a child process can use in CUDA_VISIBLE_DEVICES.
 
-NVML is asked: it needs no CUDA context. UUIDs are the same in every process, whatever order it counts in.
+NVML needs no CUDA context. UUIDs are the same in every process, whatever its device order.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _TEXT_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFF
 
 @dataclass(frozen=True, slots=True)
 class PresentGpu:
-    """`uuid` for CUDA_VISIBLE_DEVICES, `name` as NVIDIA calls the product."""
+    """`uuid` for CUDA_VISIBLE_DEVICES, `name` of the product by NVIDIA."""
 
     uuid: str
     name: str
 
 
 def present_gpus() -> tuple[PresentGpu, ...]:
-    """The GPUs that a process started here would see, in the order of the PCI bus; none without a driver."""
+    """Return the GPUs that a process started here would see, in the order of the PCI bus; none without a driver."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:
@@ -40,7 +40,7 @@ def present_gpus() -> tuple[PresentGpu, ...]:
 
 
 def alike(gpus: tuple[PresentGpu, ...]) -> tuple[PresentGpu, ...]:
-    """Those of the first one's product: times of two products are not for one record.
+    """Return those of the first one's product: a record must not mix times of two products.
 
     >>> [each.uuid for each in alike((PresentGpu("a", "H200"), PresentGpu("b", "A2"), PresentGpu("c", "H200")))]
     ['a', 'c']
@@ -65,7 +65,7 @@ def _found(nvml: ctypes.CDLL) -> list[PresentGpu]:
 
 
 def _visible(found: tuple[PresentGpu, ...], visible: tuple[str, ...]) -> tuple[PresentGpu, ...]:
-    """Those that CUDA_VISIBLE_DEVICES names, by number or by the beginning of a UUID, up to the first unknown one."""
+    """Return those that CUDA_VISIBLE_DEVICES names, by number or UUID prefix, up to the first unknown one."""
     chosen: list[PresentGpu] = []
     for name in visible:
         by_number = found[int(name) :][:1] if name.isdigit() else ()

@@ -1,4 +1,4 @@
-"""Compares the two sides of a wire: cutegen's version and files, and the compiler's distributions, must be the same."""
+"""Compares both sides of a connection: cutegen's version and files, and the compiler's distributions, must match."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Identity:
     parts: tuple[str, ...]
 
     def difference(self, other: Identity) -> str:
-        """Says how `other` differs; nothing where it does not.
+        """Say how `other` differs; empty if it does not.
 
         >>> Identity(("cutegen 1", "dsl==1")).difference(Identity(("cutegen 1", "dsl==2")))
         'found dsl==2; expected dsl==1'
@@ -34,7 +34,7 @@ class Identity:
 
 
 def identity() -> Identity:
-    """The identity of this process: two checkouts of one version differ in their files."""
+    """Return the identity of this process: two checkouts of one version differ in their files."""
     return Identity(
         (f"cutegen {_version()}", f"artifacts of format {FORMAT_VERSION}", f"files {_files()}", *dsl_distributions())
     )
@@ -43,13 +43,13 @@ def identity() -> Identity:
 def _version() -> str:
     try:
         return metadata.version("cutegen")
-    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH, which its files tell from others
+    except metadata.PackageNotFoundError:  # a checkout on PYTHONPATH, identified by its files
         return "that is not installed"
 
 
 @cache
 def _files() -> str:
-    """The first 12 hex digits of a SHA-256 over each module and template, with its name."""
+    """Return the first 12 hex digits of a SHA-256 over each module and template, with its name."""
     digest = hashlib.sha256()
     for root, pattern in ((_PACKAGE, "*.py"), (templates_dir(), "*.j2")):
         for path in sorted(root.rglob(pattern)):

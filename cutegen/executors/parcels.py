@@ -1,7 +1,7 @@
-"""Artifacts on their way between caches that are not one folder: bytes with digests, verified before they are kept.
+"""Artifacts sent between caches in different folders: bytes with digests, verified before they are kept.
 
-Nothing that arrives is trusted: its files are held against their manifest, the manifest against its own digest, and the
-key against the one that was asked for; then it is published like what was compiled here.
+Nothing that arrives is trusted: files are checked against their manifest, the manifest against its own digest, and the
+key against the requested one; then it is published like a local build.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Parcel:
 
 
 def missing(cache: Cache, keys: Iterable[str]) -> tuple[str, ...]:
-    """Those of `keys` for which nothing lies in `cache`."""
+    """Return those of `keys` that `cache` lacks."""
     return tuple(key for key in dict.fromkeys(keys) if not cache.holds(key))
 
 
 def packed(content: Content) -> Parcel:
-    """A parcel of an artifact's content, with digests of what is in it now."""
+    """Return a parcel of an artifact's content, with digests of its current state."""
     sealed = content.sealed()
     return Parcel(sealed.manifest.key, {name: zlib.compress(data, 1) for name, data in sealed.files.items()})
 
 
 def parcels(cache: Cache, keys: Iterable[str]) -> tuple[Parcel, ...]:
-    """The artifacts that `cache` has of `keys`."""
+    """Return the artifacts that `cache` has of `keys`."""
     found = [cache.artifact(key) for key in dict.fromkeys(keys)]
     return tuple(packed(artifact.content) for artifact in found if artifact is not None)
 
@@ -58,7 +58,7 @@ def unpack(parcel: Parcel, cache: Cache) -> Artifact:
 
 
 def kept(content: Content, cache: Cache) -> Artifact:
-    """The artifact in `cache`, put there under its key's lock if it was not. Raises CacheError."""
+    """Return the artifact in `cache`, published under its key's lock if it was missing. Raises CacheError."""
     key = content.manifest.key
     with cache.lock(key, wait_s=LOCK_WAIT_S):
         found = cache.artifact(key)
@@ -66,12 +66,12 @@ def kept(content: Content, cache: Cache) -> Artifact:
 
 
 def _inflated(data: bytes, limit_bytes: int, where: Path) -> bytes:
-    """At most `limit_bytes`, whatever the data claim."""
+    """Inflate to at most `limit_bytes`, whatever the data claim."""
     inflater = zlib.decompressobj()
     try:
         found = inflater.decompress(data, limit_bytes)
     except zlib.error as error:
         raise ArtifactError(f"{where}: cannot be inflated: {error}") from error
     if not inflater.eof:
-        raise ArtifactError(f"{where}: found more than {limit_bytes:,} bytes, or less than there were")
+        raise ArtifactError(f"{where}: found more than {limit_bytes:,} bytes, or fewer than stated")
     return found

@@ -1,8 +1,8 @@
-"""A job on a worker of a cluster: refused by another version, given its artifacts, called, and its artifacts sent home.
+"""A job on a worker of a cluster: checked for its version, given its artifacts, called, and its artifacts sent home.
 
-What travels is bytes by `pickle`, opened on the other side only after both are known to be of the same version, and
-around them tuples of texts, which every version reads. Whoever reaches a scheduler can have its workers run anything:
-Dask's documentation says how to guard it (TLS).
+Data travels as `pickle` bytes, which the other side opens only after a version check, inside tuples of strings, which
+every version reads. Anyone who reaches a scheduler can have its workers run anything: Dask's documentation explains
+how to protect it (TLS).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWERED, REFUSED, FAILED = "answered", "refused", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A call, and the artifacts around it. `meeting` is what the caller's cache folder is known by."""
+    """A call and its artifacts. `meeting` identifies the caller's cache folder."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -40,21 +40,21 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """The worker's cache has not the artifacts `keys`: the job was not begun."""
+    """The worker's cache lacks the artifacts `keys`: the job did not start."""
 
     keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A job's result, with the artifacts that it brings, unless both caches are one folder."""
+    """A job's result, with its artifacts unless both caches are one folder."""
 
     value: Any
     brought: tuple[Parcel, ...]
 
 
 def greet() -> tuple[tuple[str, ...], tuple[str, str]]:
-    """The worker's identity in parts; the product and the target of the GPU that its jobs would see, if any."""
+    """Return the worker's identity in parts; the product and the target of its jobs' GPU, if any."""
     seen = present_gpus()
     target = present_target() if seen else None
     return identity().parts, (seen[0].name if seen else "", target.name if target else "")
@@ -63,8 +63,8 @@ def greet() -> tuple[tuple[str, ...], tuple[str, str]]:
 def perform(expected: tuple[str, ...], pickled: bytes) -> tuple[str, Any]:
     """Run a packed job, unless the caller's identity is another.
 
-    The answer is `(ANSWERED, packed)`, `(REFUSED, parts of the identity here)`, or `(FAILED, (message, exit code))`:
-    errors of cutegen's do not survive pickling.
+    The result is `(ANSWERED, packed)`, `(REFUSED, parts of the identity here)`, or `(FAILED, (message, exit code))`:
+    cutegen's errors do not survive pickling.
     """
     if (here := identity().parts) != expected:
         return REFUSED, here
@@ -75,7 +75,7 @@ def perform(expected: tuple[str, ...], pickled: bytes) -> tuple[str, Any]:
 
 
 def pack(value: Any) -> bytes:
-    """A job or an answer, for the way."""
+    """Pack a job or a result for transport."""
     return zlib.compress(pickle.dumps(value), 1)
 
 
@@ -97,7 +97,7 @@ def _performed(job: Job) -> Lacking | Done:
     keys = tuple(job.brings(value))
     if lost := missing(cache, keys):
         raise CacheError(
-            f"{cache.directory}: artifact {lost[0][:12]} is gone after it was built; let this folder be written, and "
-            f"have room: {environment.CACHE_SIZE}"
+            f"{cache.directory}: artifact {lost[0][:12]} is gone after it was built; make this folder writable, and "
+            f"large enough: {environment.CACHE_SIZE}"
         )
     return Done(value, parcels(cache, keys))

@@ -1,4 +1,4 @@
-"""Defines the interface of all workers, and those of this machine: a pool that compiles, and one job a GPU."""
+"""Defines the interface of all workers, and those of this machine: a compile pool, and one job per GPU."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any, Protocol, TypeVar
 from cutegen.errors import DeviceError
 
 MOST_COMPILERS = 16
-"""Compilers beside each other unless more are asked for: each takes half a gigabyte."""
+"""Default limit on parallel compilers: each needs half a gigabyte."""
 
 Result = TypeVar("Result")
 Brings = Callable[[Any], Iterable[str]]
-"""The keys of the artifacts that a job's result tells of."""
+"""Returns the keys of the artifacts in a job's result."""
 
 
 class Workers(Protocol):
-    """Runs jobs; `concurrent.futures.as_completed`, `wait` and `Future.cancel` serve for what it answers.
+    """Runs jobs; `concurrent.futures.as_completed`, `wait` and `Future.cancel` work on the returned futures.
 
-    Jobs that need a GPU have one called `product`, for which kernels of `target` are; both are empty where there is
-    none, or where nobody knows.
+    GPU jobs have a GPU called `product`, whose kernels are for `target`; both are empty if there is none or it is not
+    known.
     """
 
     @property
     def product(self) -> str:
-        """The name of the GPUs, as in `NVIDIA H200`."""
+        """Return the name of the GPUs, such as `NVIDIA H200`."""
 
     @property
     def target(self) -> str:
-        """The target for them, as in `sm_90`."""
+        """Return their target, such as `sm_90`."""
 
     @property
     def gpus(self) -> int:
-        """The number of jobs that need a GPU and run at a time."""
+        """Return how many GPU jobs run at a time."""
 
     def submit(
         self,
@@ -46,24 +46,24 @@ class Workers(Protocol):
         needs: Sequence[str] = (),
         brings: Brings | None = None,
     ) -> Future[Result]:
-        """Have `function(*arguments)` called where there is room, and answer at once.
+        """Submit `function(*arguments)` and return at once.
 
-        With `gpu` it has a GPU to itself and is called with one more keyword, `gpu`: the value of CUDA_VISIBLE_DEVICES
-        for the processes that it starts, None where they inherit it. The artifacts with the keys `needs`, which the
-        caller's cache has, lie in the worker's cache then; those with the keys `brings(result)` lie in the caller's
-        when the future is done.
+        With `gpu` it has a GPU to itself and receives one more keyword, `gpu`: the value of CUDA_VISIBLE_DEVICES for
+        the processes that it starts, None if they inherit it. The artifacts with the keys `needs`, which the caller's
+        cache has, are then in the worker's cache; those with the keys `brings(result)` are in the caller's when the
+        future is done.
         """
 
     def close(self) -> None:
-        """Begin nothing more; wait for what runs on this machine, and forget what runs elsewhere."""
+        """Start nothing more; wait for jobs on this machine, and forget those elsewhere."""
 
 
 class LocalWorkers:
-    """Workers of one machine: threads that wait for compilers' processes, and one thread a GPU.
+    """Workers of one machine: threads that wait for compiler processes, and one thread per GPU.
 
-    `gpus` are what `present_gpus` names, or None for a GPU that a job's children find by themselves. Jobs of the caller
-    and of the workers share one cache. `compiling` is any other executor for jobs without a GPU, whose processes share
-    the cache's folder; it is not closed.
+    `gpus` are those of `present_gpus`, or None for a GPU that a job's children find by themselves. The caller and the
+    workers share one cache. `compiling` is any other executor for jobs without a GPU, whose processes share the cache's
+    folder; it is not closed.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LocalWorkers:
 
     @property
     def gpus(self) -> int:
-        """The number of jobs that need a GPU and run at a time."""
+        """Return how many GPU jobs run at a time."""
         return self._gpus
 
     def submit(
@@ -98,18 +98,18 @@ class LocalWorkers:
         needs: Sequence[str] = (),
         brings: Brings | None = None,
     ) -> Future[Result]:
-        """As in `Workers`. Raises DeviceError for a job that needs a GPU where there is none."""
+        """Submit as in `Workers`. Raises DeviceError for a GPU job if there is no GPU."""
         if gpu:
             if not self._gpus:
                 raise DeviceError(
-                    "found no GPU on this machine; expected one; --scheduler ADDRESS uses other machines'"
+                    "found no GPU on this machine; expected one; --scheduler ADDRESS uses those of other machines"
                 )
             return self._measuring.submit(self._on_a_gpu, function, *arguments)
         assert self._compiling is not None
         return self._compiling.submit(function, *arguments)
 
     def close(self) -> None:
-        """Begin nothing more, and wait for what runs."""
+        """Start nothing more, and wait for running jobs."""
         for pool in (self._measuring, self._own):
             if pool is not None:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -123,10 +123,10 @@ class LocalWorkers:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def default_compilers() -> int:
-    """The number of compilers that run beside each other unless a number is given."""
+    """Return the default number of parallel compilers."""
     return min(cores(), MOST_COMPILERS)

@@ -1,7 +1,7 @@
-"""The hardware as cited rows: element types, targets, rates, atoms; and what accesses to shared memory cost.
+"""Hardware data with sources: element types, targets, rates, atoms; and the cost of shared memory accesses.
 
-What is made of layouts is imported when a name of it is first asked for: whoever only launches kernels needs the rows
-of element types and targets, and has no tensor-layouts.
+Everything made of layouts is imported when one of its names is first used: launching kernels needs only the data of
+element types and targets, and no tensor-layouts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copy atoms: `ldmatrix`, `cp.async`, and the plain load and store that every target has.
 
 Layouts map (thread, value) to a bit offset, as CUTLASS `cute/atom/copy_traits_sm75.hpp` and `copy_traits_sm80.hpp` do.
-`ldmatrix` also has forms that unpack elements of 4 and 6 bits into 8, types that cutegen does not have.
+`ldmatrix` also has forms that unpack 4-bit and 6-bit elements to 8 bits; cutegen does not have these types.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class CopyAtom:
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """The side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
+        """Return the side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
         return self.src_layout_bits
 
     @property
     def spec_name(self) -> str:
-        """Name in a spec."""
+        """Return the name in a spec."""
         return self.name
 
     @property
     def bypasses_l1(self) -> bool:
-        """True where lines stay in L2 alone."""
+        """Return whether lines stay in L2 only."""
         return False
 
     def asynchronous(self, count: int) -> dict[str, int]:
-        """The opcodes of `count` copies that go on while threads work: none, where a thread loads and stores."""
+        """Return the opcodes of `count` asynchronous copies: none if a thread loads and stores."""
         return {}
 
 
@@ -58,7 +58,7 @@ class CopyAtom:
 class LdmatrixAtom(CopyAtom):
     """`ldmatrix`: a warp loads `matrices` matrices of elements of `element_bits`, each row 16 contiguous bytes.
 
-    Of 16 bits they are 8x8, of 8 bits 16x16. Each lane addresses a row, in the order of the matrices. PTX ISA,
+    16-bit matrices are 8x8, 8-bit ones 16x16. Each lane addresses a row, in the order of the matrices. PTX ISA,
     "Warp-level matrix load instruction: ldmatrix".
     """
 
@@ -68,27 +68,27 @@ class LdmatrixAtom(CopyAtom):
 
     @property
     def rows(self) -> int:
-        """Rows of 16 bytes that it reads, as many as lanes address something."""
+        """Return the rows of 16 bytes that it reads, which is the number of addressing lanes."""
         return self.matrices * 128 // self.element_bits
 
     @property
     def registers(self) -> int:
-        """Registers of 32 bits that it fills in each thread: one for 8 rows."""
+        """Return the 32-bit registers that it fills in each thread: one per 8 rows."""
         return self.rows // 8
 
     @property
     def needs(self) -> Instruction:
-        """Instructions that a target must have for it."""
+        """Return the instructions that a target must support for it."""
         return Instruction.LDMATRIX_B8_TRANS if self.element_bits == 8 else Instruction.LDMATRIX
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """The destination: an MMA atom says what each thread must receive."""
+        """Return the destination: an MMA atom defines what each thread must receive."""
         return self.dst_layout_bits
 
     @property
     def ptx(self) -> str:
-        """The opcode as PTX text has it."""
+        """Return the opcode as in PTX text."""
         side, trans = 128 // self.element_bits, ".trans" if self.transpose else ""
         return f"ldmatrix.sync.aligned.m{side}n{side}.x{self.matrices}{trans}.shared.b{self.element_bits}"
 
@@ -98,7 +98,7 @@ class StmatrixAtom:
     """`stmatrix`: a warp stores `matrices` matrices of 8 x 8 16-bit elements, each row 16 contiguous bytes.
 
     Lane l addresses row l mod 8 of matrix l / 8, and holds elements 2 (l mod 4) and the next of row l / 4 of each; with
-    `transpose` the rows in memory are their columns. PTX ISA, "Warp-level matrix store instruction: stmatrix".
+    `transpose` the rows in memory are the matrices' columns. PTX ISA, "Warp-level matrix store instruction: stmatrix".
     """
 
     matrices: int
@@ -106,7 +106,7 @@ class StmatrixAtom:
 
     @property
     def ptx(self) -> str:
-        """The opcode as PTX text has it."""
+        """Return the opcode as in PTX text."""
         return f"stmatrix.sync.aligned.m8n8.x{self.matrices}{'.trans' if self.transpose else ''}.shared.b16"
 
 
@@ -122,21 +122,21 @@ class CpAsyncAtom(CopyAtom):
 
     @property
     def ptx(self) -> str:
-        """The opcode as PTX text has it."""
+        """Return the opcode as in PTX text."""
         return f"{self.op}.shared.global"
 
     @property
     def spec_name(self) -> str:
-        """Name in a spec, beside the width."""
+        """Return the name in a spec, without the width."""
         return self.op
 
     @property
     def bypasses_l1(self) -> bool:
-        """True where lines stay in L2 alone."""
+        """Return whether lines stay in L2 only."""
         return self.op == "cp.async.cg"
 
     def asynchronous(self, count: int) -> dict[str, int]:
-        """The opcodes of `count` copies."""
+        """Return the opcodes of `count` copies."""
         return {self.ptx: count}
 
 
@@ -144,7 +144,7 @@ class CpAsyncAtom(CopyAtom):
 class BulkTensorAtom:
     """`cp.async.bulk.tensor`: one thread has the tensor memory accelerator (TMA) copy a box of a tensor.
 
-    `ptx` is the opcode as PTX text has it, for maps of rank 3. PTX ISA, "cp.async.bulk.tensor"; CUTLASS
+    `ptx` is the opcode as in PTX text, for maps of rank 3. PTX ISA, "cp.async.bulk.tensor"; CUTLASS
     `cute/arch/copy_sm90_tma.hpp`.
     """
 
@@ -165,7 +165,7 @@ TMA_STORE = BulkTensorAtom("SM90_TMA_STORE", f"{BULK_TENSOR}.3d.global.shared::c
 
 
 def universal_atom(bits: int) -> CopyAtom:
-    """A plain load and store of `bits` bits by one thread.
+    """Return a plain load and store of `bits` bits by one thread.
 
     >>> universal_atom(32).name
     'universal'
@@ -178,9 +178,9 @@ def _ldmatrix(row: LibraryCopyAtom, matrices: int, *, transpose: bool) -> Ldmatr
 
 
 def _transposing_bytes(name: str, matrices: int) -> LdmatrixAtom:
-    """Thread 4j + i receives, of each matrix, elements j and j + 8 of rows 4i to 4i + 3, one register of each.
+    """Thread 4j + i receives, from each matrix, elements j and j + 8 of rows 4i to 4i + 3, one register of each.
 
-    CUTLASS's C++ has the names for the same instruction with the bytes of the registers exchanged behind it, as
+    CUTLASS's C++ uses these names for the same instruction followed by a swap of register bytes, the order in which
     accumulators would be stored; this is the instruction alone, the DSL's LdMatrix16x16x8bOp.
     """
     source = Layout(((16, 2), 128), ((128, 2048 if matrices == 2 else 0), 1))
@@ -219,7 +219,7 @@ COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {**LDMATRIX_ATOMS, **CP_A
 
 
 def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[LdmatrixAtom, ...]:
-    """Every `ldmatrix` of one kind, the one with the most matrices first.
+    """Return every `ldmatrix` of one kind, the one with the most matrices first.
 
     >>> [row.name for row in ldmatrix_atoms(transpose=True, element_bits=8)]
     ['SM100_U8x16_LDSM_T', 'SM100_U8x8_LDSM_T']
@@ -229,7 +229,7 @@ def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[Ldmatrix
 
 
 def ldmatrix_atom(matrices: int, *, transpose: bool, element_bits: int = 16) -> LdmatrixAtom:
-    """The `ldmatrix` that loads `matrices` matrices. Raises RequestError for a count that there is none of.
+    """Return the `ldmatrix` that loads `matrices` matrices. Raises RequestError for an unsupported count.
 
     >>> ldmatrix_atom(4, transpose=True).name
     'SM75_U16x8_LDSM_T'
@@ -243,7 +243,7 @@ def ldmatrix_atom(matrices: int, *, transpose: bool, element_bits: int = 16) -> 
 
 
 def cp_async_atom(op: str, bits: int) -> CpAsyncAtom:
-    """The `cp.async` of `op` ("cp.async.ca" or "cp.async.cg") and width. Raises RequestError where there is none.
+    """Return the `cp.async` of `op` ("cp.async.ca" or "cp.async.cg") and width. Raises RequestError if there is none.
 
     >>> cp_async_atom("cp.async.cg", 128).name
     'SM80_CP_ASYNC_CACHEGLOBAL_16B'

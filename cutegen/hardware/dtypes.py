@@ -1,4 +1,4 @@
-"""Element types of operands and accumulators, and what each neighbour calls them."""
+"""Element types of operands and accumulators, and their names in other libraries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cutegen.hardware.lookup import find
 class DType:
     """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`.
 
-    `significand_bits` are those of a float, the leading one included; None for an integer. `needs` are
-    instructions that know the type, where those of every target do not.
+    `significand_bits` are those of a float, including the leading one; None for an integer. `needs` are the
+    instructions that support the type, if not every target does.
     """
 
     name: str
@@ -26,17 +26,17 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Size in bytes."""
+        """Return the size in bytes."""
         return self.bits // 8
 
     @property
     def is_integer(self) -> bool:
-        """True for integer types."""
+        """Return whether this is an integer type."""
         return self.significand_bits is None
 
     @property
     def is_float8(self) -> bool:
-        """True for 8-bit floats, which have instructions of their own.
+        """Return whether this is an 8-bit float, which has separate instructions.
 
         >>> dtype("e4m3").is_float8, dtype("s8").is_float8
         (True, False)
@@ -45,7 +45,7 @@ class DType:
 
     @property
     def is_unsigned(self) -> bool:
-        """True for unsigned integer types.
+        """Return whether this is an unsigned integer type.
 
         >>> dtype("u8").is_unsigned, dtype("s8").is_unsigned
         (True, False)
@@ -54,7 +54,7 @@ class DType:
 
     @property
     def in_memory(self) -> str:
-        """The type that arrays of it have: tf32 is how a tensor core reads an f32.
+        """Return the element type of its arrays: tf32 is how a tensor core reads an f32.
 
         >>> dtype("tf32").in_memory, dtype("f16").in_memory
         ('f32', 'f16')
@@ -81,7 +81,7 @@ DTYPES: Mapping[str, DType] = {
 
 
 def dtype(name: str) -> DType:
-    """The element type called `name`. Raises RequestError for an unknown one.
+    """Return the element type called `name`. Raises RequestError for an unknown one.
 
     >>> dtype("bf16").bits
     16

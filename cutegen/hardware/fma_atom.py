@@ -29,9 +29,9 @@ UNIVERSAL_FMA = MmaAtom(
 
 
 def fma_atom(a: DType, b: DType, target: Target) -> MmaAtom:
-    """`UNIVERSAL_FMA` on elements of these types, by the opcode that the compiler writes.
+    """Return `UNIVERSAL_FMA` on elements of these types, with the opcode that the compiler writes.
 
-    Where the instruction takes two operands of 16 bits as they are, the compiler leaves their conversions out.
+    If the instruction takes two 16-bit operands directly, the compiler omits their conversions.
 
     >>> from cutegen.hardware import target
     >>> [fma_atom(dtype("bf16"), dtype("bf16"), target(arch)).ptx for arch in ("sm_90", "sm_100")]

@@ -1,8 +1,9 @@
-"""The order in which an `ldmatrix` of 8-bit elements fills a thread's fragment of B, which is not the MMA's.
+"""The order in which an `ldmatrix` of 8-bit elements fills a thread's fragment of B, which differs from the MMA's.
 
-A load brings a thread four neighbours along k from the column n, then the same four from the column n + 8. A's atom
-numbers its values like that, with rows for columns. B's has eight columns and numbers all their k first; n + 8 is in
-the next atom along n. So a load fills registers of two atoms, and copy and fragment number the same values differently.
+A load gives a thread four neighbours along k from the column n, then the same four from the column n + 8. A's atom
+numbers its values the same way, with rows instead of columns. B's atom has eight columns and numbers all their k first;
+n + 8 is in the next atom along n. A load therefore fills registers of two atoms, and copy and fragment number the same
+values differently.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ NEIGHBOURS = 4
 
 
 def order_of_byte_loads(mma: TiledMma, op: OperandName) -> Layout | None:
-    """Number of a value in the copy -> in the tile of `mma`; None where they are the same, or atoms have no pairs.
+    """Map a value's number in the copy to that in the tile of `mma`; None if they agree, or atoms have no pairs.
 
     >>> from cutegen.hardware import MMA_ATOMS
     >>> atom = MMA_ATOMS["SM89_16x8x32_F32E4M3E4M3F32_TN"]
@@ -29,10 +30,10 @@ def order_of_byte_loads(mma: TiledMma, op: OperandName) -> Layout | None:
 
 
 def view_in_order(mma: TiledMma, op: OperandName, tile: tuple[int, int], order: Layout, values: int) -> Layout:
-    """(CPY, CPY_X, CPY_K) -> number in the fragment of a `tile`, (MMA, MMA_X, MMA_K) with the first mode fastest.
+    """Map (CPY, CPY_X, CPY_K) to the number in a `tile`'s fragment, (MMA, MMA_X, MMA_K) with the first mode fastest.
 
-    CPY is (`values` of one load, loads of one MMA tile). Composed with a fragment, this is what CuTe's retile makes of
-    it for copies that number values as the MMA does.
+    CPY is (`values` of one load, loads of one MMA tile). Composed with a fragment, this equals CuTe's retile for copies
+    that number values like the MMA.
     """
     repeat_x, repeat_k = _repeats(mma, op)
     rows, depth = mma.tile_of(op)
@@ -47,7 +48,7 @@ def view_in_order(mma: TiledMma, op: OperandName, tile: tuple[int, int], order: 
 
 
 def _atom_values(mma: TiledMma, op: OperandName) -> int:
-    """Values of the operand that a thread holds for one atom."""
+    """Return the values of the operand that a thread holds for one atom."""
     return int(size(mode(mma.atom.a_layout if op == "A" else mma.atom.b_layout, 1)))
 
 

@@ -1,8 +1,8 @@
 """Shared-memory layouts that `wgmma` reads by a descriptor: atoms of 8 rows of 16, 32, 64 or 128 swizzled bytes.
 
 Atoms and names: CUTLASS `cute/atom/mma_traits_sm90_gmma.hpp`, GMMA::Layout_K_SW128_Atom and its like; their order of
-preference: `cutlass/gemm/collective/builders/sm90_common.inl`, ss_smem_selector. What the modes mean: PTX ISA, "Shared
-Memory Matrix Layout" of wgmma. They are as well what a bulk tensor copy writes with the same swizzle.
+preference: `cutlass/gemm/collective/builders/sm90_common.inl`, ss_smem_selector. Meaning of the modes: PTX ISA, "Shared
+Memory Matrix Layout" of wgmma. A bulk tensor copy with the same swizzle writes the same layouts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, tile_to_shape
 
 VECTOR_BYTES = 16
-"""What a swizzle keeps together, and the unit of a descriptor's fields."""
+"""Bytes that a swizzle keeps together, and the unit of a descriptor's fields."""
 ATOM_ROWS = 8
 
 
@@ -21,7 +21,7 @@ ATOM_ROWS = 8
 class SwizzleMode:
     """Swizzle of a row's bytes: bits 4 to 4 + `bits` of an address, each XORed with the bit three above it.
 
-    `code` is what a matrix descriptor says for it.
+    `code` is its value in a matrix descriptor.
     """
 
     name: str
@@ -30,7 +30,7 @@ class SwizzleMode:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of the atom.
+        """Return the bytes of a row of the atom.
 
         >>> [mode.row_bytes for mode in SWIZZLE_MODES]
         [128, 64, 32, 16]
@@ -39,11 +39,11 @@ class SwizzleMode:
 
     @property
     def period_bytes(self) -> int:
-        """After so many bytes the pattern begins again, so that a tile's address is a multiple of them."""
+        """Return the bytes after which the pattern repeats; a tile's address is a multiple of them."""
         return ATOM_ROWS * self.row_bytes if self.bits else VECTOR_BYTES
 
     def swizzle(self, element_bits: int) -> Swizzle | None:
-        """The same on offsets in elements; None for the mode that swizzles nothing."""
+        """Return the same on offsets in elements; None for the mode without a swizzle."""
         return Swizzle(self.bits, _vector_elems(element_bits).bit_length() - 1, 3) if self.bits else None
 
 
@@ -54,7 +54,7 @@ SW128, SW64, SW32, INTER = (
     SwizzleMode("INTER", 0, 0),
 )
 SWIZZLE_MODES = (SW128, SW64, SW32, INTER)
-"""In the order of preference: the wider a row, the fewer banks serve two of them at once."""
+"""In order of preference: the wider a row, the fewer banks serve two of them at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class GmmaLayout:
 
     @property
     def name(self) -> str:
-        """As CUTLASS calls it."""
+        """Return CUTLASS's name."""
         return f"Layout_{'MN' if self.major_mode == 0 else 'K'}_{self.mode.name}_Atom"
 
     def atom(self, element_bits: int) -> LayoutExpr:
-        """(M|N, K) -> offset in elements.
+        """Map (M|N, K) to offsets in elements.
 
         >>> from cutegen.algebra import format_layout
         >>> format_layout(GMMA_LAYOUTS["Layout_K_SW128_Atom"].atom(16))
@@ -83,18 +83,18 @@ class GmmaLayout:
         return affine if swizzle is None else ComposedLayout(swizzle, affine)
 
     def width(self, element_bits: int) -> int:
-        """Elements of a row."""
+        """Return the elements of a row."""
         return self.mode.row_bytes * 8 // element_bits
 
     def divides(self, tile: Sequence[int], element_bits: int) -> bool:
-        """Return whether whole atoms fill a tile of these extents along (M|N, K)."""
+        """Return whether complete atoms fill a tile of these extents along (M|N, K)."""
         along, across = tile[self.major_mode], tile[1 - self.major_mode]
         return along % self.width(element_bits) == 0 and across % ATOM_ROWS == 0
 
     def tile(self, extents: Sequence[int], element_bits: int) -> LayoutExpr:
-        """The atom over a tile (M|N, K, stages), rows first, as boxes of a bulk tensor copy lie behind one another.
+        """Repeat the atom over a tile (M|N, K, stages), rows first, in the order of a bulk tensor copy's boxes.
 
-        Raises ValueError where atoms do not fill the tile.
+        Raises ValueError if atoms do not fill the tile.
         """
         order = (0, 1) if self.major_mode == 1 else (1, 0)
         return tile_to_shape(self.atom(element_bits), extents, (*order, *range(2, len(extents))))
@@ -107,11 +107,11 @@ def _vector_elems(element_bits: int) -> int:
 GMMA_LAYOUTS: Mapping[str, GmmaLayout] = {
     layout.name: layout for layout in (GmmaLayout(mode, major) for major in (1, 0) for mode in SWIZZLE_MODES)
 }
-"""By name, K-major ones first, each in the order of preference."""
+"""By name, K-major ones first, each in order of preference."""
 
 
 def gmma_layouts(tile: Sequence[int], major_mode: int, element_bits: int) -> tuple[GmmaLayout, ...]:
-    """Those whose atoms fill the tile, the preferred one first.
+    """Return those whose atoms fill the tile, the preferred one first.
 
     >>> [layout.name for layout in gmma_layouts((128, 32), 1, 16)]
     ['Layout_K_SW64_Atom', 'Layout_K_SW32_Atom', 'Layout_K_INTER_Atom']

@@ -1,10 +1,10 @@
-"""The GPU that is assumed for a target where a plan is made for a problem: multiprocessors, L2, device memory.
+"""The GPU that is assumed for a target when a plan is made for a problem: SMs, L2, device memory.
 
-Sources: NVIDIA's white papers of A100 (40 GB: 108 multiprocessors, 40 MB of L2, 1,555 GB/s), GA102 (GeForce RTX 3090:
+Sources: NVIDIA's white papers of A100 (40 GB: 108 SMs, 40 MB of L2, 1,555 GB/s), GA102 (GeForce RTX 3090:
 82, 6 MB, 936 GB/s), Ada (GeForce RTX 4090: 128, 72 MB, 1,008 GB/s), H100 and the data sheet of H200 (132, 50 MB,
 4.8 TB/s), Blackwell (B200: 148, 126 MB, 8 TB/s; GeForce RTX 5090: 170, 96 MB, 1,792 GB/s). Clocks are boost clocks.
-A cluster lies within one GPC, and GPCs have 16 or 18 multiprocessors, or fewer: how many clusters there is room for at
-once was asked of an H200 (cuOccupancyMaxActiveClusters, 200 to 229 KB of shared memory a CTA).
+A cluster lies within one GPC, and GPCs have 16 or 18 SMs, or fewer: the number of clusters that fit at once was queried
+on an H200 (cuOccupancyMaxActiveClusters, 200 to 229 KB of shared memory per CTA).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One product: the multiprocessors that share an L2 cache of `l2_bytes` and device memory of a peak bandwidth."""
+    """One product: the SMs that share an L2 cache of `l2_bytes` and device memory of a peak bandwidth."""
 
     name: str
     sms: int
@@ -25,7 +25,7 @@ class Gpu:
     memory_bytes_per_s: float
     clock_hz: float
     clusters: Mapping[int, int] = field(default_factory=dict, hash=False)
-    """Clusters of so many CTAs that it holds at once where each CTA fills a multiprocessor; empty where not known."""
+    """Clusters of so many CTAs that run at once if each CTA fills an SM; empty if unknown."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.sms} multiprocessors)"
@@ -46,4 +46,4 @@ GPUS: Mapping[str, Gpu] = {
     "sm_100": Gpu(name="B200", sms=148, l2_bytes=126 * MIB, memory_bytes_per_s=8.0e12, clock_hz=1.965e9),
     "sm_120": Gpu(name="RTX 5090", sms=170, l2_bytes=96 * MIB, memory_bytes_per_s=1.792e12, clock_hz=2.407e9),
 }
-"""By the name of the target, as in `TARGETS`: the one GPU of each that is assumed."""
+"""By target name, as in `TARGETS`: the one assumed GPU of each."""

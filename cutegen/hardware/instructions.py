@@ -1,4 +1,4 @@
-"""Instructions that not every target has, by names that say as much of their forms as matters here.
+"""Instructions that not every target has, by names that identify the relevant forms.
 
 Sources: PTX ISA, the "Target ISA Notes" of each instruction.
 """
@@ -9,29 +9,29 @@ from enum import StrEnum
 
 
 class Instruction(StrEnum):
-    """An instruction, or a form of one; what is multiplied by it has a rate (`cutegen/hardware/rates.py`)."""
+    """An instruction, or a form of one; MMA instructions have a rate (`cutegen/hardware/rates.py`)."""
 
     FMA = "fma"
     FMA_PACKED = "fma.rn.f32x2"
-    """Two f32 in a register of 64 bits are operands: sm_100 and later."""
+    """Two f32 in a 64-bit register are operands: sm_100 and later."""
     FMA_WIDENING = "fma.rn.f32.f16"
     """f16 and bf16 are operands of an f32 fma: sm_100 and later."""
     MMA_SYNC = "mma.sync"
-    """Of f16, bf16, tf32 and 8-bit integers: sm_80 and later."""
+    """For f16, bf16, tf32 and 8-bit integers: sm_80 and later."""
     MMA_SYNC_FLOAT8 = "mma.sync.e4m3"
-    """Of 8-bit floats, which no instruction of an earlier target knows: sm_89 and later."""
+    """For 8-bit floats, which no instruction of an earlier target supports: sm_89 and later."""
     WGMMA = "wgmma.mma_async"
     """sm_90a alone."""
     LDMATRIX = "ldmatrix"
-    """Of 16-bit elements: sm_75 and later."""
+    """For 16-bit elements: sm_75 and later."""
     LDMATRIX_B8_TRANS = "ldmatrix.b8.trans"
-    """Of 8-bit elements, transposed: sm_100a, sm_120a and their like."""
+    """For 8-bit elements, transposed: sm_100a, sm_120a and similar."""
     CP_ASYNC = "cp.async"
     """sm_80 and later."""
     BULK_TENSOR = "cp.async.bulk.tensor"
     """sm_90 and later."""
     SETMAXNREG = "setmaxnreg"
-    """sm_90a, sm_100a, sm_120a and their like."""
+    """sm_90a, sm_100a, sm_120a and similar."""
 
 
 OF_SM_80 = frozenset({Instruction.FMA, Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC})
@@ -44,4 +44,4 @@ OF_SM_100A = OF_SM_89 | {
     Instruction.FMA_PACKED,
     Instruction.FMA_WIDENING,
 }
-"""Those of sm_120a as well: of sm_100a's own, `tcgen05` among them, none is listed."""
+"""Those that sm_120a has as well: none of sm_100a's own, such as `tcgen05`, is listed."""

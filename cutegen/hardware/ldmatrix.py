@@ -1,6 +1,6 @@
-"""Every `ldmatrix` of a CTA, enumerated: which rows its lanes address and which element each register receives.
+"""Every `ldmatrix` of a CTA, enumerated: the rows that its lanes address, and the element of each register.
 
-Rests on TiledMma's thread-value layouts alone, not on TiledCopy, so that the two can be held against each other.
+Based only on TiledMma's thread-value layouts, not on TiledCopy, so that the two can be checked against each other.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ROW_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LdmatrixTrace:
-    """All `ldmatrix` instructions that bring one tile of an operand to registers.
+    """All `ldmatrix` instructions that load one tile of an operand to registers.
 
     `source_coords` and `source_offsets` [instr, warp, lane, row element]: tile coordinate (column-major) and element
-    offset in shared memory of what each lane's address points at, of which the first `rows` lanes' count.
-    `destination_coords` [instr, thread, value]: the tile coordinate that the MMA wants in each register.
+    offset in shared memory that each lane's address points to; only the first `rows` lanes count.
+    `destination_coords` [instr, thread, value]: the tile coordinate that the MMA needs in each register.
     """
 
     source_coords: NDArray[np.int64]
@@ -38,18 +38,16 @@ class LdmatrixTrace:
 
     @property
     def row_offsets_bytes(self) -> NDArray[np.int64]:
-        """Byte offset of each addressed row: [instr, warp, rows]; the lanes beyond address nothing."""
+        """Return the byte offset of each addressed row: [instr, warp, rows]; other lanes address nothing."""
         return self.source_offsets[:, :, : self.rows, 0] * self.bits // 8
 
     @property
     def legal(self) -> bool:
-        """True where each row is 16 contiguous, 16-byte aligned bytes."""
+        """Return whether each row is 16 contiguous, 16-byte aligned bytes."""
         return not self._illegal.any()
 
     def illegal_rows(self) -> str | None:
-        """Return what is wrong with the first row that `ldmatrix` cannot read, and how many such rows there are; None
-        without any.
-        """
+        """Describe the first row that `ldmatrix` cannot read, and count such rows; None without any."""
         illegal = self._illegal
         if not illegal.any():
             return None
@@ -87,8 +85,8 @@ def ldmatrix_trace(
 ) -> LdmatrixTrace:
     """Enumerate the instructions `atom` that load an operand's tile from `smem_layout`: (x, y) -> element offset.
 
-    They fill a thread's values one after the other, or as `order` says: number in the copy -> number in the MMA's tile.
-    Raises ValueError when the tile is not a multiple of the tiled MMA's, or a thread has too few values for the atom.
+    They fill a thread's values in sequence, or by `order`: number in the copy -> number in the MMA's tile. Raises
+    ValueError if the tile is not a multiple of the tiled MMA's, or a thread has too few values for the atom.
     """
     inner = inner_layout(smem_layout)
     tile_shape = int(size(mode(inner, 0))), int(size(mode(inner, 1)))
@@ -107,7 +105,7 @@ def ldmatrix_trace(
 
 
 def _one_mma_tile(tv_layout: Layout, atom: CopyAtomLike, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Coordinates in one MMA tile: read [instr, warp, lane, row element], received [instr, warp, lane, value]."""
+    """Return coordinates in an MMA tile: read [instr, warp, lane, row element], received [instr, warp, lane, value]."""
     tv = offsets_2d(tv_layout)
     read = offsets_2d(upcast(atom.src_layout_bits, bits))
     received = offsets_2d(upcast(atom.dst_layout_bits, bits))
@@ -119,13 +117,13 @@ def _one_mma_tile(tv_layout: Layout, atom: CopyAtomLike, bits: int) -> tuple[NDA
             f"{values} is not a multiple"
         )
     wanted = tv.reshape(threads // WARP, WARP, values // per_instr, per_instr).transpose(2, 0, 1, 3)
-    # Both sides number the same bits, so the (lane, value) that receives a number tells which element was read there.
+    # Both sides number the same bits, so a number identifies the element that a (lane, value) receives.
     receiver = np.argsort(received.ravel())
     return wanted.reshape(*wanted.shape[:2], -1)[..., receiver[read]], wanted
 
 
 def _repeat(coords: NDArray[np.int64], mma_tile: tuple[int, int], tile_shape: tuple[int, int]) -> NDArray[np.int64]:
-    """Coordinates [instr, ...] of one MMA tile for every MMA tile of `tile_shape`: [all instr, ...], mode 0 fastest."""
+    """Repeat coordinates [instr, ...] of one MMA tile for each in `tile_shape`: [all instr, ...], mode 0 fastest."""
     if tile_shape[0] % mma_tile[0] or tile_shape[1] % mma_tile[1]:
         raise ValueError(f"the tiled MMA's tile {mma_tile} does not divide the tile {tile_shape}")
     x, y = coords % mma_tile[0], coords // mma_tile[0]

@@ -1,4 +1,4 @@
-"""Finding a row of a table by its name, and saying which name was probably meant."""
+"""Finds a row of a table by name, and suggests the probable name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = TypeVar("Row")
 
 
 def find(table: Mapping[str, Row], name: str, kind: str) -> Row:
-    """The row called `name`. Raises RequestError that names the nearest row, or all rows when none is near."""
+    """Return the row called `name`. Raises RequestError that names the nearest row, or all rows if none is near."""
     if name in table:
         return table[name]
     near = get_close_matches(name, table, n=1)

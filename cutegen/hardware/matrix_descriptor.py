@@ -1,7 +1,7 @@
-"""Matrix descriptors: how `wgmma` finds a block of an operand in shared memory, derived from a layout and proved by it.
+"""Matrix descriptors: how `wgmma` finds an operand's block in shared memory, derived from a layout and proved by it.
 
-PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of wgmma; the fields as CUTLASS
-`cute/arch/mma_sm90_desc.hpp` has them, and what they mean by major and swizzle in
+PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of wgmma; the fields as in CUTLASS
+`cute/arch/mma_sm90_desc.hpp`, and their meaning by major and swizzle in
 `cute/atom/mma_traits_sm90_gmma.hpp`, make_gmma_desc. A block is 64 rows of A or N of B by 32 bytes of K.
 """
 
@@ -34,14 +34,14 @@ _LINE_SHIFT = 7
 
 
 class NoDescriptorError(ValueError):
-    """A layout that no matrix descriptor describes; the message is the reason, without a final stop."""
+    """A layout that no matrix descriptor describes; the message is the reason, without a final period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixDescriptor:
-    """One block: `start_bytes` its address, `lbo_bytes` the leading and `sbo_bytes` the stride byte offset.
+    """One block: `start_bytes` is its address, `lbo_bytes` the leading and `sbo_bytes` the stride byte offset.
 
-    `base_offset` is the line of 128 bytes, of 8, at which the swizzle's pattern begins: 0 where the tile's address is a
+    `base_offset` is the 128-byte line, of 8, at which the swizzle's pattern begins: 0 if the tile's address is a
     multiple of its period, as everywhere here.
     """
 
@@ -52,7 +52,7 @@ class MatrixDescriptor:
     base_offset: int = 0
 
     def encode(self) -> int:
-        """The 64 bits that the instruction takes.
+        """Return the 64 bits that the instruction takes.
 
         >>> from cutegen.hardware.gmma_layouts import SW128
         >>> hex(MatrixDescriptor(start_bytes=2048, lbo_bytes=16, sbo_bytes=1024, mode=SW128).encode())
@@ -64,19 +64,19 @@ class MatrixDescriptor:
 
     @classmethod
     def decode(cls, bits: int) -> MatrixDescriptor:
-        """The descriptor that 64 bits are."""
+        """Decode 64 bits into a descriptor."""
         start, lbo, sbo = ((bits >> shift & _FIELD) * VECTOR_BYTES for shift in (0, 16, 32))
         mode = next(mode for mode in SWIZZLE_MODES if mode.code == bits >> 62)
         return cls(start_bytes=start, lbo_bytes=lbo, sbo_bytes=sbo, mode=mode, base_offset=bits >> 49 & 7)
 
     def advanced(self, steps: int) -> MatrixDescriptor:
-        """The block that begins `steps` times 16 bytes further: the same sum on the 64 bits."""
+        """Return the block that begins `steps` times 16 bytes further: the same sum on the 64 bits."""
         return replace(self, start_bytes=self.start_bytes + steps * VECTOR_BYTES)
 
     def canonical(self, rows: int, major_mode: int, element_bytes: int) -> Layout:
-        """(M|N, K) of the block -> offset in elements from its start, before the swizzle.
+        """Map (M|N, K) of the block to offsets in elements from its start, before the swizzle.
 
-        M or N is rounded up to whole swizzled rows where it is the contiguous mode.
+        If M or N is the contiguous mode, it is rounded up to complete swizzled rows.
         """
         row, vector, lbo, sbo, k = (
             each // element_bytes
@@ -91,9 +91,9 @@ class MatrixDescriptor:
         return make_layout(Layout((row, -(-rows // row)), (1, along)), eights)
 
     def addresses(self, rows: int, major_mode: int, element_bytes: int) -> NDArray[np.int64]:
-        """The byte at which the instruction reads each element of the block: int64[rows, K].
+        """Return the byte at which the instruction reads each element of the block: int64[rows, K].
 
-        The swizzle goes by the address, counted from where the pattern begins.
+        The swizzle uses the address, counted from the start of the pattern.
         """
         placed = offsets_2d(self.canonical(rows, major_mode, element_bytes))[:rows] * element_bytes + self.start_bytes
         line = (placed >> _LINE_SHIFT) - self.base_offset
@@ -102,7 +102,7 @@ class MatrixDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class OperandDescriptors:
-    """Every block of an operand's tile that begins at address 0: the first one, and the way to the others.
+    """Every block of an operand's tile that begins at address 0: the first one, and the steps to the others.
 
     `steps` maps (M|N block, K block, stage) to units of 16 bytes, which are added to the 64 bits of `first`.
     """
@@ -112,9 +112,9 @@ class OperandDescriptors:
 
 
 def operand_descriptors(layout: LayoutExpr, major_mode: int, element_bytes: int, rows: int) -> OperandDescriptors:
-    """The descriptors of a tile (M|N, K, stages) in shared memory, in blocks of `rows`: 64 of A, the atom's N of B.
+    """Return the descriptors of a tile (M|N, K, stages) in shared memory, in blocks of `rows`: A's 64, or the atom's N.
 
-    Raises NoDescriptorError where the layout is none that the instruction reads.
+    Raises NoDescriptorError if the instruction cannot read the layout.
 
     >>> from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
     >>> of_a = operand_descriptors(GMMA_LAYOUTS["Layout_K_SW128_Atom"].tile((128, 64), 16), 1, 2, rows=64)
@@ -136,7 +136,7 @@ def _mode(layout: LayoutExpr, element_bytes: int) -> SwizzleMode:
         raise NoDescriptorError(f"its swizzle begins {layout.offset} elements into the pattern")
     if layout.outer not in known:
         names = ", ".join(map(_swizzle_name, known))
-        raise NoDescriptorError(f"{_swizzle_name(layout.outer)} is none of wgmma's swizzles, {names}")
+        raise NoDescriptorError(f"{_swizzle_name(layout.outer)} is not one of wgmma's swizzles, {names}")
     return known[layout.outer]
 
 
@@ -145,7 +145,7 @@ def _swizzle_name(swizzle: Swizzle) -> str:
 
 
 def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layout]:
-    """(M|N, K) of the first block, and (M|N block, K block, stage) of where the others begin."""
+    """Return (M|N, K) of the first block, and (M|N block, K block, stage) of the starts of all blocks."""
     k = BLOCK_K_BYTES // element_bytes
     x, y = map(size, modes(layout)[:2])
     if x % rows or y % k:
@@ -157,7 +157,7 @@ def _blocks(layout: Layout, rows: int, element_bytes: int) -> tuple[Layout, Layo
 
 
 def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int) -> MatrixDescriptor:
-    """The descriptor whose strides are the block's own. A mode that has one repetition gets stride 0."""
+    """Return the descriptor whose strides are the block's own. A mode with one repetition gets stride 0."""
     placed = offsets_2d(block) * element_bytes
     row, vector = mode.row_bytes // element_bytes, VECTOR_BYTES // element_bytes
 
@@ -165,7 +165,7 @@ def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int
         return int(placed[x, y]) if x < placed.shape[0] and y < placed.shape[1] else 0
 
     if major_mode == 1:
-        # Where rows are swizzled, both halves of K lie in one, and the field is 1 unread.
+        # With swizzled rows, both halves of K are in one row, and the field is 1 and not read.
         lbo, sbo = (stride(0, vector) if mode is INTER else VECTOR_BYTES), stride(ATOM_ROWS, 0)
     else:
         along, across = stride(row, 0), stride(0, ATOM_ROWS)
@@ -173,16 +173,16 @@ def _first(block: Layout, mode: SwizzleMode, major_mode: int, element_bytes: int
     for name, value in (("leading", lbo), ("stride", sbo)):
         if value % VECTOR_BYTES or not 0 <= value <= _FIELD * VECTOR_BYTES:
             most = _FIELD * VECTOR_BYTES
-            raise NoDescriptorError(f"its {name} byte offset is {value}, no multiple of {VECTOR_BYTES} up to {most}")
+            raise NoDescriptorError(f"its {name} byte offset is {value}, not a multiple of {VECTOR_BYTES} up to {most}")
     return MatrixDescriptor(lbo_bytes=lbo, sbo_bytes=sbo, mode=mode)
 
 
 def _in_vectors(strides: IntTree, element_bytes: int) -> IntTree:
-    """Strides in elements as multiples of 16 bytes."""
+    """Return strides in elements as multiples of 16 bytes."""
     if isinstance(strides, tuple):
         return tuple(_in_vectors(stride, element_bytes) for stride in strides)
     if strides * element_bytes % VECTOR_BYTES:
-        raise NoDescriptorError(f"blocks begin {strides * element_bytes} bytes apart, no multiple of {VECTOR_BYTES}")
+        raise NoDescriptorError(f"blocks begin {strides * element_bytes} bytes apart, not a multiple of {VECTOR_BYTES}")
     return strides * element_bytes // VECTOR_BYTES
 
 
@@ -196,6 +196,6 @@ def _prove(first: MatrixDescriptor, steps: Layout, blocks: LayoutExpr, major_mod
         if len(wrong):
             at, row = wrong[0]
             raise NoDescriptorError(
-                f"element ({row}, {at}) of block {block} lies at byte {stored[block, at, row]}, where the instruction "
+                f"element ({row}, {at}) of block {block} is at byte {stored[block, at, row]}, but the instruction "
                 f"reads {read[at, row]}"
             )

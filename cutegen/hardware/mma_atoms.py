@@ -1,9 +1,9 @@
 """MMA atoms, and those of the `sm80` family: `mma.sync` on operands of 8, 16 and 32 bits.
 
-Thread-value layouts and opcodes are tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
+Thread-value layouts and opcodes are from tensor-layouts' transcription of CUTLASS `cute/atom/mma_traits_sm80.hpp` and
 `mma_traits_sm89.hpp`. The instruction: PTX ISA, "Matrix multiply-accumulate operation using mma instruction", m16n8k4
-to m16n8k32. Integers come in CUTLASS's `_SATURATE` form, whose sums stop at the ends of s32 instead of wrapping: the
-DSL compiles no other.
+to m16n8k32. Integers use CUTLASS's `_SATURATE` form, whose sums saturate at the limits of s32 instead of wrapping: the
+DSL compiles no other form.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cutegen.algebra import Layout, OperandName, mode, offsets, size
 from cutegen.hardware.dtypes import DType, dtype
 from cutegen.hardware.instructions import Instruction
 
-# Those that multiply matrices, by the beginning of an opcode.
+# Instructions that multiply matrices, by the beginning of the opcode.
 _MULTIPLIERS = (Instruction.MMA_SYNC, Instruction.WGMMA, Instruction.FMA)
 
 
 class OperandSource(StrEnum):
-    """Place from which an instruction reads an operand: each thread's registers, or by a descriptor shared memory."""
+    """Source of an operand: each thread's registers, or shared memory by a descriptor."""
 
     RMEM = "registers"
     SMEM = "shared memory"
@@ -35,9 +35,9 @@ class OperandSource(StrEnum):
 class MmaAtom:
     """One instruction: D[M,N] = A[M,K] B[N,K] + C[M,N].
 
-    `ptx` is the opcode as PTX text has it. `thr_id` maps a thread of the atom to its lane. `a_layout` maps (thread,
-    value) to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N). Of an operand in
-    shared memory every thread names the whole tile, so that its threads have stride 0.
+    `ptx` is the opcode as in PTX text. `thr_id` maps a thread of the atom to its lane. `a_layout` maps (thread, value)
+    to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N). For an operand in shared
+    memory every thread names the complete tile, so its threads have stride 0.
     """
 
     name: str
@@ -66,13 +66,13 @@ class MmaAtom:
                 raise ValueError(f"{self.name}: {layout} {flaw}")
 
     def source(self, op: OperandName) -> OperandSource:
-        """Return where the instruction reads the operand: accumulators always are in registers."""
+        """Return the operand's source: accumulators always are in registers."""
         return {"A": self.a_source, "B": self.b_source, "C": OperandSource.RMEM}[op]
 
     def majors(self, op: OperandName) -> tuple[str, ...]:
-        """The modes of A or B that may be contiguous in shared memory.
+        """Return the modes of A or B that may be contiguous in shared memory.
 
-        A copy to registers can turn an operand round, a descriptor only one of 16-bit elements. PTX ISA, "Matrix
+        A copy to registers can transpose an operand, a descriptor only one of 16-bit elements. PTX ISA, "Matrix
         descriptor" and `imm-trans-a` of "wgmma.mma_async".
         """
         element = self.a_dtype if op == "A" else self.b_dtype
@@ -81,24 +81,24 @@ class MmaAtom:
 
     @property
     def threads(self) -> int:
-        """Threads that carry it out together: one by itself, a warp, or a warpgroup."""
+        """Return the threads that execute it together: a single thread, a warp, or a warpgroup."""
         return int(size(self.thr_id))
 
     @property
     def instruction(self) -> Instruction:
-        """Instruction that this is a form of: what does its work, and its rate, go by this."""
+        """Return the instruction of this form, which determines its unit and rate."""
         return next(each for each in _MULTIPLIERS if self.ptx.startswith(each))
 
     @property
     def flops(self) -> int:
-        """Operations of one instruction, a multiply-add counting two."""
+        """Return the operations of one instruction; a multiply-add counts as two."""
         m, n, k = self.shape_mnk
         return 2 * m * n * k
 
 
 @cache
 def _flaw(layout: Layout, threads: int, elems: int, source: OperandSource) -> str:
-    """Return why `layout` cannot be an operand's; nothing where it can. Rows share layouts, and each is proved once."""
+    """Return why `layout` cannot be an operand's; empty if it can. Rows share layouts; each is proved once."""
     if size(mode(layout, 0)) != threads:
         return f"is not for {threads} threads"
     if source is OperandSource.RMEM:
@@ -109,7 +109,7 @@ def _flaw(layout: Layout, threads: int, elems: int, source: OperandSource) -> st
 
 
 def _from_library(row: MMAAtom) -> MmaAtom:
-    # The opcode ends in the types of D, A, B and C; D and C are one type in every variant of CUTLASS.
+    # The opcode ends in the types of D, A, B and C; D and C have one type in every CUTLASS variant.
     _, a, b, c = (dtype(field) for field in row.ptx.split(".")[-4:])
     return MmaAtom(
         name=row.name,
@@ -126,7 +126,7 @@ def _from_library(row: MMAAtom) -> MmaAtom:
 
 
 def _saturating(row: MMAAtom, a: str, b: str) -> MmaAtom:
-    """The `_SATURATE` form of an atom for s8, with operands of types `a` and `b` in the same places."""
+    """Return the `_SATURATE` form of an atom for s8, with operands of types `a` and `b`."""
     atom = _from_library(row)
     return replace(
         atom,

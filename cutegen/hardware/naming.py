@@ -1,4 +1,4 @@
-"""Names that people give a target: `sm_90`, `sm90a`, `90`, `9.0`, or a GPU that has it, `h100` or `H100 SXM`.
+"""Names of targets: `sm_90`, `sm90a`, `90`, `9.0`, or a GPU such as `h100` or `H100 SXM`.
 
 Sources: NVIDIA's table of CUDA GPUs and their compute capabilities, developer.nvidia.com/cuda-gpus.
 """
@@ -26,16 +26,16 @@ _PRODUCTS: Mapping[int, str] = {
     121: "gb10",
 }
 GPU_NAMES: Mapping[str, int] = {name: number for number, names in _PRODUCTS.items() for name in names.split()}
-"""Ten times the compute capability of each product, by the part of its name that tells it from others."""
+"""Ten times the compute capability of each product, by the distinctive part of its name."""
 
 _CAPABILITY = re.compile(r"(?:sm|compute|cc)?[ _-]?(\d{1,2})\.?(\d)[af]?")
 _WORDS_OF_ALL = re.compile(r"nvidia|geforce|tesla|quadro|rtx|gtx|titan(?!v)")
 
 
 def resolve_target(text: str) -> Target:
-    """The target that `text` means.
+    """Return the target that `text` names.
 
-    Raises RequestError for a compute capability that is no target, naming the nearest, and for what is no name.
+    Raises RequestError for a compute capability without a target, naming the nearest, and for an unknown name.
 
     >>> [resolve_target(text).name for text in ("sm_90a", "sm90", "86", "8.9", "a100", "NVIDIA H100 SXM 80GB")]
     ['sm_90', 'sm_90', 'sm_86', 'sm_89', 'sm_80', 'sm_90']
@@ -60,13 +60,13 @@ def _number(text: str) -> int | None:
 
 
 def _capability(text: str) -> int | None:
-    """Ten times the compute capability that `text` spells; None where it spells none."""
+    """Return ten times the compute capability that `text` spells; None if it does not."""
     match = _CAPABILITY.fullmatch(text.strip().lower())
     return None if match is None else int(match[1] + match[2])
 
 
 def _product(text: str) -> int | None:
-    """That of the first word which names a product, whatever stands around it."""
+    """Return that of the first word that names a product, whatever the other words are."""
     words = re.findall(r"[a-z0-9]+", _WORDS_OF_ALL.sub(" ", text.lower()))
     return next((GPU_NAMES[word] for word in words if word in GPU_NAMES), None)
 

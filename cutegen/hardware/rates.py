@@ -1,13 +1,13 @@
-"""Work of one multiprocessor in a clock cycle, on each target: what bounds a kernel's main loop.
+"""Work of one SM per clock cycle, for each target: these rates bound a kernel's main loop.
 
-Tensor cores, dense f16 through `mma.sync` (the same papers have tf32 at half that rate, 8-bit integers and floats at
-twice): NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512;
-GeForce cards do half of that with f32 accumulation). On sm_90 `wgmma` does 4096: NVIDIA's white paper of H100, 989.4
-TFLOP/s of 132 multiprocessors at 1830 MHz; tf32 has half of it there, 8-bit types twice. `mma.sync` does not reach it,
-but 62.9%: Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture" (arXiv 2402.13499), and for it
-ptxas makes f16 of 8-bit floats on sm_90 and sm_100 (F2FP and HMMA in the disassembly).
+Tensor cores, dense f16 through `mma.sync` (the same papers give tf32 half that rate, 8-bit integers and floats twice):
+NVIDIA's white papers of A100 (1024 multiply-adds), GA102 and Ada (512; GeForce cards reach half of that with f32
+accumulation). On sm_90 `wgmma` reaches 4096: NVIDIA's white paper of H100, 989.4 TFLOP/s of 132 SMs at 1830 MHz; tf32
+has half of it there, 8-bit types twice. `mma.sync` reaches only 62.9% of it: Luo et al., "Benchmarking and Dissecting
+the Nvidia Hopper GPU Architecture" (arXiv 2402.13499), and for it ptxas converts 8-bit floats to f16 on sm_90 and
+sm_100 (F2FP and HMMA in the disassembly).
 f32 multiply-adds: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of native instructions.
-L2: the white paper of A100, 5120 bytes for 108 multiprocessors. Shared memory: 32 banks of 4 bytes (CUDA C++
+L2: the white paper of A100, 5120 bytes for 108 SMs. Shared memory: 32 banks of 4 bytes (CUDA C++
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
 """
 
@@ -23,10 +23,10 @@ from cutegen.hardware.units import SCHEDULERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmRates:
-    """Per multiprocessor and cycle; None where there is no source, so that only measuring helps.
+    """Rates per SM and cycle; None without a source, so that only a measurement helps.
 
-    `flops` of each instruction that multiplies: of `mma.sync` those on f16, and on 8-bit floats too where they are
-    multiplied as such, of `wgmma` those on f16. A wavefront is one pass over the banks of shared memory.
+    `flops` of each MMA instruction: for `mma.sync` those on f16, and on 8-bit floats if they are multiplied natively;
+    for `wgmma` those on f16. A wavefront is one pass over the banks of shared memory.
     """
 
     flops: Mapping[Instruction, float] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class SmRates:
     issued: float = SCHEDULERS
 
     def flops_of(self, instruction: Instruction, operands: str) -> float | None:
-        """Operations of an instruction on operands of a type: tensor cores take as many bytes whatever the type.
+        """Return an instruction's operations on operands of a type: tensor cores process as many bytes for any type.
 
         >>> [SM_RATES["sm_80"].flops_of(Instruction.MMA_SYNC, operands) for operands in ("tf32", "s8")]
         [1024.0, 4096.0]
@@ -47,7 +47,7 @@ class SmRates:
         return found * 16 / dtype(operands).bits if found is not None and by_bytes else found
 
     def having(self, instruction: Instruction, flops: float | None) -> SmRates:
-        """The same with another rate of one instruction; None where it is not known."""
+        """Return the same with another rate of one instruction; None if it is not known."""
         others = {name: rate for name, rate in self.flops.items() if name is not instruction}
         return replace(self, flops=others if flops is None else {**others, instruction: flops})
 
@@ -65,4 +65,4 @@ SM_RATES: Mapping[str, SmRates] = {
     "sm_100": SmRates(flops=_rates(256), float8_as_f16=True),
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }
-"""By the name of the target, as in `TARGETS`; the rates of multipliers by instruction."""
+"""By target name, as in `TARGETS`; the rates of multipliers by instruction."""

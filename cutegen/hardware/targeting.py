@@ -1,7 +1,7 @@
-"""Chooses the target of a request: the one that it names, else the present GPU's, else the first that can serve it.
+"""Chooses the target of a request: the named one, else the present GPU's, else the first that can serve it.
 
-The GPU is asked for through NVIDIA's management library, which needs no CUDA context: 18 ms on an H200, where `cuInit`
-alone takes 125 to 180, and nothing where there is no driver.
+NVIDIA's management library finds the GPU without a CUDA context: 18 ms on an H200, compared with 125 to 180 for
+`cuInit` alone, and no time without a driver.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = TypeVar("Answer")
 
 
 def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Target:
-    """The target called `arch` (`sm_90a`, `sm90`, `90` or `h100`), else the present GPU's, else `least`.
+    """Return the target called `arch` (`sm_90a`, `sm90`, `90` or `h100`), else the present GPU's, else `least`.
 
     Raises RequestError for an unknown one.
 
@@ -36,9 +36,9 @@ def choose_target(arch: str | None = None, *, least: str = DEFAULT_TARGET) -> Ta
 
 @cache
 def present_target() -> Target | None:
-    """The target of the machine's first GPU; None without a GPU, or when no target is for it.
+    """Return the target of the machine's first GPU; None without a GPU, or if it has no target.
 
-    First in the order of the PCI bus: CUDA_VISIBLE_DEVICES is not looked at.
+    The first in the order of the PCI bus: CUDA_VISIBLE_DEVICES is ignored.
     """
     capability = _compute_capability()
     return next((row for row in TARGETS.values() if row.compute_capability == capability), None)
@@ -46,7 +46,7 @@ def present_target() -> Target | None:
 
 @cache
 def present_gpu_name() -> str | None:
-    """The name of the machine's first GPU, as `NVIDIA H200`; None without a GPU."""
+    """Return the name of the machine's first GPU, such as `NVIDIA H200`; None without a GPU."""
     return _of_first_gpu(_name)
 
 
@@ -55,7 +55,7 @@ def _compute_capability() -> tuple[int, int] | None:
 
 
 def _of_first_gpu(ask: Callable[[Any, ctypes.c_void_p], Answer | None]) -> Answer | None:
-    """Ask NVML about it; None without a driver or a GPU."""
+    """Query NVML about it; None without a driver or a GPU."""
     try:
         nvml = ctypes.CDLL(_NVML)
     except OSError:

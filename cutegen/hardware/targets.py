@@ -1,4 +1,4 @@
-"""Compilation targets and the per-SM resources that bound a kernel there.
+"""Compilation targets and the per-SM resources that limit a kernel.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (threads, CTAs, registers and
 shared memory per SM and per CTA), and `cuda_occupancy.h` of CUDA 13.0 (allocation granularities).
@@ -17,9 +17,9 @@ KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One compute capability; `gpu_arch` is what the compiler is told, `name` what specs and people say.
+    """One compute capability; `gpu_arch` is for the compiler, `name` for specs and people.
 
-    A CTA's shared memory costs the SM `smem_reserved_per_cta_bytes` more than it asks for, rounded up to
+    A CTA's shared memory costs the SM `smem_reserved_per_cta_bytes` more than it requests, rounded up to
     `smem_allocation_unit_bytes`; a warp's registers are allocated in units of `register_allocation_unit`.
     """
 
@@ -40,7 +40,7 @@ class Target:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """(major, minor), as the driver reports it."""
+        """Return (major, minor), as the driver reports it."""
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
@@ -87,11 +87,11 @@ _ROWS = (
 # fmt: on
 
 TARGETS: Mapping[str, Target] = {row.name: row for row in _ROWS}
-"""By name, those with less compute capability first."""
+"""By name, in order of compute capability."""
 
 
 def targets_with(*instructions: Instruction) -> tuple[str, ...]:
-    """The names of the targets that have all of these; none, where no target has.
+    """Return the names of the targets that have all of these; empty if no target has.
 
     >>> targets_with(Instruction.BULK_TENSOR), targets_with(Instruction.WGMMA, Instruction.LDMATRIX_B8_TRANS)
     (('sm_90', 'sm_100', 'sm_120'), ())
@@ -100,7 +100,7 @@ def targets_with(*instructions: Instruction) -> tuple[str, ...]:
 
 
 def target(name: str) -> Target:
-    """The target called `name`, with or without the `a` of an architecture-specific target. Raises RequestError.
+    """Return the target called `name`, with or without the `a` of an architecture-specific target. Raises RequestError.
 
     >>> target("sm_90a") is target("sm_90")
     True

@@ -1,7 +1,7 @@
-"""Shared-memory wavefronts: how many passes over the 32 banks one warp-wide access takes.
+"""Shared-memory wavefronts: the number of passes over the 32 banks for one warp-wide access.
 
 A warp's access is served in phases of at most 128 bytes: 8 lanes of 16 bytes, 16 of 8, 32 of 4 or less. Within a phase
-each bank delivers one 4-byte word per wavefront; lanes that want the same word share it.
+each bank delivers one 4-byte word per wavefront; lanes that read the same word share it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 
 TURN_BYTES = BANKS * BANK_BYTES
 _MIX = np.cumprod(np.full(WARP, 0x9E3779B97F4A7C15, np.uint64)).astype(np.int64)
-"""Odd weights of lanes, powers of the golden ratio's: sums of unlike accesses are hardly ever the same."""
+"""Odd weights of lanes, powers of the golden ratio's: different accesses hardly ever have the same sum."""
 
 
 def phases(access_bytes: int) -> int:
-    """Phases of a full warp's access of `access_bytes` per lane. Raises ValueError unless that is 1, 2, 4, 8 or 16.
+    """Return the phases of a full warp's access of `access_bytes` per lane. Raises ValueError unless 1, 2, 4, 8 or 16.
 
     >>> [phases(width) for width in (2, 4, 8, 16)]
     [1, 1, 2, 4]
@@ -28,7 +28,7 @@ def phases(access_bytes: int) -> int:
 
 
 def ideal_wavefronts(lanes: int, access_bytes: int) -> int:
-    """Wavefronts of one access by `lanes` lanes without any conflict: its number of phases.
+    """Return the wavefronts of one access by `lanes` lanes without conflicts, which is its number of phases.
 
     >>> ideal_wavefronts(32, 16)
     4
@@ -37,9 +37,9 @@ def ideal_wavefronts(lanes: int, access_bytes: int) -> int:
 
 
 def alike(byte_offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One of all accesses that differ by whole turns over the banks, and how many are like it.
+    """Return one representative of accesses that differ by multiples of all banks, and the size of each group.
 
-    Accesses byte_offsets[..., lanes] become int64[access, lanes] and int64[access]: they take as many wavefronts.
+    Accesses byte_offsets[..., lanes] become int64[access, lanes] and int64[access]: a group has equal wavefronts.
 
     >>> found = alike(np.array([[0, 4], [128, 132], [4, 8]]))
     >>> sorted(zip(*(x.tolist() for x in found), strict=True))
@@ -48,15 +48,15 @@ def alike(byte_offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     rows = byte_offsets.reshape(-1, byte_offsets.shape[-1])
     rows = rows - rows[:, :1] // TURN_BYTES * TURN_BYTES
     _, first, number, counts = np.unique(rows @ _MIX[: rows.shape[1]], True, True, True)
-    if not np.array_equal(rows, rows[first[number]]):  # two that are not alike have the same sum
+    if not np.array_equal(rows, rows[first[number]]):  # two different accesses have the same sum
         return rows, np.ones(len(rows), np.int64)
     return rows[first], counts
 
 
 def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
-    """Wavefronts of each access in byte_offsets[..., lanes]: int64[...].
+    """Return the wavefronts of each access in byte_offsets[..., lanes]: int64[...].
 
-    Lanes beyond the last are inactive. Raises ValueError when an offset is not a multiple of `access_bytes`: such an
+    Lanes beyond the last are inactive. Raises ValueError if an offset is not a multiple of `access_bytes`: such an
     access would fault.
 
     >>> int(wavefronts(np.arange(32) * 128, 16))  # a column of 128-byte rows: 8-way in each of 4 phases
@@ -69,7 +69,7 @@ def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np
     lanes_per_phase = WARP // phases(access_bytes)
     *outer, lanes = byte_offsets.shape
     per_phase = min(lanes, lanes_per_phase)
-    # An aligned access fills whole units, so counting units over groups of banks counts words over banks.
+    # An aligned access fills complete units, so counting units over groups of banks counts words over banks.
     unit_bytes = max(access_bytes, BANK_BYTES)
     units = np.sort((byte_offsets // unit_bytes).reshape(-1, per_phase), axis=1)
     distinct = np.ones(units.shape, bool)
@@ -82,10 +82,10 @@ def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np
 
 
 def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np.int64]:
-    """Wavefronts that each load of 8 or 16 bytes in byte_offsets[..., lanes] saves, since its lanes share: int64[...].
+    """Return the wavefronts saved by shared lanes, per load of 8 or 16 bytes in byte_offsets[..., lanes]: int64[...].
 
-    Two phases of a load are one if they do not conflict and every lane wants what lane ^ 1 does, or every lane what
-    lane ^ 2 does; stores never merge. Measured on an H200: `docs/measurements.md`.
+    Two phases of a load merge if they do not conflict and every lane reads the same as lane ^ 1, or every lane the same
+    as lane ^ 2; stores never merge. Measured on an H200: `docs/measurements.md`.
 
     >>> pairs = np.arange(32) // 2 * 16  # neighbours want the same 16 bytes
     >>> int(wavefronts(pairs, 16)), int(merged_phases(pairs, 16))
@@ -103,7 +103,7 @@ def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray
 
 
 def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the different values along the last axis."""
+    """Count the distinct values along the last axis."""
     ordered = np.sort(values, axis=-1)
     count: NDArray[np.int64] = 1 + (ordered[..., 1:] != ordered[..., :-1]).sum(axis=-1)
     return count

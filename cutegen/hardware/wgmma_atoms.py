@@ -1,9 +1,9 @@
 """MMA atoms of the `sm90` family: `wgmma.mma_async` of one warpgroup, A from shared memory (SS) or registers (RS).
 
 Thread-value layouts and names: CUTLASS `cute/atom/mma_traits_sm90_gmma.hpp` and `mma_traits_sm90_gmma_ext.hpp`. The
-instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory. Operands of
-8 bits are K-major there, which CUTLASS says with `_TN`. Integers come in the `_SATURATE` form: the DSL compiles no
-other. It has no wgmma on tf32, so that there is no row.
+instruction: PTX ISA, "Asynchronous warpgroup level matrix instructions". B always comes from shared memory. 8-bit
+operands are K-major there, which CUTLASS marks with `_TN`. Integers use the `_SATURATE` form: the DSL compiles no
+other. The DSL has no wgmma on tf32, so the table has no row for it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _INTEGER = tuple(product(("s32",), ("s8", "u8"), ("s8", "u8")))
 
 @cache
 def accumulator_layout(n: int) -> Layout:
-    """(thread, value) -> column-major offset in the 64 x n accumulator: a warp has 16 rows, a lane pairs of columns."""
+    """Map (thread, value) to the column-major offset in the 64 x n accumulator: 16 rows per warp, n pairs per lane."""
     return Layout(((4, 8, 4), (2, 2, n // 8)), ((2 * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 8 * WGMMA_ROWS)))
 
 
 @cache
 def register_layout(bits: int) -> Layout:
-    """(thread, value) -> column-major offset in the 64 x K tile of A in registers, 32 bits of a row in each."""
+    """Map (thread, value) to the column-major offset in the 64 x K tile of A in registers, 32 bits of a row in each."""
     packed = 32 // bits
     return Layout(((4, 8, 4), (packed, 2, 2)), ((packed * WGMMA_ROWS, 1, 16), (WGMMA_ROWS, 8, 4 * packed * WGMMA_ROWS)))
 
 
 @cache
 def shared_layout(rows: int, k: int) -> Layout:
-    """(thread, value) -> column-major offset in a tile that every thread of the warpgroup names by one descriptor."""
+    """Map (thread, value) to the offset in a tile that every thread of the warpgroup names by one descriptor."""
     return Layout((WARPGROUP, (rows, k)), (0, (1, rows)))
 
 

@@ -1,4 +1,4 @@
-"""Plans and compiles many kernels beside each other, and says of each what became of it."""
+"""Plans and compiles many kernels in parallel, and reports the outcome of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutegen.executors.workers import default_compilers
 from cutegen.pack.wanted import Wanted
 
 Tell = Callable[[int, int], None]
-"""Told how many of how many are done."""
+"""Called with how many of how many are done."""
 
 _log = logging.getLogger("cutegen.pack")
 
@@ -47,11 +47,11 @@ def build_all(
     jobs: int | None = None,
     tell: Tell | None = None,
 ) -> tuple[Outcome, ...]:
-    """The outcomes in the order of `wanted`; a kernel that fails stops no other.
+    """Return the outcomes in the order of `wanted`; a failing kernel does not stop the others.
 
-    Any executor serves, of threads, processes or hosts that share the cache's folder. `workers` have caches of their
-    own, and what they build comes to `cache` too. Without either, `jobs` threads each plan and wait for a compiler's
-    process; without `jobs` as many as there are cores. Raises WorkerError for workers that are lost.
+    Any executor works, of threads, processes or hosts that share the cache's folder. `workers` have their own caches,
+    and their results are copied to `cache`. Without either, `jobs` threads each plan and wait for a compiler process;
+    `jobs` defaults to the number of cores. Raises WorkerError if workers are lost.
     """
     if workers is not None:
         return _built([workers.submit(build_there, each) for each in wanted], tell, cache)
@@ -62,11 +62,11 @@ def build_all(
 
 
 def _built(futures: Sequence[Future[Outcome]], tell: Tell | None, home: Cache | None = None) -> tuple[Outcome, ...]:
-    """The outcomes, whose artifacts go `home` one by one, so that an end before the last leaves the others there."""
+    """Return the outcomes; artifacts are copied `home` one by one, so an early end keeps the finished ones."""
     outcomes: dict[Future[Outcome], Outcome] = {}
     try:
         for done, future in enumerate(as_completed(futures), start=1):
-            outcome = future.result()  # a defect ends it all
+            outcome = future.result()  # a bug ends everything
             outcomes[future] = outcome if home is None else _brought_home(outcome, home)
             if tell is not None:
                 tell(done, len(futures))
@@ -88,7 +88,7 @@ def _brought_home(outcome: Outcome, cache: Cache) -> Outcome:
 
 
 def build_one(wanted: Wanted, cache: Cache) -> Outcome:
-    """Plan and build one kernel, or find it. What goes wrong is an outcome: errors do not travel between processes."""
+    """Plan and build one kernel, or find it. A failure is an outcome: errors do not travel between processes."""
     try:
         return Outcome(wanted, build(build_request(wanted.spec, wanted.target, problem=wanted.problem), cache))
     except CutegenError as error:
@@ -96,7 +96,7 @@ def build_one(wanted: Wanted, cache: Cache) -> Outcome:
 
 
 def build_there(wanted: Wanted) -> Outcome:
-    """As `build_one`, in the cache of the process that does it."""
+    """Run `build_one` in the cache of the executing process."""
     return build_one(wanted, Cache.from_environment())
 
 

@@ -1,4 +1,4 @@
-"""Writes what was built into a pack or into folders."""
+"""Writes built kernels into a pack or into folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutegen.pack.wanted import Wanted
 
 
 def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
-    """Write the kernels that were built to a pack. Raises RequestError where none was, OutsideError."""
+    """Write the built kernels to a pack. Raises RequestError if there is none, OutsideError."""
     kernels = [
         ToPack(
             name=each.wanted.name,
@@ -37,7 +37,7 @@ def _ops(wanted: Wanted) -> tuple[str, ...] | None:
 
 
 def folder_name(wanted: Wanted) -> str:
-    """Return the folder name of a kernel: `sm80_hgemm_tn-sm_80-64x8192x8192`; of a batch `...-4x64x64x64`."""
+    """Return the folder name of a kernel: `sm80_hgemm_tn-sm_80-64x8192x8192`; with a batch `...-4x64x64x64`."""
     name = re.sub(r"[^\w.-]", "_", wanted.name, flags=re.ASCII).lstrip(".") or "kernel"
     problem = () if wanted.problem is None else (str(wanted.problem).replace(" ", ""),)
     return "-".join((name, wanted.target, *problem))
@@ -56,9 +56,9 @@ def check_folders(folder: Path, wanted: Iterable[Wanted]) -> None:
 
 
 def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Path]:
-    """Write each artifact to a folder of its own in `folder`, in the place of what lay there; those folders.
+    """Write each artifact to its own folder in `folder`, replacing existing ones; return the folders.
 
-    `Kernel.open` opens them. Raises RequestError for two of one name, before any is written, OutsideError when they
+    `Kernel.open` opens them. Raises RequestError for duplicate names, before any is written, OutsideError if they
     cannot be written.
     """
     outcomes = [each for each in outcomes if each.artifact is not None]

@@ -1,4 +1,4 @@
-"""Tables of how the building of many kernels went, and of what is in a pack: for people and for programs."""
+"""Tables of build outcomes for many kernels, and of a pack's contents: for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 
 EVERY = "every"
-"""The problem of a kernel that was packed without one."""
+"""Problem of a kernel that was packed without one."""
 
 
 def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The kernels that were built, and the others with the reason, for programs."""
+    """Return the built kernels, and the others with the reason, for programs."""
     built = [(each.wanted, each.artifact) for each in outcomes if each.artifact is not None]
     return {
         "kernels": [
@@ -53,7 +53,7 @@ def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[Wanted, Path] | None = None) -> list[str]:
-    """The same for people, a line a kernel; `paths` say where those that were built were written."""
+    """Show the same for people, one line per kernel; `paths` are the written files of the built kernels."""
     rows = []
     for each in outcomes:
         wanted, artifact = each.wanted, each.artifact
@@ -81,7 +81,7 @@ def pack_table(path: Path, index: PackIndex, size_bytes: int) -> dict[str, Any]:
 
 
 def pack_lines(file: PackFile, size_bytes: int) -> list[str]:
-    """The same for people."""
+    """Show the same for people."""
     rows = [
         (
             entry.name,
@@ -99,9 +99,9 @@ def pack_lines(file: PackFile, size_bytes: int) -> list[str]:
 
 
 def packed_line(path: Path, index: PackIndex, size_bytes: int) -> str:
-    """Describe a pack in a line."""
+    """Describe a pack in one line."""
     kernels = plural(len(index.entries), "kernel")
-    return f"{path}: {kernels} in {size_bytes:,} bytes, packed by cutegen {index.cutegen}; every digest agrees"
+    return f"{path}: {kernels} in {size_bytes:,} bytes, packed by cutegen {index.cutegen}; every digest matches"
 
 
 def _entry_row(entry: PackEntry) -> dict[str, Any]:

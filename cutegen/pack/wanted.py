@@ -1,13 +1,13 @@
-"""The kernels that are to be built: specs, problems and targets of a command line, or of a list in TOML.
+"""The kernels to build: specs, problems and targets of a command line, or of a TOML list.
 
 [[kernel]]
-spec = "sm80_hgemm_tn"               # a shipped spec's name, a path as seen from the list, or a table of a spec's keys
-problems = [[4096, 4096, 4096]]      # M, N, K and maybe the batch; left out: one kernel for every problem
-targets = ["sm_80", "sm_90a"]        # left out: those of --arch
-name = "gemm"                        # what its users ask for; left out: the spec's name
+spec = "sm80_hgemm_tn"               # a shipped spec's name, a path relative to the list, or a table of a spec's keys
+problems = [[4096, 4096, 4096]]      # M, N, K and optionally the batch; default: one kernel for every problem
+targets = ["sm_80", "sm_90a"]        # default: those of --arch
+name = "gemm"                        # its name for users; default: the spec's name
 
 [[kernel]]
-request = { ... }                    # what a call of `cutegen.matmul` asked for, as CUTEGEN_RECORD writes it
+request = { ... }                    # the request of a `cutegen.matmul` call, as CUTEGEN_RECORD writes it
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WAY_OUT = "docs/deploying.md describes the list"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """One kernel: what its users call it, the spec, the problem that is chosen for, the target by its name."""
+    """One kernel: its name for users, the spec, the problem that it is chosen for, the target's name."""
 
     name: str
     spec: GemmSpec
@@ -47,20 +47,20 @@ class Wanted:
 
     @property
     def identity(self) -> tuple[str, str, ProblemShape | None]:
-        """Identity of the kernel in a pack, where no two have the same."""
+        """Return the identity of the kernel, unique in a pack."""
         return self.name, self.target, self.problem
 
     def __str__(self) -> str:
-        """As in `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
+        """Format as `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
         return f"{self.name} for {self.target}" + (f", {self.problem}" if self.problem else "")
 
 
 def combinations(
     specs: Iterable[SpecLike], problems: Sequence[ProblemLike | None] = (), archs: Sequence[str] = ()
 ) -> tuple[Wanted, ...]:
-    """Each spec for each problem and each target, once; for every problem and the default target where none is named.
+    """Combine specs, problems and targets without duplicates; by default every problem, and the default target.
 
-    Raises RequestError for what is unknown.
+    Raises RequestError for unknown names.
 
     >>> [str(each) for each in combinations(["sm80_hgemm_tn"], [(64, 64, 64)], ["80", "a100", "sm_90"])]
     ['sm80_hgemm_tn for sm_80, 64x64x64', 'sm80_hgemm_tn for sm_90, 64x64x64']
@@ -74,9 +74,9 @@ def combinations(
 
 
 def read_list(path: Path, archs: Sequence[str] = ()) -> tuple[Wanted, ...]:
-    """The kernels of the list at `path`; `archs` are for those that name no target.
+    """Return the kernels of the list at `path`; `archs` are for those that name no target.
 
-    Raises ArtifactError for a file that cannot be read, RequestError with the address of what cannot be.
+    Raises ArtifactError for an unreadable file, RequestError with the address of an invalid value.
     """
     table = _table(path)
     if table.keys() != {"kernel"} or not isinstance(table["kernel"], list):
@@ -108,7 +108,7 @@ def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wa
     if "request" in row:
         return _asked(row, address, targets)
     name = _text(row.get("name", ""), f"{address}.name")
-    if not is_line(name):  # no pack with it could be opened
+    if not is_line(name):  # a pack with it could not be opened
         raise _wrong(f"{address}.name", literal(name), LINE)
     spec = _spec(row["spec"], f"{address}.spec", folder, name)
     problems = [_problem(each, f"{address}.problems[{i}]") for i, each in enumerate(_list(row, "problems", address))]
@@ -116,9 +116,9 @@ def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wa
 
 
 def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tuple[Wanted, ...]:
-    """The kernels that a call asked for, under a name which no other request has."""
+    """Return the kernels that a call requested, under a name that no other request has."""
     if others := [name for name in ("name", "problems") if name in row]:
-        raise _wrong(f"{address}.{others[0]}", "a key beside request", "nothing: a request says its problem itself")
+        raise _wrong(f"{address}.{others[0]}", "a key together with request", "no other key: a request has its problem")
     request = Request.from_json(row["request"], address)
     own = {name: value for name, value in request.as_json().items() if name not in ("problem", "target", "device")}
     digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
@@ -127,7 +127,7 @@ def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tupl
 
 
 def _spec(value: Any, address: str, folder: Path, name: str) -> GemmSpec:
-    """A spec by its name, by a path as seen from `folder`, or by its keys."""
+    """Return a spec by its name, by a path relative to `folder`, or by its keys."""
     if isinstance(value, dict):
         return spec_of_table(value, file=address, name=name or "kernel")
     text = _text(value, address)

@@ -1,14 +1,14 @@
 """Runs an artifact on a GPU through cuda-python, or its PTX on the CPU.
 
-    kernel.py     Kernel: the call; probe.py Probe: the call of a kernel that writes registers out
-    plan_table.py what an artifact's plan.json says to those who launch it, checked
-    call/         operands read, checked and allocated, whatever computes on them
+    kernel.py     Kernel: the call; probe.py Probe: the call of a kernel that writes out its registers
+    plan_table.py reads and checks an artifact's plan.json for a launch
+    call/         operands read, checked and allocated, for GPU and CPU
     gpu/          launches, tensor maps and workspaces on a GPU
-    cpu.py        executes the PTX instead; imported by the first call that does
-    driver.py     the CUDA driver, its errors made readable
-    foreign.py    kernels that are not ours: their arguments, and what several orders find
+    cpu.py        executes the PTX instead; imported by the first such call
+    driver.py     the CUDA driver, with readable errors
+    foreign.py    foreign kernels: their arguments, and the results of several orders
 
-Operands are checked before every launch. Whether a result is right is for `cutegen.verify` to say.
+Operands are checked before every launch. `cutegen.verify` checks the result.
 """
 
 from __future__ import annotations

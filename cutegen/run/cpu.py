@@ -15,8 +15,8 @@ from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.call.storage import numpy_dtype
 
 MULTIPROCESSORS = 2
-"""Of the GPU that the executor stands for: so few that the tiles of a small problem outnumber persistent CTAs, and more
-than one, so that they share the tiles out. It holds as many clusters, for the same reason."""
+"""SMs of the modelled GPU: few enough that a small problem has more tiles than persistent CTAs, and more than one, so
+that CTAs share the tiles. It holds as many clusters, for the same reason."""
 
 
 class CpuKernel:
@@ -26,18 +26,18 @@ class CpuKernel:
         self._contract, self._program = contract, Program.parse(ptx)
 
     def prepare(self, call: CheckedCall) -> CpuLaunch:
-        """Return what a call of this form does."""
+        """Return the executable for a call of this form."""
         return CpuLaunch(self._program, self._contract, call)
 
 
 class CpuLaunch:
-    """One form of call. It runs to its end before it returns, so streams do not matter."""
+    """One form of call. It runs to completion before it returns, so streams do not matter."""
 
     def __init__(self, program: Program, contract: LaunchContract, call: CheckedCall) -> None:
         self._program, self._contract, self._call = program, contract, call
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        """Execute on the addresses. Raises PtxFault when the program does something undefined."""
+        """Execute on the addresses. Raises PtxFault if the program does something undefined."""
         self.execute(addresses, scalars)
 
     def execute(self, addresses: tuple[int, ...], scalars: tuple[float, ...], **options: Any) -> LaunchReport:
@@ -71,7 +71,7 @@ class CpuLaunch:
 
 
 def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:
-    """The sums, poisoned with NaN so that reading what no slice left shows, and the counters; nothing without one."""
+    """Return the sums, poisoned with NaN so that unwritten values show, and the counters; empty without them."""
     if workspace is None:
         return ()
     sums = np.full(workspace.sums_bytes // np.dtype(np.float32).itemsize, np.nan, np.float32)
@@ -81,7 +81,7 @@ def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], .
 def tensor_maps(
     contract: LaunchContract, arrays: Mapping[str, np.ndarray[Any, Any]], size: CallSize
 ) -> tuple[TensorMap, ...]:
-    """The tensor maps of a launch on `arrays`, by role. Raises LaunchError."""
+    """Return the tensor maps of a launch on `arrays`, by role. Raises LaunchError."""
     return tuple(
         TensorMap(
             array=arrays[each.name] if arrays[each.name].size else np.zeros(1, arrays[each.name].dtype),
@@ -95,10 +95,10 @@ def tensor_maps(
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:
-    """The elements of a host matrix where they lie, (batch, rows, elements of a row); bf16 as uint16.
+    """View the elements of a host matrix in place, (batch, rows, elements of a row); bf16 as uint16.
 
-    It borrows the memory, which the caller's operand keeps alive. It reaches from the first element to the last, so
-    that the executor notices an access past them, and what lies between rows is none of it.
+    It borrows the memory, which the caller's operand keeps alive. It extends from the first element to the last, so
+    the executor notices an access past them; memory between rows is not part of it.
     """
     dtype = numpy_dtype(placed.tensor.dtype.torch_name)
     if placed.span_bytes == 0:

@@ -1,4 +1,4 @@
-"""Kernels that are not ours: their arguments as words or in a file, and what several orders find wrong with them."""
+"""Foreign kernels: their arguments as words or in a file, and the errors that several execution orders find."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Expected:
 
     values: NDArray[Any] | None
     product: tuple[tuple[int, bool], ...]
-    """Arguments, and whether they are transposed, that are multiplied; empty where there are values."""
+    """Arguments to multiply, and whether they are transposed; empty if there are values."""
     rtol: float
     atol: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignLaunch:
-    """One launch of an entry; `make` gives fresh arguments, the same ones for the same generator.
+    """One launch of an entry; `make` returns fresh arguments, the same ones for the same generator.
 
-    `each` is what writes one of them.
+    `each` is the option or table that defines one of them.
     """
 
     entry: str | None
@@ -62,7 +62,7 @@ class ForeignLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongResult:
-    """An argument that does not hold what it should."""
+    """An argument with a wrong value."""
 
     argument: int
     policy: str
@@ -71,7 +71,7 @@ class WrongResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignCheck:
-    """Findings of the orders."""
+    """Results of the orders."""
 
     entry: str
     policies: tuple[str, ...]
@@ -79,17 +79,17 @@ class ForeignCheck:
     wrong: tuple[WrongResult, ...]
 
     def is_clean(self, *, strict: bool) -> bool:
-        """True where nothing is wrong; with `strict` also where nothing rests on a convention."""
+        """Return whether nothing is wrong; with `strict` also whether nothing relies on a convention."""
         return not self.wrong and not any(strict or not finding.is_convention for finding in self.findings)
 
 
 def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, seed: int, max_steps: int) -> ForeignCheck:
-    """Launches in `policies` orders, on the same arguments each time.
+    """Launch in `policies` orders, on the same arguments each time.
 
     Raises:
-        RequestError: no such entry, other arguments than it has parameters, or what is expected has another shape.
+        RequestError: no such entry, arguments that do not match its parameters, or an expected value of another shape.
         LaunchError: the launch does not fit the entry.
-        PtxSyntaxError: an instruction that is not known.
+        PtxSyntaxError: an unknown instruction.
     """
     entry = only_entry(program, launch.entry)
     check_count(program, entry, len(launch.make), launch.each)
@@ -112,7 +112,7 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
 def _compare(
     index: int, values: Sequence[Any], given: Sequence[Any], expected: Expected, policy: str
 ) -> list[WrongResult]:
-    """Compares in float64; a product is of the arguments as they were given."""
+    """Compare in float64; a product is computed from the arguments before the launch."""
     found = _storage(values[index]).astype(np.float64)
     if expected.values is None:
         factors = [_storage(given[i]).astype(np.float64) for i, _ in expected.product]
@@ -136,7 +136,7 @@ def _storage(value: Any) -> NDArray[Any]:
 
 
 def parse_argument(text: str, generator: np.random.Generator) -> Any:
-    """One `--arg`: a number, or an array. Raises RequestError that shows the grammar.
+    """Parse one `--arg`: a number, or an array. Raises RequestError that shows the grammar.
 
     >>> parse_argument("f32[3]:arange", np.random.default_rng(0))
     array([0., 1., 2.], dtype=float32)
@@ -162,7 +162,7 @@ def _number(name: str, text: str) -> Any:
 
 
 def _filled(name: str, count: int, fill: str, generator: np.random.Generator) -> NDArray[Any]:
-    """An array of `count` elements; bf16 is kept as its bits. Random floats are normal, random integers 0 to 99."""
+    """Return an array of `count` elements; bf16 as its bits. Random floats are normal, random integers 0 to 99."""
     is_float = name == "bf16" or np.issubdtype(DTYPES[name], np.floating)
     values: NDArray[Any]
     match fill:
@@ -181,7 +181,7 @@ def _load(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
-                raise ValueError("it is no .npy file")  # of which NumPy would say that it is pickled
+                raise ValueError("it is not a .npy file")  # NumPy would say that it is pickled
         found = np.load(path, allow_pickle=False)
         return found.astype(found.dtype.newbyteorder("="), copy=False)  # type: ignore[no-any-return]
     except (OSError, ValueError) as error:
@@ -196,7 +196,7 @@ def parse_extents(option: str, text: str) -> tuple[int, ...]:
 
 
 def only_entry(program: Program, name: str | None) -> str:
-    """The entry that is named; the only one need not be."""
+    """Return the named entry; if there is only one, it need not be named."""
     names = tuple(program.entries)
     if name is None and len(names) == 1:
         return names[0]
@@ -209,18 +209,18 @@ def only_entry(program: Program, name: str | None) -> str:
 
 
 def check_count(program: Program, entry: str, found: int, each: str = "--arg") -> None:
-    """Raise RequestError where there is not an argument for each parameter of the entry; `each` writes one."""
+    """Raise RequestError unless there is one argument per parameter of the entry; `each` writes one."""
     parameters = program.entries[entry].parameters
     if found == len(parameters):
         return
     names = ", ".join(parameter.name for parameter in parameters)
-    expected = f"{len(parameters)}, one for each parameter in order: {names}" if names else "none: it has no parameter"
+    expected = f"{len(parameters)}, one per parameter in order: {names}" if names else "none: it has no parameter"
     raise RequestError(f"{each}: found {found} for {entry}; expected {expected}")
 
 
 @contextmanager
 def of_file(path: Path) -> Iterator[None]:
-    """Name the file in what is said of its text: PTX that cannot be read knows its line alone."""
+    """Add the file to PTX syntax errors, which only know the line."""
     try:
         yield
     except PtxSyntaxError as error:
@@ -232,14 +232,14 @@ def read_ptx(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        expected = "a file of PTX, as `cutegen emit SPEC --what ptx` and nvcc write"
+        expected = "a PTX file, as from `cutegen emit SPEC --what ptx` or nvcc"
         raise RequestError(f"{path}: cannot be read: {reason}; expected {expected}") from error
 
 
 def words_launch(
     *, entry: str | None, grid: str, block: str, smem_bytes: int, words: Sequence[str], cluster: str | None = None
 ) -> ForeignLaunch:
-    """The launch that options write."""
+    """Return the launch that the options define."""
     shape = Shape(
         grid=parse_extents("--grid", grid),
         block=parse_extents("--block", block),
@@ -255,7 +255,7 @@ def _word_maker(word: str) -> Callable[[np.random.Generator], Any]:
 
 
 def file_launch(path: Path) -> ForeignLaunch:
-    """The launch that a TOML file writes. Raises RequestError with the key."""
+    """Return the launch that a TOML file defines. Raises RequestError with the key."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
@@ -263,7 +263,7 @@ def file_launch(path: Path) -> ForeignLaunch:
     _refuse_others(table, {"entry", "grid", "block", "cluster", "smem_bytes", "argument"}, str(path))
     arguments = table.get("argument", [])
     if not isinstance(arguments, list) or not all(isinstance(row, dict) for row in arguments):
-        raise RequestError(f"{path}: argument: expected [[argument]] tables, one for each parameter in order")
+        raise RequestError(f"{path}: argument: expected [[argument]] tables, one per parameter in order")
     rows = [_Row(row, f"{path}: argument {index}", path.parent) for index, row in enumerate(arguments)]
     expected = {index: row.expected() for index, row in enumerate(rows) if "expected" in row.keys}
     entry, smem = table.get("entry"), table.get("smem_bytes", 0)
@@ -298,14 +298,14 @@ _PRODUCT = re.compile(r"(\d+)(\.T)?(?: @ (\d+)(\.T)?)?")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One [[argument]] of a launch file."""
+    """Parse one [[argument]] of a launch file."""
 
     keys: Mapping[str, Any]
     where: str
     folder: Path
 
     def maker(self) -> Callable[[np.random.Generator], Any]:
-        """Return what makes the argument."""
+        """Return the function that makes the argument."""
         _refuse_others(self.keys, {*_NUMBER_KEYS, *_ARRAY_KEYS, *_EXPECTED_KEYS}, self.where)
         if "bytes" in self.keys:
             return self._structure()
@@ -324,7 +324,7 @@ class _Row:
             data = bytes.fromhex(text)
         except (TypeError, ValueError):
             raise RequestError(
-                f"{self.where}: bytes: found {text!r}; expected hexadecimal digits, two a byte"
+                f"{self.where}: bytes: found {text!r}; expected hexadecimal digits, two per byte"
             ) from None
         return lambda generator: data
 
@@ -338,7 +338,7 @@ class _Row:
             raise RequestError(f"{self.where}: shape: found {shape!r}; expected a list of positive integers")
         count = int(np.prod(shape, dtype=object))
         if count > MAX_ELEMENTS:
-            raise RequestError(f"{self.where}: shape: {count:,} elements; at most {MAX_ELEMENTS:,} are allowed")
+            raise RequestError(f"{self.where}: shape: found {count:,} elements; expected at most {MAX_ELEMENTS:,}")
         return lambda generator: _filled(name, count, fill, generator).reshape(shape)
 
     def _one_of(self, key: str, known: Any) -> str:
@@ -356,7 +356,7 @@ class _Row:
         return tuple(box), int(table.get("swizzle_bytes", 0))
 
     def expected(self) -> Expected:
-        """Return what the argument should hold in the end."""
+        """Return the expected final value of the argument."""
         text = self.keys["expected"]
         rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
         if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):
@@ -374,7 +374,7 @@ _EXPECTED_KEYS = {"expected", "rtol", "atol"}
 
 
 def _tensor_map(array: NDArray[Any], sizes: tuple[tuple[int, ...], int]) -> TensorMap:
-    """The tensor map of a row-major array: its last mode is the innermost."""
+    """Return the tensor map of a row-major array: its last mode is the innermost."""
     box, swizzle_bytes = sizes
     strides = tuple(reversed(array.strides[:-1]))
     return TensorMap(

@@ -1,4 +1,4 @@
-"""A compiled GEMM that can be called like `a @ b`."""
+"""A compiled GEMM that is called like `a @ b`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _REMEMBERED_FORMS = 256
 class Kernel:
     """A compiled GEMM, `C = A B` with the epilogue of its spec, loaded from an artifact.
 
-    Operands on a GPU are multiplied there, asynchronously on the current stream, so a call can be captured in a CUDA
-    graph. Operands in host memory are multiplied by executing the kernel's PTX on the CPU, which is slow and follows
-    every instruction; `execute` does the same and reports what it saw. A kernel can be called from several threads.
+    Operands on a GPU are multiplied there, asynchronously on the current stream, so a CUDA graph can capture the call.
+    For operands in host memory, the call executes the kernel's PTX on the CPU, which is slow and checks every
+    instruction; `execute` does the same and reports counts. Several threads can call one kernel.
     """
 
     def __init__(self, artifact: Artifact, *, driver: Callable[[], Driver] = load_driver) -> None:
@@ -52,7 +52,7 @@ class Kernel:
 
     @classmethod
     def open(cls, path: Path | str) -> Kernel:
-        """Open the artifact in the folder `path`. Raises ArtifactError for whatever else lies there."""
+        """Open the artifact in the folder `path`. Raises ArtifactError if it does not hold a GEMM."""
         return cls(open_artifact(path))
 
     def __call__(
@@ -73,20 +73,20 @@ class Kernel:
         beta: float | None = None,
         stream: Any = None,
     ) -> Any:
-        """`a @ b`, for `a` (M,K) and `b` (K,N) whose strides say the major; returns (M,N), or `out` if it is given.
+        """`a @ b`, for `a` (M,K) and `b` (K,N) whose strides give the major; returns (M,N), or `out` if it is given.
 
-        What the spec's epilogue names is handed in by name, and nothing else is: `c` and `residual` (M,N), `bias` (N,)
-        or (M,), of both `bias_n` and `bias_m`, `scale_m` (M,) and `scale_n` (N,), each of which may be one element
-        instead, the scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before
-        its extents: `a` or `b` without one is used for the whole batch, so is what the epilogue reads.
+        Pass exactly the operands of the spec's epilogue, by name: `c` and `residual` (M,N), `bias` (N,) or (M,), or
+        both `bias_n` and `bias_m`, `scale_m` (M,) and `scale_n` (N,), each of which may be one element instead, the
+        scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before its extents:
+        `a`, `b` or an epilogue input without one is used for the whole batch.
 
         Operands are torch tensors, NumPy arrays, or objects with `__cuda_array_interface__` or DLPack. Without `out`,
-        the result is allocated by `a`'s framework, its leading stride padded to what the kernel was compiled for. `out`
-        may be `c` or `residual`. Without `stream`, the work goes to torch's current stream, to the stream that an
-        operand names, or to the default stream.
+        the result is allocated by `a`'s framework, its leading stride padded as the kernel requires. `out` may be `c`
+        or `residual`. Without `stream`, the work goes to torch's current stream, to the stream that an operand names,
+        or to the default stream.
 
-        Raises OperandError when an operand does not fit, DeviceError when the GPU cannot run the kernel, PtxFault when
-        the kernel does something undefined on the CPU.
+        Raises OperandError if an operand does not fit, DeviceError if the GPU cannot run the kernel, PtxFault if the
+        kernel does something undefined on the CPU.
         """
         if self._transposed is not None:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
@@ -108,7 +108,7 @@ class Kernel:
         if tensors:
             views = (*views, *[view_of(x, name, handle) for name, x in tensors])
         prepared = self._thread.prepare(*[view.form for view in views])
-        pointers = tuple([view.pointer for view in views])  # from a list, which is faster than from a generator
+        pointers = tuple([view.pointer for view in views])  # a list is faster than a generator
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
@@ -141,15 +141,15 @@ class Kernel:
         max_steps: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> LaunchReport:
-        """A call with operands in host memory, by executing the PTX; returns what the executor saw on the way.
+        """Execute the PTX for operands in host memory, and return the executor's report.
 
         The report has each instruction's executions, shared-memory wavefronts and global sectors. `policy` is the order
-        of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the processes to spread the
-        CTAs over, `max_steps` a limit on warp instructions in the place of the executor's own; `progress(done, total)`
-        is told of finished CTAs.
+        of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the number of processes for
+        the CTAs, `max_steps` a limit on warp instructions that replaces the executor's own; `progress(done, total)`
+        receives the finished CTAs.
 
-        Raises OperandError when an operand does not fit or is not in host memory, or when the result is empty;
-        LaunchError for a policy or a number of jobs that cannot be; PtxFault when the kernel does something undefined.
+        Raises OperandError if an operand does not fit or is not in host memory, or if the result is empty; LaunchError
+        for an invalid policy or number of jobs; PtxFault if the kernel does something undefined.
         """
         tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
         if self._transposed is not None:
@@ -158,8 +158,8 @@ class Kernel:
         if views["a"].form.device[0] == "cuda":
             raise OperandError(
                 operand="a",
-                found="memory of a GPU",
-                expected="host memory, on which the kernel's PTX can be executed",
+                found="GPU memory",
+                expected="host memory, for execution of the kernel's PTX",
                 fix="call the kernel to run it on the GPU",
             )
         prepared = self._thread.prepare(*[view.form for view in views.values()])
@@ -175,7 +175,7 @@ class Kernel:
         return launch.execute(pointers, scalars, policy=policy, jobs=jobs, progress=progress, **limit)
 
     def call_size(self, a: Any, b: Any, out: Any, **extras: Any) -> CallSize:
-        """The integers that a call with these operands hands to the kernel. Raises OperandError."""
+        """Return the integers that a call with these operands passes to the kernel. Raises OperandError."""
         tensors, _ = self._extras.take(*(extras.get(name) for name in (*TENSOR_NAMES, *SCALARS)))
         if self._transposed is not None:
             b = self._transposed(b, None)
@@ -183,9 +183,9 @@ class Kernel:
         return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
     def prepare(self, *forms: Form) -> PreparedCall:
-        """The launch of operands of these forms, in the order of the contract's tensors, for this thread alone.
+        """Return the launch for operands of these forms, in the order of the contract's tensors, for this thread alone.
 
-        For callers that keep it beside what they know of their operands. Raises OperandError when they do not fit.
+        For callers that cache it with what they know of their operands. Raises OperandError if they do not fit.
         """
         return self._thread.prepare(*forms)
 
@@ -207,7 +207,7 @@ class Kernel:
         return PreparedCall.of(call, backend.prepare(call))
 
     def _order(self, call: CheckedCall, stream: int | None, views: tuple[TensorView, ...]) -> int:
-        """The stream to launch on, made to wait for the streams that the operands name."""
+        """Return the stream to launch on, which waits for the streams that the operands name."""
         if call.device[0] == "cpu":
             return 0
         chosen = streams.current_stream(views, call.device) if stream is None else stream
@@ -218,7 +218,7 @@ class Kernel:
 
     @cached_property
     def _cpu(self) -> CpuKernel:
-        from cutegen.run.cpu import CpuKernel  # brings the PTX executor, which calls on a GPU do without
+        from cutegen.run.cpu import CpuKernel  # imports the PTX executor, which GPU calls do not need
 
         return CpuKernel(self._read, self.artifact.ptx)
 
@@ -234,9 +234,7 @@ class PreparedCall:
 
     @classmethod
     def of(cls, call: CheckedCall, launch: Launch | None) -> PreparedCall:
-        """Return the places that must lie apart: what is written, from all before it and from all behind it that is
-        read.
-        """
+        """Return pairs that must not overlap: each written one with all before it and all later read ones."""
         placed = tuple(call.placed.values())
         written = [each.tensor.written for each in placed]
         everyone = range(len(written))
@@ -244,7 +242,7 @@ class PreparedCall:
         return cls(call, placed, launch, pairs)
 
     def check_addresses(self, pointers: tuple[int, ...]) -> None:
-        """Raises OperandError for an unaligned address, or a result that shares memory with another operand."""
+        """Raise OperandError for an unaligned address, or a result that shares memory with another operand."""
         placed = self.placed
         for each, pointer in zip(placed, pointers, strict=True):
             if pointer % each.align_bytes:
@@ -255,7 +253,7 @@ class PreparedCall:
                 check_apart(mine, address, other, others)
 
     def announce(self, written: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
-        """Tell torch, and forget copies, of what this call writes; None is no tensor of the caller's."""
+        """Tell torch what this call writes, and drop copies of it; None is not a tensor of the caller."""
         for operand in written:
             if operand is not None:
                 count_write(operand)
@@ -267,7 +265,7 @@ class PreparedCall:
 
 
 class _PerThread(threading.local):
-    """The calls prepared on each thread: a launch's parameter block must not be shared between threads."""
+    """The calls prepared on each thread: threads must not share a launch's parameter block."""
 
     def __init__(
         self, prepare: Callable[..., PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
@@ -278,7 +276,7 @@ class _PerThread(threading.local):
 
 
 def _transposed(read: LaunchContract) -> Transposed | None:
-    """Return what keeps the copies of B, where the kernel reads it with another major than calls pass it."""
+    """Return the store for copies of B if the kernel reads it with another major than calls pass."""
     if not read.given:
         return None
     given, copied = (call_tensor(contract.tensor("b")) for contract in (read.of_a_call(), read))

@@ -1,4 +1,4 @@
-"""Reads an artifact's `plan.json` for those who launch the kernel, and checks each value before it is used."""
+"""Reads an artifact's `plan.json` for a launch, and checks each value before use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTHERWISE = "expected a probe; open it as a Kernel"
 
 @dataclass(frozen=True, slots=True)
 class PlanTable:
-    """The launch contract of a kernel; `table` is the whole of `plan.json`, and `file` what messages call it."""
+    """The launch contract of a kernel; `table` is the complete `plan.json`, and messages name `file`."""
 
     launch: LaunchContract
     table: dict[str, Any]
@@ -26,7 +26,7 @@ class PlanTable:
 
     @classmethod
     def of(cls, artifact: Artifact, kind: str) -> PlanTable:
-        """That of an artifact. Raises ArtifactError when it is not of `kind`, or its contract cannot be launched."""
+        """Read an artifact. Raises ArtifactError if it is not of `kind`, or its contract cannot be launched."""
         file = f"{artifact.path}: plan.json"
         table = parse_object(artifact.plan_json, file)
         if (found := read(str, table.get("kind", GEMM), file, "kind")) != kind:

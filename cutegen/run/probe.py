@@ -1,4 +1,4 @@
-"""A compiled probe that can be called: tiles of A and B in, what each thread's registers received out."""
+"""A compiled probe to call: tiles of A and B in, the contents of each thread's registers out."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class Registers(NamedTuple):
-    """Registers of the threads for A and for B: (threads, values), a row for each thread.
+    """Registers of the threads for A and for B: (threads, values), a row per thread.
 
-    A row is tCrA or tCrB, (MMA, MMA_X, MMA_K) with the first mode fastest, of one stage after the other.
+    A row is tCrA or tCrB, (MMA, MMA_X, MMA_K) with the first mode fastest, one stage after the other.
     """
 
     a: Any
@@ -50,26 +50,26 @@ class ProbeContract:
 
     @classmethod
     def of(cls, artifact: Artifact) -> ProbeContract:
-        """That of an artifact's `plan.json`. Raises ArtifactError when it holds no probe."""
+        """Read an artifact's `plan.json`. Raises ArtifactError if it is not a probe."""
         plan = PlanTable.of(artifact, PROBE)
         m, n, k = read(tuple[int, int, int], plan.table.get("tile"), plan.file, "tile")
         stages = read(int, plan.table.get("stages"), plan.file, "stages")
         values = read(_Values, plan.table.get("values"), plan.file, "values")
         if min(m, n, k, stages, values.a, values.b) < 1:
-            raise ArtifactError(f"{plan.file}: tile, stages, values: found one below 1; expected at least 1 of each")
+            raise ArtifactError(f"{plan.file}: tile, stages, values: found a value below 1; expected at least 1")
         return cls(plan.launch, (m, n, stages * k), (stages * values.a, stages * values.b))
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Registers of a thread for each k-tile, of A and of B."""
+    """Return registers of a thread per k-tile, for A and for B."""
 
     a: int
     b: int
 
 
 class Probe:
-    """The loads of a GEMM from shared memory to registers, alone: `probe(a, b)` says what each thread received.
+    """Only the loads of a GEMM from shared memory to registers: `probe(a, b)` returns what each thread received.
 
     Operands on a GPU are loaded there, on the current stream; for operands in host memory the PTX is executed.
     """
@@ -87,10 +87,10 @@ class Probe:
         return cls(open_artifact(path))
 
     def __call__(self, a: Any, b: Any) -> Registers:
-        """Return what each thread receives of `a` (M,K) and `b` (K,N), in tables that `a`'s framework allocates.
+        """Return the values that each thread receives of `a` (M,K) and `b` (K,N), in tables of `a`'s framework.
 
-        M, N and K are those of the CTA tile and of all its stages (`contract.extents`); the strides say the major.
-        Operands are those that a `Kernel` takes. Raises OperandError when one does not fit, DeviceError, PtxFault.
+        M, N and K are those of the CTA tile and of all its stages (`contract.extents`); the strides give the major.
+        Operands are those of a `Kernel`. Raises OperandError if one does not fit, DeviceError, PtxFault.
         """
         call, views, registers = self._prepare(a, b)
         addresses = tuple(view.pointer for view in views)
@@ -101,12 +101,10 @@ class Probe:
         return registers
 
     def execute(self, a: Any, b: Any, **options: Any) -> tuple[Registers, LaunchReport]:
-        """A call with operands in host memory, and what the executor saw; `options` are those of `Program.launch`."""
+        """Execute on host operands and also return the executor's report; `options` are those of `Program.launch`."""
         call, views, registers = self._prepare(a, b)
         if call.device[0] != "cpu":
-            raise OperandError(
-                operand="a", found="memory of a GPU", expected="host memory", fix="call the probe instead"
-            )
+            raise OperandError(operand="a", found="GPU memory", expected="host memory", fix="call the probe instead")
         return registers, self._cpu.prepare(call).execute(tuple(view.pointer for view in views), (), **options)
 
     def __repr__(self) -> str:
@@ -114,7 +112,7 @@ class Probe:
         return f"Probe({self.contract.launch.entry}, a ({m}, {k}), b ({k}, {n}))"
 
     def _prepare(self, a: Any, b: Any) -> tuple[CheckedCall, tuple[TensorView, ...], Registers]:
-        """Checked operands, and fresh tables for the result."""
+        """Return checked operands, and fresh tables for the result."""
         view_a, view_b = view_of(a, "a"), view_of(b, "b")
         check_inputs(self.contract.launch, view_a.form, view_b.form)
         m, n, k = self.contract.extents
@@ -143,7 +141,7 @@ class Probe:
         return CheckedCall(size, view_a.form.device, placed), views, registers
 
     def _order(self, call: CheckedCall, views: tuple[TensorView, ...]) -> int:
-        """The stream to launch on, made to wait for the streams that the operands name."""
+        """Return the stream to launch on, which waits for the streams that the operands name."""
         stream = streams.current_stream(views, call.device)
         for producer in streams.producers(stream, views):
             self._load_driver().order_after(call.device[1], stream, producer)
@@ -151,13 +149,13 @@ class Probe:
 
     @cached_property
     def _cpu(self) -> CpuKernel:
-        from cutegen.run.cpu import CpuKernel  # brings the PTX executor, which calls on a GPU do without
+        from cutegen.run.cpu import CpuKernel  # imports the PTX executor, which GPU calls do not need
 
         return CpuKernel(self.contract.launch, self.artifact.ptx)
 
 
 def _poisoned(tensor: CallTensor, shape: tuple[int, int], like: Any, framework: str) -> Any:
-    """A table of NumPy or torch, where `like` lies; every bit is set, so that a register not written shows."""
+    """Return a table of NumPy or torch on `like`'s device; all bits are set, so that an unwritten register shows."""
     integer, dtype_name = f"int{tensor.dtype.bits}", tensor.dtype.torch_name
     if framework == "torch":
         torch = sys.modules["torch"]
@@ -166,5 +164,5 @@ def _poisoned(tensor: CallTensor, shape: tuple[int, int], like: Any, framework: 
     if framework == "numpy":
         return np.full(shape, -1, integer).view(numpy_dtype(dtype_name, like.dtype))
     raise OperandError(
-        operand="a", found=f"an array of {framework}", expected="one of torch or NumPy, which the tables are"
+        operand="a", found=f"an array of {framework}", expected="an array of torch or NumPy, like the tables"
     )

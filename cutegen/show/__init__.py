@@ -1,1 +1,1 @@
-"""Shows a plan part by part: as text, as JSON, as a picture and on a page, one file a part."""
+"""Shows a plan part by part: as text, JSON, a picture or a page, one file per part."""

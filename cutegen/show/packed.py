@@ -1,7 +1,7 @@
-"""Tables and layouts in few characters, for pages that draw them again.
+"""Compact tables and layouts for pages that draw them again.
 
-A table of which thread touches what is a sum nearly always: a start for each instruction, warp or lane, and the same
-steps behind each. So it is sent as the addends, and only what is no sum as it stands.
+A table of which thread touches what is nearly always a sum: a start for each instruction, warp or lane, plus the same
+steps for each. Only the addends are stored; a table that is not a sum is stored as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, inner_layout, le
 
 
 def packed(table: NDArray[np.int64]) -> Any:
-    """A table of any rank: a list where it has one axis, else `by` for its first axis and one `of` them all, or `each`.
+    """Pack a table of any rank: a list for one axis, else `by` for its first axis and one shared `of`, or `each`.
 
     >>> packed(np.array([[0, 1, 2], [8, 9, 10]])), packed(np.array([[0, 1], [5, 3]]))
     ({'by': [0, 8], 'of': [0, 1, 2]}, {'each': [[0, 1], [5, 3]]})
@@ -30,7 +30,7 @@ def packed(table: NDArray[np.int64]) -> Any:
 
 
 def packed_layout(layout: LayoutExpr) -> dict[str, Any]:
-    """A layout's modes as lists of (extent, stride), its swizzle as (bits, base, shift) and the offset behind it.
+    """Return a layout's modes as lists of (extent, stride), its swizzle as (bits, base, shift) and the offset after it.
 
     >>> packed_layout(Layout((8, (2, 4)), (8, (1, 64))))
     {'modes': [[[8, 8]], [[2, 1], [4, 64]]], 'swizzle': None, 'offset': 0}

@@ -1,4 +1,4 @@
-"""The first k-tiles of a main loop in program order: what is issued when, and what lies in which stage."""
+"""The first k-tiles of a main loop in program order: when each action is issued, and the contents of the stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_SLOTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action on a k-tile, on one of its k-blocks where it has one; of a WAIT, `pending` groups may be in flight."""
+    """One action on a k-tile, on one of its k-blocks if it has one; for a WAIT, `pending` groups may be in flight."""
 
     action: Action
     k_tile: int
@@ -32,24 +32,24 @@ class Slot:
 
     @property
     def told(self) -> tuple[Step, ...]:
-        """The steps that are shown on their own: a barrier that follows a wait is shown with it."""
+        """Return the steps shown separately: a barrier that follows a wait is shown with it."""
         waits = self.step(Action.WAIT) is not None
         return tuple(step for step in self.steps if not (waits and step.action is Action.BARRIER))
 
     def step(self, action: Action) -> Step | None:
-        """The slot's step of that kind, which it has at most once."""
+        """Return the slot's step of that kind, which it has at most once."""
         return next((step for step in self.steps if step.action is action), None)
 
 
 def shown(loop: Loop) -> tuple[Slot, ...]:
-    """As many k-tiles as show the whole cycle, until stage 0 is read again, but no more than some 20 slots."""
+    """Return the k-tiles of a full cycle, until stage 0 is read again, limited to about 20 slots."""
     return slots(loop, min(loop.stages + 1, max(3, SHOWN_SLOTS // loop.k_blocks)))
 
 
 def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
-    """The prologue and the first `k_tiles` k-tiles of a longer loop, by the role that multiplies.
+    """Return the prologue and the first `k_tiles` k-tiles of a longer loop, for the math warps.
 
-    A role that waits for another's stages is shown where it may go on: first for every stage, then where one is left.
+    A role that waits for stages is shown at the earliest point: first for every stage, then for a released one.
     """
     *others, main = loop.roles
     filled = tuple(
@@ -63,22 +63,22 @@ def slots(loop: Loop, k_tiles: int) -> tuple[Slot, ...]:
 
 
 def not_shown(loop: Loop) -> Iterator[str]:
-    """Say, a sentence each, how later k-tiles differ from those that are shown."""
+    """Say, in one sentence each, how later k-tiles differ from those shown."""
     parts = loop.roles[-1].parts
     for part in parts:
         if any(step.nth is Nth.LAST for step in part.steps):
             yield (
-                f"Of every {part.copies} k-tiles the last is waited for before the next is multiplied, and so is each "
-                "that is left over."
+                f"Of every {part.copies} k-tiles, the last is waited for before the next is multiplied, and so is each "
+                "remaining one."
             )
     if any(part.group is not None for part in parts):
-        yield f"The last {plural(loop.stages, 'k-tile')} are multiplied by one warpgroup, then by the other."
+        yield f"The two warpgroups multiply the last {plural(loop.stages, 'k-tile')} one after the other."
 
 
 def _part_slots(loop: Loop, part: Part, k_tiles: int) -> Iterator[Slot]:
-    """A part's slots: a prologue's for each of its k-tiles, a turn's for those that are shown.
+    """Return a part's slots: one per k-tile of a prologue, one per shown turn.
 
-    As in a loop so long that its k-tiles lie whole in the matrices, and that those behind fill the stages.
+    The loop is assumed to be so long that its k-tiles are inside the matrices and those after them fill the stages.
     """
     first, last = (mark.of(k_tiles + loop.stages, k_tiles, loop.stages) for mark in (part.first, part.last))
     if part.name is PartName.TURN:
@@ -100,7 +100,7 @@ def _steps(slot: loops.Slot, k_tile: int) -> tuple[Step, ...]:
 
 
 def _with_others(loop: Loop, others: Sequence[Role], slot: Slot) -> Slot:
-    """Behind the step that releases a stage, what a role that waits for it does then."""
+    """Insert after the step that releases a stage the actions of the role that waits for it."""
     steps: list[Step] = []
     for step in slot.steps:
         steps.append(step)
@@ -116,16 +116,16 @@ def _turn(role: Role) -> Part:
 
 
 def _credits(loop: Loop, role: Role) -> int:
-    """Turns that a role may take before another has released a stage."""
+    """Return the turns that a role may run before another has released a stage."""
     return min((edge.credits for edge in loop.edges if edge.target == role.name), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residence:
-    """A k-tile's stay in a stage, by numbers of slots.
+    """A k-tile's stay in a stage, by slot numbers.
 
     Its copy is issued in slot `fetched`, the wait that makes it visible ends in `landed`, and `last_read` is the last
-    slot that reads it; None where the slots that are shown end before.
+    slot that reads it; None if the shown slots end before.
     """
 
     k_tile: int
@@ -136,15 +136,15 @@ class Residence:
 
 
 def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
-    """Return what lies where and when: groups of cp.async land in the order of their commits, when they are waited for.
+    """Return the stays: groups of cp.async land in the order of their commits, when they are waited for.
 
-    Where plain copies do it all, a k-tile has landed at the barrier behind its stores; what bulk tensor copies bring,
-    when its own mbarrier has been waited for.
+    With plain copies only, a k-tile has landed at the barrier after its stores; a bulk tensor copy has landed when the
+    wait on its mbarrier is over.
     """
     steps = [(number, step) for number, slot in enumerate(slots) for step in slot.steps]
     asynchronous = any(step.action is Action.COMMIT for _, step in steps)
     arrives = (Action.COMMIT,) if asynchronous else (Action.STORE, Action.BULK_FETCH)
-    # What is multiplied where it lies is read until it is released.
+    # An operand that is multiplied in place is read until it is released.
     loaded = any(step.action is Action.LOAD for _, step in steps)
     reads = (Action.LOAD,) if loaded else (Action.MULTIPLY, Action.RELEASE)
     sent: list[tuple[int, int]] = []
@@ -160,7 +160,7 @@ def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
                 landed.setdefault(k_tile, number)
         elif step.action in reads:
             last_read[step.k_tile] = number
-    # The last k-tile of which anything is read may be read further behind the last slot.
+    # The last k-tile of which anything is read may still be read after the last slot.
     unfinished = max(last_read, default=None)
     for k_tile, fetched in sent:
         read = None if k_tile == unfinished else last_read.get(k_tile)
@@ -170,9 +170,7 @@ def residences(slots: Sequence[Slot], stages: int) -> Iterator[Residence]:
 
 
 def passages(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int | None]]:
-    """Return which k-tile is in registers from which slot to which, on its way to shared memory; None behind the
-    last slot.
-    """
+    """Return which k-tile is in registers from which slot to which, before its store; None after the last slot."""
     stored = {step.k_tile: n for n, slot in enumerate(slots) for step in slot.steps if step.action is Action.STORE}
     for number, slot in enumerate(slots):
         if (load := slot.step(Action.GLOBAL_LOAD)) is not None:

@@ -14,29 +14,29 @@ LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`blocks` of lines, set apart by an empty line; `table` is the same content for JSON."""
+    """`blocks` of lines, separated by an empty line; `table` is the same content for JSON."""
 
     blocks: tuple[Sequence[str], ...]
     table: dict[str, Any]
 
     @property
     def lines(self) -> list[str]:
-        """All lines."""
+        """Return all lines."""
         return [line for i, block in enumerate(self.blocks) for line in (*([""] if i else []), *block)]
 
 
 def section(title: str, rows: Sequence[Sequence[str]], **columns: Any) -> list[str]:
-    """A title, and rows in aligned columns under it."""
+    """Write a title and rows in aligned columns."""
     return [title, *aligned(rows, **columns)]
 
 
 def named_layouts(title: str, layouts: dict[str, str]) -> list[str]:
-    """Names and layouts. A layout is one word, so it is never broken, however long."""
+    """Write names and layouts. A layout is one word, so it is never wrapped."""
     return section(title, list(layouts.items()))
 
 
 def span(values: Iterable[int]) -> str:
-    """Integers in few characters, repetitions left out: a run with one step is written by its ends.
+    """Format integers compactly, without duplicates: a run with constant step is written by its ends.
 
     >>> span([3, 3]), span([0, 4, 8, 12]), span([4, 0, 12, 8]), span([0, 1, 2, 3, 18, 19, 20, 21, 5])
     ('3', '0..12 by 4', '4 0 12 8', '0..3 18..21 5')
@@ -49,7 +49,7 @@ def span(values: Iterable[int]) -> str:
 
 
 def _runs(values: Sequence[int]) -> list[Sequence[int]]:
-    """`values` cut into runs of one step, longest first possible; less than three values are no run."""
+    """Split `values` into runs of constant step, greedily; fewer than three values are not a run."""
     if not values:
         return []
     steps = [later - earlier for earlier, later in pairwise(values)]
@@ -68,7 +68,7 @@ def _run_text(run: Sequence[int]) -> str:
 def cell_table(
     cells: Sequence[Sequence[object]], rows: Sequence[int], columns: Sequence[int], corner: str
 ) -> list[str]:
-    """A table of cells with its row and column numbers."""
+    """Write a table of cells with its row and column numbers."""
     body = [(f"{row}", *(f"{cell}" for cell in line)) for row, line in zip(rows, cells, strict=True)]
     header = (corner, *map(str, columns))
     return aligned(body, header=header, right=range(len(header)), indent=1, gap=1)
@@ -77,7 +77,7 @@ def cell_table(
 def folded_table(
     cells: Sequence[Sequence[object]], rows: Sequence[int], columns: Sequence[int], corner: str
 ) -> list[str]:
-    """A table of cells that is too wide for a page in pieces below each other, each with its own columns."""
+    """Write a table that is too wide in pieces below each other, each with its own columns."""
     names = max(len(corner), *(len(f"{row}") for row in rows))
     widest = max(len(f"{value}") for value in (*columns, *(cell for line in cells for cell in line)))
     together = max(1, (text_width() - names - 1) // (widest + 1))

@@ -1,1 +1,1 @@
-"""Numbers, words and columns of plain text, for every room."""
+"""Numbers, words and columns of plain text, for every package."""

@@ -1,4 +1,4 @@
-"""Aligned columns of plain text, the form in which plans and layouts are shown to people."""
+"""Aligned columns of plain text, which show plans and layouts to people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH, LEAST_WIDTH = 100, 40
 
 
 def text_width() -> int:
-    """Columns of text: what COLUMNS says, but no less than a table needs; else 100, on a terminal too."""
+    """Return the columns of text: COLUMNS, but at least what a table needs; else 100, also on a terminal."""
     return max(columns() or WIDTH, LEAST_WIDTH)
 
 
@@ -24,10 +24,10 @@ def aligned(
     gap: int = 2,
     width: int | None = None,
 ) -> list[str]:
-    """One line for each row, every column as wide as its widest cell; the columns in `right` are aligned to the right.
+    """Return one line per row, every column as wide as its widest cell; the columns in `right` are right-aligned.
 
-    The last column, unless aligned to the right, is wrapped at `width` characters, `text_width()` by default, between
-    words only.
+    The last column, unless right-aligned, is wrapped at `width` characters, `text_width()` by default, only between
+    words.
 
     >>> aligned([("g2s.a", "8"), ("s2r.a", "64")], header=("access", "n"), right={1})
     ['  access   n', '  g2s.a    8', '  s2r.a   64']
@@ -51,8 +51,7 @@ def aligned(
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "", width: int | None = None) -> list[str]:
-    """`text` in lines of at most `width` characters, `text_width()` by default, broken between words only, the first
-    preceded by `first`.
+    """Wrap `text` at `width` characters, default `text_width()`, only between words; `first` precedes the first line.
 
     >>> wrapped("one two three", first="- ", rest="  ", width=10)
     ['- one two', '  three']

@@ -1,14 +1,14 @@
 """The one module that reads the environment. Each function reads its variable when it is called, never at import.
 
     CUTEGEN_CACHE_DIR     folder of built kernels; default: the platform's user cache directory
-    CUTEGEN_CACHE_SIZE    the cache's size bound, as in `2GiB`, `500MB` or plain bytes
-    CUTEGEN_RECORD        a list in TOML that gets the kernels which a program asks for, to be packed from
-    CUTEGEN_TUNED_DIR     folder of what `cutegen tune` found; default: beside the cache
-    COLUMNS               the width of text, which shells know and rarely pass on
+    CUTEGEN_CACHE_SIZE    the cache's size limit, such as `2GiB`, `500MB` or plain bytes
+    CUTEGEN_RECORD        a TOML list that receives the kernels which a program requests, for packing
+    CUTEGEN_TUNED_DIR     folder of the records of `cutegen tune`; default: next to the cache
+    COLUMNS               the width of text, which shells set and rarely export
     CUDA_VISIBLE_DEVICES  CUDA's own: the GPUs that programs see
-    PYTHONPATH            Python's own: folders that a person wants modules imported from
+    PYTHONPATH            Python's own: additional folders to import modules from
 
-A variable that is unset, or set to nothing, answers None; PYTHONPATH no folders.
+An unset or empty variable gives None; PYTHONPATH gives no folders.
 """
 
 from __future__ import annotations
@@ -34,54 +34,54 @@ _UNIT_BYTES = {"": 1, "b": 1} | {
 
 
 def cache_dir() -> Path | None:
-    """The absolute folder that CUTEGEN_CACHE_DIR names; `~` is the home directory.
+    """Return the absolute folder that CUTEGEN_CACHE_DIR names; `~` is the home directory.
 
-    Raises RequestError when `~` cannot be resolved.
+    Raises RequestError if `~` cannot be resolved.
     """
     return _path(CACHE_DIR, "a folder")
 
 
 def record_file() -> Path | None:
-    """The absolute path of the list that CUTEGEN_RECORD names; `~` is the home directory.
+    """Return the absolute path of the list that CUTEGEN_RECORD names; `~` is the home directory.
 
-    Raises RequestError when `~` cannot be resolved.
+    Raises RequestError if `~` cannot be resolved.
     """
     return _path(RECORD, "a file")
 
 
 def tuned_dir() -> Path | None:
-    """The absolute folder that CUTEGEN_TUNED_DIR names; `~` is the home directory.
+    """Return the absolute folder that CUTEGEN_TUNED_DIR names; `~` is the home directory.
 
-    Raises RequestError when `~` cannot be resolved.
+    Raises RequestError if `~` cannot be resolved.
     """
     return _path(TUNED_DIR, "a folder")
 
 
 def seeing_gpu(uuid: str | None) -> dict[str, str]:
-    """The environment for a process that is to see one GPU alone, or with None those that this one sees."""
+    """Return the environment for a process that sees only one GPU, or with None those that this one sees."""
     return dict(os.environ) if uuid is None else {**os.environ, "CUDA_VISIBLE_DEVICES": uuid}
 
 
 def cache_size_limit_bytes() -> int | None:
-    """The bound that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError when it is not a size."""
+    """Return the limit that CUTEGEN_CACHE_SIZE sets, in bytes. Raises RequestError if it is not a size."""
     text = os.environ.get(CACHE_SIZE, "")
     return parse_size_bytes(text) if text else None
 
 
 def columns() -> int | None:
-    """The width of text that COLUMNS asks for; None where it is no positive number, as other programs take it."""
+    """Return the width of text in COLUMNS; None if it is not a positive number, as in other programs."""
     text = os.environ.get(COLUMNS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0 else None
 
 
 def visible_gpus() -> tuple[str, ...] | None:
-    """The names in CUDA_VISIBLE_DEVICES; None where it is not set. Set to nothing it hides every GPU."""
+    """Return the names in CUDA_VISIBLE_DEVICES; None if it is not set. An empty value hides every GPU."""
     text = os.environ.get(VISIBLE_GPUS)
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def python_path() -> tuple[str, ...]:
-    """The folders that PYTHONPATH names, absolute."""
+    """Return the folders that PYTHONPATH names, absolute."""
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return tuple(os.path.abspath(folder) for folder in folders if os.path.isabs(folder))
 
@@ -97,7 +97,7 @@ def _path(variable: str, expected: str) -> Path | None:
 
 
 def parse_size_bytes(text: str, origin: str = CACHE_SIZE) -> int:
-    """A size with a decimal or binary unit, in bytes. Raises RequestError that names `origin`.
+    """Parse a size with a decimal or binary unit, in bytes. Raises RequestError that names `origin`.
 
     >>> parse_size_bytes("2GiB"), parse_size_bytes("1.5 MB"), parse_size_bytes("4096")
     (2147483648, 1500000, 4096)

@@ -1,4 +1,4 @@
-"""Writes a spec's values for messages: as they would stand in TOML, short enough for one line."""
+"""Formats a spec's values for messages: as in TOML, short enough for one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: dict[type, str] = {
 
 
 def literal(value: object, levels: int = _DEEPEST) -> str:
-    """`value` as TOML would write it, cut after about 60 characters and below so many `levels` of lists.
+    """Format `value` as TOML, truncated after about 60 characters and below so many `levels` of lists.
 
     >>> literal((3, 3, 3)), literal(True), literal("f16")
     ('[3, 3, 3]', 'true', '"f16"')
@@ -52,7 +52,7 @@ def literal(value: object, levels: int = _DEEPEST) -> str:
 
 
 def typed(value: object) -> str:
-    """`literal(value)` with what kind of value it is.
+    """Return `literal(value)` with its type.
 
     >>> typed("3"), typed(None)
     ('"3" (a string)', 'nothing')
@@ -63,13 +63,13 @@ def typed(value: object) -> str:
 
 
 def quoted_key(key: object) -> str:
-    """One segment of a dotted key, quoted where TOML would quote it."""
+    """Return one segment of a dotted key, quoted if TOML requires it."""
     text = str(key)
     return text if _BARE_KEY.fullmatch(text) else literal(text)
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that `word` was probably meant to be.
+    """Return the one of `words` that `word` probably means.
 
     >>> nearest("swizle", ["pad", "swizzle"])
     'swizzle'
@@ -80,7 +80,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def alternatives(values: Sequence[object]) -> str:
-    """A choice as prose.
+    """Format alternatives as prose.
 
     >>> alternatives(["a", "b", "c"]), alternatives([32, 64])
     ('"a", "b" or "c"', '32 or 64')

@@ -10,23 +10,23 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def templates_dir() -> Path:
-    """The folder of kernel templates."""
+    """Return the folder of kernel templates."""
     return _shipped("templates")
 
 
 def layouts_dir() -> Path:
-    """The folder of shipped layout specs."""
+    """Return the folder of shipped layout specs."""
     return _shipped("layouts")
 
 
 def _shipped(folder: str) -> Path:
-    """A wheel carries `folder` as package data; in an editable install it stands beside the package.
+    """Find `folder`: package data in a wheel; in an editable install, a folder next to the package.
 
-    Raises OutsideError when it is in neither place.
+    Raises OutsideError if it is in neither place.
     """
     candidates = (_PACKAGE / "_data" / folder, _PACKAGE.parent / folder)
     for candidate in candidates:
         if candidate.is_dir():
             return candidate
     places = " or ".join(str(candidate) for candidate in candidates)
-    raise OutsideError(f"cutegen's own folder {folder}/ is missing: looked for {places}; install cutegen again")
+    raise OutsideError(f"cutegen's own folder {folder}/ is missing: looked for {places}; reinstall cutegen")

@@ -11,7 +11,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_value(value: Any) -> str:
-    """A value on one line: a string, a number, a boolean, a list, or a table; None is left out of tables.
+    """Write a value on one line: a string, a number, a boolean, a list, or a table; tables omit None.
 
     >>> toml_value({"dtype": "f16", "cta": (128, 128, 64), "align": None})
     '{ dtype = "f16", cta = [128, 128, 64] }'
@@ -31,7 +31,7 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(name: str) -> str:
-    """A key, in quotes where it needs them.
+    """Write a key, in quotes if necessary.
 
     >>> toml_key("cta"), toml_key("a b")
     ('cta', '"a b"')

@@ -1,8 +1,8 @@
-"""JSON text read into frozen dataclasses as their annotations say; what does not fit is refused with its address.
+"""Reads JSON text into frozen dataclasses by their annotations; a misfit is rejected with its address.
 
-A file that anybody may have written goes through here before a value of it is used. A key may be missing only where
-its field is None by default. Understood are dataclasses,
-`tuple[X, ...]`, `tuple[X, Y]`, `Mapping[str, X]`, `Literal`, `X | None`, `str`, `int`, `float` and `bool`.
+A file of unknown origin is checked here before any value is used. A key may be missing only if its field is None by
+default. Supported are dataclasses, `tuple[X, ...]`, `tuple[X, Y]`, `Mapping[str, X]`, `Literal`, `X | None`, `str`,
+`int`, `float` and `bool`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class _MisfitError(Exception):
-    """A value that does not fit: where it stands, what it is, what was expected."""
+    """A misfit: the address, the value, what was expected."""
 
 
 def parse(text: bytes | str, file: str) -> Any:
-    """The JSON value in `text`, which messages call `file`. Raises ArtifactError, also for nesting without end."""
+    """Return the JSON value in `text`, which messages call `file`. Raises ArtifactError, also for unlimited nesting."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except RecursionError:
@@ -39,7 +39,7 @@ def parse(text: bytes | str, file: str) -> Any:
 
 
 def parse_object(text: bytes | str, file: str) -> dict[str, Any]:
-    """The JSON object in `text`. Raises ArtifactError."""
+    """Return the JSON object in `text`. Raises ArtifactError."""
     value = parse(text, file)
     if not isinstance(value, dict):
         raise ArtifactError(f"{file}: found {shown(value)}; expected a JSON object")
@@ -47,7 +47,7 @@ def parse_object(text: bytes | str, file: str) -> dict[str, Any]:
 
 
 def read(kind: type[Value], value: Any, file: str, address: str = "") -> Value:
-    """The JSON `value` at `address` in `file` as a `kind`.
+    """Read the JSON `value` at `address` in `file` as a `kind`.
 
     Raises ArtifactError with the address of the first value of another type, unknown key or missing key.
     """
@@ -58,12 +58,12 @@ def read(kind: type[Value], value: Any, file: str, address: str = "") -> Value:
 
 
 def is_line(text: str) -> bool:
-    """Tell whether a text is a LINE: it has no terminal escapes, and no surrogates, which no stream can encode."""
+    """Tell whether a text is a LINE: without terminal escapes or surrogates, which no stream can encode."""
     return text.isprintable()
 
 
 def shown(value: object) -> str:
-    """A value of any size and depth in a few characters, all of them printable."""
+    """Format a value of any size and depth in a few printable characters."""
     return reprlib.repr(value)
 
 
@@ -104,7 +104,7 @@ def _literal(allowed: tuple[Any, ...], value: Any, address: str) -> Any:
 
 def _tuple(kinds: tuple[Any, ...], value: Any, address: str) -> tuple[Any, ...]:
     any_length = kinds[-1] is Ellipsis
-    if not isinstance(value, (list, tuple)):  # asdict keeps tuples, JSON makes lists of them
+    if not isinstance(value, (list, tuple)):  # asdict keeps tuples, JSON turns them into lists
         _misfit(address, value, "a list")
     if not any_length and len(value) != len(kinds):
         _misfit(address, value, f"a list of {len(kinds)}")
@@ -147,4 +147,4 @@ def _misfit(address: str, value: Any, expected: str, *, verbatim: bool = False) 
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")

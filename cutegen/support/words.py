@@ -1,4 +1,4 @@
-"""Rounds numbers, and writes them in reasons and errors."""
+"""Rounds numbers and formats them for reasons and errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def extents(values: Iterable[int]) -> str:
-    """Extents as people write them.
+    """Format extents.
 
     >>> extents((128, 128, 64))
     '128x128x64'
@@ -15,7 +15,7 @@ def extents(values: Iterable[int]) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """A count and its word.
+    """Format a count and its word.
 
     >>> plural(1, "stage"), plural(3, "stage")
     ('1 stage', '3 stages')
@@ -24,7 +24,7 @@ def plural(count: int, word: str) -> str:
 
 
 def round_up(value: int, unit: int) -> int:
-    """The least multiple of `unit` that is at least `value`.
+    """Return the least multiple of `unit` that is at least `value`.
 
     >>> round_up(130, 128)
     256
@@ -33,7 +33,7 @@ def round_up(value: int, unit: int) -> int:
 
 
 def either(names: Sequence[str]) -> str:
-    """Names as alternatives.
+    """Format names as alternatives.
 
     >>> either(["sm_90", "sm_100", "sm_120"]), either(["sm_90"]), either([])
     ('sm_90, sm_100 or sm_120', 'sm_90', '')

@@ -1,16 +1,16 @@
-"""Calls from PyTorch. Its modules import torch with themselves, so nobody imports them before torch is there.
+"""Calls from PyTorch. The modules import torch, so they are imported only after torch is.
 
-door.py        `cutegen.matmul` of torch tensors: straight to the kernel, or through torch's dispatcher
+door.py        `cutegen.matmul` of torch tensors: directly to the kernel, or through torch's dispatcher
 call.py        a call's arguments as one value
-eager.py       a call's tensors -> one look-up -> the launch
-by_torch.py    the same formula by torch, for tensors in host memory
-remembered.py  simple calls that were made before; fused.py: those with more terms
+eager.py       a call's tensors -> one lookup -> the launch
+by_torch.py    the same formula in torch, for tensors in host memory
+remembered.py  repeated simple calls; fused.py: repeated calls with more terms
 recorded.py    eager calls with gradients
 ops.py         `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
-gradients.py   the backward passes, which are calls of these ops
+gradients.py   the backward passes, which call these ops
 linear.py      `cutegen.Linear`
 main_grad.py   a layer whose weight gradient is added to an f32 buffer
-float8.py      a layer in 8-bit floats that has a backward pass
+float8.py      a layer in 8-bit floats with a backward pass
 sharding.py    how DTensors are multiplied
-switches.py    what torch is set to: tf32
+switches.py    torch's settings: tf32
 """

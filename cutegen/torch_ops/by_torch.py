@@ -1,4 +1,4 @@
-"""The formula of a call by torch, for tensors in host memory: in f32, and rounded once to the result's type."""
+"""The formula of a call in torch, for tensors in host memory: in f32, and rounded once to the result's type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The result, and the value before the activation, both of `dtype`."""
+    """Return the result, and the value before the activation, both of `dtype`."""
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, *_ = call
     x = _product(a, b)
     terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
@@ -46,7 +46,7 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def per_row(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """A scale of A's rows so that it multiplies the result of `a @ b`."""
+    """Return a scale of A's rows in the shape that multiplies the result of `a @ b`."""
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
     # (M,), (M,1), (batch,M) or (batch,M,1), as `place_scale` reads them; a batch of ones may be shorter
@@ -56,7 +56,7 @@ def per_row(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def per_column(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """A scale of B's columns so that it multiplies the result of `a @ b`."""
+    """Return a scale of B's columns in the shape that multiplies the result of `a @ b`."""
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
     # (N,), (1,N), (batch,N) or (batch,1,N)
@@ -72,7 +72,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """To nearest; integers and 8-bit floats stop at the ends of their range, and a NaN becomes the integer 0."""
+    """Round to nearest; integers and 8-bit floats saturate, and NaN becomes the integer 0."""
     if x.dtype == dtype:
         return x
     if dtype.is_floating_point and dtype.itemsize > 1:

@@ -13,11 +13,11 @@ from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 
 TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""The names of a call's tensors."""
+"""Names of a call's tensors."""
 
 
 class Call(NamedTuple):
-    """The arguments of a call; with `aux` the value before the activation is asked for too."""
+    """The arguments of a call; `aux` requests the value before the activation as well."""
 
     a: Tensor
     b: Tensor
@@ -35,47 +35,47 @@ class Call(NamedTuple):
 
     @property
     def formula(self) -> Formula:
-        """Its terms. Raises RequestError."""
+        """Return its terms. Raises RequestError."""
         check_activation(self.activation)
         terms = ("alpha", "c", "bias", "residual", "scale_a", "scale_b")
         return Formula(self.activation, aux=self.aux, **{name: getattr(self, name) is not None for name in terms})
 
     @property
     def has_more(self) -> bool:
-        """True where it is more than `activation(a @ b + bias)`, to `out` or not."""
+        """Return whether it is more than `activation(a @ b + bias)`, with or without `out`."""
         others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
         return self.aux or any(each is not None for each in others)
 
     @property
     def keeps_before(self) -> bool:
-        """True where the gradient needs the value before the activation: of relu alone the result is enough."""
+        """Return whether the gradient needs the value before the activation: for relu alone the result is enough."""
         return self.activation is not None and (self.activation != "relu" or self.residual is not None)
 
     @property
     def wants_grad(self) -> bool:
-        """True where autograd is to record the call."""
+        """Return whether autograd must record the call."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors.values())
 
     @property
     def of_op(self) -> tuple[Any, ...]:
-        """The arguments of the op: all but its keyword `out`. Raises RequestError for an `out_dtype` of no type."""
+        """Return the arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
         return (*self[:10], _torch_type(self.out_dtype))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Those that are given, by name."""
+        """Return the given ones, by name."""
         named = {name: getattr(self, name) for name in TENSORS}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @property
     def scalars(self) -> dict[str, float]:
-        """The numbers that a kernel takes; where there is a c, beta is 1 by default."""
+        """Return the numbers that a kernel takes; with c, beta is 1 by default."""
         numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
 
 def _torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
-    """Return `out_dtype` as the op takes it, whose schema has no names."""
+    """Return `out_dtype` for the op, whose schema has no names."""
     if not isinstance(asked, str):
         return asked
     name = result_type("f32", name_of(asked.removeprefix("torch.")))

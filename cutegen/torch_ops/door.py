@@ -1,7 +1,7 @@
-"""`cutegen.matmul` of torch tensors: straight to the kernel where nobody else has to know, else by torch's dispatcher.
+"""`cutegen.matmul` of torch tensors: directly to the kernel, or through torch's dispatcher if others must see the call.
 
-The dispatcher is needed for autocast, functorch, tracing and subclasses; all of it costs the host some microseconds,
-which an eager call without them does not pay.
+Autocast, functorch, tracing and subclasses need the dispatcher, which costs the host some microseconds; an eager call
+without them avoids it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cutegen.torch_ops.remembered import is_undisturbed, shorten
 from cutegen.torch_ops.sharding import register_sharding
 
 _TRANSFORMS = torch._C._functorch.TransformType
-register_sharding()  # for calls that are compiled before any was made
+register_sharding()  # before the first call, for compiled calls
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
-    """`cutegen.matmul` of what `quick` does not know.
+    """Serve a `cutegen.matmul` that `quick` does not know.
 
-    `weight` is what B is the transpose of, where `quick` is asked with it.
+    B is the transpose of `weight`, if `quick` was called with it.
     """
     if (known := quick_fused(call)) is not None:
         return known
@@ -64,8 +64,8 @@ def dispatched(call: Call) -> Tensor:
             raise OperandError(
                 operand="out",
                 found="a tensor to write to, and operands that require grad",
-                expected="one of them: a result in given memory is not recorded by autograd",
-                fix="leave out= away, or call under `torch.no_grad()`",
+                expected="only one of them: autograd does not record a result in given memory",
+                fix="omit out=, or call under `torch.no_grad()`",
             )
         ops.OPS.matmul_out(*call.of_op, out=out)
         return out
@@ -77,31 +77,31 @@ def dispatched(call: Call) -> Tensor:
 
 
 def _refuse_function_transforms() -> None:
-    """Torch cannot send ops that are defined as these through `torch.func.grad` and its like; through vmap it can."""
+    """Reject `torch.func.grad` and similar: torch cannot send ops of this kind through them, only through vmap."""
     top = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
     if top is not None and top.key() in (_TRANSFORMS.Grad, _TRANSFORMS.Jvp):
         raise RequestError(
             f"matmul: found a call under torch.func's {top.key().name.lower()}; expected autograd, or vmap alone: "
-            "torch sends no custom op through it; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
+            "torch does not support custom ops there; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
         )
 
 
 def check(call: Call) -> None:
-    """Refuse arguments of other kinds. Raises OperandError, RequestError."""
+    """Reject arguments of other types. Raises OperandError, RequestError."""
     for name in TENSORS:
         value: Any = getattr(call, name)
         if value is not None and not isinstance(value, Tensor):
             raise OperandError(
                 operand=name,
                 found=f"a {type(value).__qualname__}",
-                expected="a torch tensor, as a is",
+                expected="a torch tensor, like a",
                 fix=f"`torch.as_tensor({name})`",
             )
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)
 
 
 def _with_floats(call: Call) -> Call:
-    """Numbers of other kinds, which torch does not multiply by, as floats: a Fraction, one of NumPy's."""
+    """Convert numbers that torch does not multiply by, such as Fraction or NumPy's, to floats."""
     if all(value is None or isinstance(value, (float, int)) for value in (call.alpha, call.beta)):
         return call
     alpha, beta = (None if value is None else float(value) for value in (call.alpha, call.beta))

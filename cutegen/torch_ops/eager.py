@@ -1,4 +1,4 @@
-"""From a call's torch tensors to its result, whoever computes it."""
+"""From a call's torch tensors to its result, on GPU or CPU."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from cutegen.torch_ops.switches import where
 
 
 def compute(call: Call) -> tuple[Tensor, Tensor | None]:
-    """The result, and the value before the activation where it is asked for; `out` is the result if it is given.
+    """Return the result, and the value before the activation if requested; `out` is the result if given.
 
-    Raises OperandError, RequestError, and on a GPU what finding and launching a kernel does.
+    Raises OperandError, RequestError, and on a GPU the errors of finding and launching a kernel.
     """
     device = call.a.device
     if device.type == "cpu" and settings.cpu_tensors == "torch":
@@ -37,7 +37,7 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     out = call.out
     if out is None or resolved.out_copied:
         out = _empty(resolved, device)
-    elif out.is_neg():  # its memory holds the other sign: torch writes it, from memory that lies alike
+    elif out.is_neg():  # its memory holds negated values: torch writes it, from memory of the same layout
         out = out.resolve_neg()
     aux = _empty(resolved, device) if call.aux else None
     if not resolved.empty:
@@ -62,10 +62,11 @@ def resolved_tensors(
     arch: str | None = None,
     rows: int | None = None,
 ) -> Resolved:
-    """Return the request of a call with these tensors, on the target `arch` and for an `a` of this number of `rows`,
-    where they are given. Raises OperandError, RequestError.
+    """Return the request of a call, optionally on the target `arch` and for an `a` with so many `rows`.
 
-    Tensors on the device "meta" stand for aligned ones on a GPU of that target, or of the default one.
+    Raises OperandError, RequestError.
+
+    Tensors on the device "meta" represent aligned ones on a GPU of that target, or of the default one.
     """
     a = tensors["a"]
     with torch.no_grad():
@@ -83,7 +84,7 @@ def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
 
 
 def form_of(tensor: Tensor) -> Form:
-    """All of a strided tensor but its address, also where it has none."""
+    """Return the form of a strided tensor, also if it has no address."""
     dtype, device = name_of(str(tensor.dtype).removeprefix("torch.")), (tensor.device.type, tensor.device.index or 0)
     return Form(tuple(tensor.shape), tensor.stride(), dtype, device, "torch", read_only=False)
 
@@ -102,12 +103,12 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
-    if not (resolved.copies or remembered.is_negative(call)):  # a copy without the bit may lie otherwise
+    if not (resolved.copies or remembered.is_negative(call)):  # a copy without the bit may have another layout
         remembered.remember(call, resolved, ready, out)
 
 
 def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
-    """On the CPU by torch, after the same judgement, so that what a GPU refuses is refused here too."""
+    """Compute on the CPU with torch, after the same checks, so that it rejects what a GPU rejects."""
     resolved = resolved_call(call)
     if call.out is not None and not (resolved.empty or resolved.out_copied):
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
@@ -123,7 +124,7 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
 
 
 def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a result that shares memory with what a kernel would still read, as `check_apart` does."""
+    """Reject a result that shares memory with operands that a kernel still reads, as `check_apart` does."""
     form, pointer = _form(out, "out")
     for name, tensor in tensors.items():
         other, at = _form(tensor, name)
@@ -132,8 +133,8 @@ def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
             raise OperandError(
                 operand="out",
                 found=f"memory shared with {name}",
-                expected="memory apart from it, as on a GPU, where operands are still read when results are written",
-                fix="leave out= away, or use `torch.empty_like(out)`",
+                expected="separate memory, as on a GPU, which reads operands while it writes results",
+                fix="omit out=, or use `torch.empty_like(out)`",
             )
 
 

@@ -1,7 +1,7 @@
-"""A layer in 8-bit floats with a backward pass, for which the caller gives transposed copies.
+"""A layer in 8-bit floats with a backward pass, for which the caller supplies transposed copies.
 
-The forward product sums over K, the backward ones over N and over M. Tensor cores read 8-bit floats along the mode
-that is summed over, and a scale must be the same along it: so each matrix is there twice, quantized for either mode.
+The forward product sums over K, the backward ones over N and over M. Tensor cores read 8-bit floats along the summed
+mode, and a scale must be constant along it. Each matrix therefore exists twice, quantized for either mode.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 class Float8Copies(NamedTuple):
     """A matrix (R,C) in 8-bit floats for sums along its rows, and for sums along its columns.
 
-    `values` (R,C) is contiguous along C, and `values * scale[:, None]` is the matrix, near enough; `across` (R,C) is
-    contiguous along R, and `across * across_scale` is it too. `scale` has R elements and `across_scale` C, or one.
+    `values` (R,C) is contiguous along C, and `values * scale[:, None]` approximates the matrix; `across` (R,C) is
+    contiguous along R, and so does `across * across_scale`. `scale` has R elements and `across_scale` C, or one.
     """
 
     values: Tensor
@@ -32,9 +32,9 @@ class Float8Copies(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Tensor, dtype: torch.dtype = torch.float8_e4m3fn) -> Float8Copies:
-        """Copies of `matrix` whose scales bring each row, and each column, to the range of `dtype`.
+        """Return copies of `matrix` whose scales map each row, and each column, to the range of `dtype`.
 
-        Raises OperandError for what is no matrix, RequestError for a type that is no 8-bit float.
+        Raises OperandError if it is not a matrix, RequestError for a type other than 8-bit floats.
         """
         if dtype not in FLOAT8:
             raise RequestError(f"Float8Copies: dtype: found {dtype}; expected one of {', '.join(map(str, FLOAT8))}")
@@ -47,9 +47,9 @@ class Float8Copies(NamedTuple):
 
 
 def _quantized(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Each row divided by its scale (R,), contiguous along the row."""
+    """Divide each row by its scale (R,), contiguous along the row."""
     largest = rows.abs().amax(1) if rows.shape[1] else rows.new_zeros(rows.shape[0])
-    most, least = torch.finfo(dtype).max, torch.finfo(torch.float32).tiny  # smaller scales are rounded, and to 0
+    most, least = torch.finfo(dtype).max, torch.finfo(torch.float32).tiny  # smaller scales round to 0
     scale = torch.where(largest > 0, (largest / most).clamp(min=least), 1.0)
     return (rows / scale[:, None]).clamp(-most, most).contiguous().to(dtype), scale
 
@@ -65,10 +65,10 @@ def float8_linear(
     out_dtype: torch.dtype | None = None,
     grad_dtype: torch.dtype = torch.float8_e5m2,
 ) -> Tensor:
-    """`activation(x @ weight.T + bias)` of the 8-bit copies of `x` (..., K), as rows, and of `weight` (N,K).
+    """Compute `activation(x @ weight.T + bias)` of the 8-bit copies of `x` (..., K), as rows, and of `weight` (N,K).
 
-    `x` and `weight` get the gradients, in their own types; their values are not read. The backward pass quantizes the
-    result's gradient to `grad_dtype`, once along N and once along M, and multiplies it by `of_weight.across` and
+    `x` and `weight` receive the gradients, in their own types; their values are not read. The backward pass quantizes
+    the result's gradient to `grad_dtype`, once along N and once along M, and multiplies it by `of_weight.across` and
     `of_x.across`. The result is bf16, or `out_dtype`.
 
     Raises OperandError for copies of other shapes, types or strides, RequestError for other arguments.
@@ -99,13 +99,13 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
                 operand=f"{name}.{part}",
                 found=f"{found.dtype}, shape {tuple(found.shape)}",
                 expected=f"an 8-bit float, shape {shape}",
-                fix=f"`cutegen.Float8Copies.of({name.removeprefix('of_')})`, of rows",
+                fix=f"`cutegen.Float8Copies.of({name.removeprefix('of_')})`, as rows",
             )
         if found.stride(mode) != 1 and found.shape[mode] > 1:
             raise OperandError(
                 operand=f"{name}.{part}",
                 found=f"strides {found.stride()}",
-                expected=f"the mode that is summed over contiguous: stride({mode}) == 1",
+                expected=f"the summed mode contiguous: stride({mode}) == 1",
                 fix=f"`{part}.{'contiguous()' if mode else 't().contiguous().t()'}`",
             )
         scales = getattr(copies, scale)
@@ -120,7 +120,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
-        """Keeps the copies for sums along the other modes, and the value before an activation."""
+        """Keep the copies for sums along the other modes, and the value before an activation."""
         values, scale, across, across_scale = others[:4]
         of_weight, (activation, out_dtype, grad_dtype) = others[4:8], others[8:]
         terms = (bias, activation, None, None, None, None, scale.reshape(-1), of_weight[1].reshape(-1), out_dtype)
@@ -134,7 +134,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x, weight and bias."""
+        """Return gradients of x, weight and bias."""
         x, of_x, weight, of_weight, before = ctx.saved_tensors
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
         rows = gradients.as_rows(gradients.wide(grad))

@@ -1,6 +1,4 @@
-"""Calls with more than a bias and an activation that were made before: one look-up by shapes and guards, as in
-`remembered.quick`, over as many tensors as there are.
-"""
+"""Repeated calls with more terms than bias and activation: one lookup by shapes and guards, as in `quick`."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ _F32 = torch.float32
 
 
 class Fused:
-    """The rest of such a call. `order` are the places of the kernel's tensors among those of the call and its result,
-    `low` the address bits of each that must be 0.
+    """Remaining work of such a call. `order` maps the kernel's tensors to those of the call and its result.
+    `low` are the address bits of each that must be 0.
     """
 
     __slots__ = (
@@ -41,7 +39,7 @@ class Fused:
 
 
 _NAMES = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""Places in a call with its result."""
+"""Return indices of a call with its result."""
 
 
 def quick_fused(call: Call) -> Tensor | None:
@@ -64,7 +62,7 @@ def quick_fused(call: Call) -> Tensor | None:
             *[x is None for x in given],
         )
         some = table.fused.get(key)
-    except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
+    except (AttributeError, TypeError):  # arguments of other types, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
         return None

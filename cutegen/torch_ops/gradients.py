@@ -1,8 +1,8 @@
 """The backward passes: products of the same ops, and torch's derivative of the activation.
 
-Of a call without an activation, A and B are kept. With one, the value before it is kept beside them, in the result's
-type, where `cutegen.matmul` sees that a gradient will be asked for; `torch.ops.cutegen.matmul` keeps what it needs to
-compute that value again. Of relu without a residual the result is enough.
+Without an activation, a call keeps A and B. With one, `cutegen.matmul` also keeps the value before it, in the result's
+type, if a gradient will be needed; `torch.ops.cutegen.matmul` keeps what it needs to recompute that value. For relu
+without a residual the result is enough.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Keep what the gradient of `matmul_aux` needs; its second result is for that alone."""
+    """Keep what the gradient of `matmul_aux` needs; its second result is only for the gradient."""
     ctx.mark_non_differentiable(output[1])
     keep_before(ctx, inputs, output[1])
 
 
 def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
-    """Keep the operands and the value before the activation; None where it is to be computed again.
+    """Keep the operands and the value before the activation; None if it is to be recomputed.
 
-    Raises RequestError for gradients that are not computed.
+    Raises RequestError for unsupported gradients.
     """
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
     needed = _needed(ctx)
     if a.dtype in _FLOAT8 and any(needed):
         raise RequestError(
-            f"matmul: found operands of {a.dtype} and a gradient to be computed; expected a forward pass alone: their "
-            "gradients are products along the other modes, which read transposed copies with scales of their own; give "
+            f"matmul: found operands of {a.dtype} that require gradients; expected only a forward pass: their "
+            "gradients are products along the other modes, which read transposed copies with their own scales; pass "
             "them to cutegen.float8_linear(x, weight, of_x=cutegen.Float8Copies.of(x), of_weight=...)"
         )
     if needed[8] or needed[9]:
         raise RequestError(
-            "matmul: found a scale that requires grad; expected one that does not: its gradient is not computed; pass "
+            "matmul: found a scale that requires grad; expected one that does not: its gradient is not supported; pass "
             "`scale.detach()`, or multiply by it in torch"
         )
     again = activation is not None and before is None
@@ -59,12 +59,12 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
-    """Return the arguments whose gradient is needed: torch says it of those that were given."""
+    """Return the arguments whose gradient is needed: torch reports it for those that were given."""
     return tuple([*ctx.needs_input_grad, *[False] * COUNT][:COUNT])
 
 
 def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """Gradients of a, b, bias, residual and c, in their places among the arguments. Raises RequestError if recorded."""
+    """Return gradients of a, b, bias, residual and c, in argument order. Raises RequestError if recorded."""
     refuse_to_be_recorded()
     a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
     need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
@@ -96,19 +96,19 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
 
 
 def refuse_to_be_recorded() -> None:
-    """Refuse a backward pass of which a gradient will be asked for. Raises RequestError."""
+    """Reject a backward pass that is itself recorded. Raises RequestError."""
     if torch.is_grad_enabled():
         raise RequestError(
             "matmul: found a backward pass that is to be differentiated (create_graph=True); expected one that is not: "
-            "gradients of gradients are not computed; use torch.matmul for this product"
+            "gradients of gradients are not supported; use torch.matmul for this product"
         )
 
 
 def of_product(
     grad: Tensor, a: Tensor, b: Tensor, alpha: float | None, need_a: bool, need_b: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of A and B by that of `alpha a @ b`; None for one that nobody needs."""
-    # (..., M, N), whichever of A and B is a vector
+    """Return the gradients of A and B from that of `alpha a @ b`; None for one that is not needed."""
+    # (..., M, N), even if A or B is a vector
     as_a = a.unsqueeze(0) if a.dim() == 1 else a
     as_b = b.unsqueeze(1) if b.dim() == 1 else b
     narrow = grad.to(a.dtype)
@@ -119,25 +119,25 @@ def of_product(
 
 
 def of_bias(grad: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient of a bias of this type: sums over all rows."""
+    """Return the gradient of a bias of this type: sums over all rows."""
     return as_rows(grad.unsqueeze(-1) if b.dim() == 1 else grad).sum(0, dtype=dtype)
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """(..., N) as (M, N), of no elements too, of which `reshape` does not know M."""
+    """View (..., N) as (M, N), also without elements, for which `reshape` cannot infer M."""
     return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
 
 
 def wide(x: Tensor) -> Tensor:
-    """`x`, in f32 where it is of 8-bit floats, with which torch does not calculate."""
+    """Return `x`, in f32 if it is of 8-bit floats, with which torch does not compute."""
     return x.to(torch.float32) if x.dtype in _FLOAT8 else x
 
 
 def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
-    """The gradient before the activation; of 8-bit floats in f32.
+    """Return the gradient before the activation; in f32 for 8-bit floats.
 
-    Slopes of the smooth activations change by less than 0.8 of what a value does, so that the value as it was rounded
-    will do: at the ends of the 8-bit range they are 0 or 1.
+    Slopes of the smooth activations change by less than 0.8 of the change of their argument, so the rounded value is
+    sufficient: at the ends of the 8-bit range they are 0 or 1.
     """
     aten, grad, before = torch.ops.aten, wide(grad), wide(before)
     if activation == "relu":
@@ -148,19 +148,19 @@ def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
 
 
 def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """(..., M, N) @ (..., N, K), lying as A does."""
+    """Return (..., M, N) @ (..., N, K) in the layout of A."""
     return _product(of_z, b.mT, a, alpha).sum_to_size(a.shape)
 
 
 def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """(..., K, M) @ (..., M, N), lying as B does; a batch that B lacks is more rows of one product."""
+    """Return (..., K, M) @ (..., M, N) in the layout of B; a batch that B lacks becomes more rows of one product."""
     if b.dim() == 2 and of_z.dim() > 2:
         a, of_z = as_rows(a), as_rows(of_z)
     return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)
 
 
 def _product(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
-    """`alpha x @ y` with the contiguous mode of `like`, so that no gradient is copied to lie as its parameter."""
+    """Return `alpha x @ y` with the contiguous mode of `like`, so that gradients need no copy."""
     if like.stride(-2) == 1 and like.stride(-1) != 1:
         return _multiplied(y.mT, x.mT, like, alpha).mT
     return _multiplied(x, y, like, alpha)

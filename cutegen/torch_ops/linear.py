@@ -16,13 +16,13 @@ from cutegen.torch_ops.sharding import register_sharding
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
-    """`activation(x @ weight.T + bias)`, in the place of `torch.nn.Linear` and an activation behind it.
+    """`activation(x @ weight.T + bias)`, a replacement for `torch.nn.Linear` followed by an activation.
 
-    Parameters, their initialization and `state_dict` are those of `torch.nn.Linear`, of which it is one: what shards or
-    wraps that does so here. `activation` is as in `cutegen.matmul`.
+    It is a `torch.nn.Linear` with the same parameters, initialization and `state_dict`: code that shards or wraps that
+    class works here. `activation` is as in `cutegen.matmul`.
 
-    Where `weight.main_grad` is set to an f32 tensor of the weight's shape, the backward pass adds the weight's gradient
-    to it, in the kernel that computes it, and leaves `weight.grad` alone.
+    If `weight.main_grad` is an f32 tensor of the weight's shape, the backward pass adds the weight's gradient to it in
+    the kernel that computes it, and does not touch `weight.grad`.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     @classmethod
     def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
-        """A layer with the parameters of `linear`, the same tensors; without an `activation`, with that of `linear`.
+        """Return a layer with the parameters of `linear`, the same tensors; `activation` defaults to that of `linear`.
 
-        Raises RequestError for anything else, and for weights that are computed, as parametrizations do.
+        Raises RequestError for anything else, and for computed weights, as in parametrizations.
         """
         if not isinstance(linear, torch.nn.Linear):
             raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
@@ -63,7 +63,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return made
 
     def forward(self, input: Tensor) -> Tensor:
-        """The layer's output, of the input's type."""
+        """Return the layer's output, of the input's type."""
         given, activation = self._parameters, self.activation
         try:
             weight, bias = given["weight"], given["bias"]  # as attributes, nn.Module looks them up in Python
@@ -72,13 +72,13 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         return linear(input, weight, bias, activation)
 
     def extra_repr(self) -> str:
-        """As torch shows it, with the activation."""
+        """Return torch's representation with the activation."""
         shown: str = super().extra_repr()
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-    """`activation(input @ weight.T + bias)`, with the weight's gradient added to its `main_grad` where it has one."""
+    """Compute `activation(input @ weight.T + bias)`; the weight's gradient is added to its `main_grad`, if any."""
     if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
         accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
         return accumulated
@@ -88,4 +88,4 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str |
     return found
 
 
-fx.wrap("linear")  # one node of what `symbolic_trace` makes: leaves are there only layers of torch's own modules
+fx.wrap("linear")  # one node in `symbolic_trace`, whose leaves are only torch's own layers

@@ -1,5 +1,6 @@
-"""A layer whose weight gradient is added to an f32 buffer by the kernel that computes it: beta is 1, and nothing is
-rounded to the parameters' type between the steps of an accumulation.
+"""A layer whose kernel adds the weight gradient to an f32 buffer.
+
+beta is 1, and nothing is rounded to the parameters' type between the steps of an accumulation.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-        """Keeps x, the weight, and the value before an activation; x and the weight as autocast has them multiplied."""
+        """Keep x, the weight, and the value before an activation; x and the weight as multiplied under autocast."""
         ctx.main_grad = weight.main_grad
         if torch.is_autocast_enabled(x.device.type):
             wanted = torch.get_autocast_dtype(x.device.type)
@@ -32,7 +33,7 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of x and of the bias; that of the weight is None, because it is added already."""
+        """Return gradients of x and of the bias; None for the weight, whose gradient is already added."""
         x, weight, before = ctx.saved_tensors
         if before is not None:
             grad = gradients.through(ctx.activation, grad, before)

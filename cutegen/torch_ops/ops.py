@@ -1,10 +1,10 @@
-"""`torch.ops.cutegen`: the call of `cutegen.matmul` as ops that torch knows all about.
+"""`torch.ops.cutegen`: the call of `cutegen.matmul` as ops that torch fully supports.
 
     matmul        -> the result
-    matmul_aux    -> the result, and the value before the activation, of which a gradient is made
+    matmul_aux    -> the result, and the value before the activation, for the gradient
     matmul_out    writes the result to `out`
 
-They are defined once, when this is imported, and stay until the process ends.
+They are defined once, on import, and stay until the process ends.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _ARGUMENTS = (
     "float? beta=None, Tensor? c=None, Tensor? scale_a=None, Tensor? scale_b=None, ScalarType? out_dtype=None"
 )
 _C, _SCALES, _OUT_DTYPE = 7, slice(8, 10), 10
-"""Their places among the arguments."""
+"""Their indices among the arguments."""
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
-"""Autocast makes its own type of these."""
+"""Arguments that autocast converts to its type."""
 
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | None = None, *others: Any) -> Tensor:
@@ -68,15 +68,15 @@ def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
-    """An empty result of the right shape and type, wherever the arguments are. Raises as a call with tensors does."""
-    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, if nobody traces
+    """Return an empty result of the right shape and type, on the arguments' device. Raises like a real call."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, only when tracing
 
     call = _call(arguments)._replace(out=out)
     check_activation(call.activation)
     dtype = call.out_dtype if out is None else out.dtype
     given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
     problem, element = product_of(given["a"], given["b"], None if dtype is None else dtype_name(dtype))
-    with suppress(GuardOnDataDependentSymNode):  # of extents that only values say, which the call itself judges
+    with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
         check_given(given, problem, element)
     return call.a.new_empty(problem.result, dtype=getattr(torch, element_type(element).torch_name))
 
@@ -90,12 +90,12 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name that specs have for the type."""
+    """Return the spec's name of the type."""
     return name_of(str(dtype).removeprefix("torch."))
 
 
 def _autocast(op: Any, device: str) -> Callable[..., Any]:
-    """The op on operands of autocast's type; bias and residual stay as they are, which kernels take."""
+    """Call the op on operands of autocast's type; bias and residual keep their types, which kernels accept."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
     def cast(*arguments: Any, **out: Tensor) -> Any:
@@ -111,8 +111,9 @@ def _autocast(op: Any, device: str) -> Callable[..., Any]:
 
 
 def _vmap(op: Any) -> Callable[..., Any]:
-    """Batched A and B are one product with one batch more; whatever else is batched goes one by one, and so does what
-    has scales with dimensions of their own, which do not expand.
+    """Run a batch of calls: batched A and B are one product with an additional batch mode.
+
+    Other batched arguments run one by one, and so do scales with dimensions of their own, which do not expand.
     """
 
     def batched(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -136,13 +137,13 @@ def _vmap(op: Any) -> Callable[..., Any]:
 
 
 def _of_some(x: Tensor, dim: int) -> Tensor:
-    """`x` with the mapped dimension first; one element of zeros where it has none, so that the result has a shape."""
+    """Return `x` with the mapped dimension first; one zero element if it has none, so that the result has a shape."""
     x = x.movedim(dim, 0)
     return x if x.shape[0] else torch.cat((x, x.new_zeros(1, *x.shape[1:])))
 
 
 def _in_front(matrices: tuple[Tensor, ...], in_dims: tuple[Any, ...]) -> list[Tensor]:
-    """A and B with the mapped dimension first, before as many others in each."""
+    """Return A and B with the mapped dimension first, followed by the same number of other dimensions."""
     moved = [x if dim is None else x.movedim(dim, 0) for x, dim in zip(matrices, in_dims, strict=False)]
     rank = max(x.dim() + (dim is None) for x, dim in zip(moved, in_dims, strict=False))
     return [

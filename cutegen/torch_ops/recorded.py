@@ -1,4 +1,4 @@
-"""Eager calls whose gradients will be asked for: recorded by autograd at once, without torch's dispatcher."""
+"""Eager calls that need gradients: recorded by autograd directly, without torch's dispatcher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cutegen.torch_ops.remembered import Simple, find, launch, shorten
 def quick(
     a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
 ) -> Tensor | None:
-    """As `remembered.quick`, of calls that autograd records too."""
+    """Serve like `remembered.quick`, also calls that autograd records."""
     known = find(a, b, bias, activation, out, across)
     if known is None:
         return None
@@ -25,11 +25,11 @@ def quick(
 
 
 class Again(torch.autograd.Function):  # type: ignore[misc]
-    """`activation(a @ b + bias)` that was recorded before with such tensors; where `across`, B is `b` transposed."""
+    """A repeated, recorded `activation(a @ b + bias)`; with `across`, B is `b` transposed."""
 
     @staticmethod
     def forward(ctx: Any, known: Simple, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
-        """Keeps what `Recorded` does, and what is `known` in the place of the arguments."""
+        """Keep what `Recorded` does, and `known` instead of the arguments."""
         result, aux = _launched(known, a, b, bias)
         ctx.save_for_backward(a, b, aux if known.aux else None if known.activation is None else result)
         ctx.known = known
@@ -37,7 +37,7 @@ class Again(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in the places of their arguments. Raises RequestError where they are to be differentiated."""
+        """Return gradients in argument order. Raises RequestError if they are to be differentiated."""
         gradients.refuse_to_be_recorded()
         a, b, before = ctx.saved_tensors
         _, need_a, need_b, need_bias = ctx.needs_input_grad
@@ -51,7 +51,7 @@ class Again(torch.autograd.Function):  # type: ignore[misc]
 
 
 _record: Callable[..., Tensor] = super(torch.autograd.Function, Again).apply
-"""`Again.apply` without what torch does for functorch, which shows in the guards."""
+"""`Again.apply` without torch's functorch handling; functorch shows in the guards."""
 
 
 def _launched(known: Simple, a: Tensor, b: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -66,7 +66,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
-        """Keeps what `torch.ops.cutegen.matmul_aux` would."""
+        """Keep what `torch.ops.cutegen.matmul_aux` would."""
         call = Call(*arguments[:-1])._replace(out_dtype=arguments[-1])
         result, before = compute(call._replace(aux=call.keeps_before))
         gradients.keep_before(ctx, arguments, before if call.keeps_before else result)
@@ -74,12 +74,12 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients in the places of their arguments. Raises RequestError where they are to be differentiated."""
+        """Return gradients in argument order. Raises RequestError if they are to be differentiated."""
         return gradients.backward(ctx, grad)
 
 
 def record(call: Call, weight: Tensor | None) -> Tensor:
-    """The result of a call, recorded; its B is `weight` transposed where that is given."""
+    """Return the result of a recorded call; its B is `weight` transposed if that is given."""
     result: Tensor = Recorded.apply(*call.of_op)
     if not call.has_more:
         shorten(call._replace(aux=call.keeps_before), result, weight)

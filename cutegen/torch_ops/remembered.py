@@ -1,9 +1,9 @@
-"""Calls that were made before: one look-up by the tensors' attributes, then the launch.
+"""Repeated calls: one lookup by the tensors' attributes, then the launch.
 
-`find` knows simple calls, by shapes and by the guards of Dynamo; `again` knows them all, by every attribute.
+`find` knows simple calls, by shapes and Dynamo guards; `again` knows all calls, by every attribute.
 
-What depends on attributes was judged by the first call. Addresses are looked at each time: how they are aligned, and
-where an `out` is given, whether it lies apart. Whatever is out of the ordinary goes the thorough way again.
+The first call checks everything that depends on attributes. Each call checks addresses: their alignment, and whether
+`out` overlaps an operand. Every unusual call takes the slow path again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
 
-# Names of their own, because every call looks each of them up.
+# Local names, because every call looks each of them up.
 is_traced = torch.compiler.is_dynamo_compiling
-"""By Dynamo. Who traces by modes shows among those, which is cheaper than to ask for all of them."""
+"""From Dynamo. A tracer that uses modes shows among those, which is cheaper than querying all tracers."""
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
@@ -38,17 +38,16 @@ count_write = torch.autograd.graph.increment_version
 _F32 = torch.float32
 _dynamos: Any = torch._C._dynamo.guards
 _has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
-"""They are no promise of torch's: calls go by `again` where a version has none."""
+"""Not part of torch's public API: if a version lacks them, calls use `again`."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
 current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
 
 class Known(NamedTuple):
-    """Work left for a call that was made before.
+    """Remaining work of a call that was made before.
 
     `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
-    `names`, which is the kernel's: a, b, out, and others.
-    `ordinal` is the GPU's, -1 for the executor.
+    `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor.
     """
 
     launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
@@ -62,12 +61,12 @@ class Known(NamedTuple):
 
 
 class Simple:
-    """Work left for a simple call: `activation(a @ b + bias)`, to an `out` or not.
+    """Remaining work of a simple call: `activation(a @ b + bias)`, with or without `out`.
 
-    `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, in which autocast,
-    functorch and the negative bit show. `low` are the address bits of a, b and out that must be 0. Memory is taken and
+    `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, which show autocast,
+    functorch and the negative bit. `low` are the address bits of a, b and out that must be 0. Memory is allocated and
     `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor. `recorded` is True
-    where autograd records the call: then the kernel stores the value before the activation too, where `aux` says so.
+    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it.
     """
 
     __slots__ = (
@@ -88,7 +87,7 @@ class Simple:
 
 
 class _Table(threading.local):
-    """The calls that a thread has made: a launch's parameter block is not to be shared."""
+    """The calls that a thread has made: threads must not share a launch's parameter block."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], Known] = {}
@@ -97,7 +96,7 @@ class _Table(threading.local):
         self.changes = -1
 
     def renew(self) -> None:
-        """Forget calls that other providers or settings served, and all of them where they are too many."""
+        """Forget calls that other providers or settings served, and all calls if there are too many."""
         changes = providers.changes + settings.changes
         most = max(len(self.known), len(self.simple), len(self.fused))
         if self.changes != changes or most >= _REMEMBERED_CALLS:
@@ -108,22 +107,22 @@ table = _Table()
 
 
 def allocator(ordinal: int) -> Callable[..., Tensor]:
-    """Return what takes memory of the current GPU, of the host for -1, without the dispatcher, as Inductor does."""
+    """Return an allocator for the current GPU, or the host for -1, without the dispatcher, as Inductor does."""
     found: Callable[..., Tensor] = _dynamos._empty_strided_cuda if ordinal >= 0 else _dynamos._empty_strided_cpu
     return found
 
 
 def is_undisturbed() -> bool:
-    """Return whether nothing of torch's comes in between a call and its kernel but autocast and autograd."""
+    """Return whether only autocast and autograd intervene between a call and its kernel."""
     return not (_dispatch_modes() or _function_modes() or _functorch() or _forward_ad._current_level >= 0)
 
 
 def quick(
     a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
 ) -> Tensor | None:
-    """The result of `activation(a @ b + bias)`, if such a call was made before with such tensors; else None.
+    """Return the result of `activation(a @ b + bias)` if such a call was made before with such tensors; else None.
 
-    With `across`, B is `b` transposed. None too for calls that autograd records.
+    With `across`, B is `b` transposed. Also None for calls that autograd records.
     """
     known = find(a, b, bias, activation, out, across)
     return None if known is None or known.recorded else launch(known, a, b, bias, out)
@@ -132,15 +131,15 @@ def quick(
 def find(
     a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool
 ) -> Simple | None:
-    """Look up such a call with such tensors, here and now; None where it is not known.
+    """Look up such a call with such tensors; None if it is not known.
 
-    Written out, as `launch` is, because the two are all that a small call costs.
+    Written out, like `launch`, because the two are the entire cost of a small call.
     """
     if is_traced():
         return None
     try:
         some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across, _is_grad_enabled()))
-    except (AttributeError, TypeError):  # arguments of other kinds, which are judged elsewhere
+    except (AttributeError, TypeError):  # arguments of other types, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
         return None
@@ -163,9 +162,9 @@ def find(
 def launch(
     known: Simple, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None, aux: Tensor | None = None
 ) -> Tensor | None:
-    """The result of a call that is known; None where addresses are not as the kernel wants them.
+    """Return the result of a known call; None if addresses do not meet the kernel's requirements.
 
-    The value before the activation goes to `aux`, which `known.aux` asks for.
+    The value before the activation goes to `aux` if `known.aux` requests it.
     """
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
@@ -191,7 +190,7 @@ def launch(
 
 
 def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
-    """Let `find` know a simple call that was just made; its B was `weight` transposed where that is given."""
+    """Let `find` know a simple call that was just made; its B was `weight` transposed if that is given."""
     known = known_here(call)
     if known is None:
         return
@@ -205,7 +204,7 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
 
 
 def known_here(call: Call) -> Known | None:
-    """Return what is known of a call that the thread can repeat where it is: its GPU is the current one."""
+    """Return the call's entry if this thread can repeat it now: its GPU is the current one."""
     known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
     if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
         return known
@@ -213,18 +212,18 @@ def known_here(call: Call) -> Known | None:
 
 
 def is_negative(call: Call) -> bool:
-    """Return whether a tensor has the negative bit: its memory is not what the kernel is to read or write."""
+    """Return whether a tensor has the negative bit, so that its memory does not hold its values."""
     return any(tensor.is_neg() for tensor in call.tensors.values())
 
 
 def _is_at_home(launch: object) -> bool:
-    """Return whether this thread's context is the GPU's; launches without the question ask it each time."""
+    """Return whether this thread's context is the GPU's; otherwise each launch checks it."""
     question = getattr(launch, "is_at_home", None)
     return question is None or question()
 
 
 def _key(call: Call) -> tuple[object, ...]:
-    """All that a call's kernel and launch depend on but the addresses; of simple calls as `quick` makes it."""
+    """Return everything but the addresses that a call's kernel and launch depend on; for simple calls as in `quick`."""
     a, b, bias, out = call.a, call.b, call.bias, call.out
     key: tuple[object, ...] = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device)
     key = (*key, call.activation)
@@ -244,11 +243,11 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
 
 
 def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
-    """The result of a call like one that was made before; None where it must go the thorough way."""
+    """Return the result of a call like an earlier one; None if it must take the slow path."""
     known = table.known.get(_key(call))
     if known is None or table.changes != providers.changes + settings.changes:
         return None
-    if is_negative(call) or _forward_ad._current_level >= 0:  # a tangent is refused where it is looked for
+    if is_negative(call) or _forward_ad._current_level >= 0:  # the slow path rejects tangents
         return None
     tensors = call.tensors
     out = tensors["out"] if call.out is not None else known.allocate()
@@ -274,7 +273,7 @@ def _no_stream(ordinal: int) -> int:
 
 
 def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
-    """Know a call of this form from now on."""
+    """Remember calls of this form."""
     table.renew()
     launch = ready.prepared.launch
     assert launch is not None

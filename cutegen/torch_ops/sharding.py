@@ -1,7 +1,7 @@
-"""Shares out a call with DTensors: by rows, by columns, by K, or by the batch, as torch's own products are.
+"""Shards a call with DTensors: by rows, by columns, by K, or by the batch, like torch's own products.
 
-With an activation the sums must be whole before it, so that K is not sharded then; a bias, a residual and c are added
-once, by being partial sums themselves.
+An activation needs complete sums, so K is not sharded with one. A bias, a residual and c are added once, as partial
+sums themselves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 
 _DTENSORS = "torch.distributed.tensor"
 Placements = tuple[list[Any], list[Any]]
-"""Of the results, and of the arguments: None for what is no tensor."""
+"""Placements of the results and of the arguments: None for a value that is not a tensor."""
 
 
 def register_sharding() -> None:
-    """Tell DTensor about the ops, once it has been imported."""
+    """Register the ops with DTensor, if it has been imported."""
     if _DTENSORS in sys.modules:
         _register()
 

@@ -1,8 +1,8 @@
-"""Torch's switches, and what a call makes of them.
+"""Torch's switches, and their effect on a call.
 
-- tf32: f32 operands are multiplied as tf32 only where torch's own matmul may. Otherwise by f32 multiply-adds.
-- Reduced precision, and sums in f16: allowed or not, sums are f32 here.
-- Determinism: every kernel adds in one order, the same in each run, so there is nothing to switch.
+- tf32: f32 operands are multiplied as tf32 only if torch's own matmul may. Otherwise by f32 multiply-adds.
+- Reduced precision, and sums in f16: sums are f32 here in any case.
+- Determinism: every kernel adds in a fixed order, so there is nothing to switch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def tf32_allowed() -> bool:
 def where(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> Where:
     """Return where calls with tensors on `device` compute: on its GPU, or the target `arch`, else `least` that can.
 
-    Raises RequestError for an unknown target, DeviceError for a GPU that no target is for.
+    Raises RequestError for an unknown target, DeviceError for a GPU without a target.
     """
     tf32, batch_invariant = tf32_allowed(), settings.batch_invariant
     if device.type != "cuda" or arch is not None:

@@ -1,1 +1,1 @@
-"""Finds the fastest spec for a problem on the GPU at hand: what is compared, how it is measured, and who does it."""
+"""Finds the fastest spec for a problem on the present GPU: candidates, measurement, and the processes that do it."""

@@ -1,4 +1,4 @@
-"""Questions to tuning, and the jobs that they come to."""
+"""Requests to tuning, and the jobs that they turn into."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cutegen.tune.space import MOST, Proposed, proposed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """One problem to tune a spec for: plain values, which go through JSON. `most` candidates are measured."""
+    """One problem to tune a spec for: plain values that travel as JSON. At most `most` candidates are measured."""
 
     spec_name: str
     asked: str
@@ -40,24 +40,24 @@ class Ask:
 
     @property
     def id(self) -> str:
-        """The same in a rerun that asks for the same on the same kind of device, whatever its seed."""
+        """Return an id that a rerun with the same request on the same kind of device shares, whatever its seed."""
         parts = (self.spec_name, self.asked, self.target, str(self.problem), self.device)
         return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind)
 
 
 def ask_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> Ask:
-    """Ask about one problem. Raises SpecError for a probe."""
+    """Request tuning for one problem. Raises SpecError for a probe."""
     if spec.kind == PROBE:
-        fix = "`cutegen run` runs a probe"
+        fix = "`cutegen run` runs probes"
         raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
     ask = Ask(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
     return replace(ask, **more)  # type: ignore[arg-type]  # fields of Ask, as its callers name them
 
 
 def compile_jobs(ask: Ask) -> tuple[CompileJob, ...]:
-    """The candidates of one problem, the model's favourite first. Jobs of one id are the same kernel.
+    """Return the candidates of one problem, the model's favourite first. Jobs with one id are the same kernel.
 
-    Raises SpecError where no family can meet the spec.
+    Raises SpecError if no family can meet the spec.
     """
     spec, target = spec_of_json(ask.asked, ask.spec_name), target_of(ask.target)
     return tuple(_compile_job(ask, each) for each in proposed(spec, target, ask.problem, ask.most))
@@ -78,9 +78,9 @@ def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
 
 
 def measure_job_of(ask: Ask, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
-    """Return the job that measures a problem: the candidates of its `jobs` that were compiled.
+    """Return the job that measures a problem: the candidates of its `jobs` that compiled.
 
-    `compiled` are by their ids. Raises SpecError where none was.
+    `compiled` is keyed by id. Raises SpecError if none compiled.
     """
     candidates: dict[str, Candidate] = {}
     for job in jobs:

@@ -1,8 +1,8 @@
 """Many problems tuned by many workers: candidates of one are compiled while those of another are timed.
 
-Jobs are functions of plain values, done wherever there is room. A problem is finished when its line stands in the
-journal; the same campaign after an end of any kind goes on behind it. A worker that is lost has its jobs done by
-another, and of two answers to one job the first counts.
+Jobs are functions of plain values, executed on any free worker. A problem is finished when its line is in the
+journal; the same campaign resumes after any interruption. The jobs of a lost worker go to another, and of two
+results of one job the first counts.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import measure_job
 
 AHEAD = 4
-"""Problems whose candidates are compiled beside those that wait for a GPU, or have one."""
+"""Problems whose candidates are compiled in addition to those that wait for a GPU or have one."""
 GRACE_S = 15.0
-"""How long what is being measured may take to finish after Ctrl-C; a second Ctrl-C does not wait."""
+"""How long a running measurement may take to finish after Ctrl-C; a second Ctrl-C does not wait."""
 
 Keep = Callable[[Measured], object]
 Tell = Callable[[int, int], None]
@@ -36,9 +36,9 @@ _log = logging.getLogger("cutegen.tune")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of a campaign in the order of asking, how many were found done, and whether Ctrl-C ended it early.
+    """Results of a campaign in request order, how many were already in the journal, and whether Ctrl-C ended it early.
 
-    A result without a winner says why; its problem is tried again by the same campaign.
+    A result without a winner says why; the same campaign tries its problem again.
     """
 
     measured: tuple[Measured, ...]
@@ -47,23 +47,23 @@ class Outcome:
 
     @property
     def failed(self) -> tuple[Measured, ...]:
-        """The problems for which nothing was found."""
+        """Return the problems without a winner."""
         return tuple(each for each in self.measured if each.winner is None)
 
 
 def campaign_id(asks: Sequence[Ask]) -> str:
-    """The same for the same problems in any order: by it a journal is found again."""
+    """Return an id that is the same for the same problems in any order; it identifies the journal."""
     return job_id(*sorted(ask.id for ask in asks))
 
 
 def run_campaign(
     asks: Sequence[Ask], workers: Workers, journal: Journal, *, keep: Keep, tell: Tell | None = None
 ) -> Outcome:
-    """Tune each problem once, but those that the journal has; `keep` each winner; `tell` how many of how many are done.
+    """Tune each problem once, except those in the journal; `keep` each winner; `tell` how many of how many are done.
 
-    A journal of which every problem has a winner is put aside at the end. Ctrl-C ends the campaign early, and what is
-    done stays. Raises RequestError for no problem, WorkerError where workers are lost, OutsideError where the journal
-    cannot be written: what is done stays there too.
+    A journal with a winner for every problem is put aside at the end. Ctrl-C ends the campaign early and keeps finished
+    problems. Raises RequestError for no problem, WorkerError if workers are lost, OutsideError if the journal cannot be
+    written; finished problems are kept then as well.
     """
     asks = tuple({ask.id: ask for ask in asks}.values())
     if not asks:
@@ -77,9 +77,9 @@ def run_campaign(
         interrupted = True
         campaign.wind_up()
     except (WorkerError, BrokenExecutor) as error:
-        lost = "a process that compiles was killed, maybe for memory; fewer --jobs need less"
+        lost = "a compile process was killed, possibly out of memory; use fewer --jobs"
         why, done = str(error) if isinstance(error, WorkerError) else lost, len(campaign.won())
-        raise WorkerError(f"{why}; {done} of {len(asks)} problems are kept, and the same command goes on") from error
+        raise WorkerError(f"{why}; {done} of {len(asks)} problems are kept; the same command continues") from error
     finally:
         campaign.cancel()
     if len(campaign.won()) == len(asks):
@@ -111,13 +111,13 @@ class _Campaign:
     measuring: dict[Future[Measured], Ask] = field(default_factory=dict)
 
     def resume(self) -> None:
-        """Take what the journal has, and keep it once more: an end may have come between the two."""
+        """Take results from the journal and keep them again: the campaign may have ended between the two steps."""
         found = self.journal.read()
         for ask in self.asks:
             try:
                 measured = from_json(Measured, found[ask.id], str(self.journal.path)) if ask.id in found else None
             except (ArtifactError, RequestError) as error:
-                _log.warning("%s; its problem is done again", error)
+                _log.warning("%s; its problem is tuned again", error)
                 measured = None
             if measured is None:
                 self.left.append(ask)
@@ -135,7 +135,7 @@ class _Campaign:
             self._take_done(0.0 if self.left and self._has_room() else None)
 
     def wind_up(self) -> None:
-        """Begin nothing more, and take what is measured within the time of grace."""
+        """Start nothing more, and collect what finishes within the grace period."""
         with suppress(KeyboardInterrupt):
             self.cancel()
             self.left.clear()
@@ -147,16 +147,16 @@ class _Campaign:
                     self._finish(self.measuring[future], future.result())
 
     def cancel(self) -> None:
-        """Have nothing begun that has not."""
+        """Cancel everything that has not started."""
         for future in self._futures():
             future.cancel()
 
     def won(self) -> tuple[Measured, ...]:
-        """The results with a winner."""
+        """Return the results with a winner."""
         return tuple(each for each in self.results.values() if each.winner is not None)
 
     def outcome(self, *, interrupted: bool) -> Outcome:
-        """The results as they are now."""
+        """Return the current results."""
         found = tuple(self.results[ask.id] for ask in self.asks if ask.id in self.results)
         return Outcome(measured=found, resumed=self.resumed, interrupted=interrupted)
 
@@ -187,7 +187,7 @@ class _Campaign:
         self._measure_ready()
 
     def _measure_ready(self) -> None:
-        """Hand on the problems all of whose candidates are compiled, or could not be."""
+        """Submit the problems whose candidates have all compiled or failed."""
         ready = [each for each in self.waiting if all(job.id in self.compiled for job in each.jobs)]
         for each in ready:
             self.waiting.remove(each)
@@ -200,7 +200,7 @@ class _Campaign:
             self.measuring[self.workers.submit(measure_job, job, gpu=True, needs=needs)] = each.ask
 
     def _finish(self, ask: Ask, measured: Measured) -> None:
-        """Count a result, once: in the journal first, then as a record."""
+        """Count a result once: first in the journal, then as a record."""
         if measured.winner is not None and self.journal.add(ask.id, as_json(measured)):
             self.keep(measured)
         self.results.setdefault(ask.id, measured)
@@ -212,7 +212,7 @@ class _Campaign:
 
 
 def _keys(compiled: Compiled) -> tuple[str, ...]:
-    """The artifacts that a compilation brings."""
+    """Return the artifacts of a compilation."""
     return () if compiled.key is None else (compiled.key,)
 
 

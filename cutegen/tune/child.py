@@ -1,8 +1,7 @@
-"""The process that measures: `python -m cutegen.tune.child DESCRIPTOR` takes a job a line, and says what comes of it.
+"""The measuring process: `python -m cutegen.tune.child DESCRIPTOR` reads one job per line and reports its results.
 
-It lives for many jobs, since CUDA takes a second to start, and is replaced when a candidate hangs, crashes or leaves
-CUDA unusable: whoever started it knows which candidate was at work. What it says goes to DESCRIPTOR, since anybody may
-write to stdout.
+It serves many jobs, since CUDA takes a second to start, and is replaced when a candidate hangs, crashes or leaves CUDA
+unusable; the parent knows which candidate was running. Results go to DESCRIPTOR, since any code may write to stdout.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Any
 from cutegen.tune.jobs import MeasureJob, from_json
 
 FATAL = 75
-"""Exit code after which a fresh process can go on: CUDA was left unusable."""
+"""Exit code that says CUDA is unusable and a fresh process can continue."""
 
 PARENT_POLL_S = 0.2
 
 
 def main(arguments: list[str]) -> int:
-    """Serve jobs until stdin ends, or whoever started this process is killed."""
+    """Serve jobs until stdin ends or the parent is killed."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
 
@@ -48,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """End with `parent`: its problem is measured again by somebody else, and maybe on this very GPU."""
+    """End with `parent`: another process measures its problem again, possibly on this GPU."""
     while os.getppid() == parent:
         time.sleep(PARENT_POLL_S)
     os._exit(FATAL)
@@ -69,7 +68,7 @@ def _versions(job: MeasureJob) -> list[list[str]]:
 
 
 def _release(job: MeasureJob) -> None:
-    """Give a job's operands back before the next one makes its own."""
+    """Free a job's operands before the next job allocates its own."""
     if job.timer.kind == "gpu":
         import gc
 

@@ -1,4 +1,4 @@
-"""Compiles one candidate: whatever goes wrong is an answer, since errors do not travel between processes."""
+"""Compiles one candidate; every failure is a result, since errors do not travel between processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutegen.tuned.overlay import settled_plan
 
 
 def compile_job(job: CompileJob) -> Compiled:
-    """The candidate's artifact in the cache of this machine, found there or compiled; or why there is none."""
+    """Return the candidate's artifact in this machine's cache, found or compiled; or why there is none."""
     begin_s = time.monotonic()
     try:
         asked, settled = spec_of_json(job.asked, job.name), spec_of_json(job.settled, job.name)

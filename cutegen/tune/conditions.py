@@ -1,4 +1,4 @@
-"""Conditions of a measurement: the GPU of this process, and the versions that move times."""
+"""Conditions of a measurement: the GPU of this process, and the package versions that affect times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGES = ("cutegen", "nvidia-cutlass-dsl", "torch", "cuda-bindings")
 
 
 def present_device() -> DeviceFacts:
-    """Torch's current GPU. Raises RuntimeError, torch's, where there is none."""
+    """Return torch's current GPU. Raises torch's RuntimeError if there is none."""
     import torch
 
     ordinal = torch.cuda.current_device()
@@ -32,7 +32,7 @@ def present_device() -> DeviceFacts:
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Return those of the packages that are installed."""
+    """Return the versions of the installed packages among these."""
     found = []
     for name in PACKAGES:
         try:

@@ -1,8 +1,8 @@
-"""Chooses the winner: the candidate that is fastest beyond noise, else the model's favourite.
+"""Selects the winner: the candidate that is fastest beyond noise, else the model's favourite.
 
-A GPU that multiplies without a pause is held at its limit of power, and one that rests between launches is not: of two
-large kernels one may be faster in graphs and the other in launches alone. A winner gains in one regime what it loses in
-the other, or more.
+A GPU under continuous load runs at its power limit; one that idles between launches does not. Of two large kernels, one
+may be faster in graphs and the other in single launches. A winner must gain in one regime at least what it loses in
+the other.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from cutegen.tuned.times import Times
 
 MARGIN = 0.01
-"""Less than this share is not told from noise between processes."""
+"""A smaller relative difference is not distinguished from noise between processes."""
 ERRORS = 2.0
 """Standard errors that a difference must exceed."""
 
 
 def times_of(samples_us: Sequence[float]) -> Times:
-    """Median and quartiles of a list of times.
+    """Return median and quartiles of a list of times.
 
     >>> times_of([3.0, 1.0, 2.0])
     Times(median_us=2.0, low_us=1.0, high_us=3.0, rounds=3)
@@ -34,7 +34,7 @@ def times_of(samples_us: Sequence[float]) -> Times:
 
 
 def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> tuple[float, float]:
-    """Return how many times as fast `one` is as the favourite, round by round, and the standard error of that.
+    """Return the speedup of `one` over the favourite, round by round, and its standard error.
 
     >>> gain({"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0, 2.0]}, "a", "b")
     (2.0, 0.0)
@@ -43,7 +43,7 @@ def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) ->
     if len(ratios) < 3:
         return statistics.median(ratios), math.inf
     low, _, high = statistics.quantiles(ratios, n=4)
-    # Of a normal distribution the quartiles are 1.349 sigma apart, and a median has 1.253 times a mean's error.
+    # In a normal distribution the quartiles are 1.349 sigma apart, and a median has 1.253 times the error of a mean.
     return statistics.median(ratios), 1.253 * (high - low) / 1.349 / math.sqrt(len(ratios))
 
 
@@ -54,7 +54,7 @@ def is_faster(samples_us: Mapping[str, Sequence[float]], one: str, favourite: st
 
 
 def is_settled(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> bool:
-    """Tell whether more rounds would hardly change what `is_faster` says."""
+    """Tell whether more rounds would hardly change the result of `is_faster`."""
     ratio, error = gain(samples_us, one, favourite)
     return abs(ratio - 1 - MARGIN) > ERRORS * error
 
@@ -62,9 +62,9 @@ def is_settled(samples_us: Mapping[str, Sequence[float]], one: str, favourite: s
 def winner(
     decisive: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], favourite: str
 ) -> tuple[str, bool]:
-    """The fastest by `decisive` that is faster than the favourite, else that one, and whether it is a tie.
+    """Return the fastest by `decisive` that beats the favourite, else the favourite, and whether it is a tie.
 
-    Both have the same candidates, one regime's times each, round by round.
+    Both mappings have the same candidates, with one regime's times each, round by round.
     """
     rivals = leaders(decisive, favourite, len(decisive))[1:]
     for name in rivals:
@@ -82,6 +82,6 @@ def loses_more(
 
 
 def leaders(samples_us: Mapping[str, Sequence[float]], favourite: str, most: int) -> list[str]:
-    """The favourite and the fastest others."""
+    """Return the favourite and the fastest others."""
     ranked = sorted(samples_us, key=lambda name: statistics.median(samples_us[name]))
     return [favourite, *[name for name in ranked if name != favourite][: most - 1]]

@@ -1,8 +1,8 @@
 """Checks and times the candidates of one problem on the GPU of this process.
 
-Every candidate computes on poisoned memory first, alone and in a graph, and is held against float64. Then all take
-turns in random order, in rounds; those that are far behind take no part in later rounds, and the fastest few are
-measured again beside the model's favourite, so that the one that was lucky once does not win.
+Every candidate first computes on poisoned memory, alone and in a graph, and is checked against float64. Then all run
+in random order, in rounds. Candidates that are far slower drop out of later rounds. The fastest few are measured again
+with the model's favourite, so that a single lucky measurement does not win.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cutegen.verify import compare, expected_outcome, random_extras, random_oper
 
 FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
 FAR_BEHIND = 1.25
-"""Times the fastest median after the first rounds: who takes longer is not timed again."""
+"""Factor over the fastest median after the first rounds: slower candidates are not timed again."""
 DUEL = 4
 """Candidates that are measured to the end: the favourite and the fastest others."""
 _NEXT_SEED = 1000
@@ -37,7 +37,7 @@ Say = Callable[[dict[str, Any]], None]
 
 @dataclass(slots=True)
 class _Ready:
-    """A candidate whose results are right."""
+    """A candidate with correct results."""
 
     call: Callable[[], object]
     graph: Graph
@@ -53,7 +53,7 @@ class _Samples:
 
 
 def measure(job: MeasureJob, say: Say) -> None:
-    """Check and time the candidates of `job`, and `say` what comes of each as it comes."""
+    """Check and time the candidates of `job`, and `say` each result as it comes."""
     ready: dict[str, _Ready] = {}
     operands: _Operands | None = None
     for candidate in job.candidates:
@@ -118,7 +118,7 @@ def _duel(
     calls: Mapping[str, Callable[[], object]],
     say: Say,
 ) -> _Samples:
-    """Fresh times of the fastest few, until the fastest is told from the favourite, or rounds are used up."""
+    """Time the fastest few again, until the fastest is distinguished from the favourite or the rounds are used up."""
     found = _Samples({name: [] for name in names}, {name: [] for name in names})
     favourite, seed = names[0], job.settings.seed + 2
     while len(found.graph[favourite]) < MOST_ROUNDS:
@@ -142,7 +142,7 @@ def _duel(
 
 @dataclass(slots=True)
 class _Operands:
-    """The operands of all candidates, more sets than the L2 cache holds, and what must come of two of them."""
+    """The operands of all candidates, more sets than the L2 cache holds, and the expected results of two of them."""
 
     problem: ProblemShape
     contract: LaunchContract
@@ -153,7 +153,7 @@ class _Operands:
 
     @classmethod
     def made(cls, kernel: Kernel, job: MeasureJob) -> _Operands:
-        """Fresh operands for every candidate of `job`, which all have one kernel's tensors."""
+        """Allocate fresh operands for the candidates of `job`, which all have one kernel's tensors."""
         contract, accumulator = kernel.contract, Entrant("", kernel).types.accumulator
         problem, seed = job.problem, job.settings.seed
         sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
@@ -173,7 +173,7 @@ class _Operands:
         return cls(problem, contract, sets, extras, expected, accumulator)
 
     def checked(self, kernel: Kernel) -> _Ready | str:
-        """The candidate, ready to be timed; what is wrong with its results otherwise."""
+        """Return the candidate ready to be timed, or what is wrong with its results."""
         calls = [
             partial(kernel, a, b, out=out, **more) for (a, b, out), more in zip(self.sets, self.extras, strict=True)
         ]
@@ -202,7 +202,7 @@ class _Operands:
 
 
 def _misbehave(job: MeasureJob, name: str) -> None:
-    """Do what tests ask for: launch a kernel that does not end, or one that reads where nothing is."""
+    """Fail as tests request: launch a kernel that does not end, or one that reads an invalid address."""
     import torch
 
     if name in job.timer.hanging:

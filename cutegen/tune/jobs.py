@@ -1,9 +1,9 @@
-"""The jobs of tuning as plain values, which go through JSON and to other processes and hosts, and what comes of them.
+"""The jobs of tuning as plain values, which travel as JSON to other processes and hosts, and their results.
 
     compile_job(CompileJob)                one candidate's artifact, in the cache of the machine that compiles
     measure_job(MeasureJob, gpu=UUID)      all candidates of one problem, checked and timed on one GPU
 
-Specs travel as JSON of their tables (`spec_json`). Both functions answer, whatever happens to a candidate.
+Specs travel as JSON of their tables (`spec_json`). Both functions return a result, whatever happens to a candidate.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileJob:
-    """One candidate to compile: the spec that was `asked` for, and the same with its open keys `settled`, as JSON.
+    """One candidate to compile: the `asked` spec, and the same spec with its open keys `settled`, as JSON.
 
-    `name` is the spec's, `label` the candidate's. Jobs of one `id` are one kernel, whatever their problems.
+    `name` is the spec's, `label` the candidate's. Jobs with one `id` are one kernel, whatever their problems.
     """
 
     id: str
@@ -43,7 +43,7 @@ class CompileJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The artifact's key and folder; where there is none, `why`."""
+    """The artifact's key and folder; if there is none, `why`."""
 
     id: str
     key: str | None = None
@@ -54,10 +54,10 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timer:
-    """Choice of who takes the times. `stand-in` needs no GPU: a time is a function of candidate, problem and `seed`.
+    """The timer. `stand-in` needs no GPU: a time is a function of candidate, problem and `seed`.
 
-    A stand-in spends `seconds` on each candidate, and has those named misbehave: `wrong` results, a child that dies
-    (`crashing`), a child that never answers (`hanging`).
+    A stand-in spends `seconds` on each candidate. Named candidates fail: `wrong` results, a child that dies
+    (`crashing`), a child that never responds (`hanging`).
     """
 
     kind: Literal["gpu", "stand-in"] = "gpu"
@@ -70,7 +70,7 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings for one problem: `seed` of operands and order, seconds until a candidate is given up."""
+    """Settings for one problem: `seed` of operands and order, time limit of a candidate in seconds."""
 
     seed: int = 0
     decide_by: RegimeName = "graph"
@@ -94,7 +94,7 @@ class Candidate:
 class MeasureJob:
     """The candidates of one problem, the model's favourite first; `asked` is the spec's JSON, `spec_name` its name.
 
-    `id` is the same in a rerun that asks for the same (`job_id`).
+    A rerun with the same request has the same `id` (`job_id`).
     """
 
     id: str
@@ -109,7 +109,7 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Outcome of one candidate; times only of one that is right."""
+    """Result of one candidate; times only if it is correct."""
 
     name: str
     settled: str
@@ -122,15 +122,15 @@ class Result:
     launch: Times | None = None
 
     def times(self, regime: RegimeName) -> Times | None:
-        """Those of one regime."""
+        """Return the times of one regime."""
         return self.graph if regime == "graph" else self.launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Outcome of a `MeasureJob`, in the order of its candidates; `winner` by name, None where nobody was right.
+    """Result of a `MeasureJob`, in the order of its candidates; `winner` by name, None if no candidate was correct.
 
-    `tie`: the model's favourite was kept, and others are as fast as far as can be told. `versions` are by package.
+    `tie`: the model's favourite was kept although others are equally fast within noise. `versions` are by package.
     """
 
     id: str
@@ -150,27 +150,27 @@ class Measured:
 
 
 def as_json(value: CompileJob | Compiled | MeasureJob | Measured) -> dict[str, Any]:
-    """The plain form that `from_json` reads back."""
+    """Return the plain form that `from_json` reads back."""
     return asdict(value)
 
 
 def from_json(kind: type[Job], table: Any, file: str) -> Job:
-    """Read what `as_json` made. Raises ArtifactError that names `file`, RequestError for impossible extents."""
+    """Read the output of `as_json`. Raises ArtifactError that names `file`, RequestError for impossible extents."""
     return read(kind, table, file)
 
 
 def spec_json(spec: GemmSpec) -> str:
-    """A spec's table on one line; its name is no part of it."""
+    """Return a spec's table on one line, without its name."""
     return json.dumps(spec_table(spec))
 
 
 def spec_of_json(text: str, name: str) -> GemmSpec:
-    """The spec that `spec_json` wrote. Raises SpecError."""
+    """Return the spec that `spec_json` wrote. Raises SpecError."""
     return spec_of_table(json.loads(text), file=name, name=name)
 
 
 def job_id(*parts: str) -> str:
-    """An id that says what is asked: equal for equal parts.
+    """Return an id of a request: equal for equal parts.
 
     >>> job_id("a", "bc") == job_id("a", "bc"), job_id("a", "bc") == job_id("ab", "c")
     (True, False)

@@ -1,8 +1,8 @@
-"""The journal of a campaign: one line of JSON for each finished problem, there whole or not at all.
+"""The journal of a campaign: one line of JSON per finished problem, written completely or not at all.
 
-Each line has the job's id, the result, and a digest over both. A line is appended by one write under a lock, and is on
-disk before it counts. What a power cut left of the last line, and any line that somebody changed, is passed over with a
-word, and its problem is done again. Of two results of one job the first complete one counts.
+Each line has the job's id, the result, and a digest of both. A line is appended by one write under a lock, and is on
+disk before it counts. A line truncated by a power failure, and any line that was changed, is skipped with a warning,
+and its problem is tuned again. Of two results of one job the first complete one counts.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _log = logging.getLogger("cutegen.tune")
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The file `path`, which need not be there yet."""
+    """The file `path`, which need not exist yet."""
 
     path: Path
 
     def read(self) -> dict[str, Any]:
-        """The results by their jobs' ids, in the order of the lines. Raises ArtifactError for what is no such file."""
+        """Return the results by job id, in the order of the lines. Raises ArtifactError for another kind of file."""
         if not os.path.lexists(self.path):
             return {}
         results: dict[str, Any] = {}
@@ -46,15 +46,15 @@ class Journal:
             try:
                 job, result = _read_line(line)
             except ArtifactError as error:
-                _log.warning("%s:%d: %s; its problem is done again", self.path, number, error)
+                _log.warning("%s:%d: %s; its problem is tuned again", self.path, number, error)
             else:
                 results.setdefault(job, result)
         return results
 
     def add(self, job: str, result: Mapping[str, Any]) -> bool:
-        """Append the result of a job, unless the journal has one already: whether it counts.
+        """Append the result of a job unless the journal has one; return whether it was appended.
 
-        Raises OutsideError where it cannot be written.
+        Raises OutsideError if it cannot be written.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,14 +63,14 @@ class Journal:
                     return False
                 self._append(_line(job, result))
         except Timeout as error:
-            raise OutsideError(f"{self.path}: another process writes it for more than {LOCK_WAIT_S:g} s") from error
+            raise OutsideError(f"{self.path}: locked by another process for over {LOCK_WAIT_S:g} s") from error
         except OSError as error:
             room = "; free some space there" if error.errno in FULL else ""
             raise OutsideError(f"{self.path} cannot be written: {error.strerror or error}{room}") from error
         return True
 
     def finish(self) -> Path:
-        """Put the file aside, in the place of an earlier one of that name: the next campaign begins anew; where it is.
+        """Put the file aside, replacing an earlier one of that name, so the next campaign starts anew; return its path.
 
         Raises OutsideError.
         """
@@ -92,7 +92,7 @@ class Journal:
             size = os.fstat(descriptor).st_size
             cut_off = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
             data = b"\n" * cut_off + line
-            if os.write(descriptor, data) != len(data):  # a full disk: the next line begins behind what is there
+            if os.write(descriptor, data) != len(data):  # a full disk: the next line begins after the partial one
                 raise OSError(next(iter(FULL)), "no space left")
             os.fsync(descriptor)
         finally:

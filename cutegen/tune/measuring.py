@@ -1,7 +1,7 @@
-"""Measures the candidates of one problem in a process of their own, which outlives neither a hang nor a crash.
+"""Measures the candidates of one problem in a separate process, which is replaced after a hang or a crash.
 
-Whatever a candidate does is an answer. One that crashed or hung is left out, and the others are measured by a fresh
-process.
+Everything a candidate does is a result. A candidate that crashed or hung is left out, and a fresh process measures the
+others.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import Status, Times
 
 START_LIMIT_S = 120.0
-"""For a process to import torch and to start CUDA."""
+"""Time limit for a process to import torch and start CUDA."""
 MOST_CHILDREN = 6
 """Processes that one problem may use up."""
 MOST_UNEXPLAINED = 2
-"""The most of them that may end while no candidate was at work."""
+"""How many of them may end while no candidate was running."""
 _KILL_WAIT_S = 20.0
 
 
 def measure_job(job: MeasureJob, *, gpu: str | None = None) -> Measured:
-    """Check and time the candidates of `job` on the GPU with the UUID `gpu`, else the first that is visible.
+    """Check and time the candidates of `job` on the GPU with the UUID `gpu`, else the first visible one.
 
-    Answers also where no candidate is right, or the process could not be started: `why` says so then.
+    If no candidate is correct, or the process could not be started, the result has `why`.
     """
     begin_s = time.monotonic()
     with _children.lock(gpu):
@@ -48,13 +48,13 @@ def measure_job(job: MeasureJob, *, gpu: str | None = None) -> Measured:
                 break
             _one_process(run, gpu)
         else:
-            run.why = run.why or f"{MOST_CHILDREN} processes ended one after the other"
+            run.why = run.why or f"{MOST_CHILDREN} processes ended in a row"
     return run.measured(time.monotonic() - begin_s)
 
 
 @dataclass(slots=True)
 class _Run:
-    """Everything known of a job so far."""
+    """Current knowledge about a job."""
 
     job: MeasureJob
     results: dict[str, Result] = field(default_factory=dict)
@@ -68,11 +68,11 @@ class _Run:
 
     @property
     def left(self) -> tuple[Candidate, ...]:
-        """Candidates of which nothing final is known."""
+        """Return candidates without a final result."""
         return tuple(each for each in self.job.candidates if each.name not in self.results)
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take one message of the child."""
+        """Handle one message of the child."""
         what, name = message.get("say"), message.get("name")
         if what == "started":
             self.device = message["device"]
@@ -92,7 +92,7 @@ class _Run:
             self.over = True
 
     def note(self, name: str, status: Status, why: str | None, **found: Any) -> None:
-        """Keep the outcome of a candidate."""
+        """Keep the result of a candidate."""
         candidate = next(each for each in self.job.candidates if each.name == name)
         self.results[name] = Result(
             name=name,
@@ -105,7 +105,7 @@ class _Run:
         )
 
     def broken(self, status: Status, why: str) -> None:
-        """The process is gone: whose fault, and what else is to be measured again."""
+        """Handle the end of the process: which candidate caused it, and what else must be measured again."""
         if self.at_work is None:
             self.why, self.unexplained = why, self.unexplained + 1
             return
@@ -113,7 +113,7 @@ class _Run:
         self.at_work = None
 
     def measured(self, seconds: float) -> Measured:
-        """The answer."""
+        """Return the result."""
         won, tie = self._winner()
         job = self.job
         order = [self.results[each.name] for each in job.candidates if each.name in self.results]
@@ -131,11 +131,11 @@ class _Run:
             versions=self.versions,
             measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=seconds,
-            why=None if won else self.why or "no candidate is right",
+            why=None if won else self.why or "no candidate is correct",
         )
 
     def _winner(self) -> tuple[str | None, bool]:
-        """The winner of the last rounds, and whether the favourite stays in a tie; None without last rounds."""
+        """Return the winner of the last rounds and whether the favourite stays in a tie; None without last rounds."""
         if self.duel is None:
             return None, False
         by = self.job.settings.decide_by
@@ -143,7 +143,7 @@ class _Run:
 
 
 def _one_process(run: _Run, gpu: str | None) -> None:
-    """Hand what is left to a process, and listen until it is done, gone, or silent for too long."""
+    """Send the remaining work to a process, and listen until it is done, gone, or silent for too long."""
     child = _children.take(gpu)
     job = replace(run.job, candidates=run.left)
     run.duel = None
@@ -160,10 +160,10 @@ def _one_process(run: _Run, gpu: str | None) -> None:
             run.hear(message)
     except TimeoutError:
         child.end()
-        run.broken("timeout", f"no answer within {run.job.settings.candidate_limit_s:g} s")
+        run.broken("timeout", f"no response within {run.job.settings.candidate_limit_s:g} s")
     except (EOFError, OSError):
         run.broken("failed", child.end())
-    except BaseException:  # Ctrl-C: nothing of it is left behind
+    except BaseException:  # Ctrl-C: leave no process running
         child.end()
         raise
     else:
@@ -171,7 +171,7 @@ def _one_process(run: _Run, gpu: str | None) -> None:
 
 
 class _Child:
-    """A process that measures, and the descriptor on which it answers."""
+    """A measuring process, and the descriptor of its messages."""
 
     def __init__(self, gpu: str | None) -> None:
         answers, theirs = os.pipe()
@@ -184,20 +184,20 @@ class _Child:
                 stderr=self._errors,
                 pass_fds=(theirs,),
                 env=seeing_gpu(gpu),
-                start_new_session=True,  # Ctrl-C is ours to hear, and ours to pass on
+                start_new_session=True,  # this process handles Ctrl-C and forwards it
             )
         finally:
             os.close(theirs)
         self._answers, self._read = answers, b""
 
     def send(self, job: MeasureJob) -> None:
-        """Hand it a job. Raises OSError where it is gone."""
+        """Send it a job. Raises OSError if it is gone."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(as_json(job)).encode() + b"\n")
         self._process.stdin.flush()
 
     def next_message(self, limit_s: float) -> dict[str, Any]:
-        """Return the message that comes next. Raises TimeoutError, EOFError where it is gone."""
+        """Return the next message. Raises TimeoutError, or EOFError if it is gone."""
         end_s = time.monotonic() + limit_s
         while b"\n" not in self._read:
             readable, _, _ = select.select([self._answers], [], [], max(0.0, end_s - time.monotonic()))
@@ -212,7 +212,7 @@ class _Child:
         return found
 
     def end(self) -> str:
-        """Kill it; the last that it wrote to stderr, or how it ended."""
+        """Kill it; return the last line that it wrote to stderr, or how it ended."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
         self._process.kill()
@@ -223,7 +223,7 @@ class _Child:
             self._process.wait(_KILL_WAIT_S)
         with suppress(OSError):
             os.close(self._answers)
-        with suppress(OSError):  # what it never read cannot be flushed
+        with suppress(OSError):  # input that it never read cannot be flushed
             assert self._process.stdin is not None
             self._process.stdin.close()
         self._errors.seek(0)
@@ -234,12 +234,12 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """True while it can take another job."""
+        """Return whether it can take another job."""
         return self._process.poll() is None
 
 
 class _Children:
-    """One waiting process for each GPU, and a lock that lets one problem at a time be measured on it."""
+    """One waiting process per GPU, and a lock so that one problem at a time is measured on it."""
 
     def __init__(self) -> None:
         self._waiting: dict[str | None, _Child] = {}
@@ -247,12 +247,12 @@ class _Children:
         self._lock = threading.Lock()
 
     def lock(self, gpu: str | None) -> threading.Lock:
-        """That of a GPU."""
+        """Return the entry of a GPU."""
         with self._lock:
             return self._locks.setdefault(gpu, threading.Lock())
 
     def take(self, gpu: str | None) -> _Child:
-        """The process that waits, or a fresh one."""
+        """Return the waiting process, or a fresh one."""
         child = self._waiting.pop(gpu, None)
         if child is not None and child.alive:
             return child
@@ -265,7 +265,7 @@ class _Children:
         self._waiting[gpu] = child
 
     def end(self) -> None:
-        """End those that wait."""
+        """End the waiting processes."""
         for gpu in list(self._waiting):
             self._waiting.pop(gpu).end()
 
@@ -274,5 +274,5 @@ _children = _Children()
 
 
 def end_children() -> None:
-    """End the processes that wait for another job; they end by themselves when this one does."""
+    """End the processes that wait for another job; they also end when this process does."""
     _children.end()

@@ -1,4 +1,4 @@
-"""Predicted against measured times of one problem's candidates as plain SVG, both logarithmic, with the diagonal."""
+"""Predicted and measured times of one problem's candidates as plain SVG, both logarithmic, with the diagonal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutegen.tuned.record import Record
 SIDE, LEFT, TOP, RIGHT, BOTTOM = 560, 80, 56, 30, 60
 OTHERS, FAVOURITE, WINNER = "#56b4e9", "#0072b2", "#d55e00"  # Okabe and Ito's
 ROOM = 1.08
-"""Times the least and the greatest value, that axes reach beyond them."""
+"""Factor by which axes extend beyond the smallest and largest value."""
 TICKS = 5
 
 
@@ -27,7 +27,7 @@ class _Point:
 
 
 def plot_svg(record: Record) -> str:
-    """The picture as a whole file; a point's tooltip names its candidate, bars are quartiles."""
+    """Return the picture as a complete file; a point's tooltip names its candidate, bars are quartiles."""
     points = _points(record)
     found = record.evidence
     head = (
@@ -48,7 +48,7 @@ def plot_svg(record: Record) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """One range of microseconds for both axes, so that the diagonal is where the model is right."""
+    """Return one range of microseconds for both axes, so that the diagonal marks exact predictions."""
 
     low_us: float
     high_us: float
@@ -103,7 +103,7 @@ def _marks(axes: _Axes, point: _Point) -> Iterator[str]:
 
 
 def _legend() -> Iterator[str]:
-    rows = ((WINNER, "tuned"), (FAVOURITE, "the model's choice"), (OTHERS, "other candidates"))
+    rows = ((WINNER, "tuned"), (FAVOURITE, "the model's selection"), (OTHERS, "other candidates"))
     for i, (colour, text) in enumerate(rows):
         x = LEFT + 150 * i
         yield f'<circle cx="{x + 5}" cy="40" r="5" fill="{colour}"/>'

@@ -1,4 +1,4 @@
-"""Makes a record of what was measured for a problem."""
+"""Makes a record of a problem's measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutegen.tuned.times import Tried
 
 
 def record_of(measured: Measured) -> Record | None:
-    """The winner as a record; None where nobody won."""
+    """Return the winner as a record; None if there is no winner."""
     if measured.winner is None:
         return None
     winner = next(one for one in measured.results if one.name == measured.winner)
@@ -49,6 +49,6 @@ def record_of(measured: Measured) -> Record | None:
 
 
 def keep_winner(measured: Measured) -> Path | None:
-    """Write the record of a winner; None where nobody won. Raises OutsideError where it cannot be written."""
+    """Write the record of a winner; None if there is none. Raises OutsideError if it cannot be written."""
     record = record_of(measured)
     return None if record is None else keep(record)

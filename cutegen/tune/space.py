@@ -1,8 +1,8 @@
-"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the model of time leave over.
+"""Candidates for a problem: at most sixteen kernels, out of all that the rules and the performance model leave.
 
-The model's favourite is always the first. Most of the others follow by predicted time, no more than a few of one tile;
-some are there because the model may be wrong about them: the best of each other family, other orders of the tiles, and
-fewer stages.
+The model's favourite is always first. Most of the others follow by predicted time, only a few with the same tile. Some
+are included because the model may be wrong about them: the best of each other family, other tile orders, and fewer
+stages.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from cutegen.support.words import extents
 
 MOST = 16
 OF_ONE_TILE = 4
-"""Candidates of one tile, of those that follow by predicted time."""
+"""Candidates with the same tile, among those that follow by predicted time."""
 HOPELESS = 2.0
-"""Times the favourite's predicted time: what is predicted to take longer is not measured."""
+"""Limit on predicted time relative to the favourite; slower candidates are not measured."""
 OF_OTHERS = 1.6
-"""The same for the best of another family."""
+"""The same limit for the best of another family."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """One candidate: its settled spec under a name that no other has, and the model's microseconds, if it has any."""
+    """One candidate: its settled spec under a unique name, and the model's microseconds, if any."""
 
     name: str
     settled: GemmSpec
@@ -43,9 +43,9 @@ class Proposed:
 
 
 def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int = MOST) -> tuple[Proposed, ...]:
-    """The candidates for a problem, the model's favourite first. What `asked` gives is kept.
+    """Return the candidates for a problem, the model's favourite first. Values set in `asked` are kept.
 
-    Raises SpecError where no family can meet the spec.
+    Raises SpecError if no family can meet the spec.
     """
     favourite = favourite_of(asked, target, problem)
     ranked = ranked_space(asked, target, problem)
@@ -59,7 +59,7 @@ def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int =
 
 
 def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
-    """Return what the model of time chooses, with every key settled. Raises SpecError."""
+    """Return the performance model's selection with every key settled. Raises SpecError."""
     made = plan(asked, target, problem)
     assert isinstance(made, GemmPlan)
     raster = Raster(made.raster.along, made.raster.group, made.raster.zigzag)
@@ -71,7 +71,7 @@ def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Prop
 
 
 def ranked_space(asked: GemmSpec, target: Target, problem: ProblemShape) -> list[Proposed]:
-    """Everything that may be compared, fastest first by the model of time; some of it the rules may still refuse."""
+    """Return everything to compare, fastest first by the performance model; rules may still reject some."""
     found: list[Proposed] = []
     for name in (asked.family,) if asked.family else FAMILIES:
         try:
@@ -85,7 +85,7 @@ def ranked_space(asked: GemmSpec, target: Target, problem: ProblemShape) -> list
 
 
 def name_of(settled: GemmSpec) -> str:
-    """A candidate in a few words: family, tile, warps, stages, and what of the schedule is not the plainest.
+    """Name a candidate briefly: family, tile, warps, stages, and non-default parts of the schedule.
 
     >>> from cutegen.spec import load_spec
     >>> name_of(load_spec("sm80_hgemm_tn"))
@@ -120,7 +120,7 @@ def _proposed(settled: GemmSpec, raster: Raster, predicted_us: float | None) -> 
 
 
 def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster:
-    """The order of the tiles that plans have of this tile, where the L2 cache decides nothing."""
+    """Return the tile order of a plan with this tile, if the L2 cache does not decide."""
     default = BANDS_ALONG_N
     if settled.family == "sm90" and settled.tile.cta is not None:
         default = bands_of(settled.tile.cta, _cluster(settled), _multiplied(settled, problem))
@@ -129,7 +129,7 @@ def _raster(asked: GemmSpec, settled: GemmSpec, problem: ProblemShape) -> Raster
 
 
 def _is(settled: GemmSpec, made: GemmPlan) -> bool:
-    """Tell whether a plan is that of a settled spec."""
+    """Tell whether a plan belongs to a settled spec."""
     schedule = settled.schedule
     return (
         settled.tile.cta == made.cta_tile
@@ -142,13 +142,13 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
 
 
 def _cluster(settled: GemmSpec) -> Extents:
-    """CTAs along M, N and K."""
+    """Return the CTAs along M, N and K."""
     m, n, k = (*(settled.schedule.cluster or (1, 1)), 1)[:3]
     return m, n, k
 
 
 def _accepted(candidates: Iterable[Proposed], target: Target, problem: ProblemShape) -> Iterator[Proposed]:
-    """Return those that the rules can plan: the space knows what stages and sums take, and not every rule."""
+    """Return those that the rules can plan: the space knows the memory of stages and sums, but not every rule."""
     for each in candidates:
         try:
             plan(each.settled, target, problem)
@@ -158,7 +158,7 @@ def _accepted(candidates: Iterable[Proposed], target: Target, problem: ProblemSh
 
 
 def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
-    """Return them in their order, no more than a few of one tile."""
+    """Return them in order, with only a few of one tile."""
     seen: Counter[object] = Counter()
     for each in ranked:
         key = (each.settled.family, each.settled.tile.cta, each.settled.schedule.swap)
@@ -170,7 +170,7 @@ def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
 def _of_other_families(
     favourite: Proposed, ranked: Iterable[Proposed], target: Target, problem: ProblemShape
 ) -> Iterator[Proposed]:
-    """The best of each family but the favourite's that the rules accept, unless it is far off."""
+    """Return the best of each other family that the rules accept, unless it is much slower."""
     limit_us = math.inf if favourite.predicted_us is None else OF_OTHERS * favourite.predicted_us
     near = [each for each in ranked if (each.predicted_us or 0.0) <= limit_us]
     for family in dict.fromkeys(each.settled.family for each in near):
@@ -179,7 +179,7 @@ def _of_other_families(
 
 
 def _variants(asked: GemmSpec, favourite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
-    """The favourite in other orders of the tiles, and in sm80 with a stage less."""
+    """Return the favourite in other tile orders, and for sm80 with one stage less."""
     settled, made = favourite.settled, []
     if asked.schedule.raster is None and settled.schedule.raster:
         others = _other_orders(settled, settled.schedule.raster, target, problem)
@@ -192,15 +192,15 @@ def _variants(asked: GemmSpec, favourite: Proposed, target: Target, problem: Pro
 
 
 def _other_orders(settled: GemmSpec, order: Raster, target: Target, problem: ProblemShape) -> Iterator[Raster]:
-    """Orders that may be faster: of sm90 two bands along the other mode; else some where not all tiles run at once.
+    """Return orders that may be faster: for sm90 two bands along the other mode; else if not all tiles run at once.
 
-    Of 207 kernels that were measured on H100s the plan's order takes 18 % more than the best at most, and the best of
-    these three 5 %.
+    For 207 kernels measured on H100s, the plan's order takes at most 18 % longer than the best, and the best of these
+    three at most 5 %.
     """
     other: RasterMode = "m" if order.along == "n" else "n"
     grid = dict(zip("mn", _grid(settled, problem), strict=True))
     if settled.family == "sm90" and min(grid.values()) > 1:
-        # Four tiles or fewer are one band in either width.
+        # Up to four tiles are one band in either width.
         widths = (BAND, BAND // 2) if grid[other] > BAND // 2 else (BAND,)
         yield from (Raster(other, width, False) for width in widths)
     elif settled.family != "sm90" and math.prod(grid.values()) * problem.batch > GPUS[target.name].sms:
@@ -212,7 +212,7 @@ def _multiplied(settled: GemmSpec, problem: ProblemShape) -> ProblemShape:
 
 
 def _grid(settled: GemmSpec, problem: ProblemShape) -> tuple[int, int]:
-    """Tiles along M and N of what the kernel multiplies."""
+    """Return the tiles along M and N as the kernel computes them."""
     shape, (m, n, _) = _multiplied(settled, problem), settled.tile.cta or (128, 128, 64)
     return -(-shape.m // m), -(-shape.n // n)
 

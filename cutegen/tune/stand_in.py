@@ -1,4 +1,4 @@
-"""Stands in for a GPU in tests of everything around it: a time is a function of candidate, problem and seed."""
+"""Replaces a GPU in tests: a time is a function of candidate, problem and seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cutegen.tune.jobs import Candidate, MeasureJob
 
 ROUNDS = 9
 SPREAD = 0.3
-"""The share more than predicted that a candidate may be said to take."""
+"""Maximum relative excess of a candidate's time over the prediction."""
 
 
 def measure(job: MeasureJob, say: Callable[[dict[str, Any]], None]) -> None:
-    """Say of each candidate what `gpu_timer.measure` would, and misbehave where the timer is told to."""
+    """Report for each candidate what `gpu_timer.measure` would, and fail as the timer's settings request."""
     timer, right = job.timer, []
     for candidate in job.candidates:
         say({"say": "begin", "name": candidate.name})
@@ -42,7 +42,7 @@ def measure(job: MeasureJob, say: Callable[[dict[str, Any]], None]) -> None:
 
 
 def stand_in_us(job: MeasureJob, candidate: Candidate) -> float:
-    """Microseconds: what the model predicts, and up to SPREAD more."""
+    """Return microseconds: the model's prediction, and up to SPREAD more."""
     text = f"{candidate.name} {job.problem} {job.timer.seed}"
     share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
     return (candidate.predicted_us or 10.0) * (1 + SPREAD * share)

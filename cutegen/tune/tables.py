@@ -1,4 +1,4 @@
-"""Results of tuning and records, in tables for people and for programs."""
+"""Tuning results and records, in tables for people and for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutegen.tuned.times import Times
 
 NO_TIME = ""
 Found = tuple[Path, Record | ArtifactError]
-"""A file in the folder of records, and what it holds."""
+"""A file in the folder of records, and its content."""
 
 
 def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dic
 
 
 def tuned_lines(measured: Sequence[Measured], folder: Path) -> list[str]:
-    """The same for people: a line a problem."""
+    """Tabulate the same for people, one line per problem."""
     rows = []
     for each in measured:
         record = record_of(each)
@@ -48,19 +48,19 @@ def tuned_lines(measured: Sequence[Measured], folder: Path) -> list[str]:
     ratios = [gain for each in measured if (record := record_of(each)) and (gain := gain_of(record))]
     said = f"{plural(len(measured), 'problem')}: {plural(len(ratios), 'record')} in {folder}"
     if ratios:
-        said += f"; {geometric_mean(ratios):.3f}x the model's choice on geometric average"
+        said += f"; {geometric_mean(ratios):.3f}x the model's selection (geometric mean)"
     return [said, *aligned(rows, header=header, right={1, 2, 3, 4})]
 
 
 def record_lines(record: Record) -> list[str]:
-    """One record with all of its candidates, fastest first."""
+    """Show one record with all of its candidates, fastest first."""
     found = record.evidence
     device = found.device
     facts = [
         device.name,
-        f"{device.multiprocessors} multiprocessors" if device.multiprocessors else "",
+        f"{device.multiprocessors} SMs" if device.multiprocessors else "",
         f"{device.memory_bytes / 2**30:,.0f} GiB" if device.memory_bytes else "",
-        f"{device.sm_clock_mhz:,} MHz at most" if device.sm_clock_mhz else "",
+        f"{device.sm_clock_mhz:,} MHz max" if device.sm_clock_mhz else "",
         f"{device.power_limit_w:,.0f} W" if device.power_limit_w else "",
         f"driver {device.driver}" if device.driver else "",
     ]
@@ -82,13 +82,13 @@ def record_lines(record: Record) -> list[str]:
         f"{found.name} for {found.problem} on {found.target}: {record.said}",
         f"  {', '.join(fact for fact in facts if fact)}",
         f"  {versions}",
-        f"  decided by {found.decide_by}, microseconds" + ("; a tie, which the model's choice keeps" * found.tie),
+        f"  decided by {found.decide_by}, microseconds" + ("; a tie, the model's selection stays" * found.tie),
         *aligned(rows, header=header, right={2, 3, 5}),
     ]
 
 
 def record_table(record: Record, path: Path | None) -> dict[str, Any]:
-    """One record for programs."""
+    """Return one record for programs."""
     evidence = asdict(record.evidence)
     return {
         "file": None if path is None else str(path),
@@ -102,7 +102,7 @@ def record_table(record: Record, path: Path | None) -> dict[str, Any]:
 def list_table(
     found: Sequence[tuple[Path, Record | ArtifactError]], folder: Path, device: str | None
 ) -> dict[str, Any]:
-    """All records for programs, without their candidates."""
+    """Return all records for programs, without their candidates."""
     rows = [(path, each) for path, each in found if isinstance(each, Record)]
     return {
         "folder": str(folder),
@@ -127,7 +127,7 @@ def list_table(
 
 
 def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list[str]:
-    """The same for people."""
+    """Show the same for people."""
     if not found:
         return [f"{folder} has no record; `cutegen tune SPEC --problem M,N,K` makes one"]
     rows = []
@@ -136,7 +136,7 @@ def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list
             rows.append((path.name, "", "", "", "", f"damaged: {each}"))
             continue
         where = each.evidence.device.name
-        remark = "answers here" if where == device else f"of {where}"
+        remark = "used here" if where == device else f"for {where}"
         problem, _, tuned, gain, _, _ = _row(each)
         rows.append((path.name, each.evidence.name, problem, tuned, gain, remark))
     header = ("record", "spec", "problem", "us", "x", "")
@@ -144,7 +144,7 @@ def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list
 
 
 def gain_of(record: Record) -> float | None:
-    """Return how many times as fast as the model's choice; None where that has no time."""
+    """Return the speedup over the model's selection; None if that has no time."""
     found = record.evidence
     mine, models = found.times(found.winner), found.times(found.favourite)
     return models.median_us / mine.median_us if mine and models else None
@@ -192,13 +192,15 @@ def _row(record: Record) -> tuple[str, str, str, str, str, str]:
         _digits(_us(found.times(found.winner))),
         "" if gain is None else f"{gain:.3f}",
         f"{len(found.candidates)}",
-        ("the model's choice" + (", a tie" if found.tie else "")) if found.winner == found.favourite else found.winner,
+        ("the model's selection" + (", a tie" if found.tie else ""))
+        if found.winner == found.favourite
+        else found.winner,
     )
 
 
 def _remark(record: Record, name: str) -> str:
     found = record.evidence
-    words = ["the model's choice"] if name == found.favourite else []
+    words = ["the model's selection"] if name == found.favourite else []
     return ", ".join([*words, "tuned"] if name == found.winner else words)
 
 

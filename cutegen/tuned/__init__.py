@@ -1,1 +1,1 @@
-"""Keeps what was measured on a GPU: the fastest spec for a problem, on which device, and the evidence."""
+"""Keeps GPU measurements: the fastest spec for a problem, on which device, and the evidence."""

@@ -1,4 +1,4 @@
-"""Answers of records to a spec and a problem: the plan of the fastest that was measured on this device."""
+"""Finds the record for a spec and a problem: the plan of the fastest kernel measured on this device."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _refused: set[str] = set()
 def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike | None = None) -> GemmPlan | ProbePlan:
     """Decide everything that `spec` leaves open, for `arch`, else the present GPU, else the first that can serve.
 
-    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` what people call a target, as `sm_90` or `h100`.
+    `spec` is a GemmSpec, the name of a shipped spec, or a path; `arch` is a target's name, such as `sm_90` or `h100`.
 
-    With a `problem`, (M, N, K) or (M, N, K, batch), what is open is chosen for its extents: as `cutegen tune` found on
-    this machine's GPU, where it was asked about such a problem, else by predicted time. The kernel is right for every
-    other problem too.
+    With a `problem`, (M, N, K) or (M, N, K, batch), open parts are chosen for its extents: from a `cutegen tune` record
+    of this machine's GPU for such a problem, else by predicted time. The kernel is correct for every other problem as
+    well.
 
-    Raises SpecError where the spec cannot be met there, RequestError for an unknown target.
+    Raises SpecError if the spec cannot be met there, RequestError for an unknown target.
     """
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
@@ -38,14 +38,14 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
 def record_for(
     asked: GemmSpec, target: Target, problem: ProblemShape | None, device: str | None = None
 ) -> Record | None:
-    """The record that answers for `device`, as the driver calls it, else for the present GPU; None without any."""
+    """Return the record for `device`, in the driver's spelling, else for the present GPU; None without any."""
     if problem is None or asked.kind != GEMM:
         return None
     if device is None:
         device = present_gpu_name() if present_target() == target else None
     if device is None:
         return None
-    from cutegen.tuned.store import find, folder  # brings the cache, which planning elsewhere does without
+    from cutegen.tuned.store import find, folder  # imports the cache, which planning elsewhere does not need
 
     return find(asked, target.name, problem, device) if folder().is_dir() else None
 
@@ -53,7 +53,7 @@ def record_for(
 def plan_by(
     record: Record | None, spec: GemmSpec, target: Target, problem: ProblemShape | None
 ) -> GemmPlan | ProbePlan:
-    """The plan of `spec` that a record answers with, else the model's."""
+    """Return the plan of `spec` from a record, else from the model."""
     tuned = None if record is None else plan_of(record, target, problem, spec)
     return tuned or plan_by_model(spec, target, problem)
 
@@ -61,9 +61,9 @@ def plan_by(
 def plan_of(
     record: Record, target: Target, problem: ProblemShape | None, asked: GemmSpec | None = None
 ) -> GemmPlan | None:
-    """The plan that a record answers with, of `asked` where that has another name.
+    """Return the plan from a record, as that of `asked` if the name differs.
 
-    None, with one warning, where the rules refuse it: they may be others than when it was measured.
+    None, with one warning, if the rules reject it: they may have changed since the measurement.
     """
     try:
         return settled_plan(asked or record.asked, record.settled, target, problem, record.said)

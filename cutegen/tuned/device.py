@@ -1,4 +1,4 @@
-"""The GPU that times were taken on, as a record keeps it."""
+"""The GPU of a measurement, as in a record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """One GPU: its name decides whom a record is for, the rest is evidence; what is not known is None."""
+    """One GPU: a record applies to its name, the rest is evidence; unknown values are None."""
 
     name: str
     uuid: str | None = None

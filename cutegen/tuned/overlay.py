@@ -1,7 +1,7 @@
-"""The plan of a spec whose open keys were settled by measuring: what was asked for, with the reason for each key.
+"""The plan of a spec whose open keys were settled by measurement: the request, with the reason for each key.
 
-What is measured while tuning and what is built from a record later are the same plan, and so the same artifact: times
-and problems stand in `Decision.for_problem`, which is no part of the kernel's text.
+Tuning measures the same plan that is later built from the record, and so the same artifact: times and problems are in
+`Decision.for_problem`, which is not part of the kernel's text.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec
 from cutegen.spec.write import spec_table
 
-WHY = "tuned: the fastest of the candidates that were measured"
+WHY = "tuned: the fastest of the measured candidates"
 
 
 def settled_plan(
     asked: GemmSpec, settled: GemmSpec, target: Target, problem: ProblemShape | None, said: str = ""
 ) -> GemmPlan:
-    """The plan of `settled`, as one of `asked`; `said` is the evidence, as in `tuned on NVIDIA H200 ...`.
+    """Return the plan of `settled`, as one of `asked`; `said` is the evidence, as in `tuned on NVIDIA H200 ...`.
 
-    Raises SpecError where the rules refuse it.
+    Raises SpecError if the rules reject it.
     """
     made = plan(replace(settled, name=asked.name, description=asked.description), target, problem)
     assert isinstance(made, GemmPlan)
@@ -41,7 +41,7 @@ def _measured(decision: Decision) -> Decision:
 
 
 def _keys(spec: GemmSpec) -> frozenset[str]:
-    """The dotted keys that a spec gives, tables among them."""
+    """Return the dotted keys that a spec sets, including tables."""
     found = set()
 
     def visit(table: dict[str, object], prefix: str) -> None:

@@ -1,8 +1,8 @@
 """A record: the fastest spec for a problem on a device as a spec file, with the evidence in its table `tuned`.
 
-family = "sm90"                        the spec, as any other: `cutegen plan FILE` shows it
+family = "sm90"                        the spec, like any other: `cutegen plan FILE` shows it
 tile = { cta = [128, 128, 64], ... }
-[tuned]                                what was asked, where, when, and every candidate's times
+[tuned]                                request, device, date, and every candidate's times
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DEEPEST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The measurement behind a record. `winner` and `favourite`, the model's choice, name candidates."""
+    """The measurement behind a record. `winner` and `favourite`, the model's selection, name candidates."""
 
     schema: int
     name: str
@@ -52,31 +52,31 @@ class Evidence:
     candidates: tuple[Tried, ...]
 
     def times(self, name: str) -> Times | None:
-        """The times of a candidate in the regime that decided."""
+        """Return the times of a candidate in the deciding regime."""
         return next((one.times(self.decide_by) for one in self.candidates if one.name == name), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A winner: the spec that was `asked` for, the same with its open keys `settled`, and the evidence."""
+    """A winner: the `asked` spec, the same with its open keys `settled`, and the evidence."""
 
     asked: GemmSpec
     settled: GemmSpec
     evidence: Evidence
 
     def __hash__(self) -> int:
-        """Hash the two specs; the evidence holds tables, which have none."""
+        """Hash the two specs; the evidence holds tables, which have no hash."""
         return hash((self.asked, self.settled))
 
     @property
     def file_name(self) -> str:
-        """The name of its file: everything by which it is found again, and then the problem itself."""
+        """Return its file name: everything that a lookup uses, then the problem itself."""
         found = self.evidence
         return f"{prefix(self.asked, found.target, found.problem, found.device.name)}{_words(found.problem)}{SUFFIX}"
 
     @property
     def said(self) -> str:
-        """The evidence in a sentence, for plans."""
+        """Return the evidence as a sentence, for plans."""
         found = self.evidence
         day = found.measured_at.partition("T")[0]
         text = f"tuned on {found.device.name} at {found.problem}, {day}"
@@ -84,11 +84,11 @@ class Record:
         if mine is None or models is None:
             return text
         if found.winner == found.favourite:
-            return f"{text}: {mine.median_us:.4g} us, the model's choice, which none of {len(found.candidates)} beat"
-        return f"{text}: {mine.median_us:.4g} us, where the model's choice takes {models.median_us:.4g} us"
+            return f"{text}: {mine.median_us:.4g} us, the model's selection, which none of {len(found.candidates)} beat"
+        return f"{text}: {mine.median_us:.4g} us, the model's selection takes {models.median_us:.4g} us"
 
     def to_toml(self) -> str:
-        """The text of its file."""
+        """Return the text of its file."""
         found = asdict(self.evidence)
         candidates = found.pop("candidates")
         lines = [
@@ -107,12 +107,12 @@ class Record:
 
 
 def prefix(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> str:
-    """Return how the names of all records begin that answer for a problem: device, bucket, and what is asked."""
+    """Return the common prefix of all records for a problem: device, bucket, and request."""
     return f"{_slug(device)}-{_words(bucket(problem))}-{asked_digest(asked, target)}-"
 
 
 def asked_digest(asked: GemmSpec, target: str) -> str:
-    """Sixteen hex digits, equal where the same is asked of a kernel: names do not count, and defaults are filled in."""
+    """Return sixteen hex digits, equal for equal requests: names do not count, and defaults are filled in."""
     problem = asked.problem
     filled = {name: replace(each, align=each.align or DEFAULT_ALIGN_BYTES) for name, each in _matrices(asked)}
     sums = problem.accumulator or ("s32" if dtype(problem.a.dtype).is_integer else "f32")
@@ -121,13 +121,13 @@ def asked_digest(asked: GemmSpec, target: str) -> str:
 
 
 def read_record(data: bytes, file: str) -> Record:
-    """The record in a file's bytes. Raises ArtifactError that names `file`."""
+    """Read the record in a file's bytes. Raises ArtifactError that names `file`."""
     try:
         table = tomllib.loads(data.decode())
         if nesting(table) > _DEEPEST:
             raise ArtifactError(f"{file}: found tables nested more than {_DEEPEST} deep; expected a record")
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{file}: found no TOML: {error}; expected a record of `cutegen tune`") from error
+        raise ArtifactError(f"{file}: not TOML: {error}; expected a record of `cutegen tune`") from error
     evidence = table.pop(EVIDENCE, None)
     if not isinstance(evidence, dict) or not isinstance(evidence.get("asked"), dict):
         raise ArtifactError(f"{file}: found no table {EVIDENCE}.asked; expected a record of `cutegen tune`")
@@ -143,10 +143,10 @@ def read_record(data: bytes, file: str) -> Record:
         )
     except ArtifactError:
         raise
-    except CutegenError as error:  # a spec that cannot be, an impossible problem
+    except CutegenError as error:  # an invalid spec or problem
         raise ArtifactError(f"{file}: {' '.join(str(error).split())}") from error
     if spec_table(record.settled)["problem"] != spec_table(record.asked)["problem"]:
-        raise ArtifactError(f"{file}: problem: found another than in tuned.asked; expected the same")
+        raise ArtifactError(f"{file}: problem: differs from tuned.asked; expected the same")
     return record
 
 

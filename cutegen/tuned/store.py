@@ -1,9 +1,9 @@
-"""The folder of records: one file a winner, found again by device, bucket of the problem, and what is asked.
+"""The folder of records: one file per winner, found by device, bucket of the problem, and request.
 
-    keep(record)                             write it, in the place of an earlier one for the same problem
+    keep(record)                             write it, replacing an earlier one for the same problem
     find(asked, target, problem, device)     the record of the problem itself, else the nearest of its bucket
 
-A file that is damaged, or is about another device than its name says, is ignored with one warning.
+A damaged file, or one for another device than its name says, is ignored with one warning.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cutegen.tuned.record import SUFFIX, Record, prefix, read_record
 
 LARGEST_BYTES = 1 << 20
 _RECORD = re.compile(r"[a-z0-9][\w.-]*-[0-9a-f]{16}-\d[\dx]*\.toml")
-"""Names by which records are kept: other files of the folder are somebody's own, and stay."""
+"""Names of record files: other files in the folder belong to the user, and stay."""
 _log = logging.getLogger("cutegen.tuned")
 _warned: set[Path] = set()
 
 
 def folder() -> Path:
-    """The folder of records: CUTEGEN_TUNED_DIR, else beside the cache."""
+    """Return the folder of records: CUTEGEN_TUNED_DIR, else next to the cache."""
     if (given := environment.tuned_dir()) is not None:
         return given
     cache = Cache.from_environment().directory
@@ -38,7 +38,7 @@ def folder() -> Path:
 
 
 def keep(record: Record) -> Path:
-    """Write a record and answer with its file. Raises OutsideError where the folder cannot be written."""
+    """Write a record and return its file. Raises OutsideError if the folder cannot be written."""
     path = folder() / record.file_name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +49,12 @@ def keep(record: Record) -> Path:
 
 
 def load(path: Path) -> Record:
-    """The record in a file. Raises ArtifactError."""
+    """Return the record in a file. Raises ArtifactError."""
     return read_record(read_file(path, LARGEST_BYTES), str(path))
 
 
 def find(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> Record | None:
-    """The record for a problem: its own, else the nearest of its bucket; None where there is none."""
+    """Return the record for a problem: its own, else the nearest of its bucket; None if there is none."""
     begins = prefix(asked, target, problem, device)
     found = [
         record
@@ -65,7 +65,7 @@ def find(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> Re
 
 
 def every() -> Iterator[tuple[Path, Record | ArtifactError]]:
-    """Every file in the folder, by name: its record, or what is wrong with it."""
+    """Return every file in the folder, by name: its record, or its error."""
     for path in sorted(names_in(folder(), _RECORD)):
         try:
             yield path, load(path)
@@ -74,12 +74,12 @@ def every() -> Iterator[tuple[Path, Record | ArtifactError]]:
 
 
 def holds(path: Path) -> bool:
-    """Return whether the path is that of a record in the folder, sound or damaged."""
+    """Return whether the path is that of a record in the folder, intact or damaged."""
     return path.resolve().parent == folder().resolve() and _RECORD.fullmatch(path.name) is not None
 
 
 def forget(path: Path) -> None:
-    """Remove a record. Raises OutsideError where it stays."""
+    """Remove a record. Raises OutsideError if it remains."""
     assert holds(path)
     if why := remove(path):
         raise OutsideError(why)
@@ -96,7 +96,7 @@ def _sound(path: Path) -> Record | None:
 def _is_for(path: Path, record: Record, begins: str) -> bool:
     if record.file_name.startswith(begins):
         return True
-    _warn(path, f"record ignored: {path}: found one of {record.evidence.device.name}; its name says another")
+    _warn(path, f"record ignored: {path}: found one for {record.evidence.device.name}; its name says another device")
     return False
 
 

@@ -1,4 +1,4 @@
-"""Times of one candidate, as jobs carry them and records keep them."""
+"""Times of one candidate, in jobs and in records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RegimeName = Literal["graph", "launch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Microseconds of one candidate in one regime: the median, its quartiles, and over how many runs."""
+    """Microseconds of one candidate in one regime: the median, its quartiles, and the number of runs."""
 
     median_us: float
     low_us: float
@@ -21,7 +21,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One candidate in a record; times only where its results were right."""
+    """One candidate in a record; times only if its results were correct."""
 
     name: str
     status: Status
@@ -31,5 +31,5 @@ class Tried:
     launch: Times | None = None
 
     def times(self, regime: RegimeName) -> Times | None:
-        """Those of one regime."""
+        """Return the times of one regime."""
         return self.graph if regime == "graph" else self.launch

@@ -1,15 +1,15 @@
-"""Says whether a kernel did what it should: its numbers beside float64, its counts beside the plan's.
+"""Checks a kernel's results against float64 and its counts against the plan.
 
     reference.py     random operands, the float64 reference, the comparison
     error_bounds.py  the epilogue in float64, with a bound on float32's errors
-    counts.py        what the executor counted, beside what the plan predicts (probe_counts.py: for a probe)
-    probe_check.py   what a probe's registers hold, beside what they should
+    counts.py        the executor's counts and the plan's predictions (probe_counts.py: for a probe)
+    probe_check.py   the contents of a probe's registers and the expected elements
     producer.py      which CTA, thread and register computed an element
     cost_estimate.py how long the executor will take
-    trial.py         one run of a kernel on random data, judged (probe_trial.py: of a probe)
-    trial_report.py  what came of it, in words (foreign_report.py: of a kernel that is not ours)
+    trial.py         one run of a kernel on random data, checked (probe_trial.py: of a probe)
+    trial_report.py  its results as text and JSON (foreign_report.py: for a foreign kernel)
 
-A plan, its kernel and a run meet here, and nowhere below.
+A plan, its kernel and a run meet here, and in no lower package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Estimates how long the CPU executor will take, and over how many processes it is worth spreading."""
+"""Estimates how long the CPU executor will take, and how many processes to use."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 
 # Measured with the shipped specs on one core of an AMD EPYC server, all instructions included: 65 to 110 microseconds
-# for each mma of a long K, and 30 to 50 milliseconds for what a CTA does before and after the main loop of a tile.
+# per mma of a long K, and 30 to 50 milliseconds for a CTA's work before and after the main loop of a tile.
 SECONDS_PER_MMA = 1e-4
 # A warp executes its 32 multiply-adds as one instruction: some 10 s for 256 x 256 x 256 in family simt.
 SECONDS_PER_WARP_FMA = 2e-5
 SECONDS_PER_TILE = 0.04
-# Processes start, read the PTX and copy the operands in about a second, and in several where the cores are busy.
+# Processes start, read the PTX and copy the operands in about a second, longer on a busy machine.
 SPREAD_FROM_S = 10.0
 MOST_JOBS = 4
 LONG_S = 120.0
-"""A run of so many seconds is announced."""
+"""A run of at least this many seconds is announced."""
 LONGEST_S = 3600.0
-"""A run of more is refused, unless it is asked for twice."""
+"""A longer run is refused unless --yes confirms it."""
 
 
 def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
-    """Seconds that one process needs for a problem, within a factor of two or three.
+    """Estimate the seconds that one process needs for a problem, within a factor of two or three.
 
     >>> from cutegen.plan import plan
     >>> from cutegen.spec import load_spec
@@ -41,12 +41,12 @@ def estimate_s(plan: GemmPlan, problem: ProblemShape) -> float:
 
 
 def worthwhile_jobs(seconds: float) -> int:
-    """Processes for a run of so many seconds: one for a short run, else one for each core, up to MOST_JOBS."""
+    """Return the processes for a run of so many seconds: one for a short run, else one per core, up to MOST_JOBS."""
     return 1 if seconds < SPREAD_FROM_S else min(MOST_JOBS, os.cpu_count() or 1)
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Format seconds for people.
 
     >>> duration(119 * 60), duration(7200)
     ('119 minutes', '2.0 hours')

@@ -1,6 +1,6 @@
-"""Counts of the executor in one launch of a planned kernel, beside what the plan says: two witnesses, one table.
+"""The executor's counts for one launch of a planned kernel, compared with the plan: two sources, one table.
 
-The plan predicts for one CTA and one k-tile; how often a launch does each of them, its loop says (`plan/loop.py`).
+The plan predicts one CTA and one k-tile; its loop says how often a launch executes each of them (`plan/loop.py`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from cutegen.spec import STORE
 from cutegen.support.words import plural
 
 Sites = Sequence[InstructionReport]
-EDGES = "not predicted: some tiles are cut off by the matrices' edges"
-BIAS = "not predicted: how often a bias is read is the compiler's choice"
-STORES = "not predicted: the compiler joins stores of single elements in one main loop and not in the other"
+EDGES = "not predicted: some tiles cross the matrices' edges"
+BIAS = "not predicted: the compiler decides how often a bias is read"
+STORES = "not predicted: the compiler joins single-element stores in only one of two main loops"
 UNALIGNED = "not predicted: rows do not begin at multiples of {} bytes"
 COUNTED = ("wavefronts", "line_writes", "sectors", "boxes", "executed")
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number; `predicted` is None where the plan does not say; `why` is its arithmetic, or why not."""
+    """A number; `predicted` is None without a prediction; `why` is its arithmetic, or why there is none."""
 
     predicted: int | None
     measured: int
@@ -41,7 +41,7 @@ class Count:
 
     @property
     def differs(self) -> bool:
-        """True where the two sides contradict each other."""
+        """Return whether the two sides contradict each other."""
         return self.predicted is not None and self.predicted != self.measured
 
 
@@ -49,10 +49,9 @@ class Count:
 class LaunchCounts:
     """Sums over a launch.
 
-    `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`; where
-    neither A nor B is loaded by ldmatrix, "s2r" stands for the two together, and "g2s" where plain copies bring both.
-    `boxes` are those of bulk tensor copies, of which neither wavefronts nor warps are counted. `executed` counts warps,
-    by opcode.
+    `wavefronts` of shared memory, `line_writes` and `sectors` of global memory have the keys of `Predictions`. If
+    neither A nor B is loaded by ldmatrix, "s2r" is the sum of both, and so is "g2s" if plain copies move both. `boxes`
+    are those of bulk tensor copies, whose wavefronts and warps are not counted. `executed` counts warps, by opcode.
     """
 
     wavefronts: Mapping[str, Count]
@@ -62,11 +61,11 @@ class LaunchCounts:
     executed: Mapping[str, Count]
 
     def tables(self) -> dict[str, Mapping[str, Count]]:
-        """The counts of each kind, by its name in COUNTED."""
+        """Return the counts of each kind, by its name in COUNTED."""
         return {kind: getattr(self, kind) for kind in COUNTED}
 
     def differing(self) -> dict[str, Count]:
-        """The counts that contradict the plan, by their whole names, as `wavefronts s2r.a`."""
+        """Return the counts that contradict the plan, by full name, such as `wavefronts s2r.a`."""
         return {
             f"{kind} {key}": count
             for kind, table in self.tables().items()
@@ -76,7 +75,7 @@ class LaunchCounts:
 
 
 def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> LaunchCounts:
-    """Hold the report of a launch of `plan`'s kernel on a problem of `size` against the plan."""
+    """Compare the report of a launch of `plan`'s kernel on a problem of `size` with the plan."""
     often = _Often(plan, size)
     return LaunchCounts(
         wavefronts=_wavefronts(plan, size, often, report),
@@ -89,36 +88,36 @@ def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> Launch
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """So many times, and that in words."""
+    """A factor, and the words for it."""
 
     times: Fraction
     words: str
 
     def predict(self, unit: int, measured: int) -> Count:
-        """`unit` as often as this, beside what was measured."""
+        """Return `unit` times this factor, with the measured count."""
         return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Often:
-    """Repetitions of what a plan predicts once: a C tile, a slice of K's sums, a k-tile's step of the loop."""
+    """Repetitions of what a plan predicts once: a C tile, a slice's sums, a k-tile's step of the loop."""
 
     plan: GemmPlan
     size: CallSize
 
     @property
     def tile(self) -> _Times:
-        """Tiles of C."""
+        """Return the tiles of C."""
         return self._for_each_tile(Fraction(1), "")
 
     @property
     def slice(self) -> _Times:
-        """The sums that CTAs leave, one for each slice of K."""
+        """Return the partial sums that CTAs write, one per slice of K."""
         assert self.plan.split_k is not None
         return self._for_each_tile(Fraction(self.plan.split_k.slices), plural(self.plan.split_k.slices, "slice"))
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
-        """A step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
+        """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
         done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles]
         inside = sum((each.k_tiles for each in done), Fraction(0))
         beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
@@ -127,7 +126,7 @@ class _Often:
 
     @property
     def _k_tiles(self) -> tuple[int, ...]:
-        """The k-tiles of each CTA of a tile: slices differ by one at most."""
+        """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
         k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
         slices = self.plan.split_k.slices if self.plan.split_k else 1
         return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
@@ -165,23 +164,23 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
         stores, reads = _epilogue_sites(plan, report, opcode), _epilogue_sites(plan, report, "ld.shared")
         if opcode == "st.shared" and plan.split_k is not None and plan.loop.persistent:
             stores = stores[_clustered_vectors(plan) :]
-            # Before them one thread says to the others whether the tile's other slices are done.
+            # Before them, one thread tells the others whether the tile's other slices are done.
             stores = stores[1:] if plan.split_k.leaves_sums else stores
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
-        unknown = "" if _is_whole(plan, size) else EDGES  # of a tile that is cut off not all is read
+        unknown = "" if _is_whole(plan, size) else EDGES  # a partial tile is not read completely
         measured = sum(site.wavefronts for site in reads)
         counts[AccessKey.EPILOGUE_READ] = _unless(unknown, often.tile, unit[AccessKey.EPILOGUE_READ], measured)
     return counts
 
 
 def _sum_vectors(plan: GemmPlan) -> int:
-    """Vectors of sums that a thread has of a tile."""
+    """Return a thread's vectors of sums per tile."""
     return plan.cta_tile[0] * plan.cta_tile[1] // (plan.tiled_mma.threads * SUM_VECTOR_ELEMS)
 
 
 def _vectors_read(plan: GemmPlan) -> int:
-    """Vectors of a slice's sums that the text reads in one place: a tile's, or a part's where those are shared out."""
+    """Return the vectors of a slice's sums that the text reads in one place: a tile's, or a shared part's."""
     assert plan.split_k is not None
     if not plan.split_k.shared:
         return _sum_vectors(plan)
@@ -190,12 +189,12 @@ def _vectors_read(plan: GemmPlan) -> int:
 
 
 def _clustered_vectors(plan: GemmPlan) -> int:
-    """Those that it leaves in shared memory for its cluster, before whatever the epilogue stores there."""
+    """Return those that it stores to shared memory for its cluster, before the epilogue's own stores."""
     return _sum_vectors(plan) if plan.split_k is not None and plan.split_k.clustered > 1 else 0
 
 
 def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Wavefronts of copies by the lines that they write; zeros of a k-tile that K ends in are written like data."""
+    """Return wavefronts of copies by the lines that they write; zeros past the end of K are written like data."""
     unknown = _why_unknown(plan, size, LINE_BYTES)
     counts = {}
     for each in _copies(plan, report):
@@ -228,7 +227,7 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
     loads = _epilogue_sites(plan, report, "ld.global")
     if plan.split_k is not None and plan.split_k.leaves_sums:
-        # The text has them before whatever the epilogue stores and loads.
+        # In the text they precede the stores and loads of the epilogue.
         vectors = _sum_vectors(plan) // plan.split_k.clustered
         loaded = _vectors_read(plan) * plan.split_k.in_flight
         for key, sites in (("write", stores[:vectors]), ("read", loads[:loaded])):
@@ -243,7 +242,7 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
 
 
 def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """One thread asks for a box, once: what a whole warp asks for is moved as often as it has threads."""
+    """Return the boxes: one thread issues each once; a request by a full warp would move it 32 times."""
     counts = {
         each.key: often.step(Action.BULK_FETCH).predict(
             _sends(plan, each.operand).total(), sum(site.boxes for site in each.sites)
@@ -262,12 +261,12 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
 
 
 def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """The instructions that a plan counts, for all warps of a CTA and a whole k-tile at a time."""
+    """The instructions that a plan counts, for all warps of a CTA and one k-tile."""
     return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
 
 
 def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Plain copies: vectors, and in the loops for edges single elements, which whole tiles do not need."""
+    """Return plain copies: vectors, and in edge loops single elements, which complete tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
     spellings = _spellings(plan)
     for x in plan.through_registers:
@@ -286,13 +285,13 @@ def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: Launc
 
 
 def _spellings(plan: GemmPlan) -> tuple[str, ...]:
-    """Beginnings of opcodes of plain copies that the compiler writes in more than one way."""
+    """Return the opcode prefixes of plain copies that the compiler writes in more than one form."""
     landing = ((x.g2s, x.landing(plan.tiled_mma, plan.target)) for x in plan.through_registers)
     return tuple(name for g2s, at in landing for name in g2s.ambiguous(at))
 
 
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """Instructions that only the main loop has: cp.async, ldmatrix, and what multiplies."""
+    """Return instructions that only the main loop has: cp.async, ldmatrix and the MMA."""
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
     for x in (plan.a, plan.b):
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
@@ -313,7 +312,7 @@ def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """An operand's copies to shared memory, those of them that the text has instructions of its own for."""
+    """Return an operand's copies to shared memory that have instructions of their own in the text."""
 
     operand: OperandPlan
     sites: Sites
@@ -324,7 +323,7 @@ class _Copy:
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
-    """The copies of A and of B, except plain ones. Each fill of a stage is written as all of A's, then all of B's."""
+    """Return the copies of A and B except plain ones. Each stage is filled with all of A, then all of B."""
     copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
     if not copied:
         return
@@ -336,31 +335,31 @@ def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
 
 
 def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
-    """The one opcode that sends for it."""
+    """Return the one opcode that fetches it."""
     (opcode,) = _sends(plan, x)
     return opcode
 
 
 def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
-    """Return what a thread, or the one that asks for boxes, issues to send for one k-tile."""
+    """Return the instructions that a thread, or the producer thread, issues to fetch one k-tile."""
     return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
 
 
 def _plain_key(plan: GemmPlan) -> str:
-    """Name what plain copies bring: one operand, both, or nothing."""
+    """Name what plain copies move: one operand, both, or nothing."""
     plain = plan.through_registers
     return AccessKey.g2s(plain[0].name) if len(plain) == 1 else AccessKey.G2S if plain else ""
 
 
 def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
-    """The bulk tensor copies that C leaves by, if it does."""
+    """Return the bulk tensor copies that store C, if any."""
     return tuple(site for opcode in plan.epilogue.store_opcodes() for site in report.matching(opcode))
 
 
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
-    """The loads of fragments: A's and B's ldmatrix take turns by k-block; plain loads are told from them by opcode.
+    """Return the fragment loads: ldmatrix of A and B alternate by k-block; plain loads differ by opcode.
 
-    What is read where it lies is not loaded.
+    An operand that is read in place is not loaded.
     """
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
     by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b) if x.s2r.in_registers}
@@ -378,7 +377,7 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
 
 
 def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
-    """The text has `a` instructions of A, then `b` of B, and so on: no compiler reorders these accesses to memory."""
+    """Split by order: the text has `a` instructions of A, then `b` of B; compilers do not reorder these accesses."""
     of_a = [i % (a + b) < a for i in range(len(sites))]
     return (
         ("a", [site for site, is_a in zip(sites, of_a, strict=True) if is_a]),
@@ -387,20 +386,20 @@ def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, 
 
 
 def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
-    """Instructions before the main loop's last line."""
+    """Return instructions before the main loop's last line."""
     last_line = _last_line(plan, report)
     return [site for site in report.matching(opcode) if site.line <= last_line]
 
 
 def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
-    """Instructions behind the main loop's last line."""
+    """Return instructions after the main loop's last line."""
     last_line = _last_line(plan, report)
     return [site for site in report.matching(opcode) if site.line > last_line]
 
 
 def _last_line(plan: GemmPlan, report: LaunchReport) -> int:
-    """Return the last line of the main loop's last multiplication or st.shared, both of which an epilogue may have
-    too. Where none has st.shared, it is the text's last one: the compiler may have joined those of one loop alone.
+    """Return the last line of the main loop's last MMA or st.shared; an epilogue may have both as well. Without
+    st.shared, return the last line of the text: the compiler may have joined those of one loop alone.
     """
     multiplies, stores = (_written(plan, action) for action in (Action.MULTIPLY, Action.STORE))
     multiplied, stored = report.matching(plan.atom.ptx)[:multiplies], report.matching("st.shared")
@@ -420,7 +419,7 @@ def _written(plan: GemmPlan, action: Action) -> int:
 
 
 def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
-    """Return whether whole tiles cover the matrices, as many as the launch has, and there are some."""
+    """Return whether complete tiles cover the matrices, as many as the launch has, and there is at least one."""
     problem, (m, n) = size.problem, plan.launch.cta_tile
     covered = plan.launch.tiles(problem) * m * n
     whole_k = problem.k > 0 and problem.k % plan.cta_tile[2] == 0
@@ -428,9 +427,7 @@ def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
 
 
 def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
-    """Return why a count in global memory is not predicted: the plan supposes whole tiles, and rows at whole
-    `row_bytes`.
-    """
+    """Return why a global-memory count is not predicted: the plan assumes complete tiles and aligned rows."""
     if not _is_whole(plan, size):
         return EDGES
     aligned = all(

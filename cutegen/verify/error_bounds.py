@@ -1,6 +1,6 @@
-"""Running error analysis: the epilogue's chain in float64, with a bound on what float32 makes of it.
+"""Running error analysis: the epilogue's chain in float64, with a bound on the float32 error.
 
-Each operation rounds once, to a relative 2**-24, and passes on the errors of what it is given (N. J. Higham, Accuracy
+Each operation rounds once, to a relative 2**-24, and propagates the errors of its inputs (N. J. Higham, Accuracy
 and Stability of Numerical Algorithms, section 3.3). Functions are allowed 8 roundings.
 """
 
@@ -18,20 +18,20 @@ from cutegen.spec import NARROW_SHARE, Binary, Call, Expression, Name, Negation,
 
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
-HALF_STEP = 2.0**-150  # the rounding error of what is subnormal in float32
+HALF_STEP = 2.0**-150  # the rounding error of float32 subnormals
 GELU_SHARE = 3e-7
 GELU_REACH = 6.5
 GELU_SLOPE = 1.13
 TANH_SHARE = 2.0**-16
-"""What tanh.approx.f32 may be off, of itself: on an H200 2**-16.4 at most (`docs/ptx.md`); PTX promises 2**-11."""
+"""Relative error of tanh.approx.f32: on an H200 at most 2**-16.4 (`docs/ptx.md`); PTX promises 2**-11."""
 ERF_SHARE = 2.0**-19
-"""What tanh of a narrow GELU's polynomial is off erf at most where GELU is next to nothing, below -3.4."""
-SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz makes zeros of what is below it
+"""Maximum error of the tanh form of a narrow GELU against erf below -3.4, where GELU is close to zero."""
+SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz flushes smaller results to zero
 
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Values in float64, NumPy's or torch's, and how far float32 may be from each of them: any value where infinite."""
+    """Values in float64, NumPy's or torch's, and the float32 error of each: unbounded if infinite."""
 
     value: Any
     error: Any
@@ -39,16 +39,16 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of a chain: the result, and what it stored on the way if it did."""
+    """Result of a chain, and the intermediate result that it stored, if any."""
 
     result: Bounded
     aux: Bounded | None
 
 
 def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any], *, narrow: bool = False) -> Outcome:
-    """Follow `chain` from the sums `x` on; `operands` are by their names in expressions, of float64, exact.
+    """Follow `chain` from the sums `x`; `operands` are float64 and exact, by their names in expressions.
 
-    `narrow` says that every result has 16 bits or fewer, for which functions may be computed less exactly.
+    `narrow` says that every result has 16 bits or fewer, which permits less exact functions.
     """
     aux, functions = None, _NARROW if narrow else _FUNCTIONS
     known = {name: Bounded(_constant(x.value, value), 0.0) for name, value in operands.items()}
@@ -62,7 +62,7 @@ def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any], 
 
 
 def _constant(like: Any, value: Any) -> Any:
-    """A number as an array without dimensions, of the framework and on the device of `like`; arrays as they are."""
+    """Return a number as a scalar array of `like`'s framework and device; arrays unchanged."""
     if not isinstance(value, float):
         return value
     return like.new_full((), value) if _is_torch(like) else np.float64(value)
@@ -105,7 +105,7 @@ def _multiply(a: Bounded, b: Bounded) -> Bounded:
 
 
 def _divide(a: Bounded, b: Bounded) -> Bounded:
-    """Without a bound where the divisor may be zero; the value there is any, and no NaN."""
+    """Divide, without a bound if the divisor may be zero; the value there is arbitrary, but not NaN."""
     room = abs(b.value) - b.error + 0 * a.value
     value = _library(room).where(room > 0, a.value / b.value, 0.0)
     error = (a.error + abs(value) * b.error) / room
@@ -115,19 +115,19 @@ def _divide(a: Bounded, b: Bounded) -> Bounded:
 def _exp(x: Bounded) -> Bounded:
     xp = _library(x.value)
     value = xp.exp(x.value)
-    error = xp.where(value > 0, value * _expm1(x), xp.exp(x.value + x.error))  # 0 times infinity would be no bound
+    error = xp.where(value > 0, value * _expm1(x), xp.exp(x.value + x.error))  # 0 times infinity would give no bound
     return _rounded(value, error + SMALLEST_NORMAL, FUNCTION_UNITS)
 
 
 def _expm1(x: Bounded) -> Any:
-    """exp(error) - 1, where the error is a number as well."""
+    """Return exp(error) - 1; the error may be a number."""
     return _library(x.value).expm1(x.error + 0 * x.value)
 
 
 def _sigmoid(x: Bounded) -> Bounded:
-    """Its slope is at most 1/4, and that of its logarithm at most 1.
+    """Bound a sigmoid: its slope is at most 1/4, and that of its logarithm at most 1.
 
-    Kernels scale x for a power of 2, with two roundings; beyond 200 the result is 0 or 1 whatever they are.
+    Kernels scale x for a power of 2, with two roundings; beyond 200 these do not change the result, 0 or 1.
     """
     size = _smaller_of(abs(x.value) + x.error, 200.0)
     return _exact_sigmoid(Bounded(x.value, x.error + 2 * UNIT * size))
@@ -185,11 +185,11 @@ def _gelu_erf(x: Bounded) -> Bounded:
 
 
 def _gelu(x: Bounded, share: Any) -> Bounded:
-    """X F(x), `share` being F, of which kernels know F(-|x|): to 1.8e-7 by its polynomial, and 2**-22 of itself by ex2;
-    or F(x) by ex2 and a reciprocal.
+    """Bound X F(x) with `share` F. Kernels compute F(-|x|) by a polynomial (1.8e-7) and ex2 (relative 2**-22), or F(x)
+    by ex2 and a reciprocal.
 
-    Together either is less than `GELU_SHARE`; beyond `GELU_REACH` neither is as much as the same error there. The slope
-    of a GELU is at most 1.13. The product and the sum are rounded together.
+    Either error is in total less than `GELU_SHARE`; beyond `GELU_REACH` it is less than that error at the limit. The
+    slope of a GELU is at most 1.13. The product and the sum are rounded together.
     """
     value = _library(x.value).where(share == 0, 0.0 * share, x.value * share)  # -infinity: its limit, as in kernels
     of_share = GELU_SHARE * _smaller_of(abs(x.value) + x.error, GELU_REACH)
@@ -197,12 +197,12 @@ def _gelu(x: Bounded, share: Any) -> Bounded:
 
 
 def _no_limit(x: Bounded, found: Bounded) -> Bounded:
-    """Bound no value of -infinity, of which kernels have the limit or, as PyTorch, no number."""
+    """Give -infinity no bound: kernels return the limit or, like PyTorch, NaN."""
     return Bounded(found.value, _library(x.value).where(x.value == -math.inf, math.inf, found.error))
 
 
 def _narrow_gelu_erf(x: Bounded) -> Bounded:
-    """The same by `tanh.approx.f32` of a polynomial, which is right to `NARROW_SHARE` of GELU or to `ERF_SHARE`."""
+    """Bound the form with `tanh.approx.f32` of a polynomial, accurate to `NARROW_SHARE` of GELU or to `ERF_SHARE`."""
     found = _no_limit(x, _gelu_erf(x))
     return _by_tanh(x, Bounded(found.value, found.error + NARROW_SHARE * abs(found.value)), TANH_SHARE + ERF_SHARE)
 
@@ -212,8 +212,8 @@ def _narrow_gelu_tanh(x: Bounded) -> Bounded:
 
 
 def _by_tanh(x: Bounded, found: Bounded, share: float) -> Bounded:
-    """A GELU as kernels compute it whose results are rounded to 16 bits or fewer: half of x times 1 and a tanh that is
-    off by `share` of itself; from `GELU_REACH` on it is 1 or -1.
+    """Bound a GELU with 16-bit or narrower results: x / 2 times 1 plus a tanh with relative error `share`; from
+    `GELU_REACH` on, tanh is 1 or -1.
     """
     half = _smaller_of(abs(x.value) + x.error, GELU_REACH) / 2
     return Bounded(found.value, found.error + share * half)
@@ -257,5 +257,5 @@ def _is_torch(value: Any) -> bool:
 
 
 def _library(value: Any) -> Any:
-    """The module whose functions take this array."""
+    """Return the module whose functions take this array."""
     return sys.modules["torch"] if _is_torch(value) else np

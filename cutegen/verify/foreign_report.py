@@ -1,4 +1,4 @@
-"""Report of kernels that are not ours: for people, and for programs."""
+"""Report on foreign kernels, for people and for programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def launch_lines(report: LaunchReport) -> list[str]:
 
 
 def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
-    """The verdict on a kernel for programs; `strict` counts conventions too."""
+    """Return the verdict on a kernel for programs; `strict` counts conventions as well."""
     return {
         "entry": found.entry,
         "policies": list(found.policies),
@@ -45,7 +45,7 @@ def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
 
 
 def check_lines(found: ForeignCheck, *, strict: bool) -> list[str]:
-    """The verdict on a kernel for people: what is undefined, then what PTX does not order."""
+    """Return the verdict on a kernel for people: undefined behaviour, then what PTX does not order."""
     errors = [finding for finding in found.findings if not finding.is_convention]
     conventions = [finding for finding in found.findings if finding.is_convention]
     said = "nothing undefined" if not errors else plural(len(errors), "violation")

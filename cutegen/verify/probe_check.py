@@ -1,4 +1,4 @@
-"""Checks that every register holds what its MMA wants: elements are numbered, loaded, and known again by their bits."""
+"""Checks that every register holds the element that its MMA needs: elements are numbered, loaded and identified."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Element = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongRegister:
-    """The first value that is not what the MMA wants there.
+    """The first wrong value.
 
     It is at `place` (MMA, MMA_X, MMA_K) of the thread's fragment of `stage`, in its 32-bit register `register`. `found`
-    and `expected` are (x, k) of A or B; `found` is None where the bits are no element's.
+    and `expected` are (x, k) of A or B; `found` is None if the bits are not an element's.
     """
 
     thread: int
@@ -37,7 +37,7 @@ class WrongRegister:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Registers of 32 bits of all threads and stages, and how many of them hold what they should."""
+    """32-bit registers of all threads and stages, and how many of them are correct."""
 
     operand: str
     registers: int
@@ -46,17 +46,17 @@ class Received:
 
     @property
     def ok(self) -> bool:
-        """True where all do."""
+        """Return whether all are correct."""
         return self.agreeing == self.registers
 
 
 def check_registers(
     plan: ProbePlan, load: Callable[[Any, Any], Registers], *, seed: int, framework: str = "numpy", device: str = "cpu"
 ) -> tuple[Received, Received]:
-    """Hold what `load`, a probe of `plan`, brings against the fragments of its MMA, of A and of B.
+    """Compare the results of `load`, a probe of `plan`, with the fragments of its MMA, for A and B.
 
-    Each element is filled with its own number, in as many loads as its bits need; and once with random bits. Nothing
-    computes on them, so that every pattern, a NaN's too, must arrive as it is.
+    Each element is filled with its own number, in as many loads as its bits need, and once with random bits. Nothing
+    computes on them, so every pattern, including NaN, must arrive unchanged.
     """
     tensors = [call_tensor(x) for x in plan.launch.operands]
     tables = [plan.fragments(operand) for operand in plan.operands]
@@ -88,7 +88,7 @@ def _mask(bits: int) -> np.uint32:
 
 
 def _received(plan: ProbePlan, table: FragmentTable, held: Bits, noise: Bits, heard: Bits) -> Received:
-    """`held` and `heard` [thread, value of all stages] are what arrived of the numbered and of the random elements."""
+    """Compare `held` and `heard` [thread, value of all stages], the results for numbered and for random elements."""
     stage_elems = table.tile[0] * table.tile[1]
     stages = np.arange(plan.gemm.stages)[:, None] * stage_elems
     wanted = (table.coordinates[:, None, :] + stages).reshape(held.shape)
@@ -121,7 +121,7 @@ def _first_wrong(
 
 
 def _operand(tensor: CallTensor, bits: Bits, framework: str, device: str) -> Any:
-    """A (M,K), or B as (K,N), whose elements have the bit patterns `bits` (X, K)."""
+    """Return A (M,K), or B as (K,N), whose elements have the bit patterns `bits` (X, K)."""
     dtype = tensor.dtype
     patterns = bits.astype(f"uint{dtype.bits}")
     matrix = patterns.T if tensor.name == "b" else patterns
@@ -136,7 +136,7 @@ def _operand(tensor: CallTensor, bits: Bits, framework: str, device: str) -> Any
 
 
 def _bits(table: Any, framework: str) -> Bits:
-    """The bit patterns of a table."""
+    """Return the bit patterns of a table."""
     if framework == "torch":
         import torch
 

@@ -1,4 +1,4 @@
-"""Counts of the executor in one launch of a probe, beside what its plan says."""
+"""The executor's counts for one launch of a probe, compared with its plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutegen.verify.counts import Count, LaunchCounts
 
 
 def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
-    """Hold the report of a launch of `plan`'s kernel against the plan, which predicts for one stage."""
+    """Compare the report of a launch of `plan`'s kernel with the plan, which predicts for one stage."""
     stages = plan.gemm.stages
     words = plural(stages, "stage")
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
@@ -37,7 +37,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
 
 
 def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[InstructionReport]]]:
-    """The loads of A, then those of B, as the text has them; where one is plain, its opcode tells it apart."""
+    """Return the loads of A, then those of B, in text order; a plain load is identified by its opcode."""
     ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
     by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands}
     if by_ldmatrix["a"] and by_ldmatrix["b"]:

@@ -1,4 +1,4 @@
-"""One check of a probe: which registers hold what the MMA wants, and of the first that does not, what it holds."""
+"""One check of a probe: how many registers hold what the MMA needs, and the content of the first wrong one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Both = tuple[Received, Received]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTrial:
-    """One check of a probe and what came of it; `execution` is None on a GPU."""
+    """One check of a probe and its result; `execution` is None on a GPU."""
 
     plan: ProbePlan
     device: str
@@ -31,12 +31,12 @@ class ProbeTrial:
 
     @property
     def ok(self) -> bool:
-        """True where every register holds what it should."""
+        """Return whether every register is correct."""
         return all(each.ok for each in self.received)
 
 
 def try_probe(plan: ProbePlan, probe: Probe, device: str, seed: int, options: Mapping[str, Any]) -> ProbeTrial:
-    """Load numbered and random elements; on the CPU also count what one load does. `options` are the executor's."""
+    """Load numbered and random elements; on the CPU also count one load. `options` are the executor's."""
     if device == CUDA:
         received = check_registers(plan, probe, seed=seed, framework="torch", device=device)
         return ProbeTrial(plan=plan, device=device, seed=seed, received=received, execution=None)
@@ -53,7 +53,7 @@ def try_probe(plan: ProbePlan, probe: Probe, device: str, seed: int, options: Ma
 
 
 def probe_lines(trial: ProbeTrial, probe: Probe) -> list[str]:
-    """The trial as text."""
+    """Return the trial as text."""
     plan, (m, n, k) = trial.plan, trial.plan.extents
     facts = [
         ("kernel", f"{plan.launch.entry}, {probe.artifact.manifest.inputs.gpu_arch}, {probe.artifact.key[:16]}"),
@@ -65,7 +65,7 @@ def probe_lines(trial: ProbeTrial, probe: Probe) -> list[str]:
             for x, found in zip(plan.operands, trial.received, strict=True)
         ),
         *(("first wrong", wrong_register(found)) for found in trial.received if not found.ok),
-        ("result", "ok, every register holds what the MMA wants there" if trial.ok else "wrong"),
+        ("result", "ok, every register holds what the MMA needs" if trial.ok else "wrong"),
     ]
     if trial.execution is None:
         return aligned(facts, indent=0)
@@ -77,10 +77,10 @@ def _agreement(found: Received) -> str:
 
 
 def wrong_register(found: Received) -> str:
-    """Return where the first wrong register is, what it holds, and what it should hold."""
+    """Describe the first wrong register, its content, and the expected element."""
     wrong, x = found.first_wrong, found.operand.upper()
     assert wrong is not None
-    held = "bits that are no element's" if wrong.found is None else _element(x, wrong.found)
+    held = "bits of no element" if wrong.found is None else _element(x, wrong.found)
     return f"{_place(x, wrong)}: found {held}; expected {_element(x, wrong.expected)}"
 
 
@@ -94,7 +94,7 @@ def _element(x: str, element: tuple[int, int]) -> str:
 
 
 def wrong_probe(trial: ProbeTrial) -> str:
-    """The complaint about a probe that brought wrong elements."""
+    """Return the error message for a probe that loaded wrong elements."""
     return "; ".join(
         f"{found.registers - found.agreeing:,} of {found.registers:,} registers of {found.operand.upper()} are wrong; "
         f"the first is {wrong_register(found)}"
@@ -104,7 +104,7 @@ def wrong_probe(trial: ProbeTrial) -> str:
 
 
 def probe_table(trial: ProbeTrial) -> dict[str, Any]:
-    """The trial as JSON; what only the CPU executor can know is null on a GPU."""
+    """Return the trial as JSON; values that only the CPU executor knows are null on a GPU."""
     execution = trial.execution
     return {
         "device": trial.device,

@@ -1,4 +1,4 @@
-"""Finds the thread that computed an element of C, and in which register: where to look when that element is wrong."""
+"""Finds the thread and the register that computed an element of C, as a starting point if that element is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Producer:
     """`cta` is the tile (along M, along N), `block` its blockIdx.x, `value` the coordinate in the thread's tCrC.
 
     tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N. `block` is
-    None for persistent CTAs: which of them computes a tile depends on how many the GPU holds.
+    None for persistent CTAs: the CTA that computes a tile depends on how many the GPU holds.
     """
 
     cta: tuple[int, int]
@@ -25,20 +25,19 @@ class Producer:
 
     @property
     def register(self) -> str:
-        """The accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
+        """Return the accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
         return "tCrC({},{},{})".format(*self.value)
 
     def __str__(self) -> str:
-        """`thread 37, tCrC(1,2,3), of CTA (0,1), blockIdx.x 1`."""
+        """Format as `thread 37, tCrC(1,2,3), of CTA (0,1), blockIdx.x 1`."""
         block = "" if self.block is None else f", blockIdx.x {self.block}"
         return f"thread {self.thread}, {self.register}, of CTA ({self.cta[0]},{self.cta[1]}){block}"
 
 
 def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:
-    """Return who accumulates C[row, column] of an M x N result.
+    """Return the thread and register that accumulate C[row, column] of an M x N result.
 
-    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C. (Through a staged epilogue another thread may store
-    it.)
+    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C. (A staged epilogue may store it by another thread.)
     """
     tile_m, tile_n, _ = plan.cta_tile
     cta = row // tile_m, column // tile_n
@@ -56,7 +55,7 @@ def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Produc
 
 
 def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:
-    """blockIdx.x of the CTA that visits tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
+    """Return blockIdx.x of the CTA for tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
     raster = plan.raster
     tiles = -(-m // plan.cta_tile[0]), -(-n // plan.cta_tile[1])
     along = 1 if raster.along == "n" else 0

@@ -1,4 +1,4 @@
-"""Random operands, the float64 reference, and a comparison that says how wrong a result may be and where it is."""
+"""Random operands, the float64 reference, and a comparison that bounds the error and finds the first wrong element."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
-"""Half the smallest step of an accumulator: the rounding error of sums that are subnormal."""
-# What a conversion to the type makes of larger values: cvt.satfinite, and the clamps of generated kernels.
+"""Half the smallest step of an accumulator: the rounding error of subnormal sums."""
+# Largest results of a conversion to the type: cvt.satfinite, and the clamps of generated kernels.
 _LIMITS = {
     "e4m3": (-448.0, 448.0),
     "e5m2": (-57344.0, 57344.0),
@@ -28,7 +28,7 @@ _LIMITS = {
     "u8": (0.0, 255.0),
     "s32": (-(2.0**31), 2.0**31 - 1),
 }
-_MMA_K = 8  # the least K of one tensor-core instruction, so the most additions into an accumulator
+_MMA_K = 8  # smallest K of a tensor-core instruction, which gives the most additions into an accumulator
 _F8_MMA_K = 32
 _F8_SUM_BITS = 13
 _INTEGER_SPREAD = 8.0
@@ -36,9 +36,9 @@ _INTEGER_SPREAD = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`product` is A B in float64, (M,N). `scale` is what its rounding errors are proportional to, (M,N).
+    """`product` is A B in float64, (M,N). Its rounding errors are proportional to `scale`, (M,N).
 
-    `scale[i, j]` = |A row i| |B column j| / sqrt(K): how large a sum of such terms is when they do not cancel. Both may
+    `scale[i, j]` = |A row i| |B column j| / sqrt(K): the size of a sum of such terms without cancellation. Both may
     have a batch before their extents. `operands` is A's type.
     """
 
@@ -48,10 +48,10 @@ class Reference:
     operands: str = ""
 
     def bounded(self, accumulator: str) -> Bounded:
-        """The sums, with the error that `compare` allows them: 2 g(K) hypot(scale, product / 2) + e, none for integers.
+        """Return the sums with the error that `compare` allows: 2 g(K) hypot(scale, product / 2) + e; 0 for integers.
 
-        e is the tensor core's own: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 (n + 5 sqrt(n)) scale with n =
-        K / 32 for 8-bit floats that are summed in float32.
+        e is the tensor core's own error: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 (n + 5 sqrt(n)) scale with
+        n = K / 32 for 8-bit floats with float32 sums.
         """
         if dtype(accumulator).is_integer:
             return Bounded(self.product, 0 * self.scale)
@@ -79,7 +79,7 @@ class FirstWrong:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`rel_error` = |out - product| / |product| (Frobenius norms); `ok` when every element is within its bound."""
+    """`rel_error` = |out - product| / |product| (Frobenius norms); `ok` if every element is within its bound."""
 
     rel_error: float
     max_abs_error: float
@@ -88,7 +88,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """True where every element is within its bound. A NaN never is."""
+        """Return whether every element is within its bound. A NaN never is."""
         return self.first_wrong is None
 
 
@@ -103,14 +103,14 @@ def random_operands(
     framework: str = "numpy",
     device: str = "cpu",
 ) -> tuple[Any, Any, Any]:
-    """Fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), as the contract wants them in memory.
+    """Return fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), in the contract's memory layouts.
 
-    With `batch`, L of each. Integers are normal with standard deviation 8, rounded, unsigned ones the sizes of such.
-    Where leading strides are padded, the padding is NaN, so that a kernel that reads it gives NaN; `out` is all NaN, so
-    that an element not written shows. (Of integers it is the smallest, of unsigned ones the largest.) `framework` is
-    "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
+    With `batch`, return L of each. Integers are normal with standard deviation 8, rounded; unsigned ones are their
+    absolute values. Padding of leading strides is NaN, so a kernel that reads it returns NaN; `out` is all NaN, so an
+    unwritten element shows. (Integers use the smallest value, unsigned ones the largest.) `framework` is "torch", or
+    "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
 
-    Raises DeviceError when torch sees no GPU and `device` is one.
+    Raises DeviceError if torch sees no GPU and `device` is one.
     """
     a, b, out = (call_tensor(contract.tensor(role)) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)
@@ -128,9 +128,7 @@ def random_extras(
     framework: str = "numpy",
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Return what a call passes to the epilogue beside A and B, by the names of its arguments: normal data, `aux`
-    poisoned.
-    """
+    """Return the epilogue operands of a call by argument name: normal data, with `aux` poisoned."""
     if not contract.epilogue:
         return {}
     source = _source(framework, device, seed + 1)
@@ -182,7 +180,7 @@ def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, A
 
 
 def _poison(element: DType) -> float:
-    """Return what no kernel computes by chance: NaN; of integers the smallest, or the largest where that is 0."""
+    """Return a value that no kernel computes by chance: NaN; for integers the smallest, or the largest if that is 0."""
     return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
 
 
@@ -191,7 +189,7 @@ class _TorchSource:
         import torch
 
         if device != "cpu" and not torch.cuda.is_available():
-            raise DeviceError("torch sees no GPU; operands there need a torch built with CUDA, and a driver")
+            raise DeviceError("torch sees no GPU; GPU operands need a torch built with CUDA, and a driver")
         self._torch, self._device = torch, device
         self._generator = torch.Generator(device).manual_seed(seed)
 
@@ -217,9 +215,9 @@ class _TorchSource:
 
 
 def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) -> Reference:
-    """A B in float64 of `a` (M,K) and `b` (K,N), both torch or both NumPy, on the device where they are.
+    """Return A B in float64 for `a` (M,K) and `b` (K,N), both torch or both NumPy, on their device.
 
-    Each may have a batch before its extents. The `contract` says how a kernel reads them: uint8 may be e4m3 or e5m2,
+    Each may have a batch before its extents. The `contract` defines how a kernel reads them: uint8 may be e4m3 or e5m2,
     and f32 may be tf32.
     """
     types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
@@ -232,9 +230,9 @@ def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) ->
 def expected_outcome(
     contract: LaunchContract, a: Any, b: Any, extras: Mapping[str, Any], *, accumulator: str = "f32"
 ) -> Outcome:
-    """The result of a call, and its `aux`, in float64 with their bounds; `extras` are the call's other arguments.
+    """Return the result of a call, and its `aux`, in float64 with bounds; `extras` are the call's other arguments.
 
-    The chain of the contract's epilogue starts from A B with the error that `compare` allows it.
+    The chain of the contract's epilogue starts from A B with the error that `compare` allows.
     """
     chain = chain_of(contract.epilogue)
     read = {x.name: x for x in _read(contract)}
@@ -255,7 +253,7 @@ def expected_outcome(
 
 
 def _spread(vector: Any, mode: str) -> Any:
-    """A vector along M or N, or a batch of them, as (M,N) is combined with it; a number stays one."""
+    """Return a vector along M or N, or a batch of them, in the shape that combines with (M,N); a number stays one."""
     if vector.ndim == 0:
         return vector
     return vector[..., :, None] if mode == "m" else vector[..., None, :]
@@ -271,31 +269,30 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
         [nearest(product - error), nearest(product + error)],  error = 2 g(K) hypot(scale, product / 2) + e
         g(K) = u(accumulator) sqrt(K) + 2**-24 K / 8
 
-    `nearest` rounds once to `dtype`, ties to even; 8-bit floats and integers clamp what is out of their range. So the
-    last rounding has no room of its own: where the error is 0, or too small to reach over the middle between two
-    values, one value passes. A result that is truncated instead, or one step off everywhere, is found as long as the
+    `nearest` rounds once to `dtype`, ties to even; 8-bit floats and integers are clamped to their range. The last
+    rounding therefore gets no tolerance of its own: if the error is 0, or too small to cross the midpoint between two
+    values, only one value passes. The check finds a truncated result, or one that is off by one step everywhere, if the
     error of the sum is smaller than a step of `dtype`. u is the unit roundoff (f16 2**-11, f32 2**-24).
 
-    g is the accumulation: K roundings that do not know of each other, plus what the tensor core cuts off instead of
-    rounding, always towards zero, once per instruction (K >= 8) at no less than float32's precision. What is rounded
-    are partial sums: of a large product these grow towards it, of a small one they are as large as scale. Integers sum
-    without error. In C of f32 at K = 4096 this is some hundred steps, so that no comparison with a product tells a
-    result that is a few steps off from what a tensor core may do.
+    g is the accumulation: K independent roundings, plus what the tensor core truncates instead of rounding, always
+    towards zero, once per instruction (K >= 8), with at least float32's precision. The rounded values are partial sums:
+    for a large product they grow towards it, for a small one they are as large as scale. Integers sum without error.
+    For f32 C at K = 4096 the bound is some hundred steps, so no comparison with a product distinguishes an error of a
+    few steps from what a tensor core may do.
 
-    e is what a tensor core leaves out of its operands and sums. Of tf32 it reads 11 significant bits: each of the two
-    operands of a product loses up to 2**-10 of itself, half of that on average, which is a loss of 2**-10 |product| and
-    a deviation from it of K terms that do not know of each other, none above 2**-10 of the product of its elements: e =
-    2**-9 (|product| + scale). Of a sum of products of 8-bit floats, the tensor cores of sm_89 keep 13 bits behind the
-    point, cut towards zero in each of the n = K / 32 instructions, as do those of sm_90 in wgmma: 2 * 2**-13 scale
-    on average. The cuts add up, since all go towards zero, to n of them. None knows of another, and one that is
-    anything from nothing to twice the average deviates from it by less than the average: their sum deviates by sqrt(n)
-    at most, and beyond five times that in one element of 3.5 million: e = 2 * 2**-13 (n + 5 sqrt(n)) scale.
-    (mma.sync of sm_90 multiplies such floats as f16 and stays within g. Zhang et al., "SageAttention2", arXiv
-    2411.10958.)
+    e is what a tensor core discards from operands and sums. It reads 11 significant bits of tf32: each of the two
+    operands of a product loses up to 2**-10 of itself, half of that on average. This gives a loss of 2**-10 |product|
+    and a deviation from it of K independent terms, each at most 2**-10 of the product of its elements: e = 2**-9
+    (|product| + scale). For sums of products of 8-bit floats, the tensor cores of sm_89, and of sm_90 in wgmma, keep 13
+    bits after the point, truncated towards zero in each of the n = K / 32 instructions: 2 * 2**-13 scale on average.
+    The truncations all go towards zero and add up, n of them. They are independent, and each deviates from the average
+    by less than the average: their sum deviates by at most sqrt(n), and beyond five times that in one element of 3.5
+    million: e = 2 * 2**-13 (n + 5 sqrt(n)) scale. (mma.sync of sm_90 multiplies such floats as f16 and stays within g.
+    Zhang et al., "SageAttention2", arXiv 2411.10958.)
 
-    Of a `Bounded` value, as `expected_outcome` gives it, the error is the bound's.
+    For a `Bounded` value from `expected_outcome`, the error is its bound.
 
-    Raises OperandError when the shapes differ.
+    Raises OperandError if the shapes differ.
     """
     expected = reference.bounded(accumulator) if isinstance(reference, Reference) else reference
     product = expected.value
@@ -306,7 +303,7 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
             expected=f"the reference's {tuple(product.shape)}",
         )
     found = float64(out, dtype)
-    with np.errstate(invalid="ignore", over="ignore"):  # what is infinite has no distance from itself
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no distance from themselves
         low, high = _nearest(product - expected.error, dtype), _nearest(product + expected.error, dtype)
         bounded = expected.error + 0.0 * (product == product) != math.inf  # of the product's shape, NaN or not
         within = (low <= found) & (found <= high) | (found == product)
@@ -327,7 +324,7 @@ def compare(out: Any, reference: Reference | Bounded, *, dtype: str, accumulator
 
 
 def _nearest(values: Any, name: str) -> Any:
-    """Return a conversion of float64 to the type, as float64: to nearest, ties to even, clamped where it clamps."""
+    """Return a conversion of float64 to the type, as float64: to nearest, ties to even, clamped if the type clamps."""
     element = dtype(name)
     if name in _LIMITS:
         values = values.clip(*_LIMITS[name])
@@ -340,7 +337,7 @@ def _nearest(values: Any, name: str) -> Any:
 
 
 def accumulation_error(accumulator: str, k: int) -> float:
-    """g(K) of `compare`: the error of a sum of K products, relative to `Reference.scale`.
+    """Return g(K) of `compare`: the error of a sum of K products, relative to `Reference.scale`.
 
     >>> accumulation_error("f32", 4096) < 4e-5 < 0.03 < accumulation_error("f16", 4096)
     True
@@ -349,7 +346,7 @@ def accumulation_error(accumulator: str, k: int) -> float:
 
 
 def _unit_roundoff(name: str) -> float:
-    """Half the distance between 1 and the next value: the largest relative error of one rounding."""
+    """Return half the distance between 1 and the next value: the largest relative error of one rounding."""
     bits = dtype(name).significand_bits
     return 0.0 if bits is None else 2.0**-bits
 
@@ -357,7 +354,7 @@ def _unit_roundoff(name: str) -> float:
 def _first_wrong(wrong: Any, found: Any, product: Any, passes: tuple[Any, Any]) -> FirstWrong | None:
     if not bool(wrong.any()):
         return None
-    # Of NumPy's tuple of index arrays as of torch's (n, 1) tensor, [0][0] is the first index.
+    # [0][0] is the first index both in NumPy's tuple of index arrays and in torch's (n, 1) tensor.
     index, column = divmod(int(wrong.reshape(-1).nonzero()[0][0]), wrong.shape[-1])
     batch, row = divmod(index, wrong.shape[-2])
     at = (row, column) if wrong.ndim == 2 else (batch, row, column)
@@ -367,7 +364,7 @@ def _first_wrong(wrong: Any, found: Any, product: Any, passes: tuple[Any, Any]) 
 
 
 def float64(array: Any, name: str = "") -> Any:
-    """The values of a torch or NumPy array as float64; uint16 is taken as bf16, uint8 as the `name` it goes by here."""
+    """Return the values of a torch or NumPy array as float64; uint16 is read as bf16, uint8 as the type `name`."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return array.double()

@@ -1,4 +1,4 @@
-"""One run of a kernel on random data, held against float64, and on the CPU also against the plan's counts."""
+"""One run of a kernel on random data, checked against float64, and on the CPU also against the plan's counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cutegen.verify.reference import Comparison, compare, expected_outcome, rand
 
 CPU, CUDA = "cpu", "cuda"
 Progress = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
-"""Opens what is told how many CTAs of how many are over."""
+"""Opens a callback that receives how many CTAs of how many are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Observations of the CPU executor; `counts` holds them against the plan."""
+    """Observations of the CPU executor; `counts` compares them with the plan."""
 
     report: LaunchReport
     jobs: int
@@ -30,15 +30,15 @@ class Execution:
 
     @property
     def differing(self) -> dict[str, Count]:
-        """The counts that contradict the plan, by their whole names."""
+        """Return the counts that contradict the plan, by full name."""
         return self.counts.differing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run and what came of it: `producer` computed the first wrong element, `execution` is None on a GPU.
+    """One run and its result: `producer` computed the first wrong element, `execution` is None on a GPU.
 
-    `aux` is what the epilogue stored beside the result, None when it stores nothing.
+    `aux` is what the epilogue stored in addition to the result, None if it stores nothing.
     """
 
     device: str
@@ -51,13 +51,13 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """True where every element is within its bound, of the result and of aux."""
+        """Return whether every element is within its bound, in the result and in aux."""
         return self.comparison.ok and (self.aux is None or self.aux.ok)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Trial as asked for: `device` is "cuda" or "cpu", `batch` None where the operands are to have no batch at all."""
+    """Requested trial: `device` is "cuda" or "cpu"; `batch` is None if the operands have no batch mode."""
 
     device: str
     problem: ProblemShape
@@ -68,7 +68,7 @@ class Asked:
 def try_kernel(
     kernel: Kernel, plan: GemmPlan, asked: Asked, *, options: Mapping[str, Any], progress: Progress
 ) -> Trial:
-    """Run the plan's kernel on random operands and judge it; `options` and `progress` are the CPU executor's."""
+    """Run the plan's kernel on random operands and check it; `options` and `progress` are the CPU executor's."""
     m, n, on_cpu = asked.problem.m, asked.problem.n, asked.device == CPU
     data: dict[str, Any] = {
         "seed": asked.seed,
@@ -103,8 +103,8 @@ def try_kernel(
 
 
 def small_problem(plan: GemmPlan) -> ProblemShape:
-    """Two by two CTAs, and one k-tile more than the pipeline has stages, so that it wraps around."""
+    """Return a problem of two by two CTAs, and one k-tile more than there are stages, so that the pipeline wraps."""
     m, n, k = plan.cta_tile
-    # Persistent CTAs compute two tiles each: the CPU executor stands for a GPU of two multiprocessors.
+    # Persistent CTAs compute two tiles each: the CPU executor models a GPU with two SMs.
     rows = 2 * (plan.launch.ctas_per_multiprocessor or 1)
     return ProblemShape(rows * m, 2 * n, (plan.stages + 1) * k)

@@ -16,7 +16,7 @@ from cutegen.verify.trial import Execution, Trial
 
 
 def trial_table(trial: Trial) -> dict[str, Any]:
-    """The trial as JSON; what only the CPU executor can know is null on a GPU."""
+    """Return the trial as JSON; values that only the CPU executor knows are null on a GPU."""
     found, execution = trial.comparison, trial.execution
     return {
         "device": trial.device,
@@ -37,7 +37,7 @@ def trial_table(trial: Trial) -> dict[str, Any]:
 
 
 def count_tables(execution: Execution | None) -> dict[str, Any]:
-    """The counts as JSON, null for each kind without an execution."""
+    """Return the counts as JSON, null for each kind without an execution."""
     if execution is None:
         return dict.fromkeys(COUNTED)
     return {
@@ -57,12 +57,12 @@ def _first_wrong(trial: Trial) -> dict[str, Any] | None:
 
 
 def _number(value: float | None) -> float | None:
-    """JSON has neither NaN nor infinity: null stands for them."""
+    """Return a JSON number; JSON has neither NaN nor infinity, so null replaces them."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
-    """The trial as text."""
+    """Return the trial as text."""
     found = trial.comparison
     facts = [
         ("kernel", f"{kernel.contract.entry}, {kernel.artifact.manifest.inputs.gpu_arch}, {kernel.artifact.key[:16]}"),
@@ -104,14 +104,14 @@ def executed(execution: Execution) -> str:
 
 
 def count_lines(execution: Execution) -> list[str]:
-    """One table for each kind of count; opcodes without the parts that all of them have."""
+    """Write one table per kind of count; opcodes without their common parts."""
     counts = execution.counts
     tables = {
         "Shared-memory wavefronts of the launch": counts.wavefronts,
-        "Wavefronts of 16-byte copies that bypass L1, as sm_90 counts them": counts.line_writes,
+        "Wavefronts of 16-byte copies that bypass L1, as counted on sm_90": counts.line_writes,
         "Global sectors of the launch": counts.sectors,
         "Boxes moved by bulk tensor copies": counts.boxes,
-        "Instructions executed, by warps": counts.executed,
+        "Warp instructions executed": counts.executed,
     }
     header = ("", "predicted", "measured", "")
     return [
@@ -129,7 +129,7 @@ def _row(name: str, count: Count) -> tuple[str, str, str, str]:
 
 
 def wrong_result(trial: Trial) -> str:
-    """Write where the first wrong element is, what it is, and who computed it."""
+    """Describe the first wrong element, its value, and the thread that computed it."""
     found, of, told = trial.comparison, "", f"; computed by {trial.producer}"
     if found.ok and trial.aux is not None:
         found, of, told = trial.aux, " of aux", ""
@@ -142,7 +142,7 @@ def wrong_result(trial: Trial) -> str:
 
 
 def other_counts(execution: Execution) -> str:
-    """Write which counts are not what the plan predicts."""
+    """List the counts that differ from the prediction."""
     told = "; ".join(
         f"{name}: {count.measured:,} measured, {count.predicted:,} predicted"
         for name, count in execution.differing.items()

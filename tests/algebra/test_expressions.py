@@ -66,7 +66,7 @@ def test_an_operation_on_a_swizzled_layout_changes_where_coordinates_go_and_not_
         ("logical_divide((8,8), (0,2))", 23, "every extent of a tiler is at least 1"),
         ("logical_divide((3,2):(2,1), 4:2)", 0, "not divisible"),
         ("zipped_divide((8,8), (2,4)", 26, "expected ')', found 'the end'"),
-        ("coalesce(" * 17 + "8" + ")" * 17, 144, "more than 16 operations"),
+        ("coalesce(" * 17 + "8" + ")" * 17, 144, "more than 16 nested operations"),
         ("blocked_product((2,2), 4:2, 3)", 26, "expected ')', found ','"),
     ],
 )

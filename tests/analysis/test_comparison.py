@@ -113,7 +113,7 @@ def test_registers_are_the_compilers_where_there_is_a_build(kernels: Cache) -> N
     spec = load_spec("sm80_bf16_nn")
     built = cutegen.compile(spec, "sm_80", cache=kernels)
     made = compare([spec, load_spec("sm80_tf32_tn")], "sm_80", None, default=PROBLEM, cache=kernels)
-    row = next(row for row in made.rows if row.name == "registers a thread (built)")
+    row = next(row for row in made.rows if row.name == "registers per thread (built)")
     assert row.values[0] == built.artifact.manifest.registers
 
 
@@ -157,5 +157,5 @@ def test_pictures_name_every_spec_and_figure(empty: Cache) -> None:
     for x in made.specs:
         assert isinstance(x, Compared)
         assert x.name in svg
-    registers = next(row for row in made.rows if row.name == "registers a thread (estimated)")
+    registers = next(row for row in made.rows if row.name == "registers per thread (estimated)")
     assert all(f">{cell}<" in svg for cell in registers.cells)

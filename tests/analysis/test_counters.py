@@ -81,7 +81,7 @@ def test_wgmma_and_bulk_copies_count_as_hardware_said(name: str) -> None:
 def test_clusters_and_exchanged_products_are_counted_in_whole_tiles() -> None:
     """64x64 tiles, two along M in a cluster; 64x32 of the exchanged product are 32x64 of a call's."""
     clustered, swapped = (plan(CASES[f"sanitize_wgmma_{name}"], "sm_90").to_json() for name in ("cluster_2x1", "swap"))
-    assert "1024x64x64 is no multiple" not in counters.unpredictable(clustered, ProblemShape(1024, 64, 64))
+    assert "1024x64x64 is not a multiple" not in counters.unpredictable(clustered, ProblemShape(1024, 64, 64))
     assert "--problem 128,64,64 is countable" in counters.unpredictable(clustered, ProblemShape(64, 64, 64))
     assert "--problem 32,64,64 is countable" in counters.unpredictable(swapped, ProblemShape(16, 64, 64))
     assert counters.unpredictable(swapped, ProblemShape(32, 64, 64)) == ""
@@ -93,7 +93,11 @@ SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))
 @pytest.mark.parametrize(
     ("spec", "problem", "why"),
     [
-        ("sm80_hgemm_tn", ProblemShape(1000, 1024, 1024), "1000x1024x1024 is no multiple of the CTA tile 128x128x64"),
+        (
+            "sm80_hgemm_tn",
+            ProblemShape(1000, 1024, 1024),
+            "1000x1024x1024 is not a multiple of the CTA tile 128x128x64",
+        ),
         ("sm80_hgemm_tn", ProblemShape(1024, 1024, 128), "K = 128 fills 2 of 3 stages"),
         (SPLIT, CUBE, "schedule.split_k = 1 is countable"),
         ("simt_sgemm_nt", CUBE, 'family = "sm80" is countable'),

@@ -49,11 +49,11 @@ def test_the_page_has_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert printed.startswith("sm80_hgemm_tn for sm_90, 4096x4096x4096\n")
     for title in (
-        "registers a thread",
+        "registers per thread",
         "Memory accesses predicted per CTA",
         "Instructions in the PTX text",
-        "Main loop in the SASS",
-        "What one k-tile of one CTA takes of its multiprocessor",
+        "Main loop in SASS",
+        "SM cycles for one k-tile of one CTA",
         "Not measured: no GPU\n",
         "No hardware counters: no ncu on PATH",
     ):
@@ -93,7 +93,7 @@ def test_figures_agree_with_the_plan_and_the_listing(capsys: pytest.CaptureFixtu
 def test_what_no_counter_can_count_is_said_with_what_can_be(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the plan alone: neither GPU nor ncu is asked for that."""
     said = table(capsys, "--problem", "2000,2048,512")["no_counters"]
-    assert said == ("2000x2048x512 is no multiple of the CTA tile 128x128x64; --problem 2048,2048,512 is countable")
+    assert said == ("2000x2048x512 is not a multiple of the CTA tile 128x128x64; --problem 2048,2048,512 is countable")
 
 
 def test_a_batch_is_that_many_problems_of_a_launch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,8 +172,8 @@ def test_with_a_gpu_times_and_counters_stand_beside(capsys: pytest.CaptureFixtur
     assert rows[counters.BY_DIFFERENCE][1] == 64  # the second launch has 66 k-tiles more than the first's 64
     assert main([*WORDS]) == 0
     printed = capsys.readouterr().out
-    assert "1,024 CTAs on 100 multiprocessors are 5.12 waves: 85% of the places are used" in printed
-    assert "Hardware counters of one launch, by ncu" in printed
+    assert "1,024 CTAs on 100 SMs are 5.12 waves: 85% of the CTA slots are used" in printed
+    assert "Hardware counters of one launch (ncu)" in printed
     assert "TFLOP/s" in printed
 
 

@@ -70,7 +70,7 @@ def test_another_kernel_of_the_same_cubin_is_not_taken() -> None:
 
 
 def test_without_a_loop_that_multiplies_there_is_no_main_loop() -> None:
-    with pytest.raises(OutsideError, match="holds no loop with HMMA, IMMA or QMMA"):
+    with pytest.raises(OutsideError, match="has no loop with HMMA, IMMA or QMMA"):
         main_loop(LISTING.replace("HMMA", "FFMA"), "gemm_0")
 
 

@@ -65,7 +65,7 @@ def test_a_damaged_copy_is_refused(artifact: Artifact, damage: Damage, name: str
 
 def test_something_extra_is_refused(artifact: Artifact, stand_in: MakeRequest, cache: Cache) -> None:
     (artifact.path / "sitecustomize.py").symlink_to("/etc/hostname")
-    with pytest.raises(ArtifactError, match=r"holds sitecustomize\.py, which is no part of an artifact"):
+    with pytest.raises(ArtifactError, match=r"holds sitecustomize\.py, which is not part of an artifact"):
         open_artifact(artifact.path)
     assert cache.lookup(stand_in()) is None
 

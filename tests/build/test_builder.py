@@ -82,10 +82,10 @@ class TestCompilerFailures:
 
     def test_exception(self, stand_in: MakeRequest, cache: Cache) -> None:
         message = self.failure(stand_in('raise ValueError("\\033[91mno such\\033[0m\\n  atom")'), cache)
-        assert "refused the kernel at kernel.py:8: ValueError: no such atom;" in message
+        assert "rejected the kernel at kernel.py:8: ValueError: no such atom;" in message
 
     def test_silent_exit(self, stand_in: MakeRequest, cache: Cache) -> None:
-        assert "refused the kernel: it said nothing;" in self.failure(stand_in("raise SystemExit(3)"), cache)
+        assert "rejected the kernel: no message;" in self.failure(stand_in("raise SystemExit(3)"), cache)
 
     def test_exit_that_claims_success(self, stand_in: MakeRequest, cache: Cache) -> None:
         with pytest.raises(CompileError, match=r"left no output: .*kernel\.ptx"):

@@ -55,7 +55,7 @@ def test_a_warm_compiler_makes_the_same_bytes(
     cold = build(warp_mma(arch), cache)
     with compiler_kept_warm.used():
         other = build(warp_mma(arch), Cache(tmp_path / "warm"))
-        with pytest.raises(CompileError, match=r"refused the kernel at kernel\.py:.*NameError"):
+        with pytest.raises(CompileError, match=r"rejected the kernel at kernel\.py:.*NameError"):
             build(scale(arch, edit=("import cutlass\n", "nonsense\n")), cache)
     assert (other.hit, other.ptx, other.cubin) == (False, cold.ptx, cold.cubin)
 
@@ -83,7 +83,7 @@ def test_a_count_off_by_one_is_a_warning_and_another_kind_an_error(cache: Cache)
     opcode = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     artifact = build(warp_mma(**{opcode: 2}), cache)
     assert artifact.manifest.warnings == (f"{opcode}: 2 predicted, 1 emitted",)
-    with pytest.raises(EmissionError, match=r"calls for cp\.async\.cg\.shared\.global \(3 times\)"):
+    with pytest.raises(EmissionError, match=r"planned cp\.async\.cg\.shared\.global \(3 times\)"):
         build(warp_mma(**{"cp.async.cg.shared.global": 3}), cache)
 
 

@@ -63,7 +63,7 @@ def test_another_format_version_says_so() -> None:
     table["format_version"] = FORMAT_VERSION - 1
     with pytest.raises(
         ArtifactError,
-        match=f"found format version {FORMAT_VERSION - 1}; expected {FORMAT_VERSION}; build the kernel again",
+        match=f"found format version {FORMAT_VERSION - 1}; expected {FORMAT_VERSION}; rebuild the kernel",
     ):
         Manifest.from_bytes(json.dumps(table).encode())
 

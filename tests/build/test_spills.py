@@ -26,20 +26,20 @@ def inspected(monkeypatch: pytest.MonkeyPatch, opcode: str, spilled_bytes: int, 
 
 
 def test_a_tile_that_was_chosen_leaves_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EmissionError, match=r"128 bytes of a thread's registers spill.*smaller tile\.cta"):
+    with pytest.raises(EmissionError, match=r"128 bytes of registers spill per thread.*smaller tile\.cta"):
         inspected(monkeypatch, WGMMA, 128, chosen=True)
 
 
 def test_a_few_registers_may_wait_for_the_epilogue_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = inspected(monkeypatch, WGMMA, 64, chosen=True)
-    assert "64 bytes of a thread's registers spill" in warning
+    assert "64 bytes of registers spill per thread" in warning
     with pytest.raises(EmissionError):
         inspected(monkeypatch, WGMMA, 72, chosen=True)
 
 
 def test_one_that_was_given_may_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = inspected(monkeypatch, WGMMA, 128, chosen=False)
-    assert "128 bytes of a thread's registers spill" in warning
+    assert "128 bytes of registers spill per thread" in warning
 
 
 @pytest.mark.parametrize(("opcode", "spilled_bytes"), [(WGMMA, 0), (MMA, 128)])

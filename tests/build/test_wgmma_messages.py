@@ -34,7 +34,7 @@ def inspected(monkeypatch: pytest.MonkeyPatch, *messages: tuple[str, str], chose
 
 
 def test_a_tile_that_was_chosen_must_not_be_serialized(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EmissionError, match=r"the assembler says of wgmma: .* are serialized \(C7514\)"):
+    with pytest.raises(EmissionError, match=r"the assembler reports on wgmma: .* are serialized \(C7514\)"):
         inspected(monkeypatch, FENCED, SERIALIZED, chosen=True)
 
 

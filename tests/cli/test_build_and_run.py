@@ -313,7 +313,7 @@ def test_orders_are_the_cpus(small: Path, cli: Cli) -> None:
     pytest.importorskip("torch")
     outcome = cli(f"run {small} {ARCH} --device cuda --policy reversed --jobs 2")
     assert outcome.code == 2
-    assert outcome.error == "--policy, --jobs: the CPU executor's, found a run on a GPU; add --device cpu"
+    assert outcome.error == "--policy, --jobs: found with a run on a GPU; expected --device cpu"
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

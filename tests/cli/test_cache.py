@@ -59,7 +59,7 @@ def test_a_fault_stops_no_verb(fault: Fault, artifact: Artifact, cli: Cli, rng: 
     sound = fault.openable or fault.of_plan
     assert verified.code == (0 if sound else 1)
     assert "\x1b" not in verified.out
-    assert "1 set aside, to be built again" in verified.err or sound
+    assert "1 set aside, to be rebuilt" in verified.err or sound
     assert [each["key"] for each in cli("cache list --json").json["entries"]] == [artifact.key] * sound
 
 
@@ -76,7 +76,7 @@ def test_clear_of_a_read_only_cache_says_what_is_still_there(
     assert outcome.code == 3
     assert outcome.out == "0 entries removed, 0 bytes\n"
     # the entry, and the lock it was built under
-    assert outcome.err.startswith("cutegen: error: 2 cannot be removed; the first is ")
+    assert outcome.err.startswith("cutegen: error: 2 cannot be removed; the first: ")
     assert "Read-only file system" in outcome.err
     table = cli("cache clear --json").json
     assert (table["removed"], table["bytes"], len(table["failures"])) == ([], 0, 2)

@@ -45,7 +45,7 @@ def test_a_picture_goes_to_a_file(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("sm80_hgemm_tn", 2, "compare: found sm80_hgemm_tn alone; expected two specs or more"),
+        ("sm80_hgemm_tn", 2, "compare: found sm80_hgemm_tn alone; expected at least two specs"),
         ("sm80_hgemm_tn no_such_spec", 2, "no_such_spec"),
         ("sm90_hgemm_tn sm90_bf16_nt --arch sm_80", 2, "which has wgmma"),
         ("sm80_hgemm_tn sm80_bf16_nn --json --format svg", 2, "--json: found together with a picture"),

@@ -101,7 +101,7 @@ def test_an_artifacts_folder_is_run_reported_on_and_emitted(cli: Cli) -> None:
     assert cli(f"run {folder} --arch a100 --device cpu").code == 0
     assert "which is for sm_80; leave it out" in cli(f"run {folder} --arch h100 --device cpu").error
     for made in (folder, "kernel.py"):
-        assert "--problem: found beside a kernel" in cli(f"emit {made} --problem 64,64,64").error
+        assert "--problem: found together with a finished kernel" in cli(f"emit {made} --problem 64,64,64").error
     assert cli(f"emit {folder} --what ptx --out k.ptx").code == 0
     assert Path("k.ptx").read_bytes() == (folder / "kernel.ptx").read_bytes()
 
@@ -125,7 +125,7 @@ def test_a_damaged_folder_is_refused_in_a_line(cli: Cli) -> None:
 
     sealed = open_artifact(folder).content.with_plan(json.dumps(table)).sealed()
     sealed.write_folder(folder)
-    assert "launch is not that of the constants in kernel.py" in cli(f"run {folder} --device cpu").error
+    assert "launch does not match the constants in kernel.py" in cli(f"run {folder} --device cpu").error
     (folder / "kernel.ptx").unlink()
     assert "kernel.ptx missing" in cli(f"run {folder} --device cpu").error
 

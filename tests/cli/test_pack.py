@@ -71,8 +71,8 @@ def test_what_fails_is_said_and_leaves_no_pack_but_loses_nothing(cli: Cli) -> No
         ("pack sm80_hgemm_tn", "found no --out"),
         ("pack sm80_hgemm_tn --out model.zip", "expected a name that ends with .cutepack"),
         ("pack --out model.cutepack", "found neither SPEC nor --from"),
-        ("pack --problem 1,2,3 --from list.toml --out model.cutepack", "--problem: found no SPEC beside it"),
-        ("pack sm80_hgemm_tn --list x.cutepack", "specs: found beside --list, which makes nothing"),
+        ("pack --problem 1,2,3 --from list.toml --out model.cutepack", "--problem: found without a SPEC"),
+        ("pack sm80_hgemm_tn --list x.cutepack", "specs: found together with --list, which builds nothing"),
         ("pack sm80_hgemm_tn --arch sm_80,, --out model.cutepack", "--arch: found 'sm_80,,'"),
         ("pack sm80_hgemm_tn --batch 3 --out model.cutepack", "--batch: found 3 without --problem"),
         ("pack sm80_hgemm_tn --out no/model.cutepack --arch sm_80", "expected an existing folder"),
@@ -134,8 +134,8 @@ def test_what_is_no_pack_is_a_wrong_request_and_a_damaged_pack_is_not(cli: Cli) 
     for name, said in (
         ("nothing", "--list: found no file nothing.cutepack; expected a FILE.cutepack"),
         ("folder", "--list: found no file folder.cutepack; expected a FILE.cutepack"),
-        ("foreign", "--list: found foreign.cutepack, which is no pack; expected a FILE.cutepack; `cutegen pack` makes"),
-        ("empty", "--list: found empty.cutepack, which is no pack"),
+        ("foreign", "--list: found foreign.cutepack, which is not a pack; expected a FILE.cutepack made by"),
+        ("empty", "--list: found empty.cutepack, which is not a pack"),
     ):
         refused = cli(f"pack --list {name}.cutepack")
         assert (refused.code, refused.out) == (2, "")
@@ -164,7 +164,7 @@ def test_a_folder_of_somebody_elses_is_not_replaced(cli: Cli) -> None:
     Path("artifacts/sm80_hgemm_tn-sm_80/thesis.txt").write_text("years")
     refused = cli("build sm80_hgemm_tn --arch sm_80 --out artifacts")
     assert refused.code == 3
-    assert "no artifact" in refused.error
+    assert "not an artifact" in refused.error
     assert Path("artifacts/sm80_hgemm_tn-sm_80/thesis.txt").read_text() == "years"
 
 

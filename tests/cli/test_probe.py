@@ -102,10 +102,7 @@ def test_a_register_that_nobody_wrote_is_no_element(cli: Cli, monkeypatch: pytes
     outcome = cli(RUN)
     assert outcome.code == 1
     assert "0 of 4,096 registers" in outcome.out
-    assert (
-        "thread 0, register 0 of stage 0, tCrA(0,0,0): found bits that are no element's; expected A(0,0)"
-        in outcome.error
-    )
+    assert "thread 0, register 0 of stage 0, tCrA(0,0,0): found bits of no element; expected A(0,0)" in outcome.error
 
 
 @pytest.mark.dsl
@@ -135,7 +132,7 @@ def test_build_finds_the_loads_and_nothing_else(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (f"run {SPEC} --problem 64,64,32", "--problem: found 64,64,32; a probe's is always 64,64,64"),
+        (f"run {SPEC} --problem 64,64,32", "--problem: found 64,64,32; a probe always uses 64,64,64"),
         (f"report {SPEC}", 'kind: found "ldmatrix_probe"; expected a GEMM, which can be measured'),
         (f"show {SPEC} epilogue", "show: found epilogue; expected mma, smem, s2r or partitions"),
         (f"show {SPEC} pipeline --format svg", "show: found pipeline; expected mma, smem, s2r or partitions"),

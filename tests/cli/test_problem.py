@@ -46,7 +46,7 @@ def test_a_batch_needs_its_problem(cli: Cli, bare: Path) -> None:
     outcome = cli(f"plan {bare} --batch 3")
     assert (outcome.code, outcome.error) == (
         2,
-        "--batch: found 3 without --problem; expected --problem M,N,K beside it",
+        "--batch: found 3 without --problem; expected it together with --problem M,N,K",
     )
 
 

@@ -91,7 +91,7 @@ def test_undefined_behaviour_is_exit_1_with_its_line(scale: Path, cli: Cli) -> N
         ("--arg f32[32]:zeros --arg f33:1", "--arg: found 'f33:1'"),
         ("--arg f32[32]:zeros --arg f32:one", "--arg: found f32:'one'"),
         ("--arg nothing.npy", "nothing.npy cannot be read"),
-        ("--arg f32[32]:zeros", "--arg: found 1 for scale; expected 2, one for each parameter in order: x, factor"),
+        ("--arg f32[32]:zeros", "--arg: found 1 for scale; expected 2, one per parameter in order: x, factor"),
         ("--grid 0", "--grid: found '0'"),
         ("--block 1,2,3,4", "--block: found '1,2,3,4'"),
         ("--cluster 0", "--cluster: found '0'"),

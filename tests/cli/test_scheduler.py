@@ -61,4 +61,4 @@ def test_a_scheduler_that_is_no_address(verb: str, cli: Cli) -> None:
     assert "missing port number in address 'nonsense'; expected an address such as tcp://10.0.0.1:8786" in found.error
     found = cli(f"{verb} --scheduler nonsense --jobs 2")
     assert (found.code, os.listdir()) == (2, ["small.toml"])
-    assert "--jobs: found 2 beside --scheduler" in found.error
+    assert "--jobs: found 2 together with --scheduler" in found.error

@@ -88,7 +88,7 @@ def _lines(folder: Path) -> int:
     [
         pytest.param("--scheduler tcp://127.0.0.1:9", 3, "not reached within 5 s", marks=pytest.mark.slow),
         ("--scheduler nonsense", 3, "missing port number in address 'nonsense'; expected an address such as"),
-        ("--scheduler nonsense --jobs 2", 2, "--jobs: found 2 beside --scheduler, whose workers have their own"),
+        ("--scheduler nonsense --jobs 2", 2, "--jobs: found 2 together with --scheduler, whose workers set their own"),
     ],
 )
 def test_a_scheduler_that_cannot_be_used_is_one_line(cli: Cli, options: str, code: int, said: str) -> None:

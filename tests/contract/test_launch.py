@@ -178,7 +178,7 @@ def test_few_ctas_have_one_to_spare_each(m: int, slices: int, batch: int, multip
 @pytest.mark.parametrize("changes", [{"cluster": (2, 1)}, {"ctas_per_multiprocessor": None}])
 def test_only_persistent_ctas_without_clusters_are_spread(changes: dict[str, object]) -> None:
     check_launch(replace(CONTRACT, spread=True), "here")
-    with pytest.raises(ArtifactError, match=r"launch\.spread: found True; expected false in clusters"):
+    with pytest.raises(ArtifactError, match=r"launch\.spread: found True; expected false with clusters"):
         check_launch(replace(CONTRACT, spread=True, **changes), "here")  # type: ignore[arg-type]
 
 

@@ -83,8 +83,8 @@ def test_the_present_gpu_decides(
         (None, None, {}, "it has sm80_hgemm_tn, sm80_bf16_nn, sm90_hgemm_tn, ldmatrix_probe"),
         (None, "sm80_hgemm_tn", {"target": "sm_86"}, "it has sm_80; pack it with --arch sm_86"),
         (None, "sm80_hgemm_tn", {"target": "x"}, "unknown target"),
-        ("sm_90", "sm80_hgemm_tn", {}, "nothing of sm80_hgemm_tn for sm_90; it has sm_80"),
-        ("sm_100", "sm90_hgemm_tn", {}, "nothing of sm90_hgemm_tn for sm_100"),  # sm_90a runs on no later GPU
+        ("sm_90", "sm80_hgemm_tn", {}, "no kernel of sm80_hgemm_tn for sm_90; it has sm_80"),
+        ("sm_100", "sm90_hgemm_tn", {}, "no kernel of sm90_hgemm_tn for sm_100"),  # sm_90a runs on no later GPU
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(
@@ -99,7 +99,7 @@ def test_what_is_not_there_is_said_with_what_is(
 def test_a_kernel_of_one_problem_is_not_given_for_another(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pack, "entries", pack.entries[1:])
     assert pack.entry("sm80_hgemm_tn").problem == ProblemShape(*SMALL)  # the only one
-    with pytest.raises(RequestError, match="nothing of sm80_hgemm_tn on sm_80 for 64x64x64; it has 256x256x128"):
+    with pytest.raises(RequestError, match="no kernel of sm80_hgemm_tn on sm_80 for 64x64x64; it has 256x256x128"):
         pack.entry("sm80_hgemm_tn", problem=(64, 64, 64))
 
 

@@ -141,7 +141,7 @@ def test_what_is_cut_off_or_added_to_is_refused(pack_path: Path, tmp_path: Path,
     damaged = tmp_path / "damaged.cutepack"
     for length in (0, 1, 8, 63, 64, 65, *rng.sample(range(len(data)), 20), len(data) - 1):
         damaged.write_bytes(data[:length])
-        with pytest.raises(ArtifactError, match=r"copy the file again|no pack"):
+        with pytest.raises(ArtifactError, match=r"copy the file again|not a pack"):
             read_pack(damaged)
     damaged.write_bytes(data + b"\0")
     with pytest.raises(ArtifactError, match="its header says"):
@@ -164,12 +164,12 @@ def a_zip() -> bytes:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no pack: begins with b''"),
-        (a_zip(), "no pack: begins with b'PK"),
-        (b"\x7fELF" + bytes(100), "no pack"),
-        (b"[[kernel]]\nspec = 'sm80_hgemm_tn'\n", "no pack"),
+        (b"", "not a pack: begins with b''"),
+        (a_zip(), "not a pack: begins with b'PK"),
+        (b"\x7fELF" + bytes(100), "not a pack"),
+        (b"[[kernel]]\nspec = 'sm80_hgemm_tn'\n", "not a pack"),
         (MAGIC + struct.pack("<I", 2) + bytes(52), "found pack format 2; this version of cutegen reads 1"),
-        (MAGIC + struct.pack("<IIQQ", 1, 0, 1 << 63, 64) + bytes(32), "more than can be"),
+        (MAGIC + struct.pack("<IIQQ", 1, 0, 1 << 63, 64) + bytes(32), "more than possible"),
         (MAGIC, "expected a header of 64"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_list_does_not_grow_without_end(
             record({"spec": each})
     assert [row["spec"] for row in rows(path)] == ["a", "b", "c"]
     (said,) = caplog.messages
-    assert "has 3 kernels, and takes no more" in said
+    assert "has 3 kernels, the maximum" in said
 
 
 FOREIGN = (

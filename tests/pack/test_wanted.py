@@ -117,7 +117,7 @@ def test_a_request_is_a_kernel_of_its_own_name(tmp_path: Path) -> None:
         ("[[kernel]]\nspec = 'sm80_hgemm_tn'\ntargets = ['sm_7']", "unknown target 'sm_7'"),
         ("[[kernel]]\nspec = 'sm80_hgemm_tn'\ntargets = [1]", "kernel[0].targets: found 1; expected a string"),
         ("[[kernel]]\nrequest = { a = 1 }", "kernel[0]: request"),
-        ("[[kernel]]\nrequest = {}\nproblems = []", "kernel[0].problems: found a key beside request"),
+        ("[[kernel]]\nrequest = {}\nproblems = []", "kernel[0].problems: found a key together with request"),
         ("kernel = [1]", "kernel[0]: found 1; expected a table"),
         ("x = " + "[" * 300 + "]" * 300, "nested"),
     ],

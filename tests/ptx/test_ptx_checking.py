@@ -93,7 +93,7 @@ def test_clusters_are_an_option_and_a_key(capsys: pytest.CaptureFixture[str], tm
     file.write_text("grid = 4\nblock = 1\ncluster = [2, 1]\n" + 3 * array)
     assert found(text, f"--launch {file}", capsys, tmp_path)[0] == 0
     assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(file), "--cluster", "2"]) != 0
-    assert "--cluster: found beside --launch" in capsys.readouterr().err
+    assert "--cluster: found together with --launch" in capsys.readouterr().err
 
 
 LAUNCH = """

@@ -128,7 +128,7 @@ def test_a_machine_without_a_driver_is_told_to_use_the_cpu(monkeypatch: pytest.M
 
 def test_tables_of_registers_need_an_allocator(contract: MakeContract) -> None:
     tensor = call_tensor(contract().tensor("a"))
-    with pytest.raises(OperandError, match=r"operand a: found an array of cupy; expected one of torch or NumPy"):
+    with pytest.raises(OperandError, match=r"operand a: found an array of cupy; expected an array of torch or NumPy"):
         _poisoned(tensor, (32, 4), None, "cupy")
 
 

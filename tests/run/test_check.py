@@ -127,7 +127,7 @@ REFUSED = {
     "four dimensions": (
         "a",
         half(2, 3, 64, 48),
-        "found 4 dimensions, shape (2, 3, 64, 48); expected 2, (M, K), or 3 with a batch before them",
+        "found 4 dimensions, shape (2, 3, 64, 48); expected 2, (M, K), or 3 with a batch first",
         False,
     ),
     "one dimension": ("a", half(48), "found 1 dimension, shape (48,); expected 2, (M, K)", False),
@@ -185,7 +185,7 @@ REFUSED = {
     "out address": ("out", unaligned(64, 32), "2 bytes past a multiple of 16", True),
     "out shape": ("out", half(32, 64), "found shape (32, 64); expected (64, 32), (M, N) of a @ b", True),
     "out dtype": ("out", half(64, 32).bfloat16(), "found dtype bf16; expected f16", True),
-    "out is a": ("out", None, "found memory shared with a; expected memory apart from it", False),
+    "out is a": ("out", None, "found memory shared with a; expected separate memory", False),
     "a device": (
         "a",
         torch.empty(64, 48, dtype=torch.float16, device="meta"),
@@ -201,7 +201,7 @@ REFUSED = {
     "out device": (
         "out",
         torch.empty(64, 32, dtype=torch.float16, device="meta"),
-        'found device meta:0; expected cpu, where a is; `out.to("cpu")`',
+        'found device meta:0; expected cpu, the device of a; `out.to("cpu")`',
         False,
     ),
 }
@@ -294,7 +294,7 @@ def test_read_only_result_is_refused(contract: MakeContract) -> None:
 def test_operands_on_two_gpus(contract: MakeContract, cuda_array: Any) -> None:
     a = cuda_array(np.zeros((64, 48), np.float16), ordinal=1)
     error = refused(contract(), a, cuda_array(np.zeros((32, 48), np.float16).T), Bad.out)
-    assert str(error).startswith("operand b: found device cuda:0; expected cuda:1, where a is")
+    assert str(error).startswith("operand b: found device cuda:0; expected cuda:1, the device of a")
     error = refused(contract(), a, Bad.b, Bad.out)
     assert error.fix == '`b.to("cuda:1")`'
 

@@ -128,7 +128,7 @@ def test_persistent_clusters_share_the_tiles_out(executor: type[Executor], artif
 def test_execute_is_for_host_memory(artifact: Any, contract: Any, cuda_array: Any) -> None:
     kernel = Kernel(artifact(contract(), ptx="no PTX at all"), driver=no_driver)
     a, b, out = random_operands(kernel.contract, 16, 16, 16, seed=2)
-    with pytest.raises(OperandError, match="found memory of a GPU; expected host memory"):
+    with pytest.raises(OperandError, match="found GPU memory; expected host memory"):
         kernel.execute(*map(cuda_array, (a, b)), out=cuda_array(out))
 
 

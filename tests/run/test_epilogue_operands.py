@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one row for all": ({"c": half(1, N).expand(M, N)}, "found strides (0, 1) (broadcast)"),
     "bias along M": ({"bias": half(M)}, "found shape (16,); expected (24,), (N) of the result"),
     "bias as a row": ({"bias": half(1, N)}, "found shape (1, 24); expected (24,), (N) of the result"),
-    "bias of every second": ({"bias": half(2 * N)[::2]}, "found stride 2; expected elements side by side"),
+    "bias of every second": ({"bias": half(2 * N)[::2]}, "found stride 2; expected contiguous elements"),
     "bias of one element": ({"bias": half(1).expand(N)}, "found stride 0 (broadcast)"),
     "aux of another shape": ({"aux": half(M, N + 8)}, "found shape (16, 32); expected (16, 24), (M, N) of a @ b"),
     "aux is out": ({"aux": Tensors.out}, "operand aux: found memory shared with out"),
@@ -128,7 +128,7 @@ def test_out_may_be_exactly_c_and_nothing_near_it(kernel: Kernel, api: Any, cuda
     values = dict(zip((x.name for x in api.parameters), api.launches[0]["values"], strict=True))
     assert values["source"] == values["c"]
     for near in (buffer[1:, :N], buffer[:M, 8 : 8 + N]):
-        with pytest.raises(OperandError, match="found memory shared with c; expected memory apart from it, or exactly"):
+        with pytest.raises(OperandError, match="found memory shared with c; expected separate memory, or exactly"):
             kernel(a, b, **{**operands, "c": c}, out=cuda_array(near))
 
 
@@ -190,7 +190,7 @@ BATCHES: dict[str, tuple[tuple[Any, Any, Any], str]] = {
     "N-major": ((half(L, M, K), half(L, K, N), half(L, M, N)), "`b.mT.contiguous().mT`"),
     "too many": (
         (half(1, M, K).expand(MAX_BATCH + 1, M, K), Tensors.b, half(1, M, N).expand(MAX_BATCH + 1, M, N)),
-        "operand a: found a batch of 65536; expected at most 65535, the extent of grid.z; split the batch",
+        "operand a: found a batch of 65536; expected at most 65535, the limit of grid.z; split the batch",
     ),
 }
 

@@ -86,9 +86,7 @@ def test_an_array_has_a_known_type_and_fill(text: str) -> None:
 
 def test_arguments_that_a_file_lacks_are_told_with_the_file(tmp_path: Path) -> None:
     launch = file_launch(launch_of(tmp_path, "[[argument]]\ntype = 'f32'\nnumber = 2.5\n"))
-    said = (
-        r"\[\[argument\]\] of .*launch\.toml: found 1 for scale; expected 2, one for each parameter in order: x, factor"
-    )
+    said = r"\[\[argument\]\] of .*launch\.toml: found 1 for scale; expected 2, one per parameter in order: x, factor"
     with pytest.raises(RequestError, match=said):
         check_foreign(Program.parse(HEAD + SCALE), launch, policies=1, seed=1, max_steps=10**6)
 

@@ -219,7 +219,7 @@ def test_other_protocols(protocol: Any) -> None:
     kernel(protocol(a), protocol(b), out=protocol(out))
     torch.cuda.synchronize()
     assert compared(kernel, a, b, out).ok
-    with pytest.raises(OperandError, match="operand out: found nothing, and operands of"):
+    with pytest.raises(OperandError, match="operand out: found no array, with operands of"):
         kernel(protocol(a), protocol(b))
 
 

@@ -148,5 +148,5 @@ def test_another_librarys_array_is_refused() -> None:
     class CudaArray:
         __cuda_array_interface__ = b.__cuda_array_interface__
 
-    with pytest.raises(OperandError, match="does not say when it changes"):
+    with pytest.raises(OperandError, match="does not report changes"):
         compiled()(a, CudaArray(), out=out)

@@ -151,7 +151,7 @@ def test_cupy_allocates_on_its_device_and_on_the_callers_stream(monkeypatch: pyt
 
 
 def test_unknown_framework_must_bring_its_result(kernel: Kernel, call: Call) -> None:
-    with pytest.raises(OperandError, match="operand out: found nothing, and operands of conftest; expected an array"):
+    with pytest.raises(OperandError, match="operand out: found no array, with operands of conftest; expected an array"):
         kernel(call.a, call.b)
 
 
@@ -191,7 +191,7 @@ def test_driver_failure_has_name_text_and_way_out(kernel: Kernel, api: Any, call
         kernel(call.a, call.b, out=call.out)
     assert str(caught.value) == (
         "cuLibraryLoadData: CUDA_ERROR_NO_BINARY_FOR_GPU (the driver's text); "
-        "the kernel was built for another GPU: build it again for this one"
+        "the kernel was built for another GPU: rebuild it for this one"
     )
     assert caught.value.exit_code == 3
     assert api.contexts == [1000]

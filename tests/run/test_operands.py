@@ -287,7 +287,7 @@ def test_a_malformed_capsule_is_refused(case: str, versioned: bool) -> None:
 def test_a_capsule_of_an_extent_below_zero_is_refused() -> None:
     shape = (ctypes.c_int64 * 2)(-4, 8)
     producer = Producer(np.zeros((4, 8), np.float16), shape=ctypes.cast(shape, type(dlpack._Tensor().shape)))
-    with pytest.raises(OperandError, match=r"of shape \(-4, 8\), expected extents of 0 and more"):
+    with pytest.raises(OperandError, match=r"of shape \(-4, 8\), expected extents of at least 0"):
         view_of(producer, "a")
 
 
@@ -309,7 +309,7 @@ def test_a_capsule_that_was_consumed_is_refused() -> None:
             torch.from_dlpack(capsule)
             return capsule
 
-    with pytest.raises(OperandError, match="no DLPack capsule, or one that was consumed"):
+    with pytest.raises(OperandError, match="no DLPack capsule, or a consumed one"):
         view_of(Consumed(torch.zeros(4, 8)), "a")
 
 

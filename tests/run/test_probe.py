@@ -202,7 +202,7 @@ def test_a_launch_on_a_gpu(shipped: Probe, fake_api: Any, cuda_array: Any, monke
     assert launch["values"] == (*(each.array.ctypes.data for each in (a, b, *tables)), 72, 80)
     assert (launch["grid"], launch["block"], launch["smem"]) == ((1, 1, 1), (128, 1, 1), 17408)
     assert launch["stream"] == 7
-    with pytest.raises(OperandError, match="a: found memory of a GPU; expected host memory"):
+    with pytest.raises(OperandError, match="a: found GPU memory; expected host memory"):
         shipped.execute(a, b)
 
 

@@ -108,10 +108,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a row": ({"scale_n": torch.ones(1, 24)}, "`scale_n.reshape(-1)`"),
     "one element of two extents": ({"scale_n": torch.ones(1, 1)}, "`scale_n.reshape(-1)`"),
     "along the other mode": ({"scale_m": torch.ones(24)}, "found shape (24,); expected (16,), (M) of the result"),
-    "three extents": ({"scale_m": torch.ones(1, 1, 16)}, "expected 1, (M), or 2 with a batch before them; or one elem"),
+    "three extents": ({"scale_m": torch.ones(1, 1, 16)}, "expected 1, (M), or 2 with a batch first; or one elem"),
     "every second": (
         {"scale_n": torch.ones(48)[::2]},
-        "found stride 2; expected elements side by side, stride 1; or o",
+        "found stride 2; expected contiguous elements, stride 1; or o",
     ),
     "of another type": ({"scale_n": torch.ones(24).half()}, "found dtype f16; expected f32; `scale_n.to(torch.float3"),
     "elsewhere": ({"scale_m": torch.ones(16, device="meta")}, "found device meta; expected a CUDA device, or the CPU"),

@@ -213,7 +213,7 @@ def test_an_inference_tensor_is_transposed_at_each_call(
         assert torch.equal(transposed(b, None), b)
     assert len(copies.entries) == 0
     assert [record.getMessage() for record in caplog.records] == [
-        "b is an inference tensor, which does not say when it changes: each call transposes it"
+        "b is an inference tensor, which does not report changes: each call transposes it"
     ]
 
 
@@ -233,7 +233,7 @@ class Foreign:
 
 
 def test_other_arrays_are_refused_with_a_way_out(transposed: Transposed) -> None:
-    with pytest.raises(OperandError, match=r"operand b: .*which does not say when it changes.*torch.from_dlpack\(b\)"):
+    with pytest.raises(OperandError, match=r"operand b: .*which does not report changes.*torch.from_dlpack\(b\)"):
         transposed(Foreign(np.zeros((4, 4), np.float16)), None)
 
 

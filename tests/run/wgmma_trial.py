@@ -15,7 +15,7 @@ from cutegen.verify.counts import count_launch
 from tests.run.wgmma_settings import Case
 
 ARCH = "sm_90"
-SLOWER = "the assembler says of wgmma: Potential Performance Loss"
+SLOWER = "the assembler reports on wgmma: Potential Performance Loss"
 """Right all the same: settings that nobody would put together may be slow."""
 Operands = tuple[Any, Any, Any, dict[str, Any]]
 

@@ -49,7 +49,7 @@ def test_a_request_is_told_row_by_row() -> None:
     assert [line.split() for line in rows] == [
         [f"{4 + i}", "0..3", f"{8 * i}..{8 * i + 7}"] for i in range(4)
     ]  # 128 threads, 8 to a row of 128 bytes: warp 1 begins at row 4
-    assert requests.summary == "32 of a warp, 16 sectors each, at least 16"
+    assert requests.summary == "32 per warp, 16 sectors each, at least 16"
 
 
 def test_a_tower_is_folded_and_loses_no_cell() -> None:
@@ -66,7 +66,7 @@ def test_a_tower_is_folded_and_loses_no_cell() -> None:
 def test_the_first_write_of_sums_has_every_lane_once(name: str) -> None:
     drawn = epilogue_picture(plan_of(name), 0)
     labels = [item.text for item in drawn.items if not isinstance(item, Box) and hasattr(item, "text")]
-    at = next(i for i, text in enumerate(labels) if re.match("What warp 0 writes first", text))
-    end = next((i for i, text in enumerate(labels) if "reads for its first store" in text), len(labels))
+    at = next(i for i, text in enumerate(labels) if re.match("First write of warp 0", text))
+    end = next((i for i, text in enumerate(labels) if "for its first store" in text), len(labels))
     lanes = [int(m.group(1)) for text in labels[at:end] if (m := re.search(r"lane (\d+):", text))]
     assert sorted(lanes) == list(range(32))

@@ -184,7 +184,7 @@ def test_the_epilogue_is_drawn_either_way(plan: GemmPlan) -> None:
     said = {item.text for item in texts(epilogue.picture(plan, 0))}
     assert "C to global memory, through shared memory" in said
     straight = epilogue.picture(plan_of("cute_tutorial_tn"), 0)
-    assert any("straight from registers" in item.text for item in texts(straight))
+    assert any("directly from registers" in item.text for item in texts(straight))
     assert len([box for box in labelled(straight) if len(box.lines) == 2]) == 32 * 32
 
 

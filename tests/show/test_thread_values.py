@@ -51,7 +51,7 @@ def test_a_marked_thread_is_dark_in_the_picture() -> None:
         ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; expected room for coordinates 0 to 7"),
         ("show --layout 8:1 --tv 8", "--tv: found '8'; expected the extents of a tile, M,N, as in --tv 16,8"),
         ("show --layout 8:1 --tv 4096,4096", "expected at most 1,048,576"),
-        ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found beside --tv"),
+        ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found together with --tv"),
         ("show sm80_hgemm_tn --tv 16,8", "show: found SPEC and --tv"),
         ("show --layout divide(8) --tv 8,1", "expected a layout or one of composition"),
     ],
@@ -82,7 +82,7 @@ def test_a_cut_counts_the_rows_that_it_leaves_out() -> None:
     at = next(i for i, line in enumerate(lines) if line.startswith("Offset, in elements, of each 8 neighbours of A"))
     shown = [line for line in lines[at + 2 : at + 40] if re.match(r" +\d+ ", line)]
     cut = next(line for line in lines[at:] if "--all" in line)
-    rows = int(re.findall(r"(\d+) rows", cut)[0])
+    rows = int(re.findall(r"(\d+) more rows", cut)[0])
     assert 8 + rows == 128
     assert shown
 

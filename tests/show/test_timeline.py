@@ -43,8 +43,8 @@ def test_slots_and_rows_of_the_shipped_spec() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("sm90_e4m3_tn", ["Of every 8 k-tiles the last"]),
-        ("sm90_hgemm_tn", ["The last 4 k-tiles are multiplied by one warpgroup, then by the other."]),
+        ("sm90_e4m3_tn", ["Of every 8 k-tiles, the last"]),
+        ("sm90_hgemm_tn", ["The two warpgroups multiply the last 4 k-tiles one after the other."]),
         ("sm80_hgemm_tn", []),
     ],
 )

@@ -300,13 +300,13 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         (lambda a, b: cutegen.matmul(a, [1.0]), "operand b: found a list; expected a torch tensor"),
         (lambda a, b: cutegen.Linear(8, 6)(a.numpy()), "operand a: found a ndarray; expected a torch tensor"),
         (lambda a, b: cutegen.matmul(a, b, activation=["relu"]), "activation: found .*; expected None or one of relu"),
-        (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one that kernels multiply"),
-        (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16, as a has"),
+        (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one of"),
+        (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16 as in a"),
         (lambda a, b: cutegen.matmul(a, b.T), r"K = 6; expected K = 8.*`b.T` if it is stored"),
         (lambda a, b: cutegen.matmul(a, b.to("meta")), "operand b: found device meta; expected cpu"),
         (lambda a, b: cutegen.matmul(a, b, activation="gleu"), "did you mean gelu"),
         (lambda a, b: cutegen.matmul(a, b, alpha=torch.ones(1)), r"alpha: found a Tensor.*`alpha.item\(\)`.*scale_a="),
-        (lambda a, b: cutegen.matmul(a, b, beta=1.0), "beta: found one, and no c"),
+        (lambda a, b: cutegen.matmul(a, b, beta=1.0), "beta: found without c"),
         (lambda a, b: cutegen.matmul(a, b, bias=half(8)), r"bias: found shape \(8,\); expected \(6,\)"),
         (lambda a, b: cutegen.matmul(a.requires_grad_(), b, out=half(4, 6)), "operand out:.*torch.no_grad"),
         (lambda a, b: cutegen.matmul(a.to_sparse(), b), "without strided memory"),
@@ -316,7 +316,7 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         ),
         (
             lambda a, b: cutegen.matmul(*(x.to(torch.float8_e5m2).requires_grad_() for x in (a, b))),
-            "a gradient to be computed; expected a forward pass alone",
+            "that require gradients; expected only a forward pass",
         ),
     ],
 )
@@ -398,8 +398,8 @@ def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
 
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
-    assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU there would be")
-    assert cutegen.explain(half(0, 8), half(8, 6)).endswith("no element to compute, and no kernel is asked for")
+    assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU it would be")
+    assert cutegen.explain(half(0, 8), half(8, 6)).endswith("the result is empty and needs no kernel")
 
 
 def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,14 @@
-"""One call's operands, wherever it computes.
+"""One call's operands, for GPU and CPU.
 
-    operands.py          a caller's tensor -> TensorView; dlpack.py and cuda_array.py read what is no array of NumPy
-    storage.py           how each matrix has to lie in memory; allocation
-    check.py             do these operands fit this kernel? suggestions.py: what to paste if not
-    memory_overlap.py    where they lie: alignment, shared memory
-    epilogue_operands.py what a call hands in for the epilogue, and nothing else
+    operands.py          a caller's tensor -> TensorView; dlpack.py and cuda_array.py read other arrays than NumPy's
+    storage.py           the required memory layout of each matrix; allocation
+    check.py             do these operands fit this kernel? suggestions.py: code to paste if not
+    memory_overlap.py    addresses: alignment, shared memory
+    epilogue_operands.py the epilogue operands of a call, and no others
     transposed_copies.py transposed copies of B, made once and kept
-    fast_path.py         a call with torch tensors again; dynamo.py knows it by guards
-    streams.py           which CUDA stream a call goes to
-    bits.py              floats that NumPy has no type for
+    fast_path.py         a repeated call with torch tensors; dynamo.py recognizes it by guards
+    streams.py           the CUDA stream of a call
+    bits.py              floats that NumPy lacks
 
 Nothing here launches: `cutegen.run.gpu` and `cutegen.run.cpu` do.
 """

@@ -1,4 +1,4 @@
-"""Floats that NumPy has no type for, as bits in unsigned integers: bf16 in uint16, e4m3 and e5m2 in uint8."""
+"""Floats that NumPy lacks, as bits in unsigned integers: bf16 in uint16, e4m3 and e5m2 in uint8."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CARRIERS: Mapping[str, str] = {"bf16": "uint16", "e4m3": "uint8", "e5m2": "uint8
 
 
 def bf16_bits(values: Array) -> Array:
-    """The bits of bf16, in uint16, nearest to `values` (ties to even; NaN stays NaN).
+    """Return the bits of bf16, in uint16, nearest to `values` (ties to even; NaN stays NaN).
 
     >>> [hex(bits) for bits in bf16_bits(np.array([1.0, -2.5, np.nan]))]
     ['0x3f80', '0xc020', '0x7fc0']
@@ -26,7 +26,7 @@ def bf16_bits(values: Array) -> Array:
 
 
 def bf16_values(bits: Array) -> Array:
-    """float32 values of bf16's bits.
+    """Return float32 values of bf16's bits.
 
     >>> bf16_values(np.array([0x3F80], np.uint16))
     array([1.], dtype=float32)
@@ -36,7 +36,7 @@ def bf16_values(bits: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Float8:
-    """The largest finite code, and the value of each of 256 (Micikevicius et al., "FP8 Formats for Deep Learning")."""
+    """Return the largest finite code, and all 256 values (Micikevicius et al., "FP8 Formats for Deep Learning")."""
 
     largest: int
     values: Array
@@ -58,16 +58,16 @@ _FLOAT8 = {"e4m3": _float8(4, largest=0x7E, infinite=False), "e5m2": _float8(5, 
 
 
 def float8_bits(values: Array, name: str) -> Array:
-    """The bits of "e4m3" or "e5m2", in uint8, nearest to `values` (ties to even).
+    """Return the bits of "e4m3" or "e5m2", in uint8, nearest to `values` (ties to even).
 
-    What is too large becomes the largest finite value, as `cvt.satfinite` has it; NaN stays NaN.
+    Larger values become the largest finite value, as with `cvt.satfinite`; NaN stays NaN.
 
     >>> float8_bits(np.array([1.0, -448.0, 1e6, np.nan]), "e4m3").tolist()
     [56, 254, 126, 127]
     """
     kind, wide = _FLOAT8[name], np.asarray(values, np.float64)
     finite = kind.values[: kind.largest + 1].astype(np.float64)
-    middles = (finite[:-1] + finite[1:]) / 2  # a value in the middle goes to the even code
+    middles = (finite[:-1] + finite[1:]) / 2  # a midpoint goes to the even code
     size = np.abs(wide)
     code = np.searchsorted(middles, size, "left")
     code += (code < len(middles)) & (size == middles[np.minimum(code, len(middles) - 1)]) & (code % 2 == 1)
@@ -75,7 +75,7 @@ def float8_bits(values: Array, name: str) -> Array:
 
 
 def float8_values(bits: Array, name: str) -> Array:
-    """float32 values of the bits of "e4m3" or "e5m2".
+    """Return float32 values of the bits of "e4m3" or "e5m2".
 
     >>> float8_values(np.array([0x38, 0x7E], np.uint8), "e4m3")
     array([  1., 448.], dtype=float32)

@@ -1,6 +1,6 @@
-"""Checks operands against a kernel: what does not fit is an OperandError with what was found and expected, and a fix.
+"""Checks operands against a kernel: a misfit is an OperandError with what was found and expected, and a fix.
 
-The forms (shape, strides, dtype, device) are checked once and remembered; a call then only looks at the addresses.
+Forms (shape, strides, dtype, device) are checked once and remembered; later calls check only the addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cutegen.run.call.storage import CallTensor, call_tensor, call_tensors
 from cutegen.support.words import plural
 
 MAX_SPAN_BYTES = 1 << 57
-"""The largest address space of any CPU and GPU; strides are 64-bit integers, of which kernels multiply some."""
+"""Largest address space of any CPU and GPU; strides are 64-bit integers, which kernels multiply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CheckedCall:
 
 @dataclass(frozen=True, slots=True)
 class _Matrices:
-    """One operand's form taken apart: the matrix (or vector), and how many of them follow each other."""
+    """One operand's form, decomposed: the matrix (or vector), and the number in the batch."""
 
     one: Form
     batch: int | None
@@ -41,7 +41,7 @@ class _Matrices:
 
 
 def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
-    """The shape (M,N), or (L,M,N), of `a @ b`, for which memory may be allocated. Raises OperandError."""
+    """Return the shape (M,N), or (L,M,N), of `a @ b`, for allocation. Raises OperandError."""
     tensor_a, tensor_b = map(call_tensor, contract.operands)
     matrices_a, matrices_b = _check_kind(tensor_a, a), _check_kind(tensor_b, b)
     _check_device(tensor_b, b, a.device)
@@ -65,7 +65,7 @@ def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
 
 
 def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
-    """Check everything but the addresses, of operands in the order of `contract.tensors`. Raises OperandError."""
+    """Check everything but the addresses, for operands in the order of `contract.tensors`. Raises OperandError."""
     tensors = call_tensors(contract)
     of = dict(zip(tensors, forms, strict=True))
     a, b = (of[role] for role in OPERANDS)
@@ -84,20 +84,19 @@ def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
 
 
 def leading(placed: Placed) -> Strides:
-    """Strides in elements."""
+    """Return strides in elements."""
     element_bytes = placed.tensor.dtype.bytes
     return Strides(placed.pitch_bytes // element_bytes, placed.batch_pitch_bytes // element_bytes)
 
 
 def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
-    """Rank, dtype, extents, device kind."""
+    """Check rank, dtype, extents and device kind."""
     rank = len(tensor.modes)
     if len(form.shape) not in (rank, rank + 1) and not (tensor.may_be_one_value and not form.shape):
         raise OperandError(
             operand=tensor.name,
             found=f"{plural(len(form.shape), 'dimension')}, shape {tuple(form.shape)}",
-            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch before them"
-            + _or_one(tensor),
+            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch first" + _or_one(tensor),
             fix=_rank_fix(tensor, form),
         )
     if not _has_type(tensor, form):
@@ -120,9 +119,7 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
 
 
 def _has_type(tensor: CallTensor, form: Form) -> bool:
-    """Return whether elements are what the kernel takes, or their bits in integers where the framework has no such
-    type.
-    """
+    """Return whether elements have the kernel's type, or are its bits in integers if the framework lacks the type."""
     wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
     carried = carrier is not None and form.framework != "torch" and form.dtype == name_of(carrier)
     return carried or form.dtype == wanted.in_memory
@@ -134,14 +131,14 @@ def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
             raise OperandError(
                 operand=tensor.name,
                 found=f"{mode.upper()} = {extent}",
-                expected=f"at most {MAX_EXTENT}: kernels count in 32 bits, to the end of the last tile",
+                expected=f"at most {MAX_EXTENT}: kernels use 32-bit indices, up to the end of the last tile",
                 fix="split the problem",
             )
     if matrices.batch is not None and matrices.batch > MAX_BATCH:
         raise OperandError(
             operand=tensor.name,
             found=f"a batch of {matrices.batch}",
-            expected=f"at most {MAX_BATCH}, the extent of grid.z",
+            expected=f"at most {MAX_BATCH}, the limit of grid.z",
             fix="split the batch",
         )
 
@@ -168,7 +165,7 @@ def _check_device(tensor: CallTensor, form: Form, device: Device) -> None:
         raise OperandError(
             operand=tensor.name,
             found=f"device {_spell(form.device)}",
-            expected=f"{_spell(device)}, where a is",
+            expected=f"{_spell(device)}, the device of a",
             fix=suggestions.move(tensor, form, device),
         )
 
@@ -190,7 +187,7 @@ def _inner_mismatch(a: Form, b: Form, framework: str) -> OperandError:
 
 
 def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """Check the result that the kernel writes: every element once, so it has the whole shape."""
+    """Check the result that the kernel writes: every element once, so it has the complete shape."""
     fix = suggestions.new_out(tensor, shape, form)
     if tuple(form.shape) != shape:
         modes = "(M, N)" if len(shape) == 2 else "(L, M, N)"
@@ -198,7 +195,7 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
     elif not _has_type(tensor, form):
         found, expected = f"dtype {form.dtype}", tensor.dtype.in_memory
     elif form.read_only:
-        found, expected = "a read-only array", "one that can be written"
+        found, expected = "a read-only array", "a writable array"
     else:
         _check_device(tensor, form, device)
         return
@@ -206,7 +203,7 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
 
 
 def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """Check an operand that the epilogue reads: one for each matrix of the result, or one for all of them."""
+    """Check an operand that the epilogue reads: one for each matrix of the result, or one for all."""
     matrices = _check_kind(tensor, form)
     *batch, m, n = shape
     extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
@@ -224,7 +221,7 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
 
 
 def place(tensor: CallTensor, form: Form) -> Placed:
-    """Return where the elements of an operand that fits lie. Raises OperandError."""
+    """Return the memory range of an operand that fits. Raises OperandError."""
     matrices = _take_apart(tensor, form)
     one, size = matrices.one, tensor.dtype.bytes
     if len(tensor.modes) == 1:
@@ -247,7 +244,7 @@ def place(tensor: CallTensor, form: Form) -> Placed:
 
 
 def _vector(tensor: CallTensor, form: Form, vector: Form) -> tuple[int, int]:
-    """The elements of a vector, and their distance: 1, or 0 of one that stands for all."""
+    """Return the elements of a vector and their stride: 1, or 0 for one element that is broadcast."""
     (extent,), (stride,) = vector.shape, vector.strides
     if tensor.may_be_one_value and (extent == 1 or (extent and stride == 0)):
         return 1, 0
@@ -255,7 +252,7 @@ def _vector(tensor: CallTensor, form: Form, vector: Form) -> tuple[int, int]:
         raise OperandError(
             operand=tensor.name,
             found=f"stride {stride}{_oddity(vector)}",
-            expected="elements side by side, stride 1" + _or_one(tensor),
+            expected="contiguous elements, stride 1" + _or_one(tensor),
             fix=copy_fix(tensor, form),
         )
     return extent, 1
@@ -266,7 +263,7 @@ def _or_one(tensor: CallTensor) -> str:
 
 
 def _flattened(tensor: CallTensor, form: Form, extents: tuple[int, ...]) -> str:
-    """The way out of a scale that is kept as a row, a column or a matrix of one element."""
+    """Return the fix for a scale that is stored as a row, a column or a matrix of one element."""
     written_as_matrix = tensor.may_be_one_value and sorted(form.shape) in ([1, *extents], [1, 1])
     return f"`{tensor.name}.reshape(-1)`" if written_as_matrix else ""
 
@@ -283,14 +280,14 @@ def _check_batch_stride(placed: Placed, stride: int) -> None:
     elif tensor.written and not _batches_apart(placed):
         found = f"batch stride {stride}, so that matrices of the batch overlap"
         matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
-        expected = f"at least {matrix_bytes // size}, the elements that one spans"
+        expected = f"at least {matrix_bytes // size}, the elements that a matrix spans"
     else:
         return
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
 def _batches_apart(placed: Placed) -> bool:
-    """Return whether the matrices of a batch follow one another, or lie row by row between each other."""
+    """Return whether the matrices of a batch follow one another, or are interleaved row by row."""
     matrix_bytes = (placed.rows - 1) * placed.pitch_bytes + placed.row_bytes
     row_of_all_bytes = (placed.batch - 1) * placed.batch_pitch_bytes + placed.row_bytes
     interleaved = placed.batch_pitch_bytes >= placed.row_bytes and placed.pitch_bytes >= row_of_all_bytes
@@ -298,9 +295,10 @@ def _batches_apart(placed: Placed) -> bool:
 
 
 def _leading_stride(tensor: CallTensor, form: Form, matrix: Form) -> int:
-    """The stride of the mode that is not contiguous, which has to be one the kernel can take.
+    """Return the stride of the non-contiguous mode, which must be valid for the kernel.
 
-    The stride of a mode of extent 1 says nothing, whatever a framework left there; nor do strides of an empty tensor.
+    The stride of a mode of extent 1 has no meaning, whatever a framework stores there; nor do strides of an empty
+    tensor.
     """
     contiguous = 1 if tensor.row_major else 0
     extent, leading_extent = matrix.shape[contiguous], matrix.shape[1 - contiguous]

@@ -1,6 +1,6 @@
 """`__cuda_array_interface__`, versions 0 to 3, read and checked (Numba's documentation, "CUDA Array Interface").
 
-The table comes from another library: nothing in it is taken for what it should be.
+The table comes from another library, so every value is checked.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 NEWEST_VERSION = 3
 MOST_MODES = 64
-"""NumPy's limit; no protocol has more."""
+"""NumPy's limit; no protocol allows more."""
 _ADDRESSES = 1 << 64
 _SIGNED = 1 << 63
-_LONGEST_TYPE = 32  # characters; "<f2" is one, a list of fields is none
+_LONGEST_TYPE = 32  # characters; "<f2" is a type, a list of fields is not
 
 
 class CudaArray(NamedTuple):
-    """Table of the interface, in Python's own numbers; `strides_bytes` is None for compact row-major."""
+    """Table of the interface as Python numbers; `strides_bytes` is None for compact row-major."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ def read(table: object) -> CudaArray:
     strides, stream = table.get("strides"), table.get("stream")
     strides_bytes = None if strides is None else _integers(strides, "strides", -_SIGNED)
     if strides_bytes is not None and len(strides_bytes) != len(shape):
-        raise ValueError(f"strides: found {len(strides_bytes)}, expected {len(shape)}, as many as extents in shape")
+        raise ValueError(f"strides: found {len(strides_bytes)}, expected {len(shape)}, one per extent in shape")
     return CudaArray(
         pointer=pointer,
         shape=shape,
@@ -72,7 +72,7 @@ def _integers(values: Any, key: str, low: int) -> tuple[int, ...]:
 
 
 def _integer(value: Any, key: str, low: int, end: int) -> int:
-    """An integer from `low` to below `end`."""
+    """Read an integer from `low` to below `end`."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -88,12 +88,12 @@ def _dtype(typestr: Any) -> np.dtype[Any]:
     except (TypeError, ValueError, SyntaxError):
         dtype = None
     if dtype is None or dtype.itemsize == 0:
-        raise ValueError(f"typestr: found {_short(typestr)}, expected a type as in '<f2'")
+        raise ValueError(f"typestr: found {_short(typestr)}, expected a type such as '<f2'")
     return dtype
 
 
 def _short(value: Any) -> str:
-    """As Python writes it, cut where it is long; integers beyond any address only by their length."""
+    """Format a value as Python does, truncated; integers beyond any address only by their length."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)

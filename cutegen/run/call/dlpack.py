@@ -1,6 +1,6 @@
 """DLPack capsules read in place (dlpack.h, versions 0.x and 1.x).
 
-A capsule is looked into and not consumed: its name stays as it is, so its own destructor releases the tensor.
+A capsule is read and not consumed: it keeps its name, so its own destructor releases the tensor.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ExportedTensor(NamedTuple):
 
 
 def device_of(operand: Any) -> tuple[str, int]:
-    """`("cuda", ordinal)`, `("cpu", 0)`, or a name for anything else."""
+    """Return `("cuda", ordinal)`, `("cpu", 0)`, or a name for any other device."""
     answer = operand.__dlpack_device__()
     try:
         kind, ordinal = (operator.index(each) for each in answer)
@@ -81,18 +81,18 @@ def _device(kind: int, ordinal: int) -> tuple[str, int]:
 
 
 def read(operand: Any, device: tuple[str, int], stream: int | None) -> ExportedTensor:
-    """Ask `operand`, on `device`, for a capsule that is safe to use on `stream` (None on the CPU), and read it.
+    """Request from `operand`, on `device`, a capsule that is safe to use on `stream` (None on the CPU), and read it.
 
-    Raises what the producer raises, and ValueError for what no tensor is.
+    Raises the producer's errors, and ValueError for an invalid tensor.
     """
     try:
         capsule = operand.__dlpack__(stream=stream, max_version=_NEWEST_VERSION, copy=False)
-    except TypeError:  # a producer from before version 1.0
+    except TypeError:  # a producer older than version 1.0
         capsule = operand.__dlpack__(stream=stream)
     tensor, flags = _open(capsule)
     if (lies := _device(tensor.device_type, tensor.device_id)) != device:
         raise ValueError(
-            f"a DLPack capsule on {lies[0]}:{lies[1]}, expected {device[0]}:{device[1]} as __dlpack_device__ has it"
+            f"a DLPack capsule on {lies[0]}:{lies[1]}, expected {device[0]}:{device[1]} as in __dlpack_device__"
         )
     shape = _shape(tensor)
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
@@ -106,10 +106,10 @@ def _open(capsule: object) -> tuple[_Tensor, int]:
             content = structure.from_address(_get_pointer(capsule, name))
             if not isinstance(content, _VersionedTensor):
                 return content, 0
-            if content.major != _NEWEST_VERSION[0]:  # of another one, only the version may be read
+            if content.major != _NEWEST_VERSION[0]:  # in other versions, only the version field may be read
                 raise ValueError(f"a DLPack capsule of version {content.major}.{content.minor}, expected 1")
             return content.tensor, content.flags
-    raise ValueError("__dlpack__ returned no DLPack capsule, or one that was consumed")
+    raise ValueError("__dlpack__ returned no DLPack capsule, or a consumed one")
 
 
 def _shape(tensor: _Tensor) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ def _shape(tensor: _Tensor) -> tuple[int, ...]:
         raise ValueError("a DLPack capsule without a shape")
     shape = tuple(tensor.shape[: tensor.ndim])
     if any(extent < 0 for extent in shape):
-        raise ValueError(f"a DLPack capsule of shape {shape}, expected extents of 0 and more")
+        raise ValueError(f"a DLPack capsule of shape {shape}, expected extents of at least 0")
     return shape
 
 

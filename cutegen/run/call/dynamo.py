@@ -1,8 +1,8 @@
-"""Guards of Dynamo: whether torch tensors are like others in all but values and addresses, asked once, in C++.
+"""Dynamo guards: they check in C++ whether torch tensors match others in all but values and addresses.
 
-They compare shapes, strides, types of elements, Python's types, devices, whether autograd looks, and dispatch keys, in
-which the negative bit, autocast, inference mode and functorch show. To look at all of that from Python takes several
-times as long. They are no promise of torch's: of a version without them nothing is known again.
+They compare shapes, strides, element types, Python types, devices, whether autograd records, and dispatch keys, which
+show the negative bit, autocast, inference mode and functorch. The same checks from Python take several times as long.
+Guards are not part of torch's public API: with a version that lacks them, no call is recognized.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any, Protocol, TypeVar
 Guards = Callable[..., bool]
 
 FORMS_OF_SHAPES = 8
-"""What is known at once of tensors of the same shapes: of other strides, types, devices."""
+"""Limit on remembered tensors of the same shapes with other strides, types or devices."""
 
 
 class Guarded(Protocol):
-    """Something that is known of tensors."""
+    """Knowledge about tensors."""
 
     @property
     def guards(self) -> Guards:
-        """Return the question to tensors whether it is known of them."""
+        """Return the check whether tensors are already known."""
 
 
 Known = TypeVar("Known", bound=Guarded)
 
 
 def guards_of(tensors: Sequence[Any]) -> Guards:
-    """Return a question to as many torch tensors: are they like these, and the same one where these are?"""
+    """Return a check whether torch tensors match these, and are identical where these are."""
     place = {id(tensor): i for i, tensor in reversed([*enumerate(tensors)])}
     first = [place[id(tensor)] for tensor in tensors]
     distinct = sorted(set(first))
     check = _guards_of_distinct([tensors[i] for i in distinct])
     if len(distinct) == len(tensors):
         return check
-    # Guards take no tensor twice.
+    # Guards do not accept the same tensor twice.
     twins = [(i, j) for i, j in enumerate(first) if i != j]
 
     def fits(*found: Any) -> bool:
@@ -60,6 +60,6 @@ def _nothing(*_: Any) -> bool:
 
 
 def with_latest(known: Iterable[Known], latest: Known, tensors: Sequence[Any]) -> list[Known]:
-    """`latest` before what is known of other tensors than these; the oldest goes where they are too many."""
+    """Return `latest` followed by the knowledge about other tensors, without the oldest beyond the limit."""
     others = [each for each in known if not each.guards(*tensors)]
     return [latest, *others[: FORMS_OF_SHAPES - 1]]

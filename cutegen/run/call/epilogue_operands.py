@@ -1,4 +1,4 @@
-"""Operands that a call passes beside A and B: exactly those that the spec's epilogue names."""
+"""Epilogue operands of a call: exactly those that the spec's epilogue names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutegen.run.call.storage import call_tensor
 from cutegen.support.literals import literal
 
 TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux")
-"""The epilogue's tensors by the names that a call gives them, in the order of a contract."""
+"""The epilogue's tensors by their argument names, in the order of a contract."""
 
 _NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
 _NONE: tuple[tuple[tuple[str, Any], ...], tuple[float, ...]] = (), ()
@@ -22,8 +22,8 @@ _USES = {
     "c": 'the op "beta", or c in epilogue.expression',
     "residual": 'the op "residual", or residual in epilogue.expression',
     "bias": 'the op "bias_n" or "bias_m"',
-    "bias_n": 'the ops "bias_n" and "bias_m"; of one of them, the vector is bias=',
-    "bias_m": 'the ops "bias_n" and "bias_m"; of one of them, the vector is bias=',
+    "bias_n": 'the ops "bias_n" and "bias_m"; with only one of them, the vector is bias=',
+    "bias_m": 'the ops "bias_n" and "bias_m"; with only one of them, the vector is bias=',
     "scale_m": 'the op "scale_m"',
     "scale_n": 'the op "scale_n"',
     "aux": 'the op "aux"',
@@ -31,13 +31,13 @@ _USES = {
     "beta": 'the op "beta", or beta in epilogue.expression',
 }
 _MEANING = {
-    "c": "C as it was, which the epilogue reads",
+    "c": "the input C, which the epilogue reads",
     "residual": "the matrix that the epilogue reads",
     "bias": "the vector that the epilogue reads",
-    "bias_n": "the vector (N,) that the epilogue reads beside bias_m",
-    "bias_m": "the vector (M,) that the epilogue reads beside bias_n",
-    "scale_m": "the factors of C's rows, or one for all",
-    "scale_n": "the factors of C's columns, or one for all",
+    "bias_n": "the vector (N,) that the epilogue reads in addition to bias_m",
+    "bias_m": "the vector (M,) that the epilogue reads in addition to bias_n",
+    "scale_m": "the factors of C's rows, or a single factor",
+    "scale_n": "the factors of C's columns, or a single factor",
     "aux": "the matrix that the epilogue writes",
     "alpha": "a number that the epilogue reads",
     "beta": "a number that the epilogue reads",
@@ -46,7 +46,7 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Operands that a kernel's epilogue asks for: `asked` says it for each of `TENSOR_NAMES` and then of `SCALARS`."""
+    """Operands that a kernel's epilogue requires: `asked` has a flag for each of `TENSOR_NAMES`, then of `SCALARS`."""
 
     asked: tuple[bool, ...]
 
@@ -57,12 +57,12 @@ class Extras:
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 
     def take(self, *handed: Any) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
-        """The tensors with their names, and the scalars, that the kernel takes, of what was `handed` in, None or not.
+        """Return the kernel's tensors with their names, and its scalars, from `handed`, which may hold None.
 
-        They stand in the order of `TENSOR_NAMES` and `SCALARS`. Raises OperandError for one that is missing, one that
-        was not asked for, and a scalar that is no number.
+        Arguments have the order of `TENSOR_NAMES` and `SCALARS`. Raises OperandError for a missing one, one that the
+        epilogue does not take, and a scalar that is not a number.
         """
-        given = tuple([value is not None for value in handed])  # from a list, which is faster than from a generator
+        given = tuple([value is not None for value in handed])  # a list is faster than a generator
         if given != self.asked:
             raise self._mismatch(given)
         if given == _NOTHING:
@@ -88,7 +88,7 @@ class Extras:
 
 
 def _number(name: str, value: Any) -> float:
-    """A number as float32 holds it."""
+    """Return a number as float32 stores it."""
     if not isinstance(value, Real):
         fix = f"pass `{name}.item()`" if hasattr(value, "item") else ""
         raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)

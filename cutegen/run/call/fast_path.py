@@ -1,8 +1,8 @@
-"""A call with torch tensors again: known by guards on the tensors, so that no views are made for it.
+"""Fast path for repeated calls with torch tensors: guards recognize them, so no views are made.
 
-Views and their look-up are half of what a small call costs the host. What guards see was checked when the call was
-first made; addresses, overlap and forward-mode AD are looked at each time, and whatever is out of the ordinary is left
-to the thorough way, which knows the reason.
+Views and their lookup are half of a small call's host time. The properties that guards see were checked on the first
+call; addresses, overlap and forward-mode AD are checked each time. Every unusual call is left to the slow path, which
+finds the reason.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class QuickCalls:
         self._known: dict[tuple[object, ...], list[_Known]] = {}
 
     def __call__(self, a: Any, b: Any, out: Any, stream: Any) -> Any:
-        """Launch a call that is known and give its result; None when it must go the thorough way."""
+        """Launch a known call and return its result; None if it must take the slow path."""
         try:
             some = self._known.get((a.shape, b.shape, out is None))
-        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without a shape
+        except (AttributeError, RuntimeError, TypeError):  # not torch tensors, or some without a shape
             return None
         if some is None:
             return None
@@ -61,7 +61,7 @@ class QuickCalls:
         return out
 
     def remember(self, a: Any, b: Any, out: Any, result: Any, call: CheckedCall, launch: Launch) -> None:
-        """Know this call from now on: `out` as it was handed in, `result` what came of it."""
+        """Remember this call: `out` as it was passed, `result` as it was returned."""
         tensors = [a, b] if out is None else [a, b, out]
         if not (guards := _known_again(tensors)):
             return
@@ -84,9 +84,9 @@ class QuickCalls:
 
 
 class QuickFusedCalls:
-    """The calls of one thread that hand in what the epilogue takes, with tensors of one GPU.
+    """The calls of one thread with epilogue operands, with tensors of one GPU.
 
-    Their number is open, so that all of them are looked at in loops, which plain calls are spared.
+    Their number varies, so they are checked in loops, which plain calls avoid.
     """
 
     def __init__(self) -> None:
@@ -95,13 +95,13 @@ class QuickFusedCalls:
     def __call__(
         self, a: Any, b: Any, out: Any, stream: Any, named: Sequence[tuple[str, Any]], scalars: tuple[float, ...]
     ) -> Any:
-        """Launch a call that is known and give its result; None when it must go the thorough way.
+        """Launch a known call and return its result; None if it must take the slow path.
 
         Raises OperandError for addresses that do not fit.
         """
         try:
             some = self._known.get((a.shape, b.shape, out is None, len(named)))
-        except (AttributeError, RuntimeError, TypeError):  # no torch tensors, or some without a shape
+        except (AttributeError, RuntimeError, TypeError):  # not torch tensors, or some without a shape
             return None
         if some is None or (out is None and stream is not None):
             return None
@@ -127,7 +127,7 @@ class QuickFusedCalls:
     def remember(
         self, a: Any, b: Any, out: Any, result: Any, named: Sequence[tuple[str, Any]], known: Prepared
     ) -> None:
-        """Know this call from now on: `out` as it was handed in, `result` what came of it."""
+        """Remember this call: `out` as it was passed, `result` as it was returned."""
         assert known.launch is not None
         tensors = [a, b, *[tensor for _, tensor in named], *([] if out is None else [out])]
         if not (guards := _known_again(tensors)):
@@ -145,16 +145,16 @@ class QuickFusedCalls:
 
 
 def _known_again(tensors: list[Any]) -> Guards | None:
-    """Return guards by which tensors are known again; None where they are not.
+    """Return guards that recognize tensors; None if there are none.
 
-    Without gradients a tensor that requires them may be multiplied, and its guards would let it pass with them.
+    Without gradients, a tensor that requires them may be multiplied; its guards would accept it with gradients too.
     """
     guards = guards_of(tensors)
     return None if any(x.requires_grad for x in tensors) or not guards(*tensors) else guards
 
 
 def _allocator(result: Any) -> Callable[[], Any]:
-    """Return what makes another tensor like `result`."""
+    """Return a function that makes another tensor like `result`."""
     like = {"dtype": result.dtype, "device": result.device}
     return partial(sys.modules["torch"].empty_strided, result.shape, result.stride(), **like)
 
@@ -166,21 +166,21 @@ def _keep(table: dict[tuple[object, ...], list[Known]], key: tuple[object, ...],
 
 
 class Prepared(Protocol):
-    """Memory of a call that went the thorough way."""
+    """Knowledge about a call that took the slow path."""
 
     @property
     def call(self) -> CheckedCall: ...
     @property
     def launch(self) -> Launch | None: ...
     def check_addresses(self, pointers: tuple[int, ...]) -> None:
-        """Raises OperandError."""
+        """Raise OperandError for addresses that do not fit."""
 
     def announce(self, written: tuple[Any, ...], pointers: tuple[int, ...]) -> None:
-        """Tell of what the call writes; None is no tensor of the caller's."""
+        """Record what the call writes; None is not a tensor of the caller."""
 
 
 class _KnownFused(NamedTuple):
-    """Work left for a known call."""
+    """Work that remains for a known call."""
 
     guards: Guards
     launch: Launch
@@ -192,7 +192,7 @@ class _KnownFused(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Work left for a known call: bytes from each first to each last element, address bits that must be 0."""
+    """Work that remains for a known call: bytes from each first to each last element, address bits that must be 0."""
 
     guards: Guards
     launch: Launch

@@ -1,4 +1,4 @@
-"""Finds where the elements of a call's operands lie, whether they are aligned, and whether a result shares them."""
+"""Finds the memory of a call's operands, checks its alignment, and whether a result overlaps it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import CallTensor
 
 Strided = tuple[tuple[int, ...], tuple[int, ...]]
-"""Bytes in memory: extents and strides, all of them 0 or more."""
+"""Bytes in memory: extents and strides, all of them at least 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An operand whose form fits: the storage it spans, in bytes, from its address on.
+    """An operand whose form fits: the storage that it spans, in bytes, from its address.
 
     `rows` rows of `row_bytes` each begin `pitch_bytes` apart, in each of `batch` matrices `batch_pitch_bytes` apart;
-    all of them are 0 or more.
+    all are at least 0.
     """
 
     tensor: CallTensor
@@ -32,27 +32,25 @@ class Placed:
     pitch_bytes: int
     batch: int = 1
     batch_pitch_bytes: int = 0
-    # Every call asks for these two, so they are worked out once.
+    # Every call needs these two, so they are computed once.
     align_bytes: int = field(init=False)
     span_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """`span_bytes` is from the first byte to the end of the last row."""
+        """Return the bytes from the first byte to the end of the last row."""
         span = (self.batch - 1) * self.batch_pitch_bytes + (self.rows - 1) * self.pitch_bytes + self.row_bytes
         object.__setattr__(self, "span_bytes", span if self.batch and self.rows and self.row_bytes else 0)
         object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)
 
     def coincides(self, other: Placed) -> bool:
-        """Return whether each element of one lies where the same element of the other does, from the same address
-        on.
-        """
+        """Return whether, from the same address, each element has the same place in both."""
         mine, theirs = ((x.rows, x.row_bytes, x.pitch_bytes, x.batch, x.batch_pitch_bytes) for x in (self, other))
         same_kind = self.tensor.contract.dtype == other.tensor.contract.dtype
         return same_kind and self.tensor.contract.major == other.tensor.contract.major and mine == theirs
 
 
 def check_address(placed: Placed, pointer: int) -> None:
-    """Refuse an address that is not aligned as the kernel was compiled for. Raises OperandError."""
+    """Reject an address that is not aligned as the kernel was compiled for. Raises OperandError."""
     align = placed.align_bytes
     if pointer % align and placed.span_bytes:
         raise OperandError(
@@ -64,9 +62,9 @@ def check_address(placed: Placed, pointer: int) -> None:
 
 
 def check_apart(written: Placed, pointer: int, other: Placed, other_pointer: int) -> None:
-    """Refuse a result that shares memory with another operand, which CTAs still use. Raises OperandError.
+    """Reject a result that shares memory with another operand, which CTAs still read. Raises OperandError.
 
-    C as it was and a residual are read by the thread that writes the result there: they may lie exactly where it does.
+    The thread that writes a result element reads the input C and the residual there: they may coincide with the result.
     """
     if pointer >= other_pointer + other.span_bytes or other_pointer >= pointer + written.span_bytes:
         return
@@ -79,9 +77,9 @@ def check_apart(written: Placed, pointer: int, other: Placed, other_pointer: int
         raise OperandError(
             operand=written.tensor.name,
             found=f"memory shared with {name}",
-            expected=f"memory apart from it: CTAs still read {name} while others write the result"
+            expected=f"separate memory: CTAs still read {name} while others write the result"
             if not in_place
-            else f"memory apart from it, or exactly its own: the address and the strides of {name}",
+            else f"separate memory, or exactly the address and the strides of {name}",
             fix=fix,
         )
 
@@ -96,7 +94,7 @@ def _share_bytes(written: Placed, offset_bytes: int, other: Placed) -> bool:
 
 
 def share_memory(one: Form, pointer: int, other: Form, other_pointer: int) -> bool:
-    """Return whether two tensors share a byte: those of a call that no kernel judges."""
+    """Return whether two tensors share a byte, for calls without a kernel's check."""
     return _meet(_strided(one), pointer - other_pointer, _strided(other))
 
 
@@ -106,7 +104,7 @@ def _strided(form: Form) -> Strided:
 
 
 def _meet(one: Strided, offset_bytes: int, other: Strided) -> bool:
-    """Solve it exactly: NumPy does so on addresses, and reads no memory. Column slices of one buffer do not meet."""
+    """Solve it exactly: NumPy computes on addresses and reads no memory. Column slices of one buffer do not overlap."""
     if 0 in one[0] or 0 in other[0]:
         return False
     low = min(0, offset_bytes)
@@ -125,7 +123,7 @@ def _last(strided: Strided) -> int:
 
 
 def copy_fix(tensor: CallTensor, form: Form, *, fresh: bool = False) -> str:
-    """Another place for an operand: a copy, or for a result new memory."""
+    """Suggest another place for an operand: a copy, or new memory for a result."""
     if tensor.name == "out":
         return suggestions.new_out(tensor, form.shape, form)
     return (suggestions.fresh_copy if fresh else suggestions.copy)(tensor, form)

@@ -1,6 +1,6 @@
-"""Reads operands into one view: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack.
+"""Reads operands into one kind of view: torch tensors, NumPy arrays, `__cuda_array_interface__` and DLPack.
 
-No framework is imported here. An operand can only be a torch tensor when the caller has imported torch.
+No framework is imported here: an operand can only be a torch tensor if the caller has imported torch.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from cutegen.run.call import cuda_array, dlpack
 from cutegen.run.driver import load_driver
 
 Device = tuple[str, int]
-"""`("cuda", ordinal)` or `("cpu", 0)`; other kinds are named so that a message can say what they are."""
+"""`("cuda", ordinal)` or `("cpu", 0)`; other kinds have a name for error messages."""
 
 CPU: Device = ("cpu", 0)
 LEGACY_STREAM = 1
-"""CU_STREAM_LEGACY: the default stream, as `__cuda_array_interface__` and DLPack spell it."""
+"""CU_STREAM_LEGACY: the default stream in `__cuda_array_interface__` and DLPack."""
 
 _DTYPE_NAMES = {row.torch_name: row.name for row in DTYPES.values() if row.in_memory == row.name}
-# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16. Those of 8-bit
-# floats are in uint8, but of which kind only a kernel can say.
+# NumPy has no bfloat16, and no kernel takes 16-bit integers: there, uint16 holds the bits of bf16. 8-bit floats are in
+# uint8; only the kernel knows which kind.
 _NUMPY_DTYPE_NAMES = {**_DTYPE_NAMES, "uint16": "bf16"}
 _NO_ARRAY = "a torch tensor, a NumPy array, or an object with `__cuda_array_interface__` or `__dlpack__`"
 
 
-# Both are named tuples because three of each are made per call; a frozen dataclass takes five times as long to make.
+# Both are named tuples because each call makes three of each; a frozen dataclass takes five times as long to make.
 class Form(NamedTuple):
-    """All of an operand but its address: a launch is prepared from three of these, once.
+    """All of an operand but its address: a launch is prepared once from three of these.
 
-    `strides` are in elements. `dtype` is cutegen's name (`f16`) where it has one, else the framework's.
+    `strides` are in elements. `dtype` is cutegen's name (`f16`) if it has one, else the framework's.
     """
 
     shape: tuple[int, ...]
@@ -50,8 +50,8 @@ class Form(NamedTuple):
 class TensorView(NamedTuple):
     """An operand as a kernel needs it.
 
-    `stream` is the stream whose work must come first, where the operand's protocol names one. `owner` keeps borrowed
-    memory alive while the view is.
+    `stream` is the stream whose work must finish first, if the operand's protocol names one. `owner` keeps borrowed
+    memory alive as long as the view.
     """
 
     pointer: int
@@ -61,17 +61,17 @@ class TensorView(NamedTuple):
 
 
 def name_of(dtype_name: str) -> str:
-    """The name that specs have for what frameworks call `dtype_name`; theirs where there is none."""
+    """Return the spec's name for the framework's `dtype_name`; the framework's if there is none."""
     return _DTYPE_NAMES.get(dtype_name, dtype_name)
 
 
 def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
-    """View `operand` without copying; `stream` is the caller's, told to DLPack producers.
+    """View `operand` without copying; `stream` is the caller's, passed to DLPack producers.
 
     >>> view_of(np.zeros((2, 8), np.float16), "a").form.strides
     (8, 1)
 
-    Raises OperandError when it is no array, or one without strided memory, or when its memory is not its values.
+    Raises OperandError if it is not an array, has no strided memory, or its memory does not hold its values.
     """
     view = _view(operand, name, stream)
     if not view.pointer and 0 not in view.form.shape and view.form.device[0] in ("cuda", "cpu"):
@@ -80,7 +80,7 @@ def view_of(operand: Any, name: str, stream: int | None = None) -> TensorView:
 
 
 def count_write(operand: Any) -> None:
-    """Tell torch that a kernel wrote `operand`, so that autograd refuses a gradient which needs what was there."""
+    """Tell torch that a kernel wrote `operand`, so that autograd refuses gradients that need its former values."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(operand, torch.Tensor):
         torch.autograd.graph.increment_version(operand)
@@ -92,7 +92,7 @@ def _view(operand: Any, name: str, stream: int | None) -> TensorView:
         return _view_torch(operand, name, torch)
     if isinstance(operand, np.ndarray):
         return _view_numpy(operand, name)
-    with _foreign(name, "an object that cannot be asked what it is"):
+    with _foreign(name, "an object that cannot be inspected"):
         table = getattr(operand, "__cuda_array_interface__", None)
         exports = table is None and hasattr(operand, "__dlpack__") and hasattr(operand, "__dlpack_device__")
     if table is not None:
@@ -103,12 +103,12 @@ def _view(operand: Any, name: str, stream: int | None) -> TensorView:
 
 
 def _without_memory(operand: Any, name: str, form: Form) -> OperandError:
-    """A freed storage, or a tensor that only stands for others: FakeTensor and other wrappers, lazy zeros."""
+    """Reject a freed storage, or a tensor without its own memory: FakeTensor and other wrappers, lazy zeros."""
     lazy_zeros = form.framework == "torch" and operand._is_zerotensor()
     return OperandError(
         operand=name,
         found=f"shape {tuple(form.shape)} at address 0: its memory was freed, or it never had any",
-        expected="an address for its elements",
+        expected="an address",
         fix=f"`{name}.clone()`, which stores the zeros" if lazy_zeros else "",
     )
 
@@ -122,7 +122,7 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
             fix=f"pass `{name}.detach()`, or call under `torch.no_grad()`",
         )
     try:
-        # tuple.__new__ is what a named tuple's constructor ends in; going there at once saves a fifth of a whole call.
+        # A named tuple's constructor ends in tuple.__new__; calling it directly saves a fifth of a whole call.
         form = tuple.__new__(
             Form,
             (tensor.shape, tensor.stride(), _torch_dtype(tensor.dtype), _torch_device(tensor.device), "torch", False),
@@ -142,13 +142,13 @@ def _view_torch(tensor: Any, name: str, torch: Any) -> TensorView:
 
 
 def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
-    """Refuse a tensor that reading its memory would misread. Raises OperandError."""
+    """Reject a tensor whose memory does not hold its values. Raises OperandError."""
     if tensor.is_neg():
         raise OperandError(
             operand=name,
-            found="a tensor with the negative bit set: its memory holds the values with the other sign",
+            found="a tensor with the negative bit set: its memory holds the negated values",
             expected="memory that holds the values",
-            fix=f"`{name}.resolve_neg()`, a tensor of its own",
+            fix=f"`{name}.resolve_neg()`, a new tensor",
         )
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
         raise OperandError(
@@ -170,7 +170,7 @@ def _torch_device(device: Any) -> Device:
 
 
 def _view_numpy(array: np.ndarray[Any, Any], name: str) -> TensorView:
-    if type(array) is not np.ndarray and hasattr(array, "mask"):  # to name np.ma would import it
+    if type(array) is not np.ndarray and hasattr(array, "mask"):  # naming np.ma would import it
         raise _masked(name)
     form = Form(
         shape=array.shape,
@@ -195,7 +195,7 @@ def _element_strides(strides_bytes: tuple[int, ...], item_bytes: int, name: str)
             operand=name,
             found=f"strides of {strides_bytes} bytes",
             expected=f"multiples of the element's {item_bytes} bytes",
-            fix="copy it into an array of its own",
+            fix="copy it into a new array",
         )
     return tuple(stride // item_bytes for stride in strides_bytes)
 
@@ -222,12 +222,12 @@ def _view_cuda_array(operand: Any, table: Any, name: str) -> TensorView:
 
 @contextmanager
 def _foreign(name: str, found: str) -> Iterator[None]:
-    """Turn whatever another library's object raises, or answers wrongly, into an OperandError."""
+    """Turn an error or an invalid result of another library's object into an OperandError."""
     try:
         yield
     except CutegenError:
         raise
-    except Exception as error:  # a property of anybody's may raise anything
+    except Exception as error:  # a foreign property may raise anything
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise OperandError(operand=name, found=f"{found} ({reason})", expected=_NO_ARRAY) from error
 
@@ -237,10 +237,10 @@ def _masked(name: str) -> OperandError:
 
 
 def _cuda_array_device(operand: Any, pointer: int) -> Device:
-    """The interface names no device: DLPack does where the object speaks it too, else the driver knows the address."""
+    """Return the device. The interface names none: DLPack does if available, else the driver knows the address."""
     if hasattr(operand, "__dlpack_device__"):
         return dlpack.device_of(operand)
-    # An empty array has no address to ask about, and nothing to launch.
+    # An empty array has no address to look up, and nothing to launch.
     return ("cuda", load_driver().ordinal_of(pointer) if pointer else 0)
 
 
@@ -259,7 +259,7 @@ def _framework(operand: Any) -> str:
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides without gaps.
+    """Return row-major strides without gaps.
 
     >>> compact_strides((3, 4, 5))
     (20, 5, 1)

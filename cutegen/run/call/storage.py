@@ -21,7 +21,7 @@ from cutegen.run.call.operands import Form
 class CallTensor:
     """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
 
-    `name` is what a message calls it, `contract` what the kernel was compiled for. Biases and scales have one mode.
+    Messages call it `name`; the kernel was compiled for `contract`. Biases and scales have one mode.
     """
 
     name: str
@@ -30,35 +30,35 @@ class CallTensor:
 
     @property
     def dtype(self) -> DType:
-        """The element type that the kernel takes."""
+        """Return the element type that the kernel takes."""
         return dtype(self.contract.dtype)
 
     @property
     def row_major(self) -> bool:
-        """True where the contiguous mode is the last one."""
+        """Return whether the contiguous mode is the last one."""
         return self.modes[-1] == self.contract.major
 
     @property
     def align_elems(self) -> int:
-        """Elements that the leading stride is a multiple of."""
+        """Return the elements that the leading stride must be a multiple of."""
         return max(1, self.contract.align_bytes // self.dtype.bytes)
 
     @property
     def written(self) -> bool:
-        """True where the kernel writes it."""
+        """Return whether the kernel writes it."""
         return self.contract.name in (RESULT, "aux", *REGISTERS.values())
 
     def key(self, name: str) -> str:
-        """The spec's key that says this of the operand: C as it was is what C will be."""
+        """Return the spec's key for this property; the input C has the result's."""
         return f"problem.{'c' if self.name == 'c' else self.contract.name.partition('_')[0]}.{name}"
 
     @property
     def may_be_one_value(self) -> bool:
-        """True where a call may hand in one element that stands for the whole vector."""
+        """Return whether a call may pass one element for the whole vector."""
         return self.contract.name in SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
-        """The storage of a matrix, or of a batch of them, of this kind; `shape` as the caller writes it."""
+        """Return the storage of such a matrix, or of a batch of them; `shape` as the caller writes it."""
         *batch, first, second = shape
         rows, columns = (first, second) if self.row_major else (second, first)
         align = self.align_elems
@@ -68,9 +68,9 @@ class CallTensor:
 
 @dataclass(frozen=True, slots=True)
 class MatrixStorage:
-    """`rows` x `stride` elements, of which `columns` in each row are the matrix, or its transpose if `transposed`.
+    """`rows` x `stride` elements; `columns` of each row are the matrix, or its transpose if `transposed`.
 
-    The first element and `stride` are aligned to `align` elements. With `batch` there are so many in a row.
+    The first element and `stride` are aligned to `align` elements. With `batch`, there are that many in sequence.
     """
 
     rows: int
@@ -87,38 +87,36 @@ class MatrixStorage:
 
     @property
     def host_elems(self) -> int:
-        """Return the elements of a flat array in host memory in which an aligned buffer is found, wherever it
-        begins.
-        """
+        """Return the size of a flat host array that contains an aligned buffer, wherever the array begins."""
         return math.prod(self.extents) + self.align - 1
 
     def host_buffer(self, flat: Any, address: int) -> Any:
-        """The aligned array of `extents` within a flat one of `host_elems`, of NumPy or torch, without copying."""
+        """Return the aligned array of `extents` within a flat NumPy or torch array of `host_elems`, without copying."""
         first = -(address // flat.itemsize) % self.align
         return flat[first : first + math.prod(self.extents)].reshape(self.extents)
 
     def matrix(self, buffer: Any) -> Any:
-        """The matrix, or the batch, within an array of `extents` of any framework, without copying."""
+        """Return the matrix, or the batch, within an array of `extents` of any framework, without copying."""
         inner = buffer if self.columns == self.stride else buffer[..., : self.columns]
         return inner.swapaxes(-1, -2) if self.transposed else inner
 
 
 CALL_NAMES = {RESULT: "out", SOURCE: "c"}
-"""What a call names otherwise than the kernel: the result, and C as it was."""
+"""Names in a call that differ from the kernel's: the result and the input C."""
 
 
 def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
-    """Each role's tensor as the caller of a kernel writes it, in the contract's order."""
+    """Return each role's tensor as the caller of a kernel writes it, in the contract's order."""
     return {x.name: call_tensor(x) for x in contract.tensors}
 
 
 def call_tensor(x: TensorContract) -> CallTensor:
-    """One tensor as the caller of a kernel writes it."""
+    """Return one tensor as the caller of a kernel writes it."""
     return CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
 
 
 def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:
-    """An uninitialized matrix of `like`'s framework on its device, owned by `stream` if one is given.
+    """Allocate an uninitialized matrix of `like`'s framework on its device, owned by `stream` if one is given.
 
     `dtype_name` is torch's. Raises OperandError for a framework that is neither torch, NumPy nor CuPy.
     """
@@ -131,8 +129,8 @@ def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream
         return storage.matrix(_empty_cupy(storage.extents, dtype_name, form.device[1], stream))
     raise OperandError(
         operand="out",
-        found=f"nothing, and operands of {form.framework}",
-        expected=f"an array for the result: {form.framework} is not asked for memory",
+        found=f"no array, with operands of {form.framework}",
+        expected=f"an array for the result: cutegen does not allocate with {form.framework}",
         fix=f"pass out= with {dtype_name} elements",
     )
 
@@ -141,7 +139,7 @@ _CARRIERS = {DTYPES[name].torch_name: carrier for name, carrier in CARRIERS.item
 
 
 def numpy_dtype(name: str, like: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """NumPy's type for torch's `name`; a type that NumPy lacks is `like` where that is some package's, else bits."""
+    """Return NumPy's type for torch's `name`; if NumPy lacks it, `like` from another package, else the bits."""
     if name not in _CARRIERS:
         return np.dtype(name)
     return like if like is not None and like.name == name else np.dtype(_CARRIERS[name])
@@ -154,8 +152,8 @@ def _empty_torch(storage: MatrixStorage, name: str, device: Any, stream: int | N
         flat = torch.empty(storage.host_elems, dtype=dtype, device=device)
         return storage.host_buffer(flat, flat.data_ptr())
     if stream is None:
-        return torch.empty(extents, dtype=dtype, device=device)  # aligned to 512 bytes by torch's allocator
-    # The allocator gives memory back to the stream it was taken on, so take it on the one the kernel runs on.
+        return torch.empty(extents, dtype=dtype, device=device)  # torch's allocator aligns to 512 bytes
+    # The allocator returns memory to the stream that it was allocated on, so allocate on the kernel's stream.
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
         return torch.empty(extents, dtype=dtype, device=device)
 

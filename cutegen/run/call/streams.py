@@ -1,4 +1,4 @@
-"""Finds the CUDA stream that a call goes to."""
+"""Finds the CUDA stream of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutegen.run.call.operands import LEGACY_STREAM, Device, TensorView
 
 
 def stream_handle(stream: Any) -> int:
-    """The driver's handle of a stream: an int, or an object of torch, CuPy, cuda.core or cuda.bindings.
+    """Return the driver's handle of a stream: an int, or an object of torch, CuPy, cuda.core or cuda.bindings.
 
     >>> stream_handle(0)
     0
@@ -28,23 +28,21 @@ def stream_handle(stream: Any) -> int:
         return int(stream)
     raise RequestError(
         f"stream: found a {type(stream).__qualname__}; expected a handle, or an object with __cuda_stream__, "
-        "cuda_stream or ptr; leave stream= away for the current stream"
+        "cuda_stream or ptr; omit stream= for the current stream"
     )
 
 
 def current_stream(views: tuple[TensorView, ...], device: Device) -> int:
-    """Return the stream of a call without `stream=`: torch's current one, else one an operand names, else the
-    default.
-    """
+    """Return the stream of a call without `stream=`: torch's current one, else an operand's, else the default."""
     named = LEGACY_STREAM
     for view in reversed(views):
         if view.form.framework == "torch":
-            # What torch.cuda.current_stream(device).cuda_stream returns, without building the Stream object.
+            # The value of torch.cuda.current_stream(device).cuda_stream, without building the Stream object.
             return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device[1]))
         named = view.stream or named
     return named
 
 
 def producers(stream: int, views: tuple[TensorView, ...]) -> set[int]:
-    """The streams other than `stream` whose work must come first (0 and 1 both are the default stream)."""
+    """Return the streams other than `stream` whose work must finish first (0 and 1 both are the default stream)."""
     return {view.stream for view in views if view.stream} - {stream or LEGACY_STREAM}

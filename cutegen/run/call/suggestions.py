@@ -1,4 +1,4 @@
-"""Ways out of a refused operand: expressions in the caller's own framework that can be pasted."""
+"""Fixes for a rejected operand: expressions in the caller's own framework to paste."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NUMPY_LIKE = {"numpy": "np", "cupy": "cupy"}
 
 
 def cast(tensor: CallTensor, form: Form) -> str:
-    """To the dtype that the kernel takes."""
+    """Convert to the dtype that the kernel takes."""
     wanted = tensor.dtype.torch_name
     if form.framework == "torch":
         return f"`{tensor.name}.to(torch.{wanted})`"
@@ -24,7 +24,7 @@ def cast(tensor: CallTensor, form: Form) -> str:
 
 
 def move(tensor: CallTensor, form: Form, device: tuple[str, int]) -> str:
-    """To another device."""
+    """Move to another device."""
     kind, ordinal = device
     if form.framework == "torch":
         return f'`{tensor.name}.to("{kind if kind == "cpu" else f"{kind}:{ordinal}"}")`'
@@ -32,7 +32,7 @@ def move(tensor: CallTensor, form: Form, device: tuple[str, int]) -> str:
 
 
 def copy(tensor: CallTensor, form: Form) -> str:
-    """To memory of the major and the leading stride that the kernel takes."""
+    """Copy to memory with the major and the leading stride that the kernel takes."""
     name, matrix = tensor.name, len(tensor.modes) == 2
     if matrix and (storage := tensor.storage(form.shape)).columns != storage.stride:
         return fresh_copy(tensor, form)
@@ -45,11 +45,11 @@ def copy(tensor: CallTensor, form: Form) -> str:
             return f"`{module}.ascontiguousarray({name}.swapaxes(1, 2)).swapaxes(1, 2)`"
         order = "ascontiguousarray" if tensor.row_major else "asfortranarray"
         return f"`{module}.{order}({name})`"
-    return f"copy it to {_in_words(tensor.storage(form.shape))}" if matrix else "copy it to memory of its own"
+    return f"copy it to {_in_words(tensor.storage(form.shape))}" if matrix else "copy it to new memory"
 
 
 def fresh_copy(tensor: CallTensor, form: Form) -> str:
-    """Like `copy`, but always into new, aligned memory."""
+    """Return an expression like `copy`'s, but always for new, aligned memory."""
     if len(tensor.modes) == 1:
         return f"`{tensor.name}.{'clone' if form.framework == 'torch' else 'copy'}()`"
     storage = tensor.storage(form.shape)
@@ -66,9 +66,9 @@ def fresh_copy(tensor: CallTensor, form: Form) -> str:
 
 
 def new_out(tensor: CallTensor, shape: tuple[int, ...], form: Form) -> str:
-    """Leave `out=` away, where the kernel can allocate, or allocate it like this."""
+    """Omit `out=` if the kernel can allocate it, or allocate it like this."""
     storage = tensor.storage(shape)
-    leave = "leave out= away" if tensor.name == "out" else ""
+    leave = "omit out=" if tensor.name == "out" else ""
     if form.framework == "torch":
         fresh = f"use `{_torch_empty(storage, f'torch.{tensor.dtype.torch_name}', tensor.name)}`"
         return f"{leave}, or {fresh}" if leave else fresh
@@ -78,7 +78,7 @@ def new_out(tensor: CallTensor, shape: tuple[int, ...], form: Form) -> str:
 
 
 def _transposed(form: Form) -> str:
-    """Write what exchanges the two modes of a matrix, or of each in a batch."""
+    """Write the code that swaps the two modes of a matrix, or of each in a batch."""
     if form.framework == "torch":
         return ".t()" if len(form.shape) == 2 else ".mT"
     return ".T" if len(form.shape) == 2 else ".swapaxes(1, 2)"

@@ -1,10 +1,10 @@
-"""Transposed copies of operands, made once and kept: what `problem.b.transposed = "once"` asks for.
+"""Transposed copies of operands, made once and kept, for `problem.b.transposed = "once"`.
 
-A copy is known by where its tensor lies (address, shape, strides) and by torch's version counter, which every operation
-that writes the tensor or a view of it advances. A changed tensor is copied again; a copy goes when the memory it was
-made from does, or when copies used more lately need the room. What torch does not count, copies do not see: writes
-by another library or by the replay of a CUDA graph, in inference mode through a view of another dtype, and between a
-tensor and what `.data` gives of it, each of which counts for itself. `kept_copies.clear()` forgets everything.
+A copy is identified by its tensor's memory (address, shape, strides) and by torch's version counter, which every
+operation that writes the tensor or a view of it increments. A changed tensor is copied again. A copy is dropped when
+its source memory is freed, or when more recently used copies need the space. Copies miss writes that torch does not
+count: by another library or by the replay of a CUDA graph, in inference mode through a view of another dtype, and
+between a tensor and its `.data`, each of which has its own counter. `kept_copies.clear()` drops everything.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _Key = tuple[int, Form, TensorContract]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A kept copy of the bytes from `begin` to `end`, which were `version` when it was made.
+    """A kept copy of the bytes from `begin` to `end`, made at `version`.
 
-    `memory` is the storage that it was made from. On a GPU, `ready` is recorded behind the copy on `stream`.
+    `memory` is the storage that it was made from. On a GPU, `ready` is recorded after the copy on `stream`.
     """
 
     copy: Any
@@ -50,33 +50,33 @@ class Entry:
 
 
 class KeptCopies:
-    """The copies of this process, at most `limit_bytes` of them; the one used longest ago goes first."""
+    """The copies of this process, at most `limit_bytes`; the least recently used goes first."""
 
     def __init__(self, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
         self.limit_bytes = limit_bytes
         self.entries: OrderedDict[_Key, Entry] = OrderedDict()
-        # A tensor may be collected, and its copy dropped, at any place in the thread that holds the lock.
+        # A tensor may be collected, and its copy dropped, at any point in the thread that holds the lock.
         self._lock = threading.RLock()
 
     @property
     def held_bytes(self) -> int:
-        """Memory of all copies."""
+        """Return the memory of all copies."""
         return sum(entry.bytes for entry in list(self.entries.values()))
 
     def clear(self) -> None:
-        """Forget every copy."""
+        """Drop every copy."""
         with self._lock:
             self.entries.clear()
 
     def written(self, begin: int, end: int) -> None:
-        """A kernel writes these addresses, which torch does not see: forget copies of what lies there."""
+        """Drop copies of these addresses, which a kernel writes without torch's knowledge."""
         with self._lock:
             for key, entry in list(self.entries.items()):
                 if begin < entry.end and entry.begin < end:
                     self.entries.pop(key, None)
 
     def find(self, key: _Key, memory: Any, version: int) -> Entry | None:
-        """The copy of a tensor as it is now."""
+        """Return the copy of a tensor in its current state."""
         with self._lock:
             entry = self.entries.get(key)
             if entry is None or entry.version != version or entry.memory() is not memory:
@@ -85,7 +85,7 @@ class KeptCopies:
             return entry
 
     def keep(self, key: _Key, entry: Entry) -> None:
-        """Keep a copy in the place of an older one; what is larger than the limit is not kept."""
+        """Keep a copy, replacing an older one; a copy larger than the limit is not kept."""
         with self._lock:
             self.entries.pop(key, None)
             room = self.limit_bytes - entry.bytes
@@ -95,7 +95,7 @@ class KeptCopies:
                 self.entries[key] = entry
 
     def forget(self, key: _Key, memory: weakref.ref[Any]) -> None:
-        """The memory that a copy was made from is gone."""
+        """Drop a copy whose source memory is gone."""
         with self._lock:
             entry = self.entries.get(key)
             if entry is not None and entry.memory is memory:
@@ -106,7 +106,7 @@ kept_copies = KeptCopies()
 
 
 def span_elems(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last of a tensor that is not empty.
+    """Return the elements from the first to the last of a tensor that is not empty.
 
     >>> span_elems((3, 4), (10, 1))
     24
@@ -115,9 +115,9 @@ def span_elems(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 class Transposed:
-    """Copies of one operand in the other major than a call passes, for the kernel to read.
+    """Copies of one operand for a kernel that reads another major than calls pass.
 
-    `given` is the operand as it is passed, `read` as the kernel was compiled for.
+    `given` is the operand as passed, `read` as the kernel was compiled for.
     """
 
     def __init__(self, given: CallTensor, read: CallTensor, copies: KeptCopies = kept_copies) -> None:
@@ -125,11 +125,11 @@ class Transposed:
         self._warned = False
 
     def __call__(self, operand: Any, stream: int | None) -> Any:
-        """The copy of `operand`, kept or new, ready for work on `stream`, by default the current one.
+        """Return the copy of `operand`, kept or new, ready for work on `stream`, by default the current one.
 
-        A torch tensor's copy is kept. It is made for this one call, and not kept, of a NumPy array and of an inference
-        tensor, neither of which says when it changed, and while a CUDA graph is captured: it becomes part of the graph,
-        whose replays then see what B holds at that time. Raises OperandError, for other arrays too.
+        Copies of torch tensors are kept. NumPy arrays and inference tensors do not report changes: their copy is made
+        for this one call. The same holds during capture of a CUDA graph: the copy becomes part of the graph, whose
+        replays see the values of B at that time. Raises OperandError, also for other arrays.
         """
         view = view_of(operand, self._given.name, stream)
         if len(view.form.shape) == 3 and view.form.strides[0] == 0 and view.form.framework == "torch":
@@ -148,7 +148,7 @@ class Transposed:
             return self._of_tensor(operand, view, here)
 
     def _of_tensor(self, operand: Any, view: TensorView, here: Any) -> Any:
-        """On a GPU `here` is the current stream."""
+        """Return the copy; on a GPU `here` is the current stream."""
         version = self._version(operand)
         if version is None:
             return self._copy(operand, view)
@@ -179,14 +179,14 @@ class Transposed:
         if view.form.framework != "numpy":
             raise OperandError(
                 operand=self._given.name,
-                found=f"an array of {view.form.framework}, which does not say when it changes",
-                expected=f"a torch tensor, of which a transposed copy can be kept ({self._given.key('transposed')})",
+                found=f"an array of {view.form.framework}, which does not report changes",
+                expected=f"a torch tensor, whose transposed copy can be kept ({self._given.key('transposed')})",
                 fix=f"pass `torch.from_dlpack({self._given.name})`, and clear `kept_copies` when it changes",
             )
         return self._copy(operand, view)
 
     def _copy(self, operand: Any, view: TensorView) -> Any:
-        """A copy in new memory, made on the current stream."""
+        """Return a copy in new memory, made on the current stream."""
         check_operand(self._given, view.form, view.pointer)
         copy = empty(self._read.storage(view.form.shape), self._read.dtype.torch_name, operand, view.form, None)
         if view.form.framework == "torch":
@@ -196,13 +196,13 @@ class Transposed:
         return copy
 
     def _version(self, operand: Any) -> int | None:
-        """Torch's count of the writes; None for a tensor that has none."""
+        """Return torch's count of the writes; None for a tensor without one."""
         if not operand.is_inference():
             return int(operand._version)
         if not self._warned:
             self._warned = True
             _LOG.warning(
-                "%s is an inference tensor, which does not say when it changes: each call transposes it",
+                "%s is an inference tensor, which does not report changes: each call transposes it",
                 self._given.name,
             )
         return None

@@ -1,4 +1,4 @@
 """Launches on a GPU.
 
-The cubin (launch.py, by raw_driver.py), tensor maps (tensor_maps.py), memory beside the operands (workspace.py).
+The cubin (launch.py, by raw_driver.py), tensor maps (tensor_maps.py), additional memory (workspace.py).
 """

@@ -1,6 +1,6 @@
 """Launches a cubin's entry on GPUs.
 
-What depends on the operands' forms is prepared once (`GpuKernel.prepare`); a call writes addresses and scalars and
+`GpuKernel.prepare` prepares once what depends on the operands' forms; a call writes addresses and scalars and
 launches.
 """
 
@@ -34,13 +34,13 @@ class _Bound:
     context_address: int
     multiprocessors: int
     active_clusters: int | None
-    """How many clusters the GPU holds at once; None for a kernel without clusters."""
+    """Number of clusters that the GPU holds at once; None for a kernel without clusters."""
 
 
 class GpuKernel:
     """A cubin's entry, loaded once per process and bound to a GPU at the first launch there.
 
-    `gpu_arch` is what it was compiled for (`sm_90a`).
+    It was compiled for `gpu_arch` (`sm_90a`).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GpuKernel:
         self._kernel: Any = None
 
     def prepare(self, call: CheckedCall) -> Launch:
-        """Return what a call of this form does on its GPU, not to be shared between threads. Raises DeviceError."""
+        """Return the launch for a call of this form on its GPU, for one thread only. Raises DeviceError."""
         driver, ordinal = self._load_driver(), call.device[1]
         with self._lock:
             if ordinal not in self._bound:
@@ -83,9 +83,7 @@ class GpuKernel:
         return _Bound(function, context, int(context), multiprocessors, active_clusters)
 
     def _active_clusters(self, driver: Driver, function: Any, ordinal: int) -> int | None:
-        """Count the clusters that run at once: whole ones in the multiprocessors of a GPC. Raises DeviceError for
-        none.
-        """
+        """Count the clusters that run at once: complete ones in the SMs of a GPC. Raises DeviceError for none."""
         contract = self._contract
         if contract.cluster == ONE_CTA:
             return None
@@ -121,10 +119,10 @@ class GpuKernel:
 
 
 class GpuLaunch:
-    """One form of call on one GPU and one thread, parameters laid out for the driver.
+    """One form of call on one GPU and one thread, with parameters laid out for the driver.
 
-    Every parameter has a slot of eight bytes, low byte first as on every host of NVIDIA's driver, and the driver is
-    given the slots' addresses. It copies the values before the launch returns, so the slots can be written again.
+    Every parameter has a slot of eight bytes, low byte first as on every host of NVIDIA's driver. The driver receives
+    the slots' addresses and copies the values before the launch returns, so slots can be reused.
     """
 
     __slots__ = (
@@ -139,7 +137,7 @@ class GpuLaunch:
         self._driver, self._raw, self._bound = driver, raw_driver(driver), bound
         self._current = ctypes.c_void_p()
         self._current_at = ctypes.addressof(self._current)
-        # One more slot than parameters, for addresses that the kernel does not take: it has tensor maps in their place.
+        # One more slot than parameters, for addresses that the kernel does not take because it has tensor maps instead.
         self._slots = (ctypes.c_uint64 * (len(values) + 1))(*values)
         first = ctypes.addressof(self._slots)
         self._pointers = (ctypes.c_void_p * len(values))(*(first + 8 * index for index in range(len(values))))
@@ -151,7 +149,7 @@ class GpuLaunch:
         self._config = LaunchConfig.of(
             geometry, in_clusters=bound.active_clusters is not None, programmatic=contract.programmatic
         )
-        # Made once, as ctypes takes them without a conversion at each launch.
+        # Created once, so that ctypes takes them without a conversion at each launch.
         self._launch, function = self._raw.launch, ctypes.c_void_p(int(bound.function))
         self._arguments = (ctypes.byref(self._config), function, self._pointers, None)
         self._placed: tuple[int, ...] | None = None
@@ -168,15 +166,15 @@ class GpuLaunch:
     def is_at_home(self) -> bool:
         """Return whether the calling thread's current context is this GPU's.
 
-        A thread that never used CUDA has none, and one that works on two GPUs may have the other's.
+        A thread that never used CUDA has none; a thread that works on two GPUs may have the other's.
         """
         status = self._raw.get_current_context(self._current_at)
         return status == _SUCCESS and self._current.value == self._bound.context_address
 
     def at_home(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
-        """A call by a thread that is at home, as the caller knows. Raises DeviceError.
+        """Launch in a thread whose context is known to be right. Raises DeviceError.
 
-        Addresses and a stream that the call before it had are not written again.
+        Addresses and a stream that are unchanged since the previous call are not written again.
         """
         if addresses != self._placed:
             self._place(addresses)
@@ -197,7 +195,7 @@ class GpuLaunch:
 
 
 class MappedLaunch(GpuLaunch):
-    """A form of call of a kernel that takes tensor maps: the driver is given a map's address in place of a slot's."""
+    """A form of call of a kernel with tensor maps: the driver receives a map's address instead of a slot's."""
 
     __slots__ = ("_maps",)
 
@@ -206,20 +204,21 @@ class MappedLaunch(GpuLaunch):
         parameters = [parameter.name for parameter in contract.parameters]
         self._maps: list[tuple[int, int, TensorMaps]] = []
         for each, fields in zip(contract.maps, contract.map_fields(call.size), strict=True):
-            # A matrix without elements may lie nowhere. Nothing is read of it, so the result's address will do as well.
+            # A matrix without elements may have no address. Nothing of it is read, so the result's address serves as
+            # well.
             address_of = contract.pointers.index(each.name if call.placed[each.name].span_bytes else RESULT)
             maps = TensorMaps(driver, each.name, fields)
             self._maps.append((parameters.index(f"map_{each.name}"), address_of, maps))
 
     def _place(self, addresses: tuple[int, ...]) -> None:
-        self._placed = None  # should one of them fail, nothing is left that looks placed
+        self._placed = None  # if one of them fails, none counts as placed
         for parameter, tensor, maps in self._maps:
             self._pointers[parameter] = maps.at(addresses[tensor])
         super()._place(addresses)
 
 
 def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
-    """Makes the configuration of `cuLaunchKernelEx` for a kernel with clusters, without the stream."""
+    """Make the configuration of `cuLaunchKernelEx` for a kernel with clusters, without the stream."""
     cluster = api.CUlaunchAttribute()
     cluster.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     dimensions = cluster.value.clusterDim
@@ -235,7 +234,7 @@ def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
 def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
     """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
 
-    It does on the same major and the same or a later minor, with the suffix `a` on exactly its own. Source: CUDA C++
+    It requires the same major and the same or a later minor; with the suffix `a`, exactly its own. Source: CUDA C++
     Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
 
     >>> runs_on("sm_80", (8, 9)), runs_on("sm_80", (9, 0)), runs_on("sm_90a", (9, 0)), runs_on("sm_100a", (10, 3))

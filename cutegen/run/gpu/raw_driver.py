@@ -1,7 +1,7 @@
-"""The driver's functions that every call needs, by their addresses: what `cuda.bindings` adds costs microseconds.
+"""The driver functions of every call, by address: `cuda.bindings` adds microseconds.
 
-`cuda.bindings` makes objects of a call's arguments each time. Here a launch's configuration is a structure that lies
-ready, and a call writes the stream into it. Source: CUDA Driver API, "Execution Control"; structures as in `cuda.h`.
+`cuda.bindings` makes objects of a call's arguments each time. Here a prepared structure holds the launch configuration,
+and a call writes the stream into it. Source: CUDA Driver API, "Execution Control"; structures as in `cuda.h`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREA
 
 
 class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute with the extents of clusters, or a number in the place of the first of them."""
+    """CUlaunchAttribute with the extents of clusters, or a number in place of the first extent."""
 
     _fields_ = (
         ("id", ctypes.c_int),
@@ -43,7 +43,7 @@ class LaunchConfig(ctypes.Structure):
 
     @classmethod
     def of(cls, geometry: LaunchGeometry, *, in_clusters: bool, programmatic: bool = False) -> LaunchConfig:
-        """That of a launch, without its stream."""
+        """Configuration of a launch, without its stream."""
         config = cls((ctypes.c_uint * 3)(*geometry.grid), (ctypes.c_uint * 3)(*geometry.block))
         config.smem_bytes = geometry.dynamic_smem_bytes
         wanted = [(_CLUSTER_DIMENSION, geometry.cluster)] * in_clusters
@@ -56,7 +56,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 class RawDriver:
-    """Each function returns the driver's status, an int; results are written where an argument points."""
+    """Each function returns the driver's status, an int; results are written through pointer arguments."""
 
     __slots__ = ("get_current_context", "is_capturing", "launch", "stream_id")
 
@@ -65,7 +65,7 @@ class RawDriver:
             return ctypes.CFUNCTYPE(ctypes.c_int, *types)(driver.entry_point(name, _CUDA_VERSION))
 
         pointer = ctypes.c_void_p
-        # Without types of arguments, whose checks cost as much as the rest of the call: it takes pointers of ctypes.
+        # Without argument types, whose checks cost as much as the rest of the call: it takes ctypes pointers.
         self.launch = function("cuLaunchKernelEx")
         self.get_current_context = function("cuCtxGetCurrent", pointer)
         self.is_capturing = function("cuStreamIsCapturing", pointer, pointer)
@@ -74,5 +74,5 @@ class RawDriver:
 
 @cache
 def raw_driver(driver: Driver) -> RawDriver:
-    """The functions of a driver, looked up once. Raises DeviceError."""
+    """Look up the functions of a driver once. Raises DeviceError."""
     return RawDriver(driver)

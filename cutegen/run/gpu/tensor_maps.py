@@ -1,6 +1,6 @@
 """Tensor maps of operands on a GPU: the driver makes them, and those of the latest addresses are kept.
 
-A map is made from an address, extents and strides and from nothing that changes, so one that is kept stays right.
+A map depends only on an address, extents and strides, so a kept map stays valid.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cutegen.run.driver import Driver
 
 MAP_BYTES = 128
 L2_PROMOTION = "L2_128B"
-"""How much L2 fetches at once of what it misses. Source: CUTLASS `cute/atom/copy_traits_sm90_tma.hpp`."""
+"""L2 fetch granularity on a miss. Source: CUTLASS `cute/atom/copy_traits_sm90_tma.hpp`."""
 
 _MAP_ALIGN_BYTES = 64
 MAPS_AT_ONCE = 16
-"""Maps for which memory is taken together."""
+"""Maps per memory allocation."""
 _REMEMBERED_ADDRESSES = 2048
 _CUDA_VERSION = 12000
 _DATA_TYPES = {"f16": "FLOAT16", "bf16": "BFLOAT16", "f32": "FLOAT32"}
@@ -36,10 +36,10 @@ _EncodeTiled = ctypes.CFUNCTYPE(
 
 
 class TensorMaps:
-    """The maps of one operand of one form, in the order of their making, for one thread.
+    """The maps of one operand of one form, in creation order, for one thread.
 
-    Source: CUDA Driver API, `cuTensorMapEncodeTiled`. It is called by its address, as it wants the map at a multiple of
-    64 bytes, and the one that `cuda.bindings` hands it lies wherever Python puts an object.
+    Source: CUDA Driver API, `cuTensorMapEncodeTiled`. It is called by its address because it needs the map at a
+    multiple of 64 bytes, and `cuda.bindings` passes an object at an arbitrary address.
     """
 
     def __init__(self, driver: Driver, operand: str, fields: TensorMapFields) -> None:
@@ -62,18 +62,18 @@ class TensorMaps:
         self._known: dict[int, int] = {}
         self._memory: list[ctypes.Array[ctypes.c_char]] = []
         self._places: list[int] = []
-        """Where maps lie, each used by the address that was met as that many-th."""
+        """Addresses of the maps, in the order in which their operands' addresses were first seen."""
 
     def at(self, address: int) -> int:
-        """Return where the map of an operand at `address` lies in host memory. Raises DeviceError.
+        """Return the host address of the map for an operand at `address`. Raises DeviceError.
 
-        It stays there until some later call, so that it must be launched with, or asked for again, before that. The
-        calling thread must have a context, without which the driver makes no map.
+        It is valid until some later call, so launch with it, or request it again, before that. The calling thread must
+        have a context, without which the driver makes no map.
         """
         place = self._known.get(address)
         if place is None:
             if len(self._known) >= _REMEMBERED_ADDRESSES:
-                self._known.clear()  # launches have copied their maps, so that the memory can be used again
+                self._known.clear()  # launches have copied their maps, so the memory can be reused
             place = self._place(len(self._known))
             self._encode(place, address)
             self._known[address] = place
@@ -95,7 +95,7 @@ class TensorMaps:
 
 
 def data_type(name: str) -> str:
-    """The driver's name for an element type, or for an integer of its size: copies move bits as they are.
+    """Return the driver's name for an element type, or for an integer of its size: copies move bits unchanged.
 
     >>> data_type("bf16")
     'BFLOAT16'
@@ -104,7 +104,7 @@ def data_type(name: str) -> str:
 
 
 def swizzle(swizzle_bytes: int) -> str:
-    """The driver's name for a swizzle.
+    """Return the driver's name for a swizzle.
 
     >>> swizzle(128), swizzle(0)
     ('128B', 'NONE')

@@ -1,10 +1,10 @@
-"""Device memory that a launch needs beside its operands: where K is split, the slices' sums and the tiles' counters.
+"""Additional device memory of a launch that splits K: the slices' sums and the tiles' counters.
 
-Launches on one stream come one after the other, so they share what is kept for that stream; a kernel leaves its
-counters as it found them. A launch that is being captured into a graph may be replayed on any stream at any time: it
-gets memory of its own, which the graph takes and gives back, and counters that no other graph has. Those are zeroed
-once, when they are handed out: a node for that would take longer than many a kernel. A graph that takes memory exists
-once and runs once at a time (CUDA Programming Guide, "Graph Memory Nodes"), and so do its launches on one stream.
+Launches on one stream run one after the other, so they share that stream's memory; a kernel restores its counters. A
+launch captured into a graph may be replayed on any stream at any time. It gets memory of its own, which the graph
+allocates and frees, and counters that no other graph has. The counters are zeroed once, when they are assigned: a
+memset node would take longer than many kernels. A graph that allocates memory exists once and runs once at a time (CUDA
+Programming Guide, "Graph Memory Nodes"), and so do its launches on one stream.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LEGACY_STREAM_ID = -1
 COUNTER_BYTES = 4
 WORD_BYTES = 4
 COUNTERS_AT_ONCE = 1 << 14
-"""Counters of captured launches are made so many at a time and kept: a graph may live as long as its process."""
+"""Block size for counters of captured launches, which are kept: a graph may live as long as its process."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """Memory that one stream's launches share: addresses (None before the first) and sizes."""
+    """Memory shared by one stream's launches: addresses (None before the first) and sizes."""
 
     sums: int | None = None
     sums_bytes: int = 0
@@ -43,7 +43,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
-    """The counters of a capture's launches on one stream, which come one after the other."""
+    """The counters of a capture's launches on one stream, which run one after the other."""
 
     capture: int
     counters: int
@@ -51,12 +51,12 @@ class _Captured:
 
 
 class Workspaces:
-    """The workspaces of one GPU, for all kernels and threads of the process: kept for each stream, grown, reused."""
+    """The workspaces of one GPU, for all kernels and threads of the process: kept per stream, grown, reused."""
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
         self.lock = threading.Lock()
         self.generation = 0
-        """Another number whenever memory was taken or given back: what was handed out before is known by it."""
+        """Changes whenever memory is allocated or freed, and so identifies earlier assignments."""
         self._driver, self._raw, self._context = driver, raw_driver(driver), driver.primary_context(ordinal)
         self._context_address = int(self._context)
         self._held: dict[int, _Held] = {}
@@ -66,10 +66,10 @@ class Workspaces:
         self._zeroed, self._left = 0, 0
 
     def launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        """Calls `launch` with the addresses of sums and counters for a launch on `stream`. Raises DeviceError.
+        """Call `launch` with the addresses of sums and counters for a launch on `stream`. Raises DeviceError.
 
-        The lock is held meanwhile: another thread may not make room for a larger launch in between. The handles of the
-        default streams mean those of the current context, which therefore is the GPU's.
+        The lock is held meanwhile, so no other thread can reallocate for a larger launch. The handles of the default
+        streams refer to the current context, which must therefore be the GPU's.
         """
         with self.lock:
             status = self._raw.get_current_context(self._answer_at)
@@ -80,13 +80,13 @@ class Workspaces:
                     self._launch(stream, wanted, launch)
 
     def _launch(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        if stream in LEGACY_STREAMS:  # one for all threads, which nobody can capture: the driver need not be asked
+        if stream in LEGACY_STREAMS:  # one for all threads, and it cannot be captured: the driver need not be asked
             stream_id = _LEGACY_STREAM_ID
         elif self._asked("cuStreamIsCapturing", self._raw.is_capturing, stream):
             self._launch_captured(stream, wanted, launch)
             return
         else:
-            # Handles are used again for other streams, and one handle means each thread's own; numbers are not.
+            # Handles are reused for other streams, and one handle means each thread's own stream; ids are unique.
             stream_id = self._asked("cuStreamGetId", self._raw.stream_id, stream)
         held = self._held.get(stream_id)
         if held is None or held.sums_bytes < wanted.sums_bytes or held.count < wanted.counters:
@@ -98,7 +98,7 @@ class Workspaces:
         launch((held.sums, held.counters))
 
     def _asked(self, name: str, function: Callable[[int, int], int], stream: int) -> int:
-        """Return what the driver says about a stream."""
+        """Return the driver's information about a stream."""
         self._answer.value = 0
         status = function(stream, self._answer_at)
         if status:
@@ -106,24 +106,24 @@ class Workspaces:
         return self._answer.value
 
     def _launch_captured(self, stream: int, wanted: Workspace, launch: Callable[[tuple[int, int]], object]) -> None:
-        """Nodes of the graph around the launch: take memory; give it back."""
+        """Add graph nodes around the launch that allocate and free memory."""
         counters = self._counters_of_capture(stream, wanted.counters)
         address = int(self._driver.call("cuMemAllocAsync", wanted.sums_bytes, stream))
         launch((address, counters))
         self._driver.call("cuMemFreeAsync", address, stream)
 
     def _counters_of_capture(self, stream: int, count: int) -> int:
-        """Counters of what is being captured on a stream, the same for its next launch there."""
+        """Return counters of the current capture on a stream, the same for its next launch there."""
         capture = self._driver.capture(stream)
         known = self._captures.get(stream)
         if known is None or known.capture != capture or known.count < count:
             if len(self._captures) >= MOST_STREAMS:
-                self._captures.clear()  # what is still being captured there gets others for its next launches
+                self._captures.clear()  # captures still in progress get other counters for their next launches
             known = self._captures[stream] = _Captured(capture, self._zeros(count), count)
         return known.counters
 
     def _zeros(self, count: int) -> int:
-        """Zeroed counters that are handed out once."""
+        """Return zeroed counters, assigned only once."""
         if count > self._left:
             made = max(count, COUNTERS_AT_ONCE)
             self._zeroed, self._left = self._driver.zeros(COUNTER_BYTES * made), made
@@ -133,7 +133,7 @@ class Workspaces:
 
     def _of(self, stream_id: int) -> _Held:
         if stream_id not in self._held and len(self._held) >= MOST_STREAMS:
-            # The oldest: its stream may be gone, so that nothing can be ordered on it.
+            # The oldest: its stream may be gone, so nothing can be ordered on it.
             oldest = self._held.pop(next(iter(self._held)))
             with self._driver.relaxed_capture():
                 self._driver.call("cuCtxSynchronize")
@@ -151,7 +151,7 @@ class Workspaces:
             held.count = wanted.counters
 
     def _replaced(self, address: int | None, size_bytes: int, stream: int) -> int:
-        """New memory; the old goes back once the stream's launches so far are done with it."""
+        """Allocate new memory; free the old when the stream's launches so far are done with it."""
         new = int(self._driver.call("cuMemAllocAsync", size_bytes, stream))
         if address is not None:
             self._driver.call("cuMemFreeAsync", address, stream)
@@ -160,15 +160,15 @@ class Workspaces:
 
 @cache
 def workspaces(driver: Driver, ordinal: int) -> Workspaces:
-    """The process's workspaces on a GPU."""
+    """Return the process's workspaces on a GPU."""
     return Workspaces(driver, ordinal)
 
 
 class WorkspaceLaunch:
     """A launch of a kernel whose last two addresses are the sums and the counters.
 
-    On the default stream nobody is asked for them again as long as all workspaces are where they were at the last
-    launch: a small call's time on the host is counted in microseconds.
+    On the default stream it skips the lookup as long as no workspace has moved since the last launch: a small call's
+    host time is counted in microseconds.
     """
 
     __slots__ = ("_generation", "_launch", "_wanted", "_workspace", "_workspaces")
@@ -176,7 +176,7 @@ class WorkspaceLaunch:
     def __init__(self, launch: Launch, held: Workspaces, wanted: Workspace) -> None:
         self._launch, self._workspaces, self._wanted = launch, held, wanted
         self._workspace: tuple[int, int] = (0, 0)  # the default stream's
-        self._generation: int | None = None  # in which it was handed out; None for never
+        self._generation: int | None = None  # of the assignment; None for never
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""
@@ -196,13 +196,13 @@ class WorkspaceLaunch:
 
 
 class ClearedLaunch:
-    """A launch of a kernel that adds to C: C's elements are set to 0 on the stream before it."""
+    """A launch of a kernel that adds to C: C's elements are set to 0 on the stream first."""
 
     __slots__ = ("_context", "_driver", "_index", "_launch", "_result")
 
     def __init__(self, launch: Launch, driver: Driver, context: object, result: Placed, index: int) -> None:
         self._launch, self._driver, self._context = launch, driver, context
-        self._result, self._index = result, index  # the address of C is the `index`-th of a launch's
+        self._result, self._index = result, index  # C's address is the `index`-th of a launch
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses of the tensors, asynchronously. Raises DeviceError."""

@@ -1,4 +1,4 @@
-"""Shared memory by its banks: a tile with the bank of every element, and a warp's access phase by phase."""
+"""Shared memory by bank: a tile with the bank of every element, and a warp's access phase by phase."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Table = NDArray[np.int64]
 
 
 def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> Picture:
-    """Element offsets [row, column] as a grid: in each cell the bank of its first byte, and under it its offset.
+    """Draw element offsets [row, column] as a grid: each cell has the bank of its first byte, and its offset below.
 
-    A cell is `cell_elems` neighbours in a row, which must share their bank. `modes` name rows and columns.
+    A cell is `cell_elems` neighbours in a row, which must share a bank. `modes` names rows and columns.
     """
     words = table[:, ::cell_elems]
     banks = words * element_bytes // BANK_BYTES % BANKS
@@ -33,19 +33,19 @@ def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_
 
 
 def bank_legend() -> Picture:
-    """The colour of each bank."""
+    """Explain the colour of each bank."""
     return legend([Cell((f"{bank}",), bank_colour(bank)) for bank in range(BANKS)], "bank, of 4 bytes")
 
 
 def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> Picture:
-    """One warp's access: for each phase, which lane meets which banks. `places` say what each lane addresses.
+    """Draw one warp's access: for each phase, which lane meets which banks. `places` are the addresses of the lanes.
 
-    A dark red cell waits: an earlier lane of its phase wants another word of the same banks.
+    A dark red cell waits: an earlier lane of its phase needs another word of the same banks.
     """
     names = _bank_names(access_bytes)
     size = cell_size([(name,) for name in (*names, f"{byte_offsets.max()}")])
     labels = [f"lane {lane}: {place}" for lane, place in enumerate(places)]
-    # Equally long, so that the charts are in line.
+    # Equally long, so that the charts are aligned.
     labels = [label.rjust(max(map(len, labels))) for label in labels]
     charts = []
     for phase, lanes in enumerate(phase_lanes(len(byte_offsets), access_bytes)):
@@ -60,23 +60,23 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
 def phase_legend() -> Picture:
     """Explain how to read `phase_charts`."""
     entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
-    return legend(entries, "byte offset that a lane addresses; dark red: it waits for the bank")
+    return legend(entries, "byte offset that a lane addresses; dark red: waits for the bank")
 
 
 def phase_lanes(lanes: int, access_bytes: int) -> list[range]:
-    """The lanes of each phase."""
+    """Return the lanes of each phase."""
     count = min(lanes, WARP // phases(access_bytes))
     return [range(first, first + count) for first in range(0, lanes, count)]
 
 
 def _bank_names(access_bytes: int) -> list[str]:
-    """The banks that an access meets, for each place where it may begin."""
+    """Return the banks that an access meets, for each possible start address."""
     width = max(1, access_bytes // BANK_BYTES)
     return [f"{bank}-{bank + width - 1}" if width > 1 else f"{bank}" for bank in range(0, BANKS, width)]
 
 
 def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
-    """A row for each lane, filled where its banks are."""
+    """Draw a row per lane, filled at its banks."""
     unit_bytes = max(access_bytes, BANK_BYTES)
     groups = BANKS * BANK_BYTES // unit_bytes
     rows = []
@@ -88,7 +88,7 @@ def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
 
 
 def _turns(units: Table, groups: int) -> list[int]:
-    """The wavefront that serves each lane: a unit waits for those of the same banks that lower lanes want."""
+    """Return the wavefront that serves each lane: a lane waits for lower lanes that need the same banks."""
     queues: dict[int, list[int]] = {}
     turns = []
     for unit in units.tolist():
@@ -100,7 +100,7 @@ def _turns(units: Table, groups: int) -> list[int]:
 
 
 def word_elems(table: Table, element_bytes: int) -> int:
-    """Neighbours in a row that share each word of 4 bytes; 1 unless every word is whole and its elements in order.
+    """Return the neighbours in a row that share a 4-byte word; 1 unless every word is complete and in order.
 
     >>> word_elems(np.arange(8).reshape(2, 4), 2), word_elems(np.arange(8).reshape(2, 4) * 2, 2)
     (2, 1)

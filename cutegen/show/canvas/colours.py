@@ -1,22 +1,22 @@
-"""Colours: of banks, of warps, of what a pipeline does; all light enough for black text."""
+"""Colours of banks, warps and pipeline actions, all light enough for black text."""
 
 from __future__ import annotations
 
 BLACK, WHITE, GREY, PALE = "#000000", "#ffffff", "#d5d8dc", "#eef0f2"
-MARK = "#22313f"  # what is marked among its neighbours: dark, with white text
-CONFLICT = "#9b1c1c"  # what waits for a bank: likewise
+MARK = "#22313f"  # a marked cell: dark, with white text
+CONFLICT = "#9b1c1c"  # waits for a bank: dark, with white text
 
 HUES = ("#56a3d9", "#f2a154", "#6cc08b", "#ec8a92", "#b397dc", "#e6c74c", "#e79cce", "#5fc4c4")
 BANKS_PER_HUE = 4
 
 
 def hue(index: int, shade: int = 0, shades: int = 1) -> str:
-    """One of eight hues, in the `shade`-th of `shades` steps towards white."""
+    """Return one of eight hues, in the `shade`-th of `shades` steps towards white."""
     return _mixed(HUES[index % len(HUES)], WHITE, 0.7 * shade / shades)
 
 
 def bank_colour(bank: int) -> str:
-    """The colour of one of the 32 banks: a hue for the four that 16 bytes fill, and a shade of it for each.
+    """Return the colour of one of the 32 banks: a hue for the four banks of 16 bytes, and a shade for each.
 
     >>> bank_colour(0), len({bank_colour(bank) for bank in range(32)})
     ('#56a3d9', 32)
@@ -25,7 +25,7 @@ def bank_colour(bank: int) -> str:
 
 
 def ink(fill: str) -> str:
-    """Black or white, whichever is read better on `fill` (WCAG 2, relative luminance).
+    """Return black or white, whichever reads better on `fill` (WCAG 2, relative luminance).
 
     >>> ink("#56a3d9"), ink(MARK)
     ('#000000', '#ffffff')
@@ -34,7 +34,7 @@ def ink(fill: str) -> str:
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast ratio, 1 to 21 (WCAG 2).
+    """Return the contrast ratio, 1 to 21 (WCAG 2).
 
     >>> contrast("#ffffff", "#000000")
     21.0
@@ -44,7 +44,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def channels(colour: str) -> tuple[int, int, int]:
-    """Red, green and blue, 0 to 255.
+    """Return red, green and blue, 0 to 255.
 
     >>> channels("#56a3d9")
     (86, 163, 217)

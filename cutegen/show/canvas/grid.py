@@ -1,4 +1,4 @@
-"""Grids of labelled cells with their row and column numbers, and legends: what every picture here is made of."""
+"""Grids of labelled cells with row and column numbers, and legends: the elements of every picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cutegen.show.canvas.picture import CELL_PX, LINE_EM, Box, Item, Outline, Pi
 
 PADDING_PX = 3
 LEAST_CELL_PX = 22
-TOWER, LEAST_ROWS = 2.5, 16  # of a grid that is folded: how many times as high as wide, and more rows than these
+TOWER, LEAST_ROWS = 2.5, 16  # a grid is folded beyond this ratio of height to width and this number of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """A grid's cells in blocks of `rows` x `columns`, each outlined."""
+    """Draw a grid's cells in outlined blocks of `rows` x `columns`."""
 
     rows: int
     columns: int
@@ -38,9 +38,9 @@ def grid(
     blocks: Blocks | None = None,
     size: tuple[float, float] | None = None,
 ) -> Picture:
-    """Cells of one size, that of the longest label unless it is given, None where there is nothing; headers outside.
+    """Draw cells of one size, by default that of the longest label; None leaves a cell empty; headers are outside.
 
-    `corner` names rows and columns. Column headers are drawn where they fit: every one, or every second, fourth, ...
+    `corner` names rows and columns. Column headers are thinned out to fit: every one, or every second, fourth, ...
     """
     width, height = size or cell_size([cell.lines for line in cells for cell in line if cell])
     left = max(text_width(text, CELL_PX) for text in (*rows, corner)) + 2 * PADDING_PX
@@ -59,14 +59,14 @@ def grid(
 
 
 def cell_size(labels: Sequence[tuple[str, ...]]) -> tuple[float, float]:
-    """(width, height) of a cell in which each of the labels has room."""
+    """Return the (width, height) of a cell that fits each of the labels."""
     longest = max((text_width(line, CELL_PX) for lines in labels for line in lines), default=0)
     most = max((len(lines) for lines in labels), default=1)
     return max(LEAST_CELL_PX, longest + 2 * PADDING_PX), most * CELL_PX * LINE_EM + 2 * PADDING_PX
 
 
 def legend(entries: Sequence[Cell], explanation: str) -> Picture:
-    """A row of filled boxes, and after it what their colours mean."""
+    """Draw a row of filled boxes, followed by the meaning of their colours."""
     width, height = cell_size([entry.lines for entry in entries])
     items: list[Item] = [
         Box(x=i * width, y=0, width=width, height=height, fill=entry.fill, lines=entry.lines)
@@ -107,9 +107,9 @@ def _outlines(blocks: Blocks, left: float, top: float, cell: tuple[float, float]
 
 
 def sparse_grid(cells: Mapping[tuple[int, int], Cell], corner: str) -> Picture:
-    """A grid of the rows and columns in which there are cells, given by their coordinates; the others are left out.
+    """Draw a grid of only the rows and columns that have cells, given by their coordinates.
 
-    A tower is folded: its rows go on beside it.
+    A tall grid is folded: its rows continue next to it.
     """
     rows, columns = (sorted({place[i] for place in cells}) for i in (0, 1))
     size = cell_size([cell.lines for cell in cells.values()])

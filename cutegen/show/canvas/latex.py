@@ -1,4 +1,4 @@
-"""A picture as LaTeX: a standalone document of TikZ commands, as CuTe's print_latex writes them."""
+"""A picture as LaTeX: a standalone document of TikZ commands, like those of CuTe's print_latex."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ANCHORS: dict[Align, str] = {"start": "west", "middle": "center", "end": "east"
 
 
 def to_latex(picture: Picture, title: str) -> str:
-    """One document; `pdflatex` makes a page of the picture's size of it."""
+    """Return one document; `pdflatex` makes a page of the picture's size from it."""
     fills = sorted({item.fill for item in picture.items if isinstance(item, Box)})
     lines = [
         f"% {title}",
@@ -42,7 +42,7 @@ def _commands(item: Item) -> Iterator[str]:
 
 
 def _node(text: Text, *, colour: str = BLACK) -> str:
-    # Computer Modern Typewriter is 0.525 em wide, narrower than what the boxes were made for.
+    # Computer Modern Typewriter is 0.525 em wide, narrower than the boxes assume.
     size = f"{text.size_px * _BP_PER_PX:.1f}bp"
     weight = r"\bfseries" if text.bold else ""
     font = rf"\ttfamily{weight}\fontsize{{{size}}}{{{size}}}\selectfont"
@@ -51,7 +51,7 @@ def _node(text: Text, *, colour: str = BLACK) -> str:
 
 
 def _escaped(text: str) -> str:
-    r"""No character of `text` is a command; Computer Modern Typewriter has ASCII where ASCII has it.
+    r"""Escape `text` for LaTeX; Computer Modern Typewriter has ASCII at the ASCII codes.
 
     >>> print(_escaped("50% of A_1"))
     50{\char37} of A{\char95}1

@@ -1,6 +1,6 @@
-"""A picture as a value: filled boxes with text in them, outlines, and lines of text, placed in pixels.
+"""A picture as a value: filled boxes with text, outlines, and lines of text, placed in pixels.
 
-All text is monospaced, so that how wide it is can be computed, and boxes are made to fit it before any font is known.
+All text is monospaced, so its width can be computed, and boxes fit it before any font is known.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-CHARACTER_EM = 0.61  # of DejaVu Sans Mono, Menlo and Liberation Mono 0.60, of Consolas 0.55
+CHARACTER_EM = 0.61  # DejaVu Sans Mono, Menlo and Liberation Mono have 0.60, Consolas 0.55
 LINE_EM = 1.2
 CELL_PX, TEXT_PX, TITLE_PX = 10, 12, 16
 
@@ -17,7 +17,7 @@ Align = Literal["start", "middle", "end"]
 
 
 def text_width(text: str, size_px: float) -> float:
-    """Return the width of `text` at most.
+    """Return an upper bound on the width of `text`.
 
     >>> round(text_width("T31V7", 10), 2)
     30.5
@@ -27,7 +27,7 @@ def text_width(text: str, size_px: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A filled rectangle, (x, y) its upper left corner, with `lines` of text one above the other in its middle."""
+    """A filled rectangle, (x, y) its upper left corner, with `lines` of text stacked in its middle."""
 
     x: float
     y: float
@@ -50,7 +50,7 @@ class Outline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """One line of text; (x, y) is the middle of its height at its start, middle or end."""
+    """One line of text; (x, y) is at half its height, at its start, middle or end."""
 
     x: float
     y: float
@@ -64,7 +64,7 @@ Item = Box | Outline | Text
 
 
 def label_lines(box: Box) -> Iterator[Text]:
-    """The text in a box, each line in its place."""
+    """Place each line of text in a box."""
     step = box.size_px * LINE_EM
     first = box.y + (box.height - (len(box.lines) - 1) * step) / 2
     for i, line in enumerate(box.lines):
@@ -80,12 +80,12 @@ class Picture:
     items: tuple[Item, ...]
 
     def moved(self, x: float, y: float) -> tuple[Item, ...]:
-        """The items, moved to the right and down."""
+        """Return the items moved right and down."""
         return tuple(replace(item, x=item.x + x, y=item.y + y) for item in self.items)
 
 
 def above(*pictures: Picture, gap: float = 24) -> Picture:
-    """One below the other, aligned to the left."""
+    """Stack pictures vertically, aligned left."""
     items: list[Item] = []
     y = 0.0
     for picture in pictures:
@@ -95,7 +95,7 @@ def above(*pictures: Picture, gap: float = 24) -> Picture:
 
 
 def beside(*pictures: Picture, gap: float = 40) -> Picture:
-    """One to the right of the other, aligned at the top."""
+    """Place pictures side by side, aligned at the top."""
     items: list[Item] = []
     x = 0.0
     for picture in pictures:
@@ -105,30 +105,30 @@ def beside(*pictures: Picture, gap: float = 40) -> Picture:
 
 
 def arranged(*pictures: Picture) -> Picture:
-    """One below the other, or side by side where that would be a tower."""
+    """Stack pictures, or place them side by side if the stack would be too tall."""
     tower = above(*pictures)
     return beside(*pictures) if tower.height > 2 * tower.width else tower
 
 
 def paragraph(lines: Sequence[str], *, size_px: float = TEXT_PX, bold: bool = False) -> Picture:
-    """Lines of text, each as long as it is."""
+    """Draw lines of text at their full length."""
     step = size_px * LINE_EM * 1.1
     texts = tuple(Text(x=0, y=(i + 0.5) * step, text=line, size_px=size_px, bold=bold) for i, line in enumerate(lines))
     return Picture(max(text_width(line, size_px) for line in lines), len(lines) * step, texts)
 
 
 def titled(title: str, facts: Sequence[str], *pictures: Picture) -> Picture:
-    """Pictures below each other under a title and lines of facts."""
+    """Stack pictures under a title and lines of facts."""
     head = paragraph([title], size_px=TITLE_PX, bold=True)
     return above(above(head, paragraph(facts), gap=4) if facts else head, *pictures, gap=16)
 
 
 def captioned(caption: Sequence[str], picture: Picture) -> Picture:
-    """A picture, or a part of one, under its caption: the first line bold, what it says more under it."""
+    """Draw a picture, or a part of one, under its caption; the caption's first line is bold."""
     head = paragraph(caption[:1], bold=True)
     return above(above(head, paragraph(caption[1:]), gap=0) if caption[1:] else head, picture, gap=6)
 
 
 def framed(picture: Picture, margin: float = 16) -> Picture:
-    """Return the picture with an empty margin, as it leaves the house."""
+    """Return the picture with an empty margin, ready for output."""
     return Picture(picture.width + 2 * margin, picture.height + 2 * margin, picture.moved(margin, margin))

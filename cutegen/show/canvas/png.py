@@ -1,6 +1,6 @@
-"""A picture as PNG, by Pillow: an extra that only this module knows.
+"""A picture as PNG, by Pillow: an optional dependency that only this module uses.
 
-Pillow brings a font, so that the result does not depend on what fonts a machine has.
+Pillow brings a font, so the result does not depend on the machine's fonts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cutegen.errors import OutsideError, RequestError
 from cutegen.show.canvas.colours import BLACK, WHITE, ink
 from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text, label_lines, text_width
 
-SCALE = 2  # dots a pixel: sharp on present screens
-MAX_DOTS = 16_384  # along a side
+SCALE = 2  # dots per pixel: sharp on current screens
+MAX_DOTS = 16_384  # per side
 _ANCHORS: dict[Align, str] = {"start": "lm", "middle": "mm", "end": "rm"}
 
 
 def to_png(picture: Picture, title: str) -> bytes:
-    """One PNG file, two dots for each pixel. Raises OutsideError without Pillow, RequestError beyond 8192 pixels."""
+    """Return one PNG file, two dots per pixel. Raises OutsideError without Pillow, RequestError beyond 8192 pixels."""
     try:
         from PIL import Image, ImageDraw, PngImagePlugin
     except ImportError as error:
@@ -29,7 +29,7 @@ def to_png(picture: Picture, title: str) -> bytes:
     width, height = round(picture.width * SCALE), round(picture.height * SCALE)
     if max(width, height) > MAX_DOTS:
         raise RequestError(
-            f"PNG: found {width:,} x {height:,} dots; expected at most {MAX_DOTS:,} along a side; SVG has no bound"
+            f"PNG: found {width:,} x {height:,} dots; expected at most {MAX_DOTS:,} along a side; SVG has no limit"
         )
     image = Image.new("RGB", (width, height), WHITE)
     canvas = ImageDraw.Draw(image)
@@ -55,7 +55,7 @@ def _draw(canvas: Any, item: Item) -> None:
 
 
 def _write(canvas: Any, text: Text, *, colour: str = BLACK) -> None:
-    # The font is proportional: a line of wide letters is made smaller, to keep within the width it was given.
+    # The font is proportional: a line of wide letters is shrunk to its given width.
     room, needed = text_width(text.text, text.size_px) * SCALE, _font(text.size_px).getlength(text.text)
     font = _font(text.size_px if needed <= room else text.size_px * room / needed)
     stroke = 0.25 * SCALE if text.bold else 0  # there is no bold font
@@ -71,5 +71,5 @@ def _font(size_px: float) -> Any:
 
 
 def _corners(item: Box | Outline) -> tuple[float, float, float, float]:
-    """Inclusive, as Pillow wants them; neighbours share their border."""
+    """Return inclusive corners for Pillow; neighbours share their border."""
     return item.x * SCALE, item.y * SCALE, (item.x + item.width) * SCALE, (item.y + item.height) * SCALE

@@ -13,7 +13,7 @@ _MIDDLE_EM = 0.35  # from the middle of a digit down to its baseline
 
 
 def to_svg(picture: Picture, title: str) -> str:
-    """One SVG document, W3C SVG 1.1; `title` is what screen readers say."""
+    """Return one SVG document, W3C SVG 1.1; `title` is for screen readers."""
     width, height = _number(picture.width), _number(picture.height)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
@@ -69,7 +69,7 @@ def _placed(item: Box | Outline) -> str:
 
 
 def _number(value: float) -> str:
-    """At most two decimals.
+    """Format with at most two decimals.
 
     >>> _number(12.0), _number(30.504)
     ('12', '30.5')

@@ -13,23 +13,23 @@ SHADES = 4
 
 
 def holder(thread: int, values: str, shade: int, *, marked: bool) -> Cell:
-    """A cell that `thread` holds as `values`; a warp has one hue, its lanes four shades of it."""
+    """Return the cell for `values` of `thread`; a warp has one hue, its lanes four shades of it."""
     return Cell((f"T{thread}", f"V{values}"), MARK if marked else warp_colour(thread // WARP, shade))
 
 
 def warp_colour(warp: int, shade: int = 0) -> str:
-    """The colour of a warp."""
+    """Return the colour of a warp."""
     return hue(warp, shade % SHADES, SHADES)
 
 
 def warp_legend(warps: Iterable[int], marked: int, explanation: str) -> Picture:
-    """The colours of `warps` and of the marked thread."""
+    """Explain the colours of `warps` and of the marked thread."""
     entries = [Cell((f"warp {warp}",), warp_colour(warp)) for warp in warps]
     return legend([*entries, Cell((f"thread {marked}",), MARK)], explanation)
 
 
 def value_span(first: int, count: int) -> str:
-    """Values in few characters.
+    """Format values in few characters.
 
     >>> value_span(0, 8), value_span(3, 1)
     ('0-7', '3')

@@ -31,7 +31,7 @@ CORE_ROWS, CORE_BYTES = 8, 16
 
 
 class OperandFollower:
-    """The tables of one operand, made once; the methods take coordinates (x, k) within the CTA's tile."""
+    """The tables of one operand, computed once; the methods take coordinates (x, k) within the CTA's tile."""
 
     def __init__(self, plan: GemmPlan, name: str) -> None:
         self.plan = plan
@@ -41,11 +41,11 @@ class OperandFollower:
         self._kept_trace: LdmatrixTrace | None = None
 
     def coord(self, within: tuple[int, int]) -> int:
-        """The column-major coordinate."""
+        """Return the column-major coordinate."""
         return within[0] + within[1] * self.operand.tile[0]
 
     def copy(self, within: tuple[int, int], leading_elems: int) -> CopyStep:
-        """Return what brings the element from global to shared memory."""
+        """Return the copy that moves the element from global to shared memory."""
         return self.operand.g2s.by_kind(
             vectors=lambda copy: self._step(copy, within, leading_elems),
             boxes=lambda copy: self._box(copy, within),
@@ -56,7 +56,7 @@ class OperandFollower:
         return SharedPlace.of(self.operand.smem.layout, (*within, stage), self.operand.dtype.bytes, self.base_bytes)
 
     def loads(self, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
-        """Every load that brings it to registers, by warp; none where multiplications read shared memory."""
+        """Return every load that moves it to registers, by warp; empty if the MMA reads shared memory."""
         return self.operand.s2r.by_source(
             copied=lambda copy: copy.by_kind(
                 ldmatrix=lambda copy: self._by_ldmatrix(copy, within, stage),
@@ -66,13 +66,13 @@ class OperandFollower:
         )
 
     def reads(self, within: tuple[int, int], stage: int) -> tuple[DescriptorRead, ...]:
-        """The block in which a multiplication reads it in shared memory; none where it comes to registers."""
+        """Return the block in which the MMA reads it in shared memory; None if it is loaded to registers."""
         return self.operand.s2r.by_source(
             copied=lambda _: (), described=lambda found: (self._by_descriptor(found, within, stage),)
         )
 
     def meets(self, within: tuple[int, int]) -> tuple[Meeting, ...]:
-        """The accumulators that products of it are added to, of every thread that has any."""
+        """Return the accumulators that its products are added to, for every thread that has any."""
         rows = self.plan.cta_tile[0]
         held = self._sums
         mine = held % rows == within[0] if self.operand.operand == "A" else held // rows == within[0]
@@ -109,12 +109,12 @@ class OperandFollower:
 
     @cached_property
     def _stage_bytes(self) -> Coordinates:
-        """The byte offset of each coordinate in the first stage."""
+        """Return the byte offset of each coordinate in the first stage."""
         placed: Coordinates = offsets(self.operand.smem.layout_of_one_stage) * self.operand.dtype.bytes
         return placed
 
     def _held(self, thread: int, coord: int) -> Held:
-        """The value of a thread's fragment that the element is."""
+        """Return the element's value index in a thread's fragment."""
         table = self._fragments
         value = int(np.flatnonzero(table.coordinates[thread] == coord)[0])
         return held_value(thread, value, table.place(value), table.bits)
@@ -179,7 +179,7 @@ class OperandFollower:
         )
 
     def _stage_start(self, stage: int) -> int:
-        """The byte at which a stage begins: its first element, before the swizzle."""
+        """Return the first byte of a stage: that of its first element, before the swizzle."""
         x = self.operand
         inner = inner_layout(x.smem.layout)
         return int(offsets(inner)[stage * x.tile[0] * x.tile[1]]) * x.dtype.bytes
@@ -214,18 +214,18 @@ class OperandFollower:
 
 
 def accumulators_of(plan: GemmPlan) -> Coordinates:
-    """Column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
+    """Return column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
     mma, tile = plan.tiled_mma, plan.cta_tile[:2]
     first = offsets_2d(mma.tv_layout("C"))[:, 0]
     rows = mma.tile_mnk[0]
-    # The tile is affine, so every thread's share is thread 0's, moved to where its first value lies.
+    # The tile is affine, so every thread's share is thread 0's, moved to its first value.
     starts = first % rows + first // rows * tile[0]
     table: Coordinates = starts[:, None] + mma.partition("C", Layout(tile), 0).offsets()
     return table
 
 
 def result_place(plan: GemmPlan, value: int) -> tuple[int, int, int]:
-    """(MMA, MMA_M, MMA_N) of a value of tCrC."""
+    """Return (MMA, MMA_M, MMA_N) of a value of tCrC."""
     share = plan.tiled_mma.partition("C", Layout(plan.cta_tile[:2]), 0).layout
     values, along_m, _ = (int(size(part)) for part in modes(inner_layout(share)))
     rest, v = divmod(value, values)
@@ -234,7 +234,7 @@ def result_place(plan: GemmPlan, value: int) -> tuple[int, int, int]:
 
 
 def held_value(thread: int, value: int, place: tuple[int, int, int], bits: int) -> Held:
-    """A value of `bits` bits among a thread's."""
+    """Return the place of a value of `bits` bits among a thread's values."""
     return Held(
         thread=thread,
         value=value,

@@ -1,4 +1,4 @@
-"""Places on an element's way. Threads are numbered within the CTA, bytes from where each docstring says."""
+"""Places on an element's path. Threads are numbered within the CTA, bytes from where each docstring says."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cutegen.spec import MODES
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of a whole matrix: `operand` is "a", "b" or "c", coordinates (m, k), (n, k) or (m, n)."""
+    """An element of a complete matrix: `operand` is "a", "b" or "c", coordinates (m, k), (n, k) or (m, n)."""
 
     operand: str
     coordinate: tuple[int, int]
 
     @classmethod
     def parse(cls, text: str) -> Element:
-        """Read `a,12,40`. Raises RequestError.
+        """Parse `a,12,40`. Raises RequestError.
 
         >>> Element.parse("a,12,40")
         Element(operand='a', coordinate=(12, 40))
@@ -35,12 +35,12 @@ class Element:
 
     @property
     def modes(self) -> tuple[str, str]:
-        """The letters of its two coordinates."""
+        """Return the letters of its two coordinates."""
         x, y = MODES[self.operand]
         return x, y
 
     def __str__(self) -> str:
-        """As people write it."""
+        """Return the element in the notation of users."""
         x, y = self.coordinate
         return f"{self.operand}({x}, {y})"
 
@@ -49,8 +49,8 @@ class Element:
 class GlobalPlace:
     """A place in a matrix in global memory; `byte` and `sector` count from the matrix's first byte.
 
-    `leading_elems` is the stride of the mode that is not contiguous: the least that the alignment allows. `tile` has
-    the numbers of the CTA's tile along both modes, `within` the coordinates in it.
+    `leading_elems` is the stride of the non-contiguous mode: the smallest that the alignment allows. `tile` has the
+    numbers of the CTA's tile along both modes, `within` the coordinates in it.
     """
 
     extents: tuple[int, int]
@@ -62,39 +62,39 @@ class GlobalPlace:
 
     @property
     def sector(self) -> int:
-        """Number of its 32-byte sector."""
+        """Return the number of its 32-byte sector."""
         return self.byte // SECTOR_BYTES
 
     @property
     def byte_in_sector(self) -> int:
-        """Offset in that sector, in bytes."""
+        """Return the offset in that sector, in bytes."""
         return self.byte % SECTOR_BYTES
 
 
 class _OfThread:
-    """A record of one thread."""
+    """A property of one thread."""
 
     __slots__ = ()
     thread: int
 
     @property
     def warp(self) -> int:
-        """The thread's warp."""
+        """Return the thread's warp."""
         return self.thread // WARP
 
     @property
     def lane(self) -> int:
-        """The thread's lane."""
+        """Return the thread's lane."""
         return self.thread % WARP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorStep(_OfThread):
-    """The vector with which a thread moves the element: `step` of `steps` that it moves of the tile.
+    """The vector with which a thread moves the element: `step` of the `steps` that it executes per tile.
 
-    The vector begins at `first` (tile coordinates) and has `elems` elements, of which this is the `index`-th. The lanes
-    of its warp move `lanes_first` to `lanes_last` in the same phase of shared memory, in `wavefronts`, and the whole
-    warp's request touches `warp_sectors` sectors of global memory.
+    The vector begins at `first` (tile coordinates) and has `elems` elements; this is the `index`-th. The lanes
+    `lanes_first` to `lanes_last` of its warp move in the same phase of shared memory, in `wavefronts`. The complete
+    request of the warp touches `warp_sectors` sectors of global memory.
     """
 
     instruction: tuple[str, ...]
@@ -113,10 +113,10 @@ class VectorStep(_OfThread):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoxStep:
-    """The box of a bulk tensor copy that moves the element, asked for by one thread.
+    """The box of a bulk tensor copy that moves the element, issued by one thread.
 
-    `box` of `boxes` along the contiguous mode, `extents` contiguous mode first; the element is the `along`-th of the
-    box's row `row`. Where `shares` CTAs of a cluster copy the tile together, the `share`-th brings this row to all.
+    `box` of `boxes` along the contiguous mode, `extents` contiguous mode first; the element is the `along`-th of row
+    `row` of the box. If `shares` CTAs of a cluster copy the tile together, the `share`-th multicasts this row.
     """
 
     instruction: tuple[str, ...]
@@ -130,7 +130,7 @@ class BoxStep:
 
 
 CopyStep: TypeAlias = VectorStep | BoxStep
-"""What moves an element between global and shared memory."""
+"""The instruction that moves an element between global and shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class SwappedBit:
 class SharedPlace:
     """A place in shared memory.
 
-    `offset_bytes` counts from the tile's own first byte (of all stages), `address_bytes` from the CTA's first byte of
-    dynamic shared memory. `plain_bytes` is the offset before the swizzle: the two differ in the bits that are XORed.
+    `offset_bytes` counts from the first byte of the tile (over all stages), `address_bytes` from the CTA's first byte
+    of dynamic shared memory. `plain_bytes` is the offset before the swizzle; it differs in the bits that are XORed.
     """
 
     stage: int
@@ -159,12 +159,12 @@ class SharedPlace:
 
     @property
     def bank(self) -> int:
-        """The bank of its first byte."""
+        """Return the bank of its first byte."""
         return self.address_bytes // BANK_BYTES % BANKS
 
     @classmethod
     def of(cls, layout: LayoutExpr, place: tuple[int, int, int], element_bytes: int, base_bytes: int) -> SharedPlace:
-        """Element `place` (X, Y, stage) of a layout (X, Y, stage) -> element offset, its tile at `base_bytes`."""
+        """Locate element `place` (X, Y, stage) of a layout to element offsets; the tile is at `base_bytes`."""
         inner = inner_layout(layout)
         plain = int(inner(*(place if len(modes(inner)) == 3 else place[:2])))
         swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
@@ -181,7 +181,7 @@ class SharedPlace:
 
 
 def _swapped(swizzle: Swizzle, offset: int, byte_bits: int) -> tuple[SwappedBit, ...]:
-    """Every bit that `swizzle` changes or may change, as bits of byte offsets, lowest first."""
+    """Return every bit that `swizzle` changes or may change, as bits of byte offsets, lowest first."""
     low, high = swizzle.base, swizzle.base + abs(swizzle.shift)
     if swizzle.shift < 0:
         low, high = high, low
@@ -194,7 +194,7 @@ def _swapped(swizzle: Swizzle, offset: int, byte_bits: int) -> tuple[SwappedBit,
 class Held(_OfThread):
     """A value of a thread: the `value`-th of its tCrA, tCrB or tCrC, at `place` (MMA, MMA_X, MMA_Y) of it.
 
-    `register` counts the 32-bit registers of those values, `bits_from` where in it the value begins.
+    `register` counts the 32-bit registers of those values; the value begins at bit `bits_from` of it.
     """
 
     thread: int
@@ -206,12 +206,12 @@ class Held(_OfThread):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentLoad:
-    """The load that brings the element to a thread's registers, the `number`-th of `loads` of its k-block.
+    """The load that moves the element to a thread's registers, the `number`-th of `loads` of its k-block.
 
-    Of `ldmatrix`, `matrix` is the matrix of the instruction, which is its phase, and `row` the row in it, whose 16
-    bytes `addressing_lane` names, at `row_address_bytes` of dynamic shared memory; `register` is the instruction's
-    register that the receiving thread finds the element in. Of plain loads each lane addresses what it receives, and
-    `matrix` and `row` are None. `wavefronts` are those of the phase.
+    For `ldmatrix`, `matrix` is the matrix of the instruction, which is its phase, and `row` the row in it.
+    `addressing_lane` gives the address of its 16 bytes, `row_address_bytes` of dynamic shared memory. `register` is the
+    destination register that holds the element in the receiving thread. For plain loads each lane addresses what it
+    receives, and `matrix` and `row` are None. `wavefronts` are those of the phase.
     """
 
     instruction: str
@@ -233,10 +233,10 @@ class FragmentLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescriptorRead:
-    """A block of the operand that a `wgmma` reads in place, by the descriptor `encoded` (of the CTA's own addresses).
+    """A block of the operand that a `wgmma` reads in place, by the descriptor `encoded` (with the CTA's own addresses).
 
-    The block begins at `start_bytes` of dynamic shared memory; the element is in its row `row`, in core matrix
-    `core` (of 8 rows of 16 bytes, rows first), row `core_row`, byte `core_byte`. `warpgroups` multiply it.
+    The block begins at `start_bytes` of dynamic shared memory. The element is in its row `row`, in core matrix `core`
+    (of 8 rows of 16 bytes, rows first), row `core_row`, byte `core_byte`. `warpgroups` multiply it.
     """
 
     layout: str
@@ -264,10 +264,10 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandWay:
-    """An element of A or B. `read_as` is what the kernel calls the operand, the other one where it multiplies B by A.
+    """An element of A or B. `read_as` is the kernel's name for the operand: the other one if A and B are swapped.
 
-    `k_tile` counts from the matrix's first, `slice` is the CTA's of those that split K. `shared.stage` is the one that
-    a CTA's first tile brings this k-tile to.
+    `k_tile` counts from the matrix's first; `slice` is the CTA's slice if K is split. `shared.stage` is the stage of
+    this k-tile in a CTA's first tile.
     """
 
     element: Element
@@ -286,10 +286,10 @@ class OperandWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedResult:
-    """C's element in shared memory: of the `part` of the tile that leaves at once, written by `instruction`.
+    """C's element in shared memory: in the `part` of the tile that is stored at once, written by `instruction`.
 
-    With `stmatrix` the `matrix`-th matrix of the `number`-th of a warp's instructions, whose row `row`
-    `addressing_lane` names; with plain stores these are None, and the thread that holds the element writes it.
+    With `stmatrix` it is in the `matrix`-th matrix of the `number`-th of a warp's instructions, in row `row`, which
+    `addressing_lane` addresses. With plain stores these are None, and the thread that holds the element writes it.
     """
 
     instruction: str
@@ -329,12 +329,12 @@ def global_place(
     element_bytes: int,
     tile: tuple[int, int],
 ) -> GlobalPlace:
-    """A coordinate of a matrix of `extents`, cut into tiles of `tile`. Raises RequestError where it lies outside."""
+    """Return a coordinate of a matrix of `extents` in tiles of `tile`. Raises RequestError if it is outside."""
     for letter, at, extent in zip(modes, coordinate, extents, strict=True):
         if not 0 <= at < extent:
             raise RequestError(
-                f"--element: found {letter} {at}; expected 0 to {extent - 1}, of a problem with {letter} {extent}; "
-                "--problem M,N,K names a larger one"
+                f"--element: found {letter} {at}; expected 0 to {extent - 1}, because {letter} is {extent}; "
+                "--problem M,N,K sets a larger problem"
             )
     along = modes.index(major)
     unit = max(1, align_bytes // element_bytes)

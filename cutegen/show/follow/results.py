@@ -1,4 +1,4 @@
-"""Follows an element of C: the accumulator that has its sum, shared memory where it goes there, and who stores it."""
+"""Follows an element of C: its accumulator, its place in shared memory if it is staged, and its store."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SUM_BITS = 32
 
 
 class ResultFollower:
-    """The tables of C, made once; the methods take coordinates (m, n) within the CTA's tile, as the kernel has them."""
+    """The tables of C, computed once; the methods take coordinates (m, n) within the CTA's tile, as in the kernel."""
 
     def __init__(self, plan: GemmPlan) -> None:
         self.plan, self.c = plan, plan.epilogue
         self._kept: VectorTables | None = None
 
     def held(self, within: tuple[int, int]) -> Held:
-        """The accumulator of the element."""
+        """Return the accumulator of the element."""
         coord = within[0] + within[1] * self.plan.cta_tile[0]
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
         return held_value(thread, value, result_place(self.plan, value), SUM_BITS)
 
     def staged(self, within: tuple[int, int]) -> StagedResult | None:
-        """Its place in shared memory on the way out; None where it goes straight to global memory."""
+        """Return its place in shared memory before the store; None if it is stored straight to global memory."""
         c, parts = self.c, self.c.parts
         if c.smem is None:
             return None
@@ -49,7 +49,7 @@ class ResultFollower:
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
     def store(self, within: tuple[int, int], leading_elems: int) -> CopyStep | None:
-        """Return what brings it from there to global memory; None where its own thread stores it."""
+        """Return the copy from shared to global memory; None if its own thread stores it."""
         c, parts = self.c, self.c.parts
         if c.store is None or c.smem is None:
             return None
@@ -85,9 +85,9 @@ class ResultFollower:
         return found
 
     def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
-        """(part of its warpgroup, slot of shared memory in the CTA's first tile, coordinates in the part).
+        """Return (part of its warpgroup, slot of shared memory in the CTA's first tile, coordinates in the part).
 
-        Of the warpgroups `down` lie below one another; each has whole atoms, which its parts cut, rows first.
+        `down` warpgroups lie below one another; each has complete atoms, which its parts divide, rows first.
         """
         (rows, columns), (down, _) = parts.tile, map(size, modes(self.plan.tiled_mma.atom_layout)[:2])
         atom_n = self.plan.atom.shape_mnk[1]
@@ -100,7 +100,7 @@ class ResultFollower:
     def _by_stmatrix(
         self, atom: StmatrixAtom, parts: EpilogueParts, part: int, at: tuple[int, int], place: SharedPlace
     ) -> StagedResult:
-        """A warp has 16 rows of a part: an instruction takes rows 0 to 7 and 8 to 15 of so many columns, and so on."""
+        """Return the stmatrix place: of a warp's 16 rows, an instruction takes 0 to 7 and 8 to 15, column by column."""
         row, column = at
         matrix = column // 8 * 2 + row % 16 // 8
         inner = column % 8 if atom.transpose else row % 8

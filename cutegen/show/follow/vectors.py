@@ -1,4 +1,4 @@
-"""Moves of an element between global and shared memory: a vector of a thread, or a box that one thread asks for."""
+"""Moves of an element between global and shared memory: a vector of a thread, or a box that one thread issues."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cutegen.show.follow.places import BoxStep, VectorStep
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VectorTables:
-    """A copy's vectors [step, thread, element] of a tile, and where each coordinate is among them.
+    """A copy's vectors [step, thread, element] of a tile, and the place of each coordinate among them.
 
-    `placed` has the element offset in shared memory of each coordinate; `instruction` are the opcodes that move one.
-    `joins` are the accesses to shared memory where the compiler joins vectors, as `joined` has them.
+    `placed` has the offset of each coordinate in shared memory, in elements; `instruction` has the opcodes that move
+    one. `joins` are the accesses to shared memory if the compiler joins vectors, as in `joined`.
     """
 
     copy: VectorCopy
@@ -78,7 +78,7 @@ class VectorTables:
         )
 
     def step(self, coord: int, leading_elems: int) -> VectorStep:
-        """Return who moves the element at a column-major coordinate of the tile."""
+        """Return the thread that moves the element at a column-major coordinate of the tile."""
         step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
         first = int(self.table[step, thread, 0])
         lanes, count = self._phase(coord, thread)
@@ -98,7 +98,7 @@ class VectorTables:
         )
 
     def _phase(self, coord: int, thread: int) -> tuple[range, int]:
-        """The lanes that meet shared memory together with the thread's, and their wavefronts."""
+        """Return the lanes that access shared memory in the same phase as the thread, and their wavefronts."""
         first_lane = thread // WARP * WARP
         starts, access_bytes = self._access(coord, thread)
         together = WARP // phases(access_bytes)
@@ -108,7 +108,7 @@ class VectorTables:
         return lanes, int(wavefronts(at, access_bytes))
 
     def _access(self, coord: int, thread: int) -> tuple[Coordinates, int]:
-        """Return where each thread's access of shared memory begins that has this element, and its bytes."""
+        """Return the start of each thread's shared memory access that holds this element, and its bytes."""
         if self.joins is not None:
             (starts, lengths), stage = self.joins, self.placed
             begins = stage[starts[:, thread]]
@@ -118,7 +118,7 @@ class VectorTables:
         return self.table[step, :, 0], self.copy.bits // 8
 
     def _sectors(self, step: int, warp: int, leading_elems: int) -> int:
-        """Sectors of global memory that the warp's request touches, its matrix stored with `leading_elems`."""
+        """Return the global memory sectors that the warp's request touches; the matrix has stride `leading_elems`."""
         coords = self.table[step, warp * WARP : (warp + 1) * WARP]
         x, y = coords % self.tile[0], coords // self.tile[0]
         along, across = (y, x) if self.major_mode == 1 else (x, y)
@@ -126,7 +126,7 @@ class VectorTables:
 
 
 def box_step(copy: BulkTensorCopy, within: tuple[int, int], major_mode: int, instruction: tuple[str, ...]) -> BoxStep:
-    """The box that has the element at tile coordinates `within`."""
+    """Return the box that has the element at tile coordinates `within`."""
     along, across = within[major_mode], within[1 - major_mode]
     share, row = divmod(across, copy.box[1])
     return BoxStep(

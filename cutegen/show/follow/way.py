@@ -1,4 +1,4 @@
-"""The whole way of an element of A, B or C, for a problem."""
+"""The complete path of an element of A, B or C, for a problem."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _EXCHANGED = {"a": "b", "b": "a"}
 
 
 class Follower:
-    """A plan's tables, made once for as many elements as are asked for; coordinates are those of whole matrices.
+    """A plan's tables, computed once for any number of elements; coordinates are those of complete matrices.
 
-    Where the kernel multiplies B by A, `elements` have the names that calls give them, and `read_as` is the kernel's.
+    If A and B are swapped, `elements` have the names of the call, and `read_as` is the kernel's name.
     """
 
     def __init__(self, plan: GemmPlan, problem: ProblemShape) -> None:
@@ -24,7 +24,7 @@ class Follower:
         self.result = ResultFollower(plan)
 
     def way(self, element: Element) -> Way:
-        """Return the way of `element`. Raises RequestError where the problem has no such element."""
+        """Return the path of `element`. Raises RequestError if the problem has no such element."""
         return self._of_result(element) if element.operand == "c" else self._of_operand(element)
 
     def _of_operand(self, element: Element) -> OperandWay:
@@ -92,12 +92,12 @@ class Follower:
 
 
 def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> Way:
-    """Follow one element. Raises RequestError where the problem has no such element."""
+    """Follow one element. Raises RequestError if the problem has no such element."""
     return Follower(plan, problem).way(element)
 
 
 def _slice_of(k_tile: int, k_tiles: int, slices: int) -> tuple[int, int]:
-    """(slice of K that has the k-tile, its first k-tile): each has as many as any other, or one more.
+    """Return (slice of K that has the k-tile, its first k-tile): all slices have the same number, or one more.
 
     >>> [_slice_of(k_tile, 5, 2) for k_tile in range(5)]
     [(0, 0), (0, 0), (0, 0), (1, 3), (1, 3)]

@@ -1,4 +1,4 @@
-"""The interactive page: one HTML file that holds its data, its style and its script, and asks nobody for anything."""
+"""The interactive page: one HTML file with its data, style and script, which makes no requests."""
 
 from __future__ import annotations
 

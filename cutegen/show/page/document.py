@@ -1,7 +1,7 @@
-"""Puts a page together: what the parts tell it as JSON, the style, and the script, all in one file.
+"""Assembles a page: JSON from the parts, the style and the script, all in one file.
 
-The script's files stand in `ORDER` one behind the other within one function, so that each sees the names of those
-before it and the page has none of them. The policy in its head forbids the browser to ask anyone for anything.
+The script's files are concatenated in the order of `ORDER` within one function: each sees the names of those before
+it, and no name is global. The policy in the head forbids the browser to make requests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DOCUMENT = """<!doctype html>
 </head>
 <body>
 <div id="page"></div>
-<noscript>This page draws itself with JavaScript, all of which is in the file.</noscript>
+<noscript>This page needs JavaScript; the script is in the file.</noscript>
 <script type="application/json" id="data">{data}</script>
 <script>
 (() => {{
@@ -72,9 +72,9 @@ _DOCUMENT = """<!doctype html>
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """The way a page is opened: at a part, with a thread marked, an element of the whole matrices followed.
+    """Initial state of a page: its part, the marked thread and the followed element of the complete matrices.
 
-    With `loads_only`, as of a probe, there are no results and no pipeline.
+    With `loads_only`, as for a probe, there are no results and no pipeline.
     """
 
     thread: int = 0
@@ -84,9 +84,9 @@ class Opened:
 
 
 def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Opened | None = None) -> str:
-    """The page of a plan. Sectors of global memory are those of the `problem`'s first tile.
+    """Return the page of a plan. Sectors of global memory are those of the `problem`'s first tile.
 
-    Raises RequestError where the problem has no such element as the page is opened at.
+    Raises RequestError if the problem lacks the element that the page opens with.
     """
     opened = opened or Opened()
     told: dict[str, Any] = {str(name): tell(plan) for name, tell in PAGES.items()}
@@ -104,14 +104,14 @@ def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Open
 
 
 def _leading(follower: Follower) -> dict[str, int]:
-    """Elements from a row of each operand to the next one in global memory, by the names that the kernel has."""
+    """Return the row pitch of each operand in global memory, in elements, by the kernel's names."""
     ways = [follower.way(Element(name, (0, 0))) for name in "abc"]
     places = {way.read_as[0]: way.source if isinstance(way, OperandWay) else way.target for way in ways}
     return {name: place.leading_elems for name, place in places.items()}
 
 
 def _within(way: OperandWay | ResultWay) -> list[str | int]:
-    """Operand, coordinates in its tile and stage, as the page has them."""
+    """Return operand, coordinates in its tile, and stage, as the page has them."""
     if isinstance(way, OperandWay):
         return [way.read_as, *way.source.within, way.shared.stage]
     within = way.target.within if way.read_as == "c" else way.target.within[::-1]
@@ -119,7 +119,7 @@ def _within(way: OperandWay | ResultWay) -> list[str | int]:
 
 
 def _note(element: Element, within: list[str | int]) -> str | None:
-    """Say where an element of another tile than the first is shown; None where it has the coordinates of the page."""
+    """Return where an element outside the first tile is shown; None if its coordinates are those of the page."""
     operand, *shown = within[:3]
     if (element.operand, *element.coordinate) == (operand, *shown):
         return None
@@ -127,7 +127,7 @@ def _note(element: Element, within: list[str | int]) -> str | None:
 
 
 def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:
-    """The page of any layout expression, on elements of `dtype`."""
+    """Return the page of any layout expression, on elements of `dtype`."""
     return _document(title, {"kind": "layout", "layout": layout.page(expression, dtype)})
 
 

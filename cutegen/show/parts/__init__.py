@@ -1,4 +1,4 @@
-"""The parts of a plan that can be looked at, one file each: `view` is its text and its JSON, `picture` is drawn."""
+"""The parts of a plan that `show` displays, one file each: `view` is text and JSON, `picture` is drawn."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Part(StrEnum):
 
 
 OF_A_PROBE = (Part.MMA, Part.SMEM, Part.S2R, Part.PARTITIONS)
-"""The parts that a probe has: its GEMM's, as far as it loads fragments."""
+"""The parts of a probe: those of its GEMM that concern fragment loads."""
 
 
 class PartView(Protocol):
-    """The text and the JSON of a part; with `everything` its tables are whole, and not their first rows."""
+    """Return the text and the JSON of a part; with `everything` its tables are complete."""
 
     def __call__(self, plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View: ...
 
@@ -69,6 +69,6 @@ PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
         Part.PIPELINE: pipeline.page,
     }
 )
-"""For each part what tells the interactive page of it."""
+"""Function for each part that supplies its data to the interactive page."""
 
 __all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part"]

@@ -10,16 +10,16 @@ from cutegen.support.words import extents
 
 
 def bulk_facts(copy: BulkTensorCopy, shared: SmemTile, modes: tuple[str, str]) -> list[tuple[str, str]]:
-    """Instruction, boxes and swizzle; `modes` are the contiguous mode and the other."""
+    """Return instruction, boxes and swizzle; `modes` are the contiguous mode and the other."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes side by side along {modes[0]}"
     swizzle = f"{copy.swizzle_bytes} bytes, {shared.chosen.name}" if copy.swizzle_bits else "none"
     return [
-        ("atom", f"{copy.atom.name}, asked for by one thread"),
+        ("atom", f"{copy.atom.name}, issued by one thread"),
         ("boxes", f"{count}, {extents(copy.box)} along {modes[0]} and {modes[1]}"),
         ("swizzle", swizzle),
     ]
 
 
 def bulk_table(copy: BulkTensorCopy) -> dict[str, Any]:
-    """The same as plain values."""
+    """Return the same as plain values."""
     return {"atom": copy.atom.name, **copy.to_json()}

@@ -1,4 +1,4 @@
-"""Requests of warps to global memory: which sectors of 32 bytes each touches, and which lanes want them."""
+"""Requests of warps to global memory: the 32-byte sectors that each touches, and the lanes that need them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LANES_PER_HUE = 8
 class Requests:
     """Every request of a copy of a tile: `coords` int64[request, lane, element], in column-major coordinates.
 
-    Rows of the tile are taken to begin with a sector, and to lie far apart.
+    Rows of the tile are assumed to begin at a sector and to be far apart.
     """
 
     tile: Tile
@@ -32,38 +32,38 @@ class Requests:
 
     @classmethod
     def of(cls, copy: VectorCopy, tile: Tile) -> Requests:
-        """Those of a copy by threads, step by step, a warp after the other."""
+        """Return the requests of a copy by threads, step by step, warp after warp."""
         table = by_warp(vectors(copy.threads, copy.values, tile.extents))
         return cls(tile, table.reshape(-1, *table.shape[2:]))
 
     @property
     def _places(self) -> tuple[Table, Table]:
-        """(row, sector within the row) of each element, [request, lane, element]."""
+        """Return (row, sector within the row) of each element, [request, lane, element]."""
         x, y = self.coords % self.tile.extents[0], self.coords // self.tile.extents[0]
         across, along = (x, y) if self.tile.major_mode == 1 else (y, x)
         return across, along * self.tile.dtype.bytes // SECTOR_BYTES
 
     @property
     def sectors(self) -> list[int]:
-        """Sectors that each request touches."""
+        """Return the sectors that each request touches."""
         across, sector = self._places
         key = across * (int(sector.max()) + 1) + sector
         return [len(np.unique(each)) for each in key]
 
     @property
     def ideal(self) -> int:
-        """The fewest sectors that hold what a request moves."""
+        """Return the fewest sectors that hold the data of a request."""
         return -(-int(self.coords[0].size) * self.tile.dtype.bytes // SECTOR_BYTES)
 
     @property
     def summary(self) -> str:
-        """Write how many requests there are, and what they touch."""
+        """Say how many requests there are, and what they touch."""
         found = sorted(set(self.sectors))
         each = f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
-        return f"{len(self.coords):,} of a warp, {each} sectors each, at least {self.ideal}"
+        return f"{len(self.coords):,} per warp, {each} sectors each, at least {self.ideal}"
 
     def lines(self, title: str, request: int) -> list[str]:
-        """A line for each row of the matrix that a request touches: its sectors, and the lanes that want them."""
+        """Write a line per matrix row that a request touches: its sectors and the lanes that need them."""
         across, sector = (each[request] for each in self._places)
         rows = [
             (f"{row}", span(sorted(set(sector[across == row].tolist()))), span(self._lanes(across, row)))
@@ -78,7 +78,7 @@ class Requests:
         return lanes
 
     def picture(self, request: int) -> Picture:
-        """The sectors that a request touches, each with its lanes and with how much of it is wanted."""
+        """Draw the sectors that a request touches, each with its lanes and the part of it that is needed."""
         across, sector = (each[request] for each in self._places)
         cells = {}
         for row, column in sorted(set(zip(across.ravel().tolist(), sector.ravel().tolist(), strict=True))):
@@ -89,10 +89,10 @@ class Requests:
             cells[row, column] = Cell((f"L{span(lanes)}", f"{wanted} B"), fill)
         minor = self.tile.modes[1 - self.tile.major_mode]
         note = legend(
-            [Cell(("L", "B"), CONFLICT)], "lanes, and bytes of the 32 that they want; dark red: not the whole sector"
+            [Cell(("L", "B"), CONFLICT)], "lanes, and bytes of the 32 that they need; dark red: partial sector"
         )
         return above(sparse_grid(cells, f"{minor}\\sector"), note, gap=8)
 
     def caption(self, request: int, warp: int) -> str:
-        """Write what a request touches."""
+        """Say what a request touches."""
         return f"First request of warp {warp} to global memory: {plural(self.sectors[request], 'sector')} of 32 bytes"

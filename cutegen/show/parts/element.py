@@ -1,4 +1,4 @@
-"""One element's way, from global memory to the accumulators that it meets, or from its accumulator to global memory."""
+"""Path of one element: from global memory to the accumulators of its products, or from its accumulator to memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fact = tuple[str, str]
 
 
 def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Its places in the order in which it meets them. Raises RequestError where the problem has no such element."""
+    """Show its places in the order of its path. Raises RequestError if the problem has no such element."""
     way = follow(plan, element, problem)
     size = extents((problem.m, problem.n, problem.k))
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
@@ -42,7 +42,7 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
 
 
 def table(way: OperandWay | ResultWay) -> dict[str, Any]:
-    """A way as plain values, what follows from others beside them; `null` where it has no such place."""
+    """Return a path as plain values, with derived values; `null` for a place that it does not have."""
     place = way.source if isinstance(way, OperandWay) else way.target
     found: dict[str, Any] = {
         "operand": way.element.operand,
@@ -89,17 +89,17 @@ def _operand(way: OperandWay, title: str, *, everything: bool) -> Iterator[list[
     name = way.read_as.upper()
     facts = [*_global(way.source, way.dtype, way.element)]
     if way.read_as != way.element.operand:
-        facts.append(("exchanged", f"the kernel multiplies B by A: it reads this matrix as its {name}"))
+        facts.append(("swapped", f"the kernel swaps A and B: it reads this matrix as its {name}"))
     first, second = way.source.tile, way.source.within
     facts.append(("CTA's tile", f"{x} {second[0]} of tile {first[0]}, {y} {second[1]} of k-tile {way.k_tile}"))
     if way.slices > 1:
-        facts.append(("slice of K", f"{way.slice} of 0 to {way.slices - 1}, each for a CTA of its own"))
+        facts.append(("slice of K", f"{way.slice} of 0 to {way.slices - 1}, each in its own CTA"))
     facts += [*_copied(way.copy, way.element.operand, "copied by"), *_shared(way.shared, name)]
     yield section(title, facts)
     if way.loads:
         yield _loads(way.loads, name, everything=everything)
     for read in way.reads:
-        yield section(f"{name} is multiplied where it lies", list(_read(read, way)))
+        yield section(f"{name} is multiplied in place", list(_read(read, way)))
     yield _meetings(way.meets, way)
 
 
@@ -108,15 +108,15 @@ def _result(way: ResultWay, title: str) -> Iterator[list[str]]:
     place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
     facts: list[Fact] = [("accumulator", f"{_thread(held.thread)}: value {held.value} of tCrC, {place}")]
     if way.read_as != "c":
-        facts.append(("exchanged", "the kernel multiplies B by A: its rows are this matrix's columns"))
+        facts.append(("swapped", "the kernel swaps A and B: its rows are this matrix's columns"))
     if way.slices > 1:
-        facts.append(("slices of K", f"each of {way.slices} CTAs has a part of the sum there; the epilogue adds them"))
+        facts.append(("slices of K", f"each of {way.slices} CTAs holds a partial sum; the epilogue adds them"))
     if way.staged is not None:
         facts += _staged(way.staged)
     if way.store is not None:
         facts += _copied(way.store, "part" if way.staged and way.staged.parts > 1 else "tile", "stored by")
     else:
-        facts.append(("stored by", "the thread that holds it, straight to global memory"))
+        facts.append(("stored by", "the thread that holds it, directly to global memory"))
     tile, within = way.target.tile, way.target.within
     facts.append(("CTA's tile", f"m {within[0]} of tile {tile[0]}, n {within[1]} of tile {tile[1]}"))
     facts += _global(way.target, way.dtype, way.element)
@@ -128,7 +128,7 @@ def _global(place: GlobalPlace, dtype: str, element: Element) -> Iterator[Fact]:
     other = y if place.major == x else x
     yield (
         "global memory",
-        f"{dtype}, contiguous along {place.major}; a step along {other} is {place.leading_elems:,} elements",
+        f"{dtype}, contiguous along {place.major}; stride along {other}: {place.leading_elems:,} elements",
     )
     yield (
         "",
@@ -179,8 +179,8 @@ def _swizzle_name(place: SharedPlace) -> str | None:
 
 
 def _staged(staged: StagedResult) -> Iterator[Fact]:
-    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "the whole tile"
-    yield "leaves with", part
+    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "the full tile"
+    yield "stored with", part
     if staged.matrix is not None:
         yield "written by", staged.instruction
         yield (
@@ -194,7 +194,7 @@ def _staged(staged: StagedResult) -> Iterator[Fact]:
 
 
 def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> list[str]:
-    """A line for each lane that receives the element; loads of many lanes are cut, and it is said."""
+    """Write a line per lane that receives the element; long lists are truncated, with a remark."""
     by_matrix = loads[0].matrix is not None
     shown = loads if everything else loads[:SHOWN_LOADS]
     header = (
@@ -231,13 +231,13 @@ def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> lis
     title = f"To registers by {loads[0].instruction}; bytes of the CTA's shared memory"
     lines = [title, *aligned(rows, header=[header[i] for i in kept])]
     left = len(loads) - len(shown)
-    return lines + ([f"  {plural(left, 'row')} more, which --all shows"] if left else [])
+    return lines + ([f"  and {plural(left, 'more row')} (--all shows them)"] if left else [])
 
 
 def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:
     x, _ = way.element.modes
     groups = ", ".join(map(str, read.warpgroups))
-    yield "descriptor", f"{read.encoded:#018x}: starts at byte {read.start_bytes:,} of the CTA's shared memory"
+    yield "descriptor", f"{read.encoded:#018x}: start address: byte {read.start_bytes:,} of the CTA's shared memory"
     yield "", f"{read.layout}, leading offset {read.lbo_bytes} bytes, stride offset {read.sbo_bytes} bytes"
     yield "block", f"{read.block} along {x}, k-block {read.k_block}, multiplied by warpgroup {groups}"
     yield "in the block", f"row {read.row}, k {read.along_k}"
@@ -246,12 +246,12 @@ def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:
 
 
 def _meetings(meets: Sequence[Meeting], way: OperandWay) -> list[str]:
-    """Threads that have the same values in one line."""
+    """Write threads that have the same values in one line."""
     by_values: dict[tuple[int, ...], list[int]] = {}
     for meeting in meets:
         by_values.setdefault(meeting.values, []).append(meeting.thread)
     along, at = ("row", way.source.within[0]) if way.read_as == "a" else ("column", way.source.within[0])
-    title = f"Accumulators that it meets: {along} {at} of C's tile, values of tCrC"
+    title = f"Accumulators of its products: {along} {at} of C's tile, values of tCrC"
     rows = [(span(threads), span(values)) for values, threads in by_values.items()]
     return [title, *aligned(rows, header=("threads", "values"))]
 

@@ -1,4 +1,4 @@
-"""C's way out: through shared memory, and the copy from there; or the fragments, stored as they are."""
+"""C's store path: through shared memory and the copy from there, or straight from registers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cutegen.support.words import extents
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Through shared memory: layout, ranking, thread grid and wavefronts; else that it goes straight from registers."""
+    """Show the path through shared memory: layout, ranking, thread grid and wavefronts; or from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [
         ("tile", f"{extents(plan.cta_tile[:2])} {c.dtype.name}, contiguous along {c.major}"),
@@ -49,15 +49,15 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "steps": [step.text for step in c.fusion.steps],
     }
     if c.smem is None or c.store is None:
-        facts.append(("way", "straight from registers; thread and value to element as mmaC.get_layoutC_TV()"))
+        facts.append(("path", "directly from registers; thread and value to element as mmaC.get_layoutC_TV()"))
         layouts = {"get_layoutC_TV()": format_layout(plan.tiled_mma.tv_layout("C"))}
-        who = named_layouts("Who holds which element", layouts)
+        who = named_layouts("Elements of each thread", layouts)
         return View((section("C to global memory", facts), who), {**table, "smem": None, "layouts": layouts})
     tile = Tile.of_result(plan, c.smem)
     accesses = {key: plan.predictions.wavefronts[f"epilogue.{key}"] for key in ("write", "read")}
     then = c.store.by_kind(vectors=lambda store: f"stores of {store.bits} bits", boxes=lambda _: "bulk tensor stores")
     facts += [
-        ("way", f"through shared memory, {c.smem.bytes:,} bytes, then {then}"),
+        ("path", f"through shared memory, {c.smem.bytes:,} bytes, then {then}"),
         *(
             (key, f"{found.predicted:,} wavefronts of at least {found.ideal:,}, {ways(found.ways)}")
             for key, found in accesses.items()
@@ -91,8 +91,8 @@ def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tupl
 
 
 def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:
-    """The lines of what a warp reads for its first store; no warp reads for boxes."""
-    title = f"First store of warp {warp}: what its lanes read from shared memory"
+    """Write what a warp reads for its first store; no warp reads for boxes."""
+    title = f"First store of warp {warp}: reads of its lanes from shared memory"
     return store.by_kind(
         vectors=lambda store: [first_access(store, tile, warp).lines(title), _first_request(store, tile, warp)],
         boxes=lambda _: [],
@@ -106,50 +106,50 @@ def _first_request(store: VectorCopy, tile: Tile, warp: int) -> list[str]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """Through shared memory: banks, and the first store; else who holds which element of C."""
+    """Draw the banks and the first store; without shared memory, the thread of each element of C."""
     smem, store = plan.epilogue.smem, plan.epilogue.store
     if smem is None or store is None:
-        facts = ["C goes straight from registers to global memory; one tile of the tiled MMA"]
+        facts = ["C is stored directly from registers to global memory; one tile of the tiled MMA"]
         return titled("C to global memory", facts, operand(plan, "C", thread), mma_legend(plan, thread))
     tile = Tile.of_result(plan, smem)
     facts, pictures = store.by_kind(
         vectors=lambda store: ([], _drawn_stores(plan, tile, store, thread)),
-        boxes=lambda store: ([f"{store.atom.name} moves it from there, box after box"], []),
+        boxes=lambda store: ([f"{store.atom.name} stores it, box by box"], []),
     )
     title = "C to global memory, through shared memory"
     warp = thread // WARP
     written = plan.predictions.wavefronts[tile.write]
-    caption = [f"What warp {warp} writes first, by {_writer(plan, tile)}: {ways(written.ways)}"]
+    caption = [f"First write of warp {warp}, by {_writer(plan, tile)}: {ways(written.ways)}"]
     write = captioned(caption, _first_write(plan, tile, warp).picture())
     return titled(title, [CELL_MEANING, *facts], costed_tile(tile, plan), bank_legend(), write, *pictures)
 
 
 def _first_write(plan: GemmPlan, tile: Tile, warp: int) -> WarpAccess:
-    """Return where the lanes of a warp meet shared memory in their first write of sums; warpgroups do alike."""
+    """Return the shared memory access of a warp's lanes in their first write of sums; all warpgroups are alike."""
     written, access_bytes = _written(plan, tile)
     return WarpAccess(tile, written[0, warp % written.shape[1]], access_bytes)
 
 
 def _writer(plan: GemmPlan, tile: Tile) -> str:
-    """The instruction that writes sums to shared memory."""
+    """Return the instruction that writes sums to shared memory."""
     stmatrix = plan.epilogue.stmatrix
     return stmatrix.ptx if stmatrix else f"st.shared of {_written(plan, tile)[1]} bytes"
 
 
 def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) -> list[Picture]:
-    """The first store, who makes it and what it reads."""
+    """Draw the threads of the first store and its reads."""
     warp = thread // WARP
     who = captioned(
         [f"Stores of {store.bits} bits: threads {spec_notation(store.threads)}"], copy_grid(store, tile, thread)
     )
-    banks = captioned([f"What warp {warp} reads for its first store"], first_access(store, tile, warp).picture())
+    banks = captioned([f"Reads of warp {warp} for its first store"], first_access(store, tile, warp).picture())
     requests = Requests.of(store, tile)
     stored = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
     return [beside(above(who, stored), banks), copy_legend(plan, thread), phase_legend()]
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: C's tile, or the part of it that leaves at once, how it is written and who stores it."""
+    """Return page data: C's tile, or the part of it that is stored at once, its writes and its stores."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     m, n, _ = plan.cta_tile
     found: dict[str, Any] = {
@@ -178,9 +178,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
 
 
 def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
-    """Return for each part of C's tile, down and to the right, its number in its warpgroup and its place in shared
-    memory.
-    """
+    """Return for each part of C's tile, down and to the right, its number in its warpgroup and its place in smem."""
     m, n, _ = plan.cta_tile
     result = ResultFollower(plan)
     rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]
@@ -188,13 +186,13 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 
 
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
-    """The beginning of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
+    """Return the start of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
-    `stmatrix` writes rows of 16 bytes; else a thread writes what it holds together, and in the whole tile what lies
-    side by side there as well.
+    `stmatrix` writes rows of 16 bytes. Otherwise a thread writes the neighbours that it holds; in the complete tile
+    these include the values that are adjacent there.
     """
     c, mma = plan.epilogue, plan.tiled_mma
-    spec = spec_of_kernel(plan)  # the tile is the kernel's, so is C's major
+    spec = spec_of_kernel(plan)  # the tile and the major of C are the kernel's
     x = operand_tile(spec, "c", (*tile.extents, plan.cta_tile[2]))
     if c.parts is not None:
         if c.stmatrix is not None:

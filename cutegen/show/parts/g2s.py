@@ -1,4 +1,4 @@
-"""A and B from global to shared memory: who copies which vector, what it costs, and the banks it meets."""
+"""A and B from global to shared memory: the thread of each vector, the costs, and the banks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cutegen.support.words import extents, plural
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of the thread's warp."""
+    """Show thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of a warp."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
         blocks += _blocks(plan, operand, thread // WARP, everything=everything)
@@ -45,7 +45,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
         ("wavefronts", f"{shared.predicted:,} of at least {shared.ideal:,}, {ways(shared.ways)}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
     ]
-    title = f"{x} from global to shared memory, each k-tile"
+    title = f"{x} from global to shared memory, per k-tile"
     along = operand.major, operand.modes[1 - operand.major_mode]
     return operand.g2s.by_kind(
         vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp, everything=everything),
@@ -96,7 +96,7 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """Draw for A and B the thread that copies each vector in one step, and where a warp's vectors land."""
+    """Draw for A and B the thread that copies each vector in one step, and the banks of a warp's vectors."""
     parts = [_drawn(plan, operand, thread) for operand in (plan.a, plan.b)]
     notes = plan.a.g2s.by_kind(
         vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
@@ -111,7 +111,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
 
 
 def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
-    """Draws who copies which vector, and the banks where they land."""
+    """Draw the thread of each vector, and the banks that it is written to."""
     tile, warp = Tile.of_operand(operand), thread // WARP
     found = plan.predictions.wavefronts[tile.write]
     who = captioned(
@@ -131,7 +131,7 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
 
 
 def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
-    """Draws where the first rows of a box lie in shared memory: a box is copied as a whole, by no thread."""
+    """Draw the place of a box's first rows in shared memory: a box is copied as a unit, not by threads."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
     rows = operand.modes[1 - operand.major_mode]
     caption = [
@@ -143,7 +143,7 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: who copies each element of A and of B, or which box brings it."""
+    """Return page data: the thread that copies each element of A and B, or the box."""
     found = {}
     for x in (plan.a, plan.b):
         sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]

@@ -15,11 +15,11 @@ from cutegen.support.columns import text_width
 from cutegen.support.words import extents
 
 SHOWN_ROWS = 16
-MAX_EXTENT = 64  # of what is drawn
+MAX_EXTENT = 64  # of a picture
 
 
 def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> View:
-    """Mode 0 downwards, all others to the right, as many columns as a line has room for."""
+    """Show mode 0 downwards, all others to the right, with as many columns as a line can hold."""
     table = offsets_by_row(expression)
     banks = table * dtype.bytes // BANK_BYTES % BANKS
     facts = [
@@ -42,7 +42,7 @@ def view(expression: LayoutExpr, dtype: DType, *, everything: bool = False) -> V
 
 
 def _corner(table: Table, *, everything: bool) -> list[str]:
-    """As much of the table as a page has room for, and how much that is; with `everything` all of it."""
+    """Return the part of the table that fits, and its size; all of it with `everything`."""
     widest = max(len(f"{value}") for value in (*table[:SHOWN_ROWS, : text_width()].ravel().tolist(), table.shape[1]))
     columns = min(table.shape[1], (text_width() - 1 - len("0\\1")) // (widest + 1))
     rows = min(table.shape[0], SHOWN_ROWS)
@@ -54,20 +54,20 @@ def _corner(table: Table, *, everything: bool) -> list[str]:
 
 
 def picture(expression: LayoutExpr, dtype: DType) -> Picture:
-    """The bank and offset of each element; mode 0 downwards, all others to the right."""
+    """Draw the bank and offset of each element; mode 0 downwards, all others to the right."""
     table = offsets_by_row(expression)
     shown = table[:MAX_EXTENT, :MAX_EXTENT]
     facts = [
         f"{table.size:,} elements of {dtype.name}, offsets {table.min():,} to {table.max():,}; "
         f"shown: {extents(shown.shape)} of {extents(table.shape)}",
-        "Each cell: its bank, and under it its offset in elements; mode 0 downwards, the others to the right",
+        "Each cell: bank, below it the offset in elements; mode 0 downwards, the others to the right",
     ]
     cells = bank_tile(shown, dtype.bytes, ("mode 0", "1"))
     return titled(format_layout(expression), facts, cells, bank_legend())
 
 
 def page(expression: LayoutExpr, dtype: DType) -> dict[str, Any]:
-    """Page data: the layout, which the page evaluates by itself, and what was counted of it here."""
+    """Return page data: the layout, which the page evaluates itself, and its counts."""
     table = offsets_by_row(expression)
     return {
         "text": format_layout(expression),

@@ -1,4 +1,4 @@
-"""One matrix of `ldmatrix` as the page shows it: which lane receives which element, without and with `.trans`."""
+"""One matrix of `ldmatrix` on the page: which lane receives which element, without and with `.trans`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 
 
 def page(plan: GemmPlan) -> dict[str, Any] | None:
-    """Page data: both forms, for the operands that `ldmatrix` loads; None where there are none."""
+    """Return page data of both forms, for the operands that `ldmatrix` loads; None if there are none."""
     found = {x.name: _forms(x) for x in (plan.a, plan.b) if x.s2r.by_ldmatrix}
     return found or None
 
 
 def _forms(operand: OperandPlan) -> list[dict[str, Any]]:
-    """The form in use, and the other where the hardware has it for elements of as many bits."""
+    """Return the form in use, and the other if the hardware has it for elements of this size."""
     bits, used = operand.dtype.bits, bool(operand.fragment_copy.transpose)
     found = []
     for transpose in (False, True):
-        # The form that does not transpose moves whole 32-bit registers, of whatever elements; the other needs its own.
+        # The form without transposition moves whole 32-bit registers, of any element type; the other needs its own.
         wide = bits if transpose and bits == 8 else 16
         if transpose and bits not in (8, 16):
             continue
@@ -36,7 +36,7 @@ def _forms(operand: OperandPlan) -> list[dict[str, Any]]:
 
 
 def _received(atom: LdmatrixAtom, bits: int) -> dict[str, Any]:
-    """`holder` [row, element]: lane and value that receive it, as lane * values + value."""
+    """Return `holder` [row, element]: lane and value that receive it, as lane * values + value."""
     placed = offsets_2d(upcast(atom.dst_layout_bits, bits))
     sources = offsets_2d(upcast(atom.src_layout_bits, bits))
     values = placed.shape[1]

@@ -1,4 +1,4 @@
-"""The tiled MMA: the atom, how warps and permutation tile it, and which thread holds which element."""
+"""The tiled MMA: the atom, its tiling by warps and permutation, and which thread holds which element."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
 WIDEST = 16
-MAX_EXTENT = 64  # of what is drawn
+MAX_EXTENT = 64  # of a picture
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """The tiled MMA, the table of one atom, and what `thread` holds of the tiled MMA's tile."""
+    """Show the tiled MMA, the table of one atom, and the elements of `thread` in the tiled MMA's tile."""
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
     lanes = plural(size(plan.atom.thr_id), "thread")
@@ -73,14 +73,14 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 
 
 def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
-    """The columns that warps have, where they do not take turns atom by atom."""
+    """Return the columns of the warps, if they do not alternate atom by atom."""
     columns = tiled.permutation[1]
     if isinstance(columns, Layout):
         yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
 
 
 def _warps(plan: GemmPlan) -> list[str]:
-    """Return what every warp holds of A, B and C of the tiled MMA's tile, along both modes of each."""
+    """Return the elements of every warp in A, B and C of the tiled MMA's tile, along both modes of each."""
     tiled = plan.tiled_mma
     held = [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
     rows = [
@@ -93,7 +93,7 @@ def _warps(plan: GemmPlan) -> list[str]:
 
 
 def _share(tiled: TiledMma, op: OperandName, warp: int) -> str:
-    """The rows and the columns of an operand that a warp's threads hold, each in order."""
+    """Return the rows and the columns of an operand that a warp's threads hold, in order."""
     coords, rows = offsets_2d(tiled.tv_layout(op))[warp * WARP : (warp + 1) * WARP], tiled.tile_of(op)[0]
     x, y = (sorted(set(along.ravel().tolist())) for along in (coords % rows, coords // rows))
     return f"{span(x)}; {span(y)}"
@@ -106,10 +106,10 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 
 
 def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[str]:
-    """The thread that holds an element of the atom's tile, in which value; of a wide tile, what each register holds.
+    """Show the thread and value of each element of the atom's tile; for a wide tile, of each register.
 
-    Of an operand in shared memory there is nothing to say: every thread names all of it. Of wgmma's sums the first
-    columns tell how the others go on.
+    For an operand in shared memory there is no table: every thread names all of it. For wgmma's sums the first columns
+    show the pattern of the others.
     """
     atom = plan.atom
     if atom.source(op) is OperandSource.SMEM:
@@ -126,13 +126,13 @@ def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[st
     title = f"{op} of one atom: thread and value of {each}"
     columns = range(0, shape[1] if everything or atom.threads <= WARP else min(shape[1], WIDEST), together)
     if len(columns) * together < shape[1]:
-        title += f"; {WIDEST} of {shape[1]} columns (--all)"
+        title += f"; {WIDEST} of {shape[1]} columns (--all shows all)"
     cells = cells[:, : len(columns)]
     return [title, *folded_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """A, B and C of the tiled MMA's tile; `thread`'s elements are marked, the atoms' tiles outlined."""
+    """Draw A, B and C of the tiled MMA's tile; `thread`'s elements are marked, the atoms' tiles outlined."""
     a, b, c = (operand(plan, op, thread) for op in OPERAND_MODES)
     corner = Picture(a.width, b.height, ())
     tiled = plan.tiled_mma
@@ -142,11 +142,11 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
         f"outlined: atoms of {extents(plan.atom.shape_mnk)}",
     ]
     tiles = above(beside(corner, b), beside(a, c))
-    return titled(f"{plan.atom.name}: who holds which element", facts, tiles, mma_legend(plan, thread))
+    return titled(f"{plan.atom.name}: elements of each thread", facts, tiles, mma_legend(plan, thread))
 
 
 def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
-    """One operand of the tiled MMA's tile; B lies with N to the right, so that its columns are C's."""
+    """Draw one operand of the tiled MMA's tile; B has N to the right, so that its columns are C's."""
     cells, shape = _cells(plan, op, thread), plan.tiled_mma.tile_of(op)
     turned = op == "B"
     x, y = OPERAND_MODES[op]
@@ -165,12 +165,12 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
 
 
 def mma_legend(plan: GemmPlan, thread: int) -> Picture:
-    """Says what the colours of `operand` mean."""
+    """Explain the colours of `operand`."""
     return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
 
 
 def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
-    """Each element with the lowest thread that holds it, or with `thread`; empty where no thread holds any."""
+    """Return each element with the lowest thread that holds it, or with `thread`; empty if no thread holds any."""
     if plan.atom.source(op) is OperandSource.SMEM:
         return {place: Cell((), PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
@@ -182,7 +182,7 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
-    """Says how far apart the threads are that hold the same element."""
+    """Return the distance of the threads that hold the same element."""
     if plan.atom.source(op) is OperandSource.SMEM:
         return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))
@@ -190,18 +190,18 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
     if len(first) == 1:
         return "each element is held by one thread"
     others = " and ".join(f"T+{t - first[0]}" for t in first[1:])
-    return f"each element is held by T and {others}; named is the first, or the marked one"
+    return f"each element is held by T and {others}; shown: the first, or the marked one"
 
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
-    """One for all operands, so that rows and columns of neighbours are in line."""
+    """Return one cell size for all operands, so that neighbouring rows and columns align."""
     held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
     values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: the tiled MMA, and the coordinates in C's tile of each thread's accumulators, [thread, value]."""
+    """Return page data: the tiled MMA, and coordinates in C's tile of each thread's accumulators, [thread, value]."""
     tiled, (m, n, _) = plan.tiled_mma, plan.cta_tile
     share = tiled.partition("C", Layout((m, n)), 0)
     first, rows = offsets_2d(tiled.tv_layout("C"))[:, 0], tiled.tile_mnk[0]

@@ -1,4 +1,4 @@
-"""`show SPEC`: the whole plan on one screen."""
+"""`show SPEC`: the complete plan on one screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutegen.support.words import extents, plural
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """The decisions, in one line each, and how the kernel fares."""
+    """Show the decisions, in one line each, and the predictions."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts
     conflicts = [f"{key} {ways(found[key].ways)}" for key in SHARED_ACCESSES if key in found]
@@ -25,7 +25,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         ("bank conflicts", ", ".join(conflicts)),
     ]
     title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}"
-    more = ["Parts to look at: mma smem g2s s2r epilogue pipeline partitions; why it is so: cutegen plan"]
+    more = ["Parts: mma smem g2s s2r epilogue pipeline partitions; reasons: cutegen plan"]
     table = {
         "spec": plan.spec.name,
         "description": plan.spec.description,
@@ -36,11 +36,11 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "ctas_per_sm": ctas,
         "ways": {key: found[key].ways for key in SHARED_ACCESSES if key in found},
     }
-    return View((section(title, decided), section("How it fares", fares), more), table)
+    return View((section(title, decided), section("Predictions", fares), more), table)
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: the subject, and what was decided, with the reasons."""
+    """Return page data: the subject, and the decisions with their reasons."""
     m, n, k = plan.cta_tile
     return {
         "title": plan.spec.name or plan.kernel_name,

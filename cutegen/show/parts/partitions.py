@@ -1,13 +1,13 @@
-"""Every layout of the main loop under the name that CuTe's tutorial gives it, one line each.
+"""Every layout of the main loop under its name in CuTe's tutorial, one line each.
 
     sA sB                         shared memory, (BLK_X, BLK_K, PIPE)
     tAgA tAsA tBgB tBsB           one thread's copy from global to shared memory, (CPY, CPY_X, CPY_K, k-tiles or PIPE)
-    tCsA tCsB tCgC                one thread's share in the MMA of shared A and B and of global C
+    tCsA tCsB tCgC                one thread's partition for the MMA: shared A and B, global C
     tCrA tCrB tCrC                its registers, (MMA, MMA_X, MMA_K) and (MMA, MMA_M, MMA_N), or descriptors
-    tXsA tXrA tXsB tXrB           its copy from shared memory to those registers
+    tXsA tXrA tXsB tXrB           its copy from shared memory to these registers
     mmaC, ca, cb, copyA, copyB    thread-value layouts of the tiled MMA and of the copies
 
-The tutorial is CUTLASS, examples/cute/tutorial/sgemm_sm80.cu; a printout of it is what the names are tested against.
+The tutorial is CUTLASS, examples/cute/tutorial/sgemm_sm80.cu; tests compare the names with its output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cutegen.show.view import View
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Name and layout, one line each, as the tutorial's print statements give them."""
+    """Write name and layout, one line each, like the tutorial's print statements."""
     layouts = {name: format_layout(layout) for name, layout in partitions(plan, problem, thread).items()}
     lines = [f"{name} {layout}" for name, layout in layouts.items()]
     return View(
@@ -38,14 +38,14 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 
 
 def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[str, LayoutExpr]:
-    """The layouts of `thread` for a problem, in the tutorial's order.
+    """Return the layouts of `thread` for a problem, in the tutorial's order.
 
-    Copies that no thread makes (TMA) have no thread-value layouts, and are left out. Extents and strides of global
-    memory are run-time integers, as they are in a kernel. Raises RequestError for a thread or an extent that cannot be.
+    Copies that threads do not execute (TMA) have no thread-value layouts and are left out. Extents and strides of
+    global memory are run-time integers, as in a kernel. Raises RequestError for an invalid thread or extent.
     """
     threads = plan.tiled_mma.threads
     if not 0 <= thread < threads:
-        raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a thread that multiplies")
+        raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a math thread")
     m, n, k = problem.extents.values()
     if min(m, n, k) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
@@ -87,7 +87,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
 
 
 def _of_copy(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy, thread: int) -> dict[str, LayoutExpr]:
-    """Registers, and the copy that fills them."""
+    """Return the registers and the copy that fills them."""
     x, load = operand.operand, copy.tiled_copy
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
     return {
@@ -100,19 +100,19 @@ def _of_copy(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy, thread: i
 
 
 def _descriptors(share: LayoutExpr, element: DType) -> Layout:
-    """Return where each instruction's descriptor begins, (1, MMA_X, MMA_K, PIPE) in units of 16 bytes."""
+    """Return the start of each instruction's descriptor, (1, MMA_X, MMA_K, PIPE) in units of 16 bytes."""
     unit = VECTOR_BYTES // element.bytes
     begins = make_layout(*modes(inner_layout(share))[1:])
     return make_layout(Layout(1, 0), *modes(Layout(begins.shape, _divided(begins.stride, unit))))
 
 
 def _divided(strides: IntTree, by: int) -> Any:
-    """Strides in units of `by` elements."""
+    """Return strides in units of `by` elements."""
     return tuple(_divided(stride, by) for stride in strides) if isinstance(strides, tuple) else int(strides) // by
 
 
 def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
-    """The CTA's tiles along K, gA or gB: (BLK_X, BLK_K, k-tiles)."""
+    """Return the CTA's tiles along K, gA or gB: (BLK_X, BLK_K, k-tiles)."""
     tile_x, tile_k = operand.tile
     tiles = Dyn(-(-extents[1] // tile_k))
     lead = _leading(extents[operand.major_mode], operand.align_bytes, operand.dtype.bytes)
@@ -121,13 +121,13 @@ def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
 
 
 def _global_c(plan: GemmPlan, extents: tuple[int, int]) -> Layout:
-    """The CTA's tile gC: (BLK_M, BLK_N)."""
+    """Return the CTA's tile gC: (BLK_M, BLK_N)."""
     c = plan.epilogue
     lead = _leading(extents[c.major_mode], c.align_bytes, c.dtype.bytes)
     return Layout(plan.cta_tile[:2], (lead, 1) if c.major_mode == 1 else (1, lead))
 
 
 def _leading(extent: int, align_bytes: int, element_bytes: int) -> Dyn:
-    """The least leading stride that the operand's alignment allows, in elements."""
+    """Return the smallest leading stride that the operand's alignment allows, in elements."""
     unit = align_bytes // element_bytes
     return Dyn(-(-extent // unit) * unit)

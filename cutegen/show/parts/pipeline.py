@@ -1,4 +1,4 @@
-"""The main loop as a timeline: what is issued when, and which k-tile lies in which stage meanwhile."""
+"""The main loop as a timeline: when each instruction is issued, and which k-tile is in which stage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
 
 WIDE = 8
-"""Stages from which on a line of text has no room for the word over each."""
+"""Number of stages from which a text line has no room for a word above each."""
 
 SLOT_PX, ROW_PX, GAP_PX, HEAD_PX = 62, 34, 3, 20
 IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
@@ -27,7 +27,7 @@ IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The names of an action: over its column of text, beside its row of a picture, in the note below the text."""
+    """Names of an action: above its text column, at its row in the picture, in the note below the text."""
 
     column: str
     row: str
@@ -37,32 +37,32 @@ class Words:
 WORDS = {
     Action.STORE: Words("st.shared", "st.shared", "st.shared of a k-tile"),
     Action.WAIT: Words("wait", "cp.async.wait_group, bar.sync", "cp.async.wait_group n and bar.sync"),
-    Action.BARRIER: Words("bar.sync", "bar.sync", "bar.sync, which makes a k-tile visible or its place free"),
+    Action.BARRIER: Words("bar.sync", "bar.sync", "bar.sync, which publishes a k-tile or releases its stage"),
     Action.BULK_FETCH: Words(
         "bulk copy",
         "cp.async.bulk.tensor",
-        "cp.async.bulk.tensor for a k-tile, which another warp asks for when its stage is free",
+        "cp.async.bulk.tensor for a k-tile, issued by the producer warp when its stage is free",
     ),
-    Action.BULK_WAIT: Words("full", "mbarrier.try_wait", "the wait until a k-tile has come (mbarrier.try_wait)"),
+    Action.BULK_WAIT: Words("full", "mbarrier.try_wait", "the wait until a k-tile has arrived (mbarrier.try_wait)"),
     Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
     Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
     Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
     Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
     Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
-"""In the order in which a slot issues them; the words for a multiplication are those of the plan's atom."""
+"""In the order in which a slot issues them; the name of the multiplication is the plan's atom."""
 NOTE = (
-    "In a line, instructions are issued from left to right: {}. Then what each stage holds: the k-tile that "
-    "is read, or after < the one that is on its way."
+    "In a line, instructions are issued from left to right: {}. The columns of the stages show the k-tile "
+    "being read, or after < the one in flight."
 )
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Prologue and first k-tiles, one line for each k-block."""
+    """Show prologue and first k-tiles, one line per k-block."""
     slots = shown(plan.loop)
     stays = list(residences(slots, plan.stages))
     counts = f"{plural(plan.stages, 'stage')}, {plural(plan.mma.k_blocks, 'k-block')}"
-    title = f"Main loop: {counts} in a k-tile of {plan.cta_tile[2]}"
+    title = f"Main loop: {counts} per k-tile of {plan.cta_tile[2]}"
     words = _words(slots, plan.atom.instruction)
     states = [*_passing_names(words), *_stage_names(plan.stages)]
     rows = [
@@ -81,7 +81,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 
 
 def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
-    """The actions that there are, in the order in which a slot issues them; `multiplies` is the MMA's instruction."""
+    """Return the actions that occur, in the order of issue within a slot; `multiplies` is the MMA's instruction."""
     steps = {step.action: step for slot in slots for step in slot.told}
     name, _, _ = multiplies.partition(".")
     share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
@@ -90,12 +90,12 @@ def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
 
 
 def _passing_names(words: Mapping[Action, Words]) -> list[str]:
-    """Plain copies carry a k-tile through registers."""
+    """Return whether plain copies move a k-tile through registers."""
     return ["registers"] if Action.GLOBAL_LOAD in words else []
 
 
 def _stage_names(stages: int) -> list[str]:
-    """Over the columns of the stages: the word itself as often as a line has room for it."""
+    """Return the header above the stage columns: the word as often as it fits."""
     return [f"stage {stage}" if stages < WIDE or stage == 0 else f"{stage}" for stage in range(stages)]
 
 
@@ -120,7 +120,7 @@ def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
 
 
 def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
-    """The k-tile in registers at the end of a slot, where plain copies bring any."""
+    """Return the k-tile in registers at the end of a slot, if plain copies hold any."""
     held = [(k_tile, first, last) for k_tile, first, last in passages(slots)]
     if not held:
         return []
@@ -129,7 +129,7 @@ def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
 
 
 def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:
-    """The content of each stage at the end of a slot."""
+    """Return the content of each stage at the end of a slot."""
     held = [""] * stages
     for stay in stays:
         if stay.fetched <= number and (stay.last_read is None or number <= stay.last_read):
@@ -150,7 +150,7 @@ LABEL_PX = max(text_width(words.row, CELL_PX) for words in WORDS.values()) + 8
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """Prologue and first k-tiles, slot by slot: what is issued, and below it what each stage holds."""
+    """Draw prologue and first k-tiles, slot by slot: the instructions, and below them the contents of the stages."""
     slots = shown(plan.loop)
     words = _words(slots, plan.atom.instruction)
     rows, passing = list(words), _passing_names(words)
@@ -169,15 +169,15 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     chart = Picture(*size, (*_heads(slots), *_names(names, len(rows)), *issued, *carried, *held))
     stages, k_blocks = plural(plan.stages, "stage"), plural(plan.mma.k_blocks, "k-block")
     facts = [
-        f"{stages}, {k_blocks} in a k-tile of {plan.cta_tile[2]}; the loop goes on like this",
-        "Time runs to the right. Within a column, instructions are issued from the top row to the bottom row;",
-        f"{_overlap(plan.stages, words)} A colour is a k-tile.",
+        f"{stages}, {k_blocks} per k-tile of {plan.cta_tile[2]}; the loop continues like this",
+        "Time runs to the right. Within a column, instructions are issued from top to bottom;",
+        f"{_overlap(plan.stages, words)} Each colour is a k-tile.",
         *not_shown(plan.loop),
     ]
     fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
     filler = next((words for action, words in fillers.items() if action in rows), "st.shared until the barrier")
     notes = legend(
-        [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "is read"), hue(0, PRESENT, 3))],
+        [Cell(("k-tile 0", "in flight"), hue(0, IN_FLIGHT, 3)), Cell(("k-tile 0", "being read"), hue(0, PRESENT, 3))],
         f"a stage: filled by {filler}, then read by every warp, then free",
     )
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, chart, notes)
@@ -185,14 +185,14 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
     if stages == 1:
-        return "with one stage, copies and multiplication take turns."
+        return "with one stage, copies and MMA alternate."
     if Action.LOAD not in words:
-        return "copies in flight and multiplications overlap."
+        return "copies in flight and MMA overlap."
     return "copies in flight, loads of the next k-block and mma overlap."
 
 
 def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
-    """Draws what slot `number` issues in one row."""
+    """Draw the instructions of slot `number` in one row."""
     match step.action:
         case Action.WAIT:
             return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
@@ -212,15 +212,13 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
 
 
 def _next_in_stage(stay: Residence, stays: Sequence[Residence]) -> Residence | None:
-    """The k-tile that is sent for when a stay is over."""
+    """Return the k-tile that is fetched when a stay is over."""
     later = (other for other in stays if other.stage == stay.stage and other.k_tile > stay.k_tile)
     return min(later, key=lambda other: other.k_tile, default=None)
 
 
 def _held(stay: Residence, following: Residence | None, first: int, above: int, end: int) -> list[Box]:
-    """Return the k-tile's stay: in flight from the middle of the slot that sends for it; there, and read, from the
-    wait that begins a slot.
-    """
+    """Draw a k-tile's stay: in flight from the middle of its fetch slot, read from the wait at a slot's start."""
     row = first + stay.stage
     landed = end if stay.landed is None else stay.landed
     name = f"k-tile {stay.k_tile}"
@@ -232,21 +230,21 @@ def _held(stay: Residence, following: Residence | None, first: int, above: int, 
         until: float = end if stay.last_read is None else stay.last_read + 1
         if following is not None:
             until = min(until, following.fetched + 0.5)
-        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "is read"), above))
+        boxes.append(_box(stay.landed, until, row, hue(stay.k_tile, PRESENT, 3), (name, "being read"), above))
     return boxes
 
 
 def _carried(k_tile: int, loaded: int, stored: int | None, row: int, end: int) -> Box:
-    """Return the k-tile's time in registers, from the middle of the slot that loads it until it is stored."""
+    """Draw the k-tile's time in registers, from the middle of the slot that loads it until it is stored."""
     until = end if stored is None else stored
     lines = (f"k-tile {k_tile}", "in flight")
     return _box(loaded + 0.5, until, row, hue(k_tile, IN_FLIGHT, 3), lines, row)
 
 
 def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...], above: int | None = None) -> Box:
-    """From slot `begin` to slot `end`; half a slot has room for one short line only.
+    """Draw a box from slot `begin` to slot `end`; half a slot has room for one short line only.
 
-    `above` is how many rows of instructions lie above, for a row that says what is held.
+    `above` is the number of instruction rows above, for a row of contents.
     """
     width = (end - begin) * SLOT_PX
     fits = all(text_width(line, CELL_PX) <= width for line in lines)
@@ -262,7 +260,7 @@ def _box(begin: float, end: float, row: int, fill: str, lines: tuple[str, ...], 
 
 
 def _row_y(row: int, above: int) -> float:
-    """Rows of what is held stand apart from the rows of instructions above them."""
+    """Separate the rows of contents from the rows of instructions above them."""
     return 2 * HEAD_PX + row * (ROW_PX + GAP_PX) + (HEAD_PX if row >= above else 0)
 
 
@@ -274,7 +272,7 @@ def _names(names: Sequence[str], above: int) -> list[Item]:
 
 
 def _heads(slots: Sequence[Slot]) -> list[Item]:
-    """k-tiles over their slots, and k-blocks."""
+    """Draw k-tiles above their slots, and k-blocks."""
     items: list[Item] = []
     begin = 0
     for k_tile, group in groupby(slots, key=lambda slot: slot.k_tile):
@@ -298,7 +296,7 @@ def _heads(slots: Sequence[Slot]) -> list[Item]:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: the slots in program order, and each k-tile's stay in a stage."""
+    """Return page data: the slots in program order, and each k-tile's stay in a stage."""
     slots = shown(plan.loop)
     words = _words(slots, plan.atom.instruction)
     return {

@@ -1,4 +1,4 @@
-"""`show SPEC` of a probe: what it loads, and with what."""
+"""`show SPEC` for a probe: what it loads, and how."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cutegen.support.words import extents
 
 
 def view(plan: ProbePlan) -> View:
-    """Show what was decided, in one line each, and what is written out."""
+    """Show the decisions, in one line each, and the output."""
     m, n, k = plan.extents
     found = plan.predictions.wavefronts
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     tables = [plan.fragments(operand) for operand in plan.operands]
     does = [
         ("CTA", f"{plan.gemm.threads} threads load A {extents((m, k))} and B {extents((n, k))}, all stages"),
-        ("registers", ", ".join(f"tCr{x.operand} {x.registers} a thread and stage" for x in tables)),
+        ("registers", ", ".join(f"tCr{x.operand} {x.registers} per thread and stage" for x in tables)),
         ("shared memory", f"{plan.gemm.smem_bytes:,} of {plan.target.smem_per_cta_bytes:,} bytes"),
         ("bank conflicts", ", ".join(f"{key} {ways(value.ways)}" for key, value in found.items())),
     ]
@@ -33,5 +33,5 @@ def view(plan: ProbePlan) -> View:
         "ways": {key: value.ways for key, value in found.items()},
     }
     title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}, a probe"
-    more = ["Parts to look at: mma smem s2r partitions; does it hold: cutegen run"]
+    more = ["Parts: mma smem s2r partitions; check it: cutegen run"]
     return View((section(title, decided), section("What it does", does), more), table)

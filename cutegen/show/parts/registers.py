@@ -11,7 +11,7 @@ SHOWN_ELEMENTS = 2
 
 
 def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *, everything: bool = False) -> list[str]:
-    """A row for each atom of the thread's fragment, a column for each of the atom's registers."""
+    """Write a row per atom of the thread's fragment, a column per register of the atom."""
     x = table.operand
     per_register = REGISTER_BITS // table.bits
     held = holds(table, thread)
@@ -23,11 +23,11 @@ def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *,
     header = (f"MMA_{modes[0].upper()},MMA_K", *(f"register {i}" for i in range(len(rows[0]) - 1)))
     title = f"Thread {thread}: which ({modes[0]},{modes[1]}) of a k-tile each register of tCr{x} holds"
     hidden = len(atoms) - len(rows)
-    return [*section(title, rows, header=header), *([f"  and {hidden} rows more, which --all shows"] if hidden else [])]
+    return [*section(title, rows, header=header), *([f"  and {hidden} more rows (--all shows them)"] if hidden else [])]
 
 
 def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:
-    """The (x, k) of each value of a thread, in the order of tCrA or tCrB."""
+    """Return the (x, k) of each value of a thread, in the order of tCrA or tCrB."""
     return [table.element(coordinate) for coordinate in table.coordinates[thread].tolist()]
 
 
@@ -37,7 +37,7 @@ def _cells(atom: list[tuple[int, int]], per_register: int) -> list[str]:
 
 
 def _cell(elements: list[tuple[int, int]]) -> str:
-    """Each element; of more than two, which are neighbours along K, the first and the last k."""
+    """Name each element; for more than two, which are neighbours along K, the first and the last k."""
     if len(elements) <= SHOWN_ELEMENTS:
         return " ".join(f"({x},{k})" for x, k in elements)
     return f"({elements[0][0]},{elements[0][1]}..{elements[-1][1]})"

@@ -1,4 +1,4 @@
-"""A and B from shared memory to registers: the instruction, who addresses what, and what a thread receives."""
+"""A and B from shared memory to registers: the instruction, the addressing lanes, and the elements of a thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cutegen.support.words import plural
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """The chosen instruction and the rejected ones, thread-value layouts, who addresses what, what `thread` gets."""
+    """Show the chosen and rejected instructions, thread-value layouts, addresses, and what `thread` receives."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
     for operand in (plan.a, plan.b):
@@ -44,7 +44,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
 def _shown(
     plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
 ) -> tuple[list[list[str]], dict[str, Any]]:
-    """Blocks and table of an operand."""
+    """Return blocks and table of an operand."""
     return operand.s2r.by_source(
         copied=lambda _: _copied(plan, operand, thread, everything=everything),
         described=lambda found: _described(operand, found),
@@ -54,7 +54,7 @@ def _shown(
 def _copied(
     plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
 ) -> tuple[list[list[str]], dict[str, Any]]:
-    """Blocks and table of an operand whose fragments come to registers."""
+    """Return blocks and table of an operand with fragments in registers."""
     fragment = fragment_table(plan.tiled_mma, operand)
     blocks = [
         *_blocks(plan, operand, thread // WARP, everything=everything),
@@ -64,20 +64,20 @@ def _copied(
 
 
 def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
-    """Blocks and table of an operand that stays in shared memory."""
+    """Return blocks and table of an operand that stays in shared memory."""
     facts = [("layout", described.layout.name), *_descriptor(described)]
     title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
     return [section(title, facts)], described.to_json()
 
 
 def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
-    """The facts that the multiplier is told, and how often it reads."""
+    """Return the fields of the descriptor, and how often the operand is read."""
     first = described.first
     return [
         ("descriptor", f"{first.encode():#018x} at address 0"),
         ("leading offset", f"{first.lbo_bytes} bytes"),
         ("stride offset", f"{first.sbo_bytes} bytes"),
-        ("read", f"{plural(described.times, 'time')} a k-tile, in place"),
+        ("read", f"{plural(described.times, 'time')} per k-tile, in place"),
     ]
 
 
@@ -91,7 +91,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
         *(("rejected", f"{rejected.what}: {rejected.why}") for rejected in copy.rejected),
     ]
     return [
-        section(f"{x} from shared memory to registers, each k-tile", facts),
+        section(f"{x} from shared memory to registers, per k-tile", facts),
         named_layouts(
             "Thread and value to column-major coordinate in the tiled MMA's tile",
             tv_layouts(copy.tiled_copy),
@@ -101,7 +101,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
 
 
 def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
-    """Return what a warp's lanes address in its first load of a k-tile, or in each of them."""
+    """Write the addresses of a warp's lanes in its first load of a k-tile, or in each load."""
     loads = fragment_loads(tiled_mma, operand, warp)
     return [
         load.access.lines(
@@ -122,14 +122,14 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """Draw for A and B what the lanes of a warp address and receive in its first load, and the banks of each phase.
+    """Draw for A and B the addresses and results of a warp's first load, and the banks of each phase.
 
-    An operand that is multiplied where it lies is shown there, by its banks.
+    An operand that is multiplied in place is shown there, by its banks.
     """
     parts = [_part(plan, operand, thread) for operand in (plan.a, plan.b)]
     copied, in_place = (any(x.s2r.in_registers is held for x in (plan.a, plan.b)) for held in (True, False))
     if not copied:
-        title = "A and B in shared memory, where they are multiplied"
+        title = "A and B in shared memory, multiplied in place"
         return titled(title, [CELL_MEANING], arranged(*parts), bank_legend())
     notes = [_lanes_legend(thread), phase_legend(), *([bank_legend()] if in_place else [])]
     title = f"A and B from shared memory to registers: warp {thread // WARP}"
@@ -160,14 +160,14 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
             _addressed(load.access, thread),
         ),
         captioned(
-            [f"{x}: thread that receives each element,", "and as which value", *_of_several(load.received)],
+            [f"{x}: thread that receives each element,", "and its value", *_of_several(load.received)],
             _received(load, thread),
         ),
     )
 
 
 def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescriptor) -> Picture:
-    """The first rows of the tile, and what the descriptor says of it."""
+    """Draw the first rows of the tile, and the descriptor's fields."""
     tile = Tile.of_operand(operand)
     reads = ways(plan.predictions.wavefronts[tile.read].ways)
     caption = [
@@ -178,12 +178,12 @@ def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescripto
 
 
 def _of_several(coords: Coordinates) -> list[str]:
-    """A remark where lanes have an element in common, as those of a warp do whose loads are broadcast."""
+    """Return a remark if lanes share an element, as with broadcast loads."""
     return ["first or marked of several"] if len(set(coords.ravel().tolist())) < coords.size else []
 
 
 def _addressed(access: WarpAccess, thread: int) -> Picture:
-    """Each addressed piece of the tile with its lane, in the colour of its first bank."""
+    """Draw each addressed piece of the tile with its lane, in the colour of its first bank."""
     banks = access.byte_offsets // BANK_BYTES % BANKS
     cells = {
         access.tile.place(int(access.coords[lane])): Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))
@@ -193,7 +193,7 @@ def _addressed(access: WarpAccess, thread: int) -> Picture:
 
 
 def _received(load: WarpLoad, thread: int) -> Picture:
-    """Each element that the load brings, with the thread of `thread`'s warp whose register it comes to."""
+    """Draw each element of the load with the receiving thread of `thread`'s warp."""
     first, tile = thread // WARP * WARP, load.access.tile
     cells = {
         tile.place(coord): holder(first + lane, f"{value}", lane % 4, marked=first + lane == thread)
@@ -204,7 +204,7 @@ def _received(load: WarpLoad, thread: int) -> Picture:
 
 
 def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
-    """The lanes in the order in which cells take their names: the first comes after others, `thread`'s after all."""
+    """Return the lanes in the order of drawing: the first overwrites others, `thread`'s overwrites all."""
     yield from reversed(range(lanes))
     if thread % WARP < lanes:
         yield thread % WARP
@@ -212,9 +212,9 @@ def _last_is_named(lanes: int, thread: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpLoad:
-    """One load of fragments by one warp: what its lanes address, as many as address something, and what they receive.
+    """One load of fragments by one warp: the addresses of the lanes that address something, and the results.
 
-    `received` [lane, value] is the coordinate that comes to each register.
+    `received` [lane, value] is the coordinate that arrives in each register.
     """
 
     access: WarpAccess
@@ -222,12 +222,12 @@ class WarpLoad:
 
 
 def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
-    """The first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
+    """Return the first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
     return fragment_loads(tiled_mma, operand, warp)[0]
 
 
 def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list[WarpLoad]:
-    """Every load with which `warp` fills its fragments of one k-tile, k-block by k-block."""
+    """Return every load with which `warp` fills its fragments of one k-tile, k-block by k-block."""
     loads, tile = (
         operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma),
         Tile.of_operand(operand),
@@ -239,7 +239,7 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: every load of the fragments of A and of B, or the descriptors by which they are read in place."""
+    """Return page data: every load of the fragments of A and B, or the descriptors that read them in place."""
     return {x.name: _page_of(plan, x) for x in (plan.a, plan.b)}
 
 
@@ -250,7 +250,7 @@ def _page_of(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 
 def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> dict[str, Any]:
-    """`addressed` [load, warp, lane] and `received` [load, warp, lane, value] are coordinates, as is `held`."""
+    """Pack coordinates: `addressed` [load, warp, lane], `received` [load, warp, lane, value], and `held`."""
     loads = copy.table(operand.operand, operand.tile, operand.dtype, plan.tiled_mma)
     fragment = fragment_table(plan.tiled_mma, operand)
     return {
@@ -268,7 +268,7 @@ def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> di
 
 
 def _described_page(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
-    """The descriptor of each block of each stage, the block along M or N first, then along K, then the stage."""
+    """Return the descriptor of each block of each stage: the block along M or N first, then along K, then the stage."""
     rows = plan.atom.shape_mnk["AB".index(operand.operand)]
     found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
     begins = plan.smem.b_offset_bytes if operand.name == "b" else 0

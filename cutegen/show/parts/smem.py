@@ -1,4 +1,4 @@
-"""Shared memory of A and B: layouts, how the alternatives rank, offsets and banks."""
+"""Shared memory of A and B: layouts, ranking of the alternatives, offsets and banks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cutegen.support.words import extents, plural
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
-    """Layout, ranking, swizzled offsets and banks of A and B."""
+    """Show layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
     for operand in (plan.a, plan.b):
         blocks += _blocks(operand, plan.stages, everything=everything)
@@ -36,7 +36,7 @@ def _blocks(operand: OperandPlan, stages: int, *, everything: bool) -> list[list
     return [
         section(f"{x} in shared memory: ({operand.modes[0]}, {operand.modes[1]}, stage) to element", facts),
         ranked(
-            f"Layouts of {x}, best first, * in use: wavefronts of one tile written once and read once",
+            f"Layouts of {x}, best first, * in use: wavefronts to write and read one tile once",
             shared,
             everything=everything,
         ),
@@ -57,13 +57,13 @@ def _table(operand: OperandPlan) -> dict[str, Any]:
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
-    """The first rows of one stage of A and of B, and what the layouts cost."""
+    """Draw the first rows of one stage of A and of B, and the cost of the layouts."""
     tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in (plan.a, plan.b)]
     return titled("A and B in shared memory, by bank", [CELL_MEANING], *tiles, bank_legend())
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Page data: where each element of A and of B lies, in the layout in use and in all that were compared."""
+    """Return page data: the offset of each element of A and B, in the layout in use and in all alternatives."""
     begins = {"a": 0, "b": plan.smem.b_offset_bytes}
     return {
         x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}

@@ -1,4 +1,4 @@
-"""Any layout as a thread-value layout: (thread, value) -> column-major coordinate in a tile, and who holds what."""
+"""Any layout as a thread-value layout: (thread, value) -> column-major coordinate in a tile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Holders = Mapping[tuple[int, int], list[tuple[int, int]]]
 
 
 def view(layout: LayoutExpr, tile: tuple[int, int], *, everything: bool = False) -> View:
-    """The tile's elements with the thread and the value that hold each; rows downwards, column by column."""
+    """Show the tile's elements with their thread and value; rows downwards, column by column."""
     threads, values, held = _held(layout, tile)
     several = sum(len(found) > 1 for found in held.values())
     empty = tile[0] * tile[1] - len(held)
@@ -42,7 +42,7 @@ def view(layout: LayoutExpr, tile: tuple[int, int], *, everything: bool = False)
 
 
 def picture(layout: LayoutExpr, tile: tuple[int, int], thread: int) -> Picture:
-    """The tile, each element in the colour of its warp, those of `thread` dark."""
+    """Draw the tile, each element in the colour of its warp, those of `thread` dark."""
     threads, values, held = _held(layout, tile)
     rows, columns = min(tile[0], MAX_EXTENT), min(tile[1], MAX_EXTENT)
     cells = [[_cell(held.get((i, j), []), thread) for j in range(columns)] for i in range(rows)]
@@ -59,13 +59,13 @@ def picture(layout: LayoutExpr, tile: tuple[int, int], thread: int) -> Picture:
 
 
 def _held(layout: LayoutExpr, tile: tuple[int, int]) -> tuple[int, int, Holders]:
-    """(threads, values, (row, column) -> each (thread, value)). Raises RequestError where the tile is too small."""
+    """Return (threads, values, (row, column) -> each (thread, value)). Raises RequestError if the tile is too small."""
     table = offsets_by_row(layout)
     most, elems = int(table.max()), tile[0] * tile[1]
     if most >= elems or int(table.min()) < 0:
         raise RequestError(
             f"--tv: found a tile of {extents(tile)}, {elems} elements; expected room for coordinates "
-            f"{int(table.min())} to {most} of the layout"
+            f"{int(table.min())} to {most}"
         )
     held: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for thread, line in enumerate(table.tolist()):
@@ -89,7 +89,7 @@ def _name(held: Holders, place: tuple[int, int]) -> str:
 
 
 def _cell(found: list[tuple[int, int]], marked: int) -> Cell:
-    """The first holder, or the marked thread where it is one of several."""
+    """Return the first holder, or the marked thread if it is one of several."""
     if not found:
         return Cell((), PALE)
     thread, value = next((pair for pair in found if pair[0] == marked), found[0])
@@ -97,7 +97,7 @@ def _cell(found: list[tuple[int, int]], marked: int) -> Cell:
 
 
 def _table(cells: list[list[str]], tile: tuple[int, int], *, everything: bool) -> list[str]:
-    """All of it, or as much as a page has room for, and how much that is."""
+    """Return the part that fits, and its size; all of it with `everything`."""
     widest = max(len(cell) for line in cells for cell in line)
     room = max(1, (text_width() - len(f"{tile[0]}") - 5) // (max(widest, len(f"{tile[1]}")) + 1))
     if everything:

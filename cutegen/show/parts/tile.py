@@ -1,4 +1,4 @@
-"""A tile of A, B or C in shared memory as it is looked at: where each element lies, and in which bank."""
+"""A tile of A, B or C in shared memory for display: the offset and bank of each element."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from cutegen.support.words import extents, plural
 
 LINE_ROWS, LINE_COLUMNS, VECTOR_ELEMS = 8, 16, 8
 DRAWN_ROWS, DRAWN_BYTES = 16, 128
-CELL_MEANING = "Each cell: its bank, and under it the offset of its first element"
+CELL_MEANING = "Each cell: bank, below it the offset of its first element"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """An (X, Y) tile, `modes` its letters; `major_mode` is contiguous and lies to the right. Coordinates: X first.
+    """An (X, Y) tile, `modes` its letters; `major_mode` is contiguous and drawn to the right. Coordinates: X first.
 
-    `write` and `read` are the accesses that fill and empty it.
+    `write` and `read` are the accesses that fill and drain it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Tile:
 
     @classmethod
     def of_operand(cls, operand: OperandPlan) -> Tile:
-        """One stage of A or of B."""
+        """Return one stage of A or of B."""
         return cls(
             name=operand.name.upper(),
             dtype=operand.dtype,
@@ -58,7 +58,7 @@ class Tile:
 
     @classmethod
     def of_result(cls, plan: GemmPlan, smem: SmemTile) -> Tile:
-        """The CTA's tile of C, or the part of it that leaves at once."""
+        """Return the CTA's tile of C, or the part of it that is stored at once."""
         c = plan.epilogue
         return cls(
             name="C",
@@ -73,27 +73,27 @@ class Tile:
 
     @property
     def corner(self) -> str:
-        """The corner of its table: the mode that goes down, and the mode that goes to the right."""
+        """Return the corner of its table: the mode that goes down, and the mode that goes to the right."""
         return f"{self.modes[1 - self.major_mode]}\\{self.modes[self.major_mode]}"
 
     @property
     def orientation(self) -> str:
-        """Write which mode goes where in its tables: the contiguous one always to the right."""
+        """Say which mode goes where in its tables: the contiguous one always to the right."""
         return f"{self.modes[1 - self.major_mode]} downwards, {self.modes[self.major_mode]} to the right"
 
     @property
     def offsets(self) -> Table:
-        """The element offset of each coordinate."""
+        """Return the element offset of each coordinate."""
         return offsets(self.smem.layout)[: self.extents[0] * self.extents[1]]
 
     @property
     def banks(self) -> Table:
-        """The bank of each coordinate's first byte."""
+        """Return the bank of each coordinate's first byte."""
         banks: Table = self.offsets * self.dtype.bytes // BANK_BYTES % BANKS
         return banks
 
     def place(self, coord: int) -> tuple[int, int]:
-        """(row, column) of a coordinate."""
+        """Return (row, column) of a coordinate."""
         x, y = coord % self.extents[0], coord // self.extents[0]
         return (x, y) if self.major_mode == 1 else (y, x)
 
@@ -104,7 +104,7 @@ class Tile:
 
 
 def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[str]:
-    """A table by coordinate, one cell for each 8 neighbours along the contiguous mode: its first rows, or all."""
+    """Return a table by coordinate, one cell per 8 neighbours along the contiguous mode: its first rows, or all."""
     whole = tile.by_row(table)[:, ::VECTOR_ELEMS]
     corner = whole if everything else whole[:LINE_ROWS, :LINE_COLUMNS]
     columns = range(0, corner.shape[1] * VECTOR_ELEMS, VECTOR_ELEMS)
@@ -114,18 +114,18 @@ def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[
 
 
 def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
-    """Write what a table leaves out, and how to get it; nothing where it is whole.
+    """Say what a table leaves out, and how to get it; nothing if it is complete.
 
     >>> cut_line((8, 8), (128, 8)), cut_line((8, 8), (8, 8))
-    (['  and 120 rows more, which --all shows'], [])
+    (['  and 120 more rows (--all shows them)'], [])
     """
     rows, columns = (there - here for here, there in zip(shown, whole, strict=True))
-    left = [plural(count, word) for count, word in ((rows, "row"), (columns, "column")) if count]
-    return [f"  and {' and '.join(left)} more, which --all shows"] if left else []
+    left = [plural(count, f"more {word}") for count, word in ((rows, "row"), (columns, "column")) if count]
+    return [f"  and {' and '.join(left)} (--all shows them)"] if left else []
 
 
 def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
-    """The element offset, and the first bank, of each 8 neighbours in the tile's first rows."""
+    """Show the element offset and the first bank of each 8 neighbours in the tile's first rows."""
     offset, bank = (corner_lines(tile, table, everything=everything) for table in (tile.offsets, tile.banks))
     return [
         [f"Offset, in elements, of each 8 neighbours of {tile.name}: {tile.orientation}", *offset],
@@ -134,20 +134,20 @@ def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
 
 
 def ranked(title: str, smem: SmemTile, *, everything: bool = False) -> list[str]:
-    """The ranking of layouts: the best of them and the plain one, and how many more there are."""
+    """Show the ranking of layouts: the best and the plain one, and how many more there are."""
     rows, whole = ranking(smem, everything=everything), ranking(smem, everything=True)
     return [*ranking_lines(title, rows), *hidden_lines(len(whole) - len(rows))]
 
 
 def tile_picture(tile: Tile) -> Picture:
-    """The first rows: in each cell its bank, and under it the offset of its first element."""
+    """Draw the first rows: each cell has its bank, and below it the offset of its first element."""
     shown = tile.by_row(tile.offsets)[:DRAWN_ROWS, : DRAWN_BYTES // tile.dtype.bytes]
     names = tile.modes[1 - tile.major_mode], tile.modes[tile.major_mode]
     return bank_tile(shown, tile.dtype.bytes, names, cell_elems=word_elems(shown, tile.dtype.bytes))
 
 
 def costed_tile(tile: Tile, plan: GemmPlan) -> Picture:
-    """`tile_picture` under its layout and the bank conflicts of writing and reading it."""
+    """Draw `tile_picture` under its layout and the bank conflicts of writing and reading it."""
     found = plan.predictions.wavefronts
     conflicts = f"writes {ways(found[tile.write].ways)}, reads {ways(found[tile.read].ways)}"
     caption = [
@@ -165,7 +165,7 @@ def shown_part(tile: Tile) -> str:
 
 
 def tile_page(tile: Tile) -> dict[str, Any]:
-    """The tile and every layout that was compared for it, the one in use first; wavefronts as the ranking has them."""
+    """Return the tile and every candidate layout, the one in use first; wavefronts as in the ranking."""
     shared = tile.smem
     others = [row for row in shared.ranking if row != shared.chosen]
     return {

@@ -1,4 +1,4 @@
-"""Copies that threads make: who moves which vector, and what a warp does first."""
+"""Copies by threads: the thread of each vector, and a warp's first access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cutegen.show.parts.warp_access import WarpAccess
 
 
 def tv_layouts(copy: TiledCopy) -> dict[str, str]:
-    """The thread-value layouts of a tiled copy's source and destination, by CuTe's names."""
+    """Return the thread-value layouts of a tiled copy's source and destination, by CuTe's names."""
     return {
         "get_layoutS_TV()": format_layout(copy.layout_src_tv),
         "get_layoutD_TV()": format_layout(copy.layout_dst_tv),
@@ -29,12 +29,12 @@ def tv_layouts(copy: TiledCopy) -> dict[str, str]:
 
 
 def steps_of(copy: VectorCopy, tile: Tile) -> int:
-    """Vectors that each thread moves."""
+    """Return the vectors that each thread moves."""
     return len(vectors(copy.threads, copy.values, tile.extents))
 
 
 def copier(copy: VectorCopy, tile: Tile) -> Table:
-    """The thread that moves each coordinate of the tile."""
+    """Return the thread that moves each coordinate of the tile."""
     coords = vectors(copy.threads, copy.values, tile.extents)
     found: Table = np.empty(coords.size, np.int64)
     found[coords] = np.arange(coords.shape[1])[None, :, None]
@@ -42,13 +42,13 @@ def copier(copy: VectorCopy, tile: Tile) -> Table:
 
 
 def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
-    """The places where the lanes of a warp meet shared memory in the copy's first step."""
+    """Return the shared memory access of a warp's lanes in the copy's first step."""
     first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
     return WarpAccess(tile, first, copy.bits // 8)
 
 
 def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
-    """The thread that moves each vector in the copy's first step."""
+    """Draw the thread that moves each vector in the copy's first step."""
     first = vectors(copy.threads, copy.values, tile.extents)[0]
     values = value_span(0, first.shape[1])
     cells = {
@@ -58,14 +58,14 @@ def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
-    """Says what the colours of `copy_grid` mean."""
+    """Explain the colours of `copy_grid`."""
     return warp_legend(
         range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
     )
 
 
 def copy_page(copy: TileCopy, tile: Tile) -> dict[str, Any]:
-    """Page data: the coordinates of each step's vectors of each thread, [step, thread, element]; or the boxes."""
+    """Return page data: coordinates of each thread's vectors, [step, thread, element]; or the boxes."""
 
     def of_threads(copy: VectorCopy) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""One access of a warp to shared memory, phase by phase: which lanes are served together, and which banks they meet."""
+"""One access of a warp to shared memory, phase by phase: which lanes are served together, and their banks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class WarpAccess:
 
     @property
     def byte_offsets(self) -> Table:
-        """Return where each lane's bytes begin in shared memory, of the first stage."""
+        """Return the start of each lane's bytes in shared memory, in the first stage."""
         placed: Table = self.tile.offsets[self.coords] * self.tile.dtype.bytes
         return placed
 
     @property
     def _modes(self) -> tuple[Table, Table]:
-        """The coordinate of each lane along either mode."""
+        """Return the coordinate of each lane along either mode."""
         return self.coords % self.tile.extents[0], self.coords // self.tile.extents[0]
 
     def lines(self, title: str) -> list[str]:
-        """A line for each phase, under a title: lanes, wavefronts, coordinates, first banks."""
+        """Write a line per phase, under a title: lanes, wavefronts, coordinates, first banks."""
         x, y = self.tile.modes
         header = ("lanes", "wavefronts", f"({x}, {y})", "first banks")
         phases = phase_lanes(len(self.coords), self.access_bytes)
@@ -47,7 +47,7 @@ class WarpAccess:
         return f"{lanes.start}..{lanes.stop - 1}", f"{count}", f"({x}, {y})", banks
 
     def picture(self) -> Picture:
-        """A chart for each phase: a row for each lane, a column for each place where its banks may begin."""
+        """Draw a chart per phase: a row per lane, a column per possible start bank."""
         x, y = self.tile.modes
         places = [f"{x} {i}, {y} {j}" for i, j in zip(*(along.tolist() for along in self._modes), strict=True)]
         return phase_charts(self.byte_offsets, self.access_bytes, places)
