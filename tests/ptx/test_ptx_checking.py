@@ -137,7 +137,7 @@ def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[st
     assert found(entry(COPY), f"--launch {tmp_path / 'launch.toml'}", capsys, tmp_path)[0] == 0
     (tmp_path / "data.npy").write_text("1 2 3")
     assert main(["check", str(tmp_path / "k.ptx"), "--launch", str(tmp_path / "launch.toml")]) == 2
-    assert "it is no .npy file" in capsys.readouterr().err
+    assert "it is not a .npy file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[st
         ),
         (('"u32"', '"u33"'), "argument 1: array: found 'u33'; expected one of f16,"),
         (("[16]", '["x"]'), "argument 1: shape: found ['x']; expected a list of positive integers"),
-        (("[16]", "[99999, 99999]"), "elements; at most"),
+        (("[16]", "[99999, 99999]"), "expected at most"),
         (("data.npy", "none.npy"), "none.npy cannot be read"),
         (("want.npy", "0 @ 1 @ 2"), "cannot be read"),
         (("[[argument]]", "[[arguments]]"), "found arguments; expected one of"),

@@ -186,7 +186,7 @@ def test_workers_that_are_lost_leave_what_is_done(journal: Journal, kept: list[M
         def close(self) -> None:
             pass
 
-    with pytest.raises(WorkerError, match=r"lost; 0 of 2 problems are kept, and the same command goes on"):
+    with pytest.raises(WorkerError, match=r"lost; 0 of 2 problems are kept; the same command continues"):
         run_campaign(asks(2), Lost(), journal, keep=kept.append)
 
 

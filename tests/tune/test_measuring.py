@@ -60,7 +60,7 @@ def test_whoever_misbehaves_is_recorded_and_never_wins() -> None:
 
 def test_where_nobody_is_right_nobody_wins() -> None:
     found = measure_job(job(wrong=NAMES))
-    assert (found.winner, found.why) == (None, "no candidate is right")
+    assert (found.winner, found.why) == (None, "no candidate is correct")
     assert record_of(found) is None
 
 
