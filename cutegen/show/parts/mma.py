@@ -126,7 +126,7 @@ def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[st
     title = f"{op} of one atom: thread and value of {each}"
     columns = range(0, shape[1] if everything or atom.threads <= WARP else min(shape[1], WIDEST), together)
     if len(columns) * together < shape[1]:
-        title += f"; {WIDEST} of {shape[1]} columns (--all shows all)"
+        title += f"; {WIDEST} of {shape[1]} columns (see --all)"
     cells = cells[:, : len(columns)]
     return [title, *folded_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
 
