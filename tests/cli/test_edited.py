@@ -69,7 +69,7 @@ def test_another_tile_order_runs_right_and_is_no_plans_kernel(cli: Cli, family: 
     Path("kernel.py").write_text(edited)
     outcome = cli(f"run kernel.py --arch {TARGETS[family]} --device cpu --problem 130,72,72")
     assert outcome.code == 0, outcome.err
-    assert outcome.err.startswith(f"cutegen: note: kernel.py: {functions}: edited; counts of instructions")
+    assert outcome.err.startswith(f"cutegen: note: kernel.py: {functions}: edited; instruction counts")
     itself = cli(f"build kernel.py --arch {TARGETS[family]} --out built")
     assert (itself.code, "hit, from the cache" in itself.out) == (0, True)
     assert itself.err.startswith(f"cutegen: note: kernel.py: {functions}: edited")
