@@ -28,7 +28,7 @@ class Gpu:
     """Clusters of so many CTAs that run at once if each CTA fills an SM; empty if unknown."""
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.sms} multiprocessors)"
+        return f"{self.name} ({self.sms} SMs)"
 
 
 GPUS: Mapping[str, Gpu] = {

@@ -88,8 +88,8 @@ def test_wavefronts_occur_as_predicted(name: str, built: Build) -> None:
 def loaded(found: GemmPlan, operand: OperandPlan, k_tiles: int) -> int:
     """Wavefronts of the fragment loads: a k-block before the loop, then the next one in each k-block."""
     each = found.predictions.wavefronts[f"s2r.{operand.name}"].predicted
-    assert each % found.k_blocks == 0
-    return each // found.k_blocks * (found.k_blocks * k_tiles + 1)
+    assert each % found.mma.k_blocks == 0
+    return each // found.mma.k_blocks * (found.mma.k_blocks * k_tiles + 1)
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_the_order_of_least_traffic_is_taken_where_it_is_felt_and_explained() ->
     ctas = gpu.sms * found.predictions.occupancy.ctas_per_sm
     read = traffic(found.raster, grid, 1, ctas, gpu.l2_bytes)
     assert read.bytes < traffic(RasterPlan("n", 8, False), grid, 1, ctas, gpu.l2_bytes).bytes
-    assert "RTX 3090 (82 multiprocessors)" in decision.for_problem
+    assert "RTX 3090 (82 SMs)" in decision.for_problem
     assert f"{read.bytes / 1e6:,.1f} MB from device memory in total" in decision.for_problem
     assert "from device memory" in decision.rejected[0].why
 
@@ -170,7 +170,7 @@ def test_the_choice_of_persistent_ctas_is_explained() -> None:
     tile, warps, stages = (
         next(x for x in found.decisions if x.key == key) for key in ("tile.cta", "mma.atom_layout", "tile.stages")
     )
-    assert "16x4096x4096 on H200 (132 multiprocessors)" in tile.for_problem
+    assert "16x4096x4096 on H200 (132 SMs)" in tile.for_problem
     assert len(tile.rejected) == len(sm120.CANDIDATES) - 1
     assert all("us predicted, bound by" in x.why and "slice" not in x.what for x in tile.rejected)
     assert "comes with the tile" in warps.why
@@ -205,7 +205,7 @@ def test_what_a_spec_of_persistent_ctas_says_is_kept() -> None:
 def test_persistent_ctas_take_an_order_and_no_slices() -> None:
     spec = load_spec("sm120_hgemm_tn")
     found = plan(spec, "sm_90", SQUARE)
-    assert "H200 (132 multiprocessors)" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
+    assert "H200 (132 SMs)" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
     with pytest.raises(SpecError, match=r"schedule.split_k: found 2; expected 1: a persistent CTA"):
         plan(replace(spec, schedule=Schedule(split_k=2)), "sm_90")
 
@@ -271,7 +271,7 @@ def test_a_tile_that_the_rules_refuse_is_passed_over() -> None:
 def test_the_choice_is_explained() -> None:
     found = plan(gemm(), "sm_90", (64, 8192, 8192))
     text = found.explain()
-    assert "64x8192x8192 on H200 (132 multiprocessors)" in text
+    assert "64x8192x8192 on H200 (132 SMs)" in text
     tile = next(x for x in found.decisions if x.key == "tile.cta")
     assert len(tile.rejected) == len(CANDIDATES) - 1
     assert all("us predicted, bound by" in x.why for x in tile.rejected)

@@ -159,7 +159,7 @@ def test_exactly_what_the_arithmetic_forbids_is_refused(atom: str) -> None:
             with pytest.raises(SpecError, match=f"s2r.{cell.operand}.atom: found {cell.s2r.atom}") as error:
                 of_cell(cell)
             if cell.bits == 16:
-                assert f"{cell.matrices} matrices are {2 * cell.matrices} values a thread" in error.value.found
+                assert f"{cell.matrices} matrices hold {2 * cell.matrices} values per thread" in error.value.found
                 assert f"V = {cell.values}" in error.value.found
                 assert "too few vals" in error.value.expected
 

@@ -327,7 +327,7 @@ def test_what_a_thread_reads_lies_in_the_order_of_k_or_apart(name: str) -> None:
 def test_the_compiler_joins_loads_in_another_order(name: str, built: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why such a layout is refused: the loads of the plan are not in the text."""
     monkeypatch.setattr(Access, "joins_further", lambda *_: False)
-    with pytest.raises(EmissionError, match=r"nothing else where the plan calls for ld\.shared"):
+    with pytest.raises(EmissionError, match=r"nothing else instead of the planned ld\.shared"):
         built(out_of_order(*OUT_OF_ORDER[name][:2]), "sm_90")
 
 

@@ -21,7 +21,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     fares = [
         ("CTA", f"{plan.threads} threads compute {extents(plan.cta_tile[:2])}, K in steps of {plan.cta_tile[2]}"),
         ("shared memory", f"{plan.smem_bytes:,} of {plan.target.smem_per_cta_bytes:,} bytes"),
-        ("occupancy", f"{plural(ctas, 'CTA')} a multiprocessor"),
+        ("occupancy", f"{plural(ctas, 'CTA')} per SM"),
         ("bank conflicts", ", ".join(conflicts)),
     ]
     title = f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}"
