@@ -300,10 +300,10 @@ def broken(found: GemmPlan, what: str) -> GemmPlan:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("stride offset", "s2r.a reads elsewhere"),
-        ("start", "s2r.a reads elsewhere"),
-        ("columns of parts", "a part of C is not what follows"),
-        ("stmatrix", "stmatrix stores rows that do not lie together"),
+        ("stride offset", "s2r.a does not read where the layout says"),
+        ("start", "s2r.a does not read where the layout says"),
+        ("columns of parts", "a part of C does not match the order"),
+        ("stmatrix", "stmatrix stores rows that are not contiguous"),
     ],
 )
 def test_the_proof_finds_a_plan_that_is_wrong(what: str, message: str) -> None:
