@@ -48,8 +48,8 @@ class Multiplier(Protocol):
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that it cannot multiply."""
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
-        """Atom and threads."""
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
+        """Return atom and threads, and the decisions on them."""
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """An estimate of a thread's registers."""

@@ -97,7 +97,7 @@ class Family:
         cta_tile = self.cta_tile(spec, target)
         # A tile that does not fit one stage is refused before tables are made of it.
         check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
-        mma = self.multiplier.choose(spec, target, cta_tile)
+        mma, mma_decisions = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)
         operands = tuple(self.feed.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in "ab")
         for_a, for_b = operands
@@ -162,7 +162,7 @@ class Family:
                 prefetched=tuple(each.operand for each in prefetched),
             ),
             decisions=(
-                *mma.decisions,
+                *mma_decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
                 *l2_decisions,
                 *prefetch_decisions,

@@ -13,7 +13,7 @@ from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
 from cutegen.plan.rules.mma import check_dtypes
-from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import OPS, STORE, GemmSpec
@@ -28,16 +28,16 @@ class Fma:
         check_possible(spec)
         check_dtypes(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the threads that partition C's tile."""
         threads = choose_threads(spec, cta_tile.value, target)
         a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
-        return MmaPlan(
+        mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=fma_atom(a, b, target),
             tiled_mma=tiled_fma(threads.value),
-            decisions=(cta_tile.decision, threads.decision),
         )
+        return mma, (cta_tile.decision, threads.decision)
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Sums, one load per row of A and B of a thread, data on its way to shared memory, and addresses."""

@@ -10,7 +10,7 @@ from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
 from cutegen.plan.rules.permutation import choose_permutation
-from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
@@ -23,20 +23,20 @@ class MmaSync:
         """Raise SpecError for element types that the target does not have."""
         check_dtypes(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the atom, the warps, and how a warp repeats the atom in its registers."""
         atom = choose_atom(spec, cta_tile.value)
         tf32 = choose_tf32_rounding(spec, atom.value)
         atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
         permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
         choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
-        return MmaPlan(
+        mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(atom_layout.value), permutation.value),
             rounds_to_tf32=tf32 is not None and tf32.value,
-            decisions=tuple(choice.decision for choice in choices),
         )
+        return mma, tuple(choice.decision for choice in choices)
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, two buffers of fragments, data on its way to shared memory, and addresses."""

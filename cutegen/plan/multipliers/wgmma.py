@@ -16,7 +16,7 @@ from cutegen.plan.rules.promotion import choose_promoted_sums, choose_promotion
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
 from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, sum_registers
-from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
@@ -30,7 +30,7 @@ class Wgmma:
         check_dtypes(spec, target)
         check_operands(spec, target)
 
-    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> MmaPlan:
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the warpgroups, and the atom that covers all columns of one."""
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
@@ -44,7 +44,7 @@ class Wgmma:
             sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
         )
         choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
-        return MmaPlan(
+        mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
@@ -54,8 +54,8 @@ class Wgmma:
             promote_k=promote_k,
             promoted_sets=sets,
             staggered=sums is not None and sums.value,
-            decisions=tuple(choice.decision for choice in choices),
         )
+        return mma, tuple(choice.decision for choice in choices)
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""

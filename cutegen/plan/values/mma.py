@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom
-from cutegen.plan.values.decision import Decision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +29,6 @@ class MmaPlan:
     pingpong: bool = False
     ends_in_turns: bool = False
     cluster: Extents = (1, 1, 1)
-    decisions: tuple[Decision, ...]
 
     @property
     def threads(self) -> int:
