@@ -18,7 +18,7 @@ from cutegen.cli.main import main as cutegen
 from tests.show.browser import Page, open_browser
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
-COLOURS = 256
+COLORS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ def _taken(page: Page, photograph: Photograph, path: Path) -> bytes:
     page.leave()
     image = Image.open(io.BytesIO(page.driver.get_screenshot_as_png())).convert("RGB")
     # Keep the most common colors exact, so that gray stays gray.
-    common = sorted(image.getcolors(1 << 24), reverse=True)[:COLOURS]
+    common = sorted(image.getcolors(1 << 24), reverse=True)[:COLORS]
     palette = Image.new("P", (1, 1))
-    palette.putpalette([channel for _, colour in common for channel in colour])
+    palette.putpalette([channel for _, color in common for channel in color])
     small = image.quantize(palette=palette, dither=Image.Dither.NONE)
     out = io.BytesIO()
     small.save(out, "PNG", optimize=True)

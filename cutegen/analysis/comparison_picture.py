@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cutegen.analysis.comparison import Comparison, Row, Section
 from cutegen.analysis.comparison_text import broken
-from cutegen.show.canvas.colours import HUES, PALE
+from cutegen.show.canvas.colors import HUES, PALE
 from cutegen.show.canvas.grid import Cell, cell_size, grid, legend
 from cutegen.show.canvas.picture import CELL_PX, LINE_EM, Box, Item, Picture, Text, above, captioned, text_width, titled
 
@@ -26,12 +26,12 @@ def picture(comparison: Comparison) -> Picture:
         parts.append(captioned(["Different decisions"], _table(words, names)))
     if figures:
         parts.append(captioned(["Costs: shorter is better unless marked"], _bars(figures)))
-    colours = legend([Cell((name,), _colour(i)) for i, name in enumerate(names)], "")
+    colors = legend([Cell((name,), _color(i)) for i, name in enumerate(names)], "")
     facts = [f"bounds for {comparison.problem}", *([] if parts else ["nothing differs"])]
-    return titled(" and ".join(names), facts, colours, *parts)
+    return titled(" and ".join(names), facts, colors, *parts)
 
 
-def _colour(index: int) -> str:
+def _color(index: int) -> str:
     return HUES[index % len(HUES)]
 
 
@@ -80,7 +80,7 @@ def _bars(rows: Sequence[Row]) -> Picture:
         for i, (value, cell) in enumerate(zip(row.values, row.cells, strict=True)):
             length = BAR_PX * float(value) / most if isinstance(value, int | float) else 0.0
             if length:
-                items.append(Box(x=left, y=y, width=length, height=BAR_HEIGHT_PX, fill=_colour(i), lines=()))
+                items.append(Box(x=left, y=y, width=length, height=BAR_HEIGHT_PX, fill=_color(i), lines=()))
             items.append(Text(x=left + length + 6, y=y + BAR_HEIGHT_PX / 2, text=cell, size_px=CELL_PX))
             right = max(right, left + length + 6 + text_width(cell, CELL_PX))
             y += BAR_HEIGHT_PX + 2

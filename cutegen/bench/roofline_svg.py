@@ -12,7 +12,7 @@ from html import escape
 
 WIDTH, HEIGHT = 900, 560
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 50, 60
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito's
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito's
 DECADE = 10
 LABEL_PITCH = 13
 
@@ -52,7 +52,7 @@ def roofline_svg(title: str, roofs: Sequence[Roof], bytes_per_s: float, points: 
         f'<text x="{LEFT}" y="24" font-size="16">{escape(title)}</text>',
         *_grid(axes),
         *_roofs(axes, roofs, bytes_per_s),
-        *(_dot(axes, point, _colour(series.index(point.series))) for point in points),
+        *(_dot(axes, point, _color(series.index(point.series))) for point in points),
         *_legend(series),
     ]
     size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
@@ -133,18 +133,18 @@ def _text(x: float, y: float, text: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="11">{escape(text)}</text>'
 
 
-def _dot(axes: _Axes, point: Point, colour: str) -> str:
+def _dot(axes: _Axes, point: Point, color: str) -> str:
     said = escape(f"{point.series}, {point.label}: {point.tflops:.1f} TFLOP/s")
     x, y = axes.x(point.intensity), axes.y(point.tflops)
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}" fill-opacity="0.8"><title>{said}</title></circle>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{color}" fill-opacity="0.8"><title>{said}</title></circle>'
 
 
 def _legend(series: Sequence[str]) -> Iterator[str]:
     for i, name in enumerate(series):
         y = HEIGHT - BOTTOM - 18 * (len(series) - i) + 9
-        yield f'<circle cx="{WIDTH - RIGHT + 20}" cy="{y - 4}" r="5" fill="{_colour(i)}"/>'
+        yield f'<circle cx="{WIDTH - RIGHT + 20}" cy="{y - 4}" r="5" fill="{_color(i)}"/>'
         yield f'<text x="{WIDTH - RIGHT + 32}" y="{y}">{escape(name)}</text>'
 
 
-def _colour(index: int) -> str:
-    return COLOURS[index % len(COLOURS)]
+def _color(index: int) -> str:
+    return COLORS[index % len(COLORS)]

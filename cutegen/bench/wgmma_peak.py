@@ -95,7 +95,7 @@ def _body(types: MmaTypes) -> Iterator[str]:
 
 
 def _fill(types: MmaTypes) -> Iterator[str]:
-    """Write random words for both operands, then the negatives of B's; neighbours write neighbouring words."""
+    """Write random words for both operands, then the negatives of B's; neighbors write neighboring words."""
     step = THREADS * _WORD_BYTES
     yield "mov.u32 %at, tiles;"
     yield f"mad.lo.u32 %at, %thread, {_WORD_BYTES}, %at;"

@@ -49,7 +49,7 @@ def check(
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Executes PTX in several orders of CTAs, warps and copies. Exit 1 if it finds undefined behaviour."""
+    """Executes PTX in several orders of CTAs, warps and copies. Exit 1 if it finds undefined behavior."""
     answer = Answer.asked(json=json, out=out)
     if launch is not None:
         refuse_options(context, OF_WORDS, "together with --launch, whose file defines it")

@@ -1,7 +1,7 @@
 """Output of verbs: text for people or JSON for programs, to stdout or a file; one-line errors to stderr.
 
-Text is laid out without colour. On a terminal, unless NO_COLOR is set, a highlighter colours what it recognizes, so
-colour alone never carries information.
+Text is laid out without color. On a terminal, unless NO_COLOR is set, a highlighter colors what it recognizes, so
+color alone never carries information.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The order in which an `ldmatrix` of 8-bit elements fills a thread's fragment of B, which differs from the MMA's.
 
-A load gives a thread four neighbours along k from the column n, then the same four from the column n + 8. A's atom
+A load gives a thread four neighbors along k from the column n, then the same four from the column n + 8. A's atom
 numbers its values the same way, with rows instead of columns. B's atom has eight columns and numbers all their k first;
 n + 8 is in the next atom along n. A load therefore fills registers of two atoms, and copy and fragment number the same
 values differently.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from cutegen.algebra.layout import Layout, compose, divide, make_layout, mode, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES, OperandName, TiledMma
 
-NEIGHBOURS = 4
+NEIGHBORS = 4
 
 
 def order_of_byte_loads(mma: TiledMma, op: OperandName) -> Layout | None:
@@ -23,10 +23,10 @@ def order_of_byte_loads(mma: TiledMma, op: OperandName) -> Layout | None:
     Layout((4, 2, 2, 1), (1, 8, 4, 16))
     """
     of_atom, all_values = _atom_values(mma, op), mma.values(op)
-    if op == "A" or of_atom == NEIGHBOURS or _repeats(mma, op)[0] % 2:
+    if op == "A" or of_atom == NEIGHBORS or _repeats(mma, op)[0] % 2:
         return None
-    along_k, pairs = of_atom // NEIGHBOURS, all_values // (2 * of_atom)
-    return Layout((NEIGHBOURS, 2, along_k, pairs), (1, of_atom, NEIGHBOURS, 2 * of_atom))
+    along_k, pairs = of_atom // NEIGHBORS, all_values // (2 * of_atom)
+    return Layout((NEIGHBORS, 2, along_k, pairs), (1, of_atom, NEIGHBORS, 2 * of_atom))
 
 
 def view_in_order(mma: TiledMma, op: OperandName, tile: tuple[int, int], order: Layout, values: int) -> Layout:

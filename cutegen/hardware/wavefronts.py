@@ -87,7 +87,7 @@ def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray
     Two phases of a load merge if they do not conflict and every lane reads the same as lane ^ 1, or every lane the same
     as lane ^ 2; stores never merge. Measured on an H200: `docs/measurements.md`.
 
-    >>> pairs = np.arange(32) // 2 * 16  # neighbours want the same 16 bytes
+    >>> pairs = np.arange(32) // 2 * 16  # neighbors want the same 16 bytes
     >>> int(wavefronts(pairs, 16)), int(merged_phases(pairs, 16))
     (4, 2)
     """

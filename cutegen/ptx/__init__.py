@@ -1,9 +1,9 @@
-"""Executes PTX on the CPU with numpy and checks it: results, memory traffic, races, undefined behaviour.
+"""Executes PTX on the CPU with numpy and checks it: results, memory traffic, races, undefined behavior.
 
     program = Program.parse(text)
     report = program.launch("kernel", grid=(2, 2), block=128, args=[a, b, c, 256, 256, 256], dynamic_smem_bytes=49152)
 
-Independent of specs and plans: accepts any PTX. `docs/ptx.md` describes what is modelled.
+Independent of specs and plans: accepts any PTX. `docs/ptx.md` describes what is modeled.
 """
 
 from __future__ import annotations

@@ -232,6 +232,6 @@ def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset
             if missing.any():
                 thread = warp.thread0 + int(np.argmax(missing))
                 message = f"a {key[0]}-bit register is read that this thread never wrote"
-                warp.cta.fault(ViolationKind.UNINITIALISED, site, thread, message)
+                warp.cta.fault(ViolationKind.UNINITIALIZED, site, thread, message)
 
     return run

@@ -117,7 +117,7 @@ class Program:
         Raises:
             LaunchError: the launch does not fit the entry.
             PtxSyntaxError: an instruction of the entry that this package does not know; with its line.
-            PtxFault: undefined behaviour while executing (an `ExecutionFault`, with its `violation`).
+            PtxFault: undefined behavior while executing (an `ExecutionFault`, with its `violation`).
         """
         executable = self.prepare(entry)
         asked = None if cluster is None else dim3(cluster, "cluster")

@@ -15,7 +15,7 @@ from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.call.storage import numpy_dtype
 
 MULTIPROCESSORS = 2
-"""SMs of the modelled GPU: few enough that a small problem has more tiles than persistent CTAs, and more than one, so
+"""SMs of the modeled GPU: few enough that a small problem has more tiles than persistent CTAs, and more than one, so
 that CTAs share the tiles. It holds as many clusters, for the same reason."""
 
 

@@ -55,7 +55,7 @@ def ask_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **mo
 
 
 def compile_jobs(ask: Ask) -> tuple[CompileJob, ...]:
-    """Return the candidates of one problem, the model's favourite first. Jobs with one id are the same kernel.
+    """Return the candidates of one problem, the model's favorite first. Jobs with one id are the same kernel.
 
     Raises SpecError if no family can meet the spec.
     """

@@ -1,4 +1,4 @@
-"""Selects the winner: the candidate that is fastest beyond noise, else the model's favourite.
+"""Selects the winner: the candidate that is fastest beyond noise, else the model's favorite.
 
 A GPU under continuous load runs at its power limit; one that idles between launches does not. Of two large kernels, one
 may be faster in graphs and the other in single launches. A winner must gain in one regime at least what it loses in
@@ -33,13 +33,13 @@ def times_of(samples_us: Sequence[float]) -> Times:
     )
 
 
-def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> tuple[float, float]:
-    """Return the speedup of `one` over the favourite, round by round, and its standard error.
+def gain(samples_us: Mapping[str, Sequence[float]], one: str, favorite: str) -> tuple[float, float]:
+    """Return the speedup of `one` over the favorite, round by round, and its standard error.
 
     >>> gain({"a": [1.0, 1.0, 1.0], "b": [2.0, 2.0, 2.0]}, "a", "b")
     (2.0, 0.0)
     """
-    ratios = [y / x for x, y in zip(samples_us[one], samples_us[favourite], strict=True)]
+    ratios = [y / x for x, y in zip(samples_us[one], samples_us[favorite], strict=True)]
     if len(ratios) < 3:
         return statistics.median(ratios), math.inf
     low, _, high = statistics.quantiles(ratios, n=4)
@@ -47,41 +47,41 @@ def gain(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) ->
     return statistics.median(ratios), 1.253 * (high - low) / 1.349 / math.sqrt(len(ratios))
 
 
-def is_faster(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> bool:
-    """Tell whether `one` is faster than the favourite beyond noise."""
-    ratio, error = gain(samples_us, one, favourite)
+def is_faster(samples_us: Mapping[str, Sequence[float]], one: str, favorite: str) -> bool:
+    """Tell whether `one` is faster than the favorite beyond noise."""
+    ratio, error = gain(samples_us, one, favorite)
     return ratio - 1 > max(MARGIN, ERRORS * error)
 
 
-def is_settled(samples_us: Mapping[str, Sequence[float]], one: str, favourite: str) -> bool:
+def is_settled(samples_us: Mapping[str, Sequence[float]], one: str, favorite: str) -> bool:
     """Tell whether more rounds would hardly change the result of `is_faster`."""
-    ratio, error = gain(samples_us, one, favourite)
+    ratio, error = gain(samples_us, one, favorite)
     return abs(ratio - 1 - MARGIN) > ERRORS * error
 
 
 def winner(
-    decisive: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], favourite: str
+    decisive: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], favorite: str
 ) -> tuple[str, bool]:
-    """Return the fastest by `decisive` that beats the favourite, else the favourite, and whether it is a tie.
+    """Return the fastest by `decisive` that beats the favorite, else the favorite, and whether it is a tie.
 
     Both mappings have the same candidates, with one regime's times each, round by round.
     """
-    rivals = leaders(decisive, favourite, len(decisive))[1:]
+    rivals = leaders(decisive, favorite, len(decisive))[1:]
     for name in rivals:
-        if is_faster(decisive, name, favourite) and not loses_more(decisive, other, name, favourite):
+        if is_faster(decisive, name, favorite) and not loses_more(decisive, other, name, favorite):
             return name, False
-    return favourite, any(gain(decisive, name, favourite)[0] > 1 for name in rivals)
+    return favorite, any(gain(decisive, name, favorite)[0] > 1 for name in rivals)
 
 
 def loses_more(
-    decisive: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], one: str, favourite: str
+    decisive: Mapping[str, Sequence[float]], other: Mapping[str, Sequence[float]], one: str, favorite: str
 ) -> bool:
     """Tell whether `one` loses by `other`, beyond noise, a larger factor than it gains by `decisive`."""
-    ratio, error = gain(other, one, favourite)
-    return gain(decisive, one, favourite)[0] * (ratio + ERRORS * error) < 1
+    ratio, error = gain(other, one, favorite)
+    return gain(decisive, one, favorite)[0] * (ratio + ERRORS * error) < 1
 
 
-def leaders(samples_us: Mapping[str, Sequence[float]], favourite: str, most: int) -> list[str]:
-    """Return the favourite and the fastest others."""
+def leaders(samples_us: Mapping[str, Sequence[float]], favorite: str, most: int) -> list[str]:
+    """Return the favorite and the fastest others."""
     ranked = sorted(samples_us, key=lambda name: statistics.median(samples_us[name]))
-    return [favourite, *[name for name in ranked if name != favourite][: most - 1]]
+    return [favorite, *[name for name in ranked if name != favorite][: most - 1]]

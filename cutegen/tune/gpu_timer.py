@@ -2,7 +2,7 @@
 
 Every candidate first computes on poisoned memory, alone and in a graph, and is checked against float64. Then all run
 in random order, in rounds. Candidates that are far slower drop out of later rounds. The fastest few are measured again
-with the model's favourite, so that a single lucky measurement does not win.
+with the model's favorite, so that a single lucky measurement does not win.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
 FAR_BEHIND = 1.25
 """Factor over the fastest median after the first rounds: slower candidates are not timed again."""
 DUEL = 4
-"""Candidates that are measured to the end: the favourite and the fastest others."""
+"""Candidates that are measured to the end: the favorite and the fastest others."""
 _NEXT_SEED = 1000
 
 Say = Callable[[dict[str, Any]], None]
@@ -77,7 +77,7 @@ def measure(job: MeasureJob, say: Say) -> None:
 
 
 def _time(job: MeasureJob, ready: Mapping[str, _Ready], say: Say) -> None:
-    favourite = next(each.name for each in job.candidates if each.name in ready)
+    favorite = next(each.name for each in job.candidates if each.name in ready)
     samples, seed = _Samples(), job.settings.seed
     say({"say": "timing"})
     graphs = {name: each.graph for name, each in ready.items()}
@@ -87,14 +87,14 @@ def _time(job: MeasureJob, ready: Mapping[str, _Ready], say: Say) -> None:
     samples.launch = dict(launch_samples(calls, rounds=FIRST_ROUNDS, seed=seed, warm_up=1))
     decisive = samples.graph if job.settings.decide_by == "graph" else samples.launch
     best_us = min(map(_median, decisive.values()))
-    near = {name for name, times in decisive.items() if _median(times) <= FAR_BEHIND * best_us} | {favourite}
+    near = {name for name, times in decisive.items() if _median(times) <= FAR_BEHIND * best_us} | {favorite}
     say({"say": "timing"})
     again = graph_samples({x: graphs[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
     launched = launch_samples({x: calls[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
     samples.graph |= again
     samples.launch |= launched
     decisive = dict(again if job.settings.decide_by == "graph" else launched)
-    duel = _duel(job, leaders(decisive, favourite, DUEL), graphs, calls, say)
+    duel = _duel(job, leaders(decisive, favorite, DUEL), graphs, calls, say)
     samples.graph |= duel.graph
     samples.launch |= duel.launch
     for name, each in ready.items():
@@ -108,7 +108,7 @@ def _time(job: MeasureJob, ready: Mapping[str, _Ready], say: Say) -> None:
                 "launch": asdict(launch),
             }
         )
-    say({"say": "duel", "favourite": favourite, "graph": duel.graph, "launch": duel.launch})
+    say({"say": "duel", "favorite": favorite, "graph": duel.graph, "launch": duel.launch})
 
 
 def _duel(
@@ -118,24 +118,24 @@ def _duel(
     calls: Mapping[str, Callable[[], object]],
     say: Say,
 ) -> _Samples:
-    """Time the fastest few again, until the fastest is distinguished from the favourite or the rounds are used up."""
+    """Time the fastest few again, until the fastest is distinguished from the favorite or the rounds are used up."""
     found = _Samples({name: [] for name in names}, {name: [] for name in names})
-    favourite, seed = names[0], job.settings.seed + 2
-    while len(found.graph[favourite]) < MOST_ROUNDS:
+    favorite, seed = names[0], job.settings.seed + 2
+    while len(found.graph[favorite]) < MOST_ROUNDS:
         say({"say": "timing"})
         seed += 1
         for name, times in graph_samples(
             {x: graphs[x] for x in names}, rounds=MORE_ROUNDS, seed=seed, warm_up=1
         ).items():
             found.graph[name] += times
-        if len(found.launch[favourite]) < LAUNCH_ROUNDS or job.settings.decide_by == "launch":
+        if len(found.launch[favorite]) < LAUNCH_ROUNDS or job.settings.decide_by == "launch":
             for name, times in launch_samples(
                 {x: calls[x] for x in names}, rounds=LAUNCH_ROUNDS, seed=seed, warm_up=1
             ).items():
                 found.launch[name] += times
         decisive = found.graph if job.settings.decide_by == "graph" else found.launch
         leader = min(decisive, key=lambda name: _median(decisive[name]))
-        if leader == favourite or is_settled(decisive, leader, favourite):
+        if leader == favorite or is_settled(decisive, leader, favorite):
             break
     return found
 

@@ -92,7 +92,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureJob:
-    """The candidates of one problem, the model's favourite first; `asked` is the spec's JSON, `spec_name` its name.
+    """The candidates of one problem, the model's favorite first; `asked` is the spec's JSON, `spec_name` its name.
 
     A rerun with the same request has the same `id` (`job_id`).
     """
@@ -130,7 +130,7 @@ class Result:
 class Measured:
     """Result of a `MeasureJob`, in the order of its candidates; `winner` by name, None if no candidate was correct.
 
-    `tie`: the model's favourite was kept although others are equally fast within noise. `versions` are by package.
+    `tie`: the model's favorite was kept although others are equally fast within noise. `versions` are by package.
     """
 
     id: str

@@ -135,11 +135,11 @@ class _Run:
         )
 
     def _winner(self) -> tuple[str | None, bool]:
-        """Return the winner of the last rounds and whether the favourite stays in a tie; None without last rounds."""
+        """Return the winner of the last rounds and whether the favorite stays in a tie; None without last rounds."""
         if self.duel is None:
             return None, False
         by = self.job.settings.decide_by
-        return winner(self.duel[by], self.duel["launch" if by == "graph" else "graph"], self.duel["favourite"])
+        return winner(self.duel[by], self.duel["launch" if by == "graph" else "graph"], self.duel["favorite"])
 
 
 def _one_process(run: _Run, gpu: str | None) -> None:

@@ -10,7 +10,7 @@ from html import escape
 from cutegen.tuned.record import Record
 
 SIDE, LEFT, TOP, RIGHT, BOTTOM = 560, 80, 56, 30, 60
-OTHERS, FAVOURITE, WINNER = "#56b4e9", "#0072b2", "#d55e00"  # Okabe and Ito's
+OTHERS, FAVORITE, WINNER = "#56b4e9", "#0072b2", "#d55e00"  # Okabe and Ito's
 ROOM = 1.08
 """Factor by which axes extend beyond the smallest and largest value."""
 TICKS = 5
@@ -23,7 +23,7 @@ class _Point:
     low_us: float
     measured_us: float
     high_us: float
-    colour: str
+    color: str
 
 
 def plot_svg(record: Record) -> str:
@@ -89,22 +89,22 @@ def _points(record: Record) -> list[_Point]:
         times = one.times(found.decide_by)
         if times is None or one.predicted_us is None:
             continue
-        colour = WINNER if one.name == found.winner else FAVOURITE if one.name == found.favourite else OTHERS
-        points.append(_Point(one.name, one.predicted_us, times.low_us, times.median_us, times.high_us, colour))
-    return sorted(points, key=lambda point: point.colour != OTHERS)
+        color = WINNER if one.name == found.winner else FAVORITE if one.name == found.favorite else OTHERS
+        points.append(_Point(one.name, one.predicted_us, times.low_us, times.median_us, times.high_us, color))
+    return sorted(points, key=lambda point: point.color != OTHERS)
 
 
 def _marks(axes: _Axes, point: _Point) -> Iterator[str]:
     x, y = axes.x(point.predicted_us), axes.y(point.measured_us)
     low, high = axes.y(point.low_us), axes.y(point.high_us)
     said = f"{point.name}: {point.predicted_us:.4g} us predicted, {point.measured_us:.4g} us measured"
-    yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{point.colour}"/>'
-    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{point.colour}"><title>{escape(said)}</title></circle>'
+    yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{point.color}"/>'
+    yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{point.color}"><title>{escape(said)}</title></circle>'
 
 
 def _legend() -> Iterator[str]:
-    rows = ((WINNER, "tuned"), (FAVOURITE, "the model's selection"), (OTHERS, "other candidates"))
-    for i, (colour, text) in enumerate(rows):
+    rows = ((WINNER, "tuned"), (FAVORITE, "the model's selection"), (OTHERS, "other candidates"))
+    for i, (color, text) in enumerate(rows):
         x = LEFT + 150 * i
-        yield f'<circle cx="{x + 5}" cy="40" r="5" fill="{colour}"/>'
+        yield f'<circle cx="{x + 5}" cy="40" r="5" fill="{color}"/>'
         yield f'<text x="{x + 16}" y="44">{escape(text)}</text>'

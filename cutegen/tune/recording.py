@@ -26,7 +26,7 @@ def record_of(measured: Measured) -> Record | None:
             target=measured.target,
             problem=measured.problem,
             winner=winner.name,
-            favourite=right[0],
+            favorite=right[0],
             tie=measured.tie,
             decide_by=measured.decide_by,
             measured_at=measured.measured_at or "",

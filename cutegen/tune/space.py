@@ -1,6 +1,6 @@
 """Candidates for a problem: at most sixteen kernels, out of all that the rules and the performance model leave.
 
-The model's favourite is always first. Most of the others follow by predicted time, only a few with the same tile. Some
+The model's favorite is always first. Most of the others follow by predicted time, only a few with the same tile. Some
 are included because the model may be wrong about them: the best of each other family, other tile orders, and fewer
 stages.
 """
@@ -28,7 +28,7 @@ MOST = 16
 OF_ONE_TILE = 4
 """Candidates with the same tile, among those that follow by predicted time."""
 HOPELESS = 2.0
-"""Limit on predicted time relative to the favourite; slower candidates are not measured."""
+"""Limit on predicted time relative to the favorite; slower candidates are not measured."""
 OF_OTHERS = 1.6
 """The same limit for the best of another family."""
 
@@ -43,22 +43,22 @@ class Proposed:
 
 
 def proposed(asked: GemmSpec, target: Target, problem: ProblemShape, most: int = MOST) -> tuple[Proposed, ...]:
-    """Return the candidates for a problem, the model's favourite first. Values set in `asked` are kept.
+    """Return the candidates for a problem, the model's favorite first. Values set in `asked` are kept.
 
     Raises SpecError if no family can meet the spec.
     """
-    favourite = favourite_of(asked, target, problem)
+    favorite = favorite_of(asked, target, problem)
     ranked = ranked_space(asked, target, problem)
-    limit_us = HOPELESS * (favourite.predicted_us or ranked[0].predicted_us or 0.0) if ranked else 0.0
+    limit_us = HOPELESS * (favorite.predicted_us or ranked[0].predicted_us or 0.0) if ranked else 0.0
     ranked = [each for each in ranked if each.predicted_us is not None and each.predicted_us <= limit_us]
-    special = list(_of_other_families(favourite, ranked, target, problem))
-    special += _accepted(_variants(asked, favourite, target, problem), target, problem)
+    special = list(_of_other_families(favorite, ranked, target, problem))
+    special += _accepted(_variants(asked, favorite, target, problem), target, problem)
     following = list(islice(_accepted(_spread(ranked), target, problem), most))
-    first = _distinct([favourite, *following])[: max(1, most - len(special))]
+    first = _distinct([favorite, *following])[: max(1, most - len(special))]
     return tuple(_distinct([*first, *special, *following])[:most])
 
 
-def favourite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
+def favorite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Proposed:
     """Return the performance model's selection with every key settled. Raises SpecError."""
     made = plan(asked, target, problem)
     assert isinstance(made, GemmPlan)
@@ -168,26 +168,26 @@ def _spread(ranked: Iterable[Proposed]) -> Iterator[Proposed]:
 
 
 def _of_other_families(
-    favourite: Proposed, ranked: Iterable[Proposed], target: Target, problem: ProblemShape
+    favorite: Proposed, ranked: Iterable[Proposed], target: Target, problem: ProblemShape
 ) -> Iterator[Proposed]:
     """Return the best of each other family that the rules accept, unless it is much slower."""
-    limit_us = math.inf if favourite.predicted_us is None else OF_OTHERS * favourite.predicted_us
+    limit_us = math.inf if favorite.predicted_us is None else OF_OTHERS * favorite.predicted_us
     near = [each for each in ranked if (each.predicted_us or 0.0) <= limit_us]
     for family in dict.fromkeys(each.settled.family for each in near):
-        if family != favourite.settled.family:
+        if family != favorite.settled.family:
             yield from islice(_accepted((x for x in near if x.settled.family == family), target, problem), 1)
 
 
-def _variants(asked: GemmSpec, favourite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
-    """Return the favourite in other tile orders, and for sm80 with one stage less."""
-    settled, made = favourite.settled, []
+def _variants(asked: GemmSpec, favorite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
+    """Return the favorite in other tile orders, and for sm80 with one stage less."""
+    settled, made = favorite.settled, []
     if asked.schedule.raster is None and settled.schedule.raster:
         others = _other_orders(settled, settled.schedule.raster, target, problem)
-        made += [_proposed(settled, raster, favourite.predicted_us) for raster in others]
+        made += [_proposed(settled, raster, favorite.predicted_us) for raster in others]
     stages = settled.tile.stages
     if settled.family == "sm80" and asked.tile.stages is None and stages is not None and stages > DOUBLE_BUFFERED + 1:
         fewer = replace(settled, tile=replace(settled.tile, stages=stages - 1))
-        made.append(_proposed(fewer, settled.schedule.raster or Raster(), favourite.predicted_us))
+        made.append(_proposed(fewer, settled.schedule.raster or Raster(), favorite.predicted_us))
     return iter(made)
 
 

@@ -37,7 +37,7 @@ def measure(job: MeasureJob, say: Callable[[dict[str, Any]], None]) -> None:
         times = asdict(times_of(samples[each.name]))
         say({"say": "timed", "name": each.name, "rel_error": 0.0, "graph": times, "launch": times})
     if right:
-        say({"say": "duel", "favourite": right[0].name, "graph": samples, "launch": samples})
+        say({"say": "duel", "favorite": right[0].name, "graph": samples, "launch": samples})
     say({"say": "end"})
 
 

@@ -146,7 +146,7 @@ def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list
 def gain_of(record: Record) -> float | None:
     """Return the speedup over the model's selection; None if that has no time."""
     found = record.evidence
-    mine, models = found.times(found.winner), found.times(found.favourite)
+    mine, models = found.times(found.winner), found.times(found.favorite)
     return models.median_us / mine.median_us if mine and models else None
 
 
@@ -169,7 +169,7 @@ def _result_row(measured: Measured) -> dict[str, Any]:
         "target": measured.target,
         "problem": asdict(measured.problem),
         "winner": measured.winner,
-        "favourite": None if record is None else record.evidence.favourite,
+        "favorite": None if record is None else record.evidence.favorite,
         "tie": measured.tie,
         "gain": None if record is None else gain_of(record),
         "decide_by": measured.decide_by,
@@ -188,19 +188,19 @@ def _row(record: Record) -> tuple[str, str, str, str, str, str]:
     gain = gain_of(record)
     return (
         str(found.problem),
-        _digits(_us(found.times(found.favourite))),
+        _digits(_us(found.times(found.favorite))),
         _digits(_us(found.times(found.winner))),
         "" if gain is None else f"{gain:.3f}",
         f"{len(found.candidates)}",
         ("the model's selection" + (", a tie" if found.tie else ""))
-        if found.winner == found.favourite
+        if found.winner == found.favorite
         else found.winner,
     )
 
 
 def _remark(record: Record, name: str) -> str:
     found = record.evidence
-    words = ["the model's selection"] if name == found.favourite else []
+    words = ["the model's selection"] if name == found.favorite else []
     return ", ".join([*words, "tuned"] if name == found.winner else words)
 
 

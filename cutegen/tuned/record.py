@@ -31,18 +31,20 @@ from cutegen.tuned.times import RegimeName, Times, Tried
 SCHEMA = 1
 SUFFIX = ".toml"
 _DEEPEST = 16
+_SPELLED = {"favourite": "favorite"}
+"""Keys of evidence that older versions wrote, and what they are called now: no record has to be measured again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The measurement behind a record. `winner` and `favourite`, the model's selection, name candidates."""
+    """The measurement behind a record. `winner` and `favorite`, the model's selection, name candidates."""
 
     schema: int
     name: str
     target: str
     problem: ProblemShape
     winner: str
-    favourite: str
+    favorite: str
     tie: bool
     decide_by: RegimeName
     measured_at: str
@@ -80,10 +82,10 @@ class Record:
         found = self.evidence
         day = found.measured_at.partition("T")[0]
         text = f"tuned on {found.device.name} at {found.problem}, {day}"
-        mine, models = found.times(found.winner), found.times(found.favourite)
+        mine, models = found.times(found.winner), found.times(found.favorite)
         if mine is None or models is None:
             return text
-        if found.winner == found.favourite:
+        if found.winner == found.favorite:
             return f"{text}: {mine.median_us:.4g} us, the model's selection, which none of {len(found.candidates)} beat"
         return f"{text}: {mine.median_us:.4g} us, the model's selection takes {models.median_us:.4g} us"
 
@@ -135,7 +137,7 @@ def read_record(data: bytes, file: str) -> Record:
         raise ArtifactError(f"{file}: tuned.schema: found {shown(evidence.get('schema'))}; expected {SCHEMA}")
     asked = evidence.pop("asked")
     try:
-        found = read(Evidence, evidence, file, EVIDENCE)
+        found = read(Evidence, {_SPELLED.get(key, key): value for key, value in evidence.items()}, file, EVIDENCE)
         record = Record(
             asked=spec_of_table(asked, file=file, name=found.name),
             settled=spec_of_table(table, file=file, name=found.name),

@@ -45,7 +45,7 @@ def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
 
 
 def check_lines(found: ForeignCheck, *, strict: bool) -> list[str]:
-    """Return the verdict on a kernel for people: undefined behaviour, then what PTX does not order."""
+    """Return the verdict on a kernel for people: undefined behavior, then what PTX does not order."""
     errors = [finding for finding in found.findings if not finding.is_convention]
     conventions = [finding for finding in found.findings if finding.is_convention]
     said = "nothing undefined" if not errors else plural(len(errors), "violation")

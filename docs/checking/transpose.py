@@ -1,6 +1,6 @@
 """B = A^T through shared memory, in the CuTe DSL: `python transpose.py` writes transpose.ptx beside this file.
 
-A CTA of 256 threads moves a tile of 32x32: rows of A are read, and rows of B are written, by neighbouring threads.
+A CTA of 256 threads moves a tile of 32x32: rows of A are read, and rows of B are written, by neighboring threads.
 """
 
 from __future__ import annotations

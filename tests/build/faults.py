@@ -150,7 +150,7 @@ TEXTS = {
 
 
 def extra_name(path: Path, rng: random.Random) -> None:
-    """A file whose name is no text and would colour a terminal."""
+    """A file whose name is no text and would color a terminal."""
     (path / os.fsdecode(b"\xff\x1b[31m\n")).write_bytes(b"")
 
 

@@ -78,7 +78,7 @@ def test_clusters_are_those_that_are_asked_for(cli: Cli, tmp_path: Path) -> None
     assert (untold.code, "--cluster" in untold.error) == (2, True)
 
 
-def test_undefined_behaviour_is_exit_1_with_its_line(scale: Path, cli: Cli) -> None:
+def test_undefined_behavior_is_exit_1_with_its_line(scale: Path, cli: Cli) -> None:
     outcome = cli(f"run --ptx {scale} --arg f32[16]:zeros --arg f32:2")
     assert outcome.code == 1
     assert outcome.error.startswith("line 12: out of bounds")

@@ -50,7 +50,7 @@ def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
     "command",
     [f"plan {s} --all" for s in SPECS] + [f"show {s} {p} --thread 127" for s in SPECS for p in PARTS if has(s, p)],
 )
-def test_text_fits_100_columns_and_has_no_colour_in_a_pipe(command: str, cli: Cli) -> None:
+def test_text_fits_100_columns_and_has_no_color_in_a_pipe(command: str, cli: Cli) -> None:
     outcome = cli(f"{command} --arch sm_90")
     assert outcome.code == 0
     assert "\x1b" not in outcome.out
@@ -59,12 +59,12 @@ def test_text_fits_100_columns_and_has_no_colour_in_a_pipe(command: str, cli: Cl
     assert too_long == []
 
 
-def test_colour_is_only_for_terminals_that_want_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_is_only_for_terminals_that_want_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = cli("show sm80_hgemm_tn --arch sm_80").out
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
-    coloured = cli("show sm80_hgemm_tn --arch sm_80").out
-    assert "\x1b[1m" in coloured
+    colored = cli("show sm80_hgemm_tn --arch sm_80").out
+    assert "\x1b[1m" in colored
     monkeypatch.setenv("NO_COLOR", "1")
     assert cli("show sm80_hgemm_tn --arch sm_80").out == plain
 

@@ -6,7 +6,7 @@
     python -m tests.gpu.tuning again TUNED.json OUT.json SPEC.toml
 
 `build` compiles the candidates of each problem into the cache, and writes the measuring jobs; with --every the whole
-space that is predicted to take no more than --within times the favourite. `measure` runs the jobs and says, of each
+space that is predicted to take no more than --within times the favorite. `measure` runs the jobs and says, of each
 problem, what the model's choice, the winner of the sixteen and the best of all take. `shapes` writes random problems,
 and `again` times, in a new process, what records answer beside the model's choice and torch.matmul, where TUNED.json is
 what `cutegen tune --json` printed.
@@ -117,7 +117,7 @@ def shapes(path: Path, count: int, seed: int) -> int:
 
 
 def again(path: Path, out: Path, asked: Path, rounds: int) -> int:
-    """Time winner, favourite and torch once more; 1 where a winner is slower than the favourite beyond noise."""
+    """Time winner, favorite and torch once more; 1 where a winner is slower than the favorite beyond noise."""
     import torch
 
     from cutegen.bench.measure import captured, graph_samples, l2_bytes, launch_samples, operand_sets
@@ -129,7 +129,7 @@ def again(path: Path, out: Path, asked: Path, rounds: int) -> int:
             continue
         m, n, k, _ = result["problem"].values()
         tuned: Any = cutegen.compile(asked, TARGET, problem=(m, n, k))
-        key = next(one["key"] for one in result["candidates"] if one["name"] == result["favourite"])
+        key = next(one["key"] for one in result["candidates"] if one["name"] == result["favorite"])
         winner = next(one["key"] for one in result["candidates"] if one["name"] == result["winner"])
         model = Kernel(open_artifact(Cache.from_environment().path(key)))
         if not tuned.artifact.hit or tuned.artifact.key != winner:
@@ -158,7 +158,7 @@ def again(path: Path, out: Path, asked: Path, rounds: int) -> int:
         slower += worse
         rows.append({"problem": [m, n, k], "graph": medians, "launch": launch, "gain": ratio, "error": error})
         out.write_text(json.dumps(rows))
-        said = "SLOWER" if worse else "the model's" if result["winner"] == result["favourite"] else ""
+        said = "SLOWER" if worse else "the model's" if result["winner"] == result["favorite"] else ""
         print(f"{m}x{n}x{k}: {medians} {launch} {ratio:.3f} +- {error:.3f}, when tuned {result['gain']:.3f} {said}")
     for regime in ("graph", "launch"):
         over = {

@@ -65,7 +65,7 @@ def test_other_atoms_take_registers_alone() -> None:
 def test_registers_are_those_of_the_ptx_isa() -> None:
     """PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", the figures of D and of A in registers.
 
-    A lane has `e` neighbours in a row, then as many in the row 8 below, then 4 e columns further.
+    A lane has `e` neighbors in a row, then as many in the row 8 below, then 4 e columns further.
     """
     warp, lane = np.divmod(np.arange(128), 32)
 

@@ -194,7 +194,7 @@ def _another(value: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef |
 
 
 def arguments(site: Site) -> Changes:
-    """Neighbours among the positional arguments swapped; a keyword left to its default."""
+    """Neighbors among the positional arguments swapped; a keyword left to its default."""
     if not isinstance(node := site.node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return
     if not (isinstance(node.func, ast.Name) and node.func.id in {"isinstance", "getattr", "min", "max", "cast"}):

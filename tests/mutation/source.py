@@ -97,7 +97,7 @@ def _walk(site: Site) -> Iterator[Site]:
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """What has no behaviour that a test could see, or (inside f-strings) no reliable place before Python 3.12."""
+    """What has no behavior that a test could see, or (inside f-strings) no reliable place before Python 3.12."""
     match node:
         case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.JoinedStr() | ast.Global() | ast.Nonlocal():
             return True

@@ -74,11 +74,11 @@ class Cell:
     def fits(self) -> bool:
         """Each matrix of an ldmatrix gives a thread one register, 32 bits, and an instruction fills whole ones.
 
-        One of 16x16 gives it two, and its rows are 16 neighbours: two atoms of B.
+        One of 16x16 gives it two, and its rows are 16 neighbors: two atoms of B.
         """
         if self.transposes_bytes:
-            neighbours = self.operand == "a" or self.repeat % 2 == 0
-            return self.matrices in OF_BYTES and self.values % (8 * self.matrices) == 0 and neighbours
+            neighbors = self.operand == "a" or self.repeat % 2 == 0
+            return self.matrices in OF_BYTES and self.values % (8 * self.matrices) == 0 and neighbors
         return self.values % (32 // self.bits * self.matrices) == 0
 
     @property
@@ -150,7 +150,7 @@ GROUP, IN_GROUP = LANE // 4, LANE % 4
 def atom_by_hand(operand: str, k: int, bits: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """(x, k) of each value of the 32 lanes, as PTX ISA has them in "Matrix Fragments for mma.m16n8k16" and its like.
 
-    A register holds 32 bits of neighbours along k, those of a thread beside those of the next one in the group. A's
+    A register holds 32 bits of neighbors along k, those of a thread beside those of the next one in the group. A's
     registers take turns between row groupID and row groupID + 8, then go on along k; B's are all in column groupID.
     """
     packed, heights = 32 // bits, 2 if operand == "a" else 1

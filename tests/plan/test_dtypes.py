@@ -162,7 +162,7 @@ def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: s
     assert (refusal(asked).key, refusal(asked).found) == ("s2r.a.atom", '"universal"')
 
 
-def test_a_warp_with_8_neighbours_along_n_is_left_to_plain_loads() -> None:
+def test_a_warp_with_8_neighbors_along_n_is_left_to_plain_loads() -> None:
     """Rows of 16 bytes are two atoms' columns."""
     mma = Mma(atom_layout=(2, 2, 1), permutation=(32, 16, 32))
     spec = gemm("mnn", "s8", tile=Tile(cta=(64, 64, 64), stages=2), mma=mma)
@@ -248,7 +248,7 @@ def test_tiles_and_swizzles_are_measured_in_bytes(dtype: str, base: int) -> None
 
 @pytest.mark.parametrize(("dtype", "together"), [("tf32", 2), ("s8", 8)])
 def test_a_layout_that_splits_rows_of_16_bytes_leaves_plain_loads(dtype: str, together: int) -> None:
-    """K-major: a register's neighbours along k are loaded at once, 4 of 8 bits and one of 32."""
+    """K-major: a register's neighbors along k are loaded at once, 4 of 8 bits and one of 32."""
     found = plan(gemm(dtype=dtype, smem=Smem(a=SmemLayout(pad=together))), "sm_80")
     assert found.a.s2r.matrices is None
     assert found.a.s2r.bits == 32

@@ -105,7 +105,7 @@ def test_the_launch_names_parameters_in_order_and_survives_json() -> None:
 @pytest.mark.parametrize(
     ("extra", "sectors"),
     [
-        # 8 rows of 4 neighbouring pairs: 8 sectors, half of each used; 16384 / 64 requests of a warp.
+        # 8 rows of 4 neighboring pairs: 8 sectors, half of each used; 16384 / 64 requests of a warp.
         (Extra("f16", "n", 16), Sectors(1024, 8 * 256)),
         # 8 rows of 4 pairs of 8 bytes: 8 whole sectors.
         (Extra("f32", "n", 16), Sectors(2048, 8 * 256)),

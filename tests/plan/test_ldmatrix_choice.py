@@ -73,7 +73,7 @@ def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
 def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
     """Column-major tile coordinate of each register, int[thread, atom's value, repetition along X, along K].
 
-    PTX ISA, fragments of mma.m16n8k4 to mma.m16n8k32: a register holds e = 32 / bits neighbours along k, at
+    PTX ISA, fragments of mma.m16n8k4 to mma.m16n8k32: a register holds e = 32 / bits neighbors along k, at
     e (lane mod 4). A's registers go through rows lane / 4 and lane / 4 + 8, then k + 4 e; B's, at n = lane / 4, through
     k and k + 4 e. A warp's atoms along X take turns with those of the other warps, one by one; where rows of 16
     columns are transposed, two by two.
@@ -140,7 +140,7 @@ def check(
         return False
     for operand in (found.a, found.b):
         if transposes_bytes(operand) and operand.name == "b" and repeat[1] % 2:
-            assert operand.s2r.matrices is None  # a warp has 8 neighbours along N
+            assert operand.s2r.matrices is None  # a warp has 8 neighbors along N
             continue
         assert operand.s2r.matrices == largest_by_hand(found, operand)
         assert operand.s2r.transpose == (operand.major != "k")

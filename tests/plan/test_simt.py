@@ -206,7 +206,7 @@ def test_what_is_left_open_is_chosen_without_conflicts(majors: str, dtypes: tupl
     reads = [found.predictions.wavefronts[key].ways for key in ("s2r.a", "s2r.b")]
     assert max(reads) == 1
     assert found.predictions.sectors["epilogue"].predicted == found.predictions.sectors["epilogue"].ideal
-    # Neighbouring threads store adjacent elements of C.
+    # Neighboring threads store adjacent elements of C.
     m, n = found.tiled_mma.thr_layout_vmnk.stride[1:3]
     assert (n if majors[2] == "n" else m) == 1
 

@@ -40,7 +40,7 @@ def test_accesses_are_as_long_as_every_thread_is_aligned(pitch: int, lengths: tu
 
 @pytest.mark.parametrize("major_mode", [0, 1])
 def test_sectors_are_counted_along_the_contiguous_mode(major_mode: int) -> None:
-    """A warp reads 32 neighbours of 2 bytes along mode 0 of 64 x 64: two sectors of 32 bytes, or 32 of them."""
+    """A warp reads 32 neighbors of 2 bytes along mode 0 of 64 x 64: two sectors of 32 bytes, or 32 of them."""
     table = np.arange(32).reshape(1, 32, 1)
     assert touched_sectors(table, (64, 64), major_mode, 2) == (2 if major_mode == 0 else 32)
 

@@ -308,15 +308,15 @@ def test_c_behind_beta_is_not_always_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mma", "major_mode", "neighbours"),
+    ("mma", "major_mode", "neighbors"),
     [("mma", 1, 2), ("mma", 0, 1), ("fma", 1, 1), ("fma", 0, 1)],
 )
-def test_neighbours_of_c_that_a_thread_holds(mma: str, major_mode: int, neighbours: int) -> None:
+def test_neighbors_of_c_that_a_thread_holds(mma: str, major_mode: int, neighbors: int) -> None:
     tiled = {
         "mma": TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], Layout((2, 2, 1))),
         "fma": TiledMma(UNIVERSAL_FMA, Layout((16, 16, 1))),
     }[mma]
-    assert held_together(tiled, major_mode) == neighbours
+    assert held_together(tiled, major_mode) == neighbors
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Pieces of PTX for tests of clusters: two CTAs of 64 threads, or more, whose buffers are in static shared memory.
 
-`%r0` is the thread, `%r1` the CTA's rank, `%r2` that of its neighbour, `%r4` the shared memory's first byte, `%r6` the
+`%r0` is the thread, `%r1` the CTA's rank, `%r2` that of its neighbor, `%r4` the shared memory's first byte, `%r6` the
 thread's word there. The mbarrier that `READY` makes is at the end, at `[%r5]`; `%p0` is thread 0.
 """
 
@@ -37,7 +37,7 @@ def ready(arrivals: int) -> str:
     return INIT.format(arrivals=arrivals) + FENCE + RELAXED
 
 
-def neighbour(register: str, address: str) -> str:
+def neighbor(register: str, address: str) -> str:
     """The address in the next CTA of what `address` means here."""
     return f"mapa.shared::cluster.u32 {register}, {address}, %r2;"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cluster_kernels import HERE, SYNC, launch, neighbour
+from cluster_kernels import HERE, SYNC, launch, neighbor
 from kernels import kernel, run_elements
 from micro_kernels import atomic_sum
 from test_ptx_known_values import execute
@@ -74,7 +74,7 @@ def test_one_instruction_reaches_global_and_shared_memory() -> None:
         "cvt.u64.u32 %rd2, %r8; cvta.shared.u64 %rd2, %rd2; red.relaxed.cluster.add.f32 [%rd2], %r7;",
     ],
 )
-def test_a_neighbours_shared_memory_keeps_subnormals(add: str) -> None:
-    body = HERE + "st.shared.u32 [%r6], 2; mov.u32 %r7, 3;" + SYNC + neighbour("%r8", "%r6") + add + SYNC
+def test_a_neighbors_shared_memory_keeps_subnormals(add: str) -> None:
+    body = HERE + "st.shared.u32 [%r6], 2; mov.u32 %r7, 3;" + SYNC + neighbor("%r8", "%r6") + add + SYNC
     out, _ = launch(body + "ld.shared.u32 %r3, [%r6];")
     assert (out == 5).all()

@@ -213,7 +213,7 @@ TARGET_BOX = (32, 16)
             ViolationKind.ASYNC_COPY,
             "exits",
         ),
-        ("bar.sync 0;" + store((0, 0)) + DONE, ViolationKind.UNINITIALISED, "never written"),
+        ("bar.sync 0;" + store((0, 0)) + DONE, ViolationKind.UNINITIALIZED, "never written"),
     ],
 )
 def test_wrong_stores_are_found(body: str, kind: ViolationKind, words_of_message: str) -> None:
@@ -310,6 +310,6 @@ def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
         ("mbarrier.complete_tx.shared.b64 [%r5], 1;", "expected mbarrier"),
     ],
 )  # fmt: skip
-def test_what_is_not_modelled_is_refused(instruction: str, message: str) -> None:
+def test_what_is_not_modeled_is_refused(instruction: str, message: str) -> None:
     with pytest.raises(PtxSyntaxError, match=message.replace(".", r"\.")):
         launch(READY + instruction, BOX)

@@ -94,7 +94,7 @@ def test_a_mutant_is_dead_in_every_order(kernel: Kernel, name: str, policy: str)
     assert text != kernel.artifact.ptx
     with pytest.raises(ExecutionFault) as caught:
         run(kernel, text, policy)
-    kinds = (ViolationKind.RACE, ViolationKind.BARRIER, ViolationKind.UNINITIALISED)
+    kinds = (ViolationKind.RACE, ViolationKind.BARRIER, ViolationKind.UNINITIALIZED)
     assert caught.value.violation.kind in kinds, str(caught.value)
 
 

@@ -16,7 +16,7 @@ from cluster_kernels import (
     expect,
     launch,
     multicast,
-    neighbour,
+    neighbor,
     ready,
     ring,
     wait,
@@ -97,7 +97,7 @@ def test_a_kernel_may_require_its_cluster() -> None:
 
 VALUE = "mad.lo.u32 %r7, %r1, 1000, %r0;"
 EXCHANGE = (
-    HERE + VALUE + "st.shared.u32 [%r6], %r7;" + SYNC + neighbour("%r8", "%r6")
+    HERE + VALUE + "st.shared.u32 [%r6], %r7;" + SYNC + neighbor("%r8", "%r6")
 ) + "ld.shared::cluster.u32 %r3, [%r8];"
 
 
@@ -127,7 +127,7 @@ def test_clusters_are_spread_over_processes() -> None:
 
 
 @EACH_POLICY
-def test_generic_addresses_reach_a_neighbour(policy: str) -> None:
+def test_generic_addresses_reach_a_neighbor(policy: str) -> None:
     """As `cluster.map_shared_rank` of CUDA C++ compiles: `mapa.u64` of a generic address, and generic accesses."""
     body = HERE + VALUE + "st.shared.u32 [%r6], %r7;" + SYNC
     body += "cvt.u64.u32 %rd2, %r6; cvta.shared.u64 %rd2, %rd2; mapa.u64 %rd3, %rd2, %r2; getctarank.u64 %r9, %rd3;"
@@ -187,10 +187,10 @@ def test_a_fence_and_a_relaxed_arrival_order_as_a_release_does(policy: str) -> N
 
 
 @EACH_POLICY
-def test_a_flag_in_a_neighbours_memory(policy: str) -> None:
+def test_a_flag_in_a_neighbors_memory(policy: str) -> None:
     """One thread writes a word there, then a flag with release.cluster; its reader asks with acquire.cluster."""
     flag = "LOOP: ld.acquire.cluster.shared::cta.u32 %r9, [%r4+4]; setp.eq.u32 %p2, %r9, 0; @%p2 bra LOOP;"
-    body = HERE + "@%p0 st.shared.u32 [%r4+4], 0;" + SYNC + neighbour("%r8", "%r4") + "@!%p0 bra END;"
+    body = HERE + "@%p0 st.shared.u32 [%r4+4], 0;" + SYNC + neighbor("%r8", "%r4") + "@!%p0 bra END;"
     body += "st.shared::cluster.u32 [%r8], %r20; st.release.cluster.shared::cluster.u32 [%r8+4], 1;"
     body += flag + "ld.shared.u32 %r3, [%r4]; END:" + SYNC
     out, _ = launch(body, cluster=4, policy=policy)
@@ -198,9 +198,9 @@ def test_a_flag_in_a_neighbours_memory(policy: str) -> None:
 
 
 @EACH_POLICY
-def test_arrivals_at_a_neighbours_mbarrier(policy: str) -> None:
-    """Every thread leaves a word with its neighbour and arrives there; its own mbarrier tells that words have come."""
-    body = HERE + VALUE + ready(64) + neighbour("%r8", "%r6") + neighbour("%r9", "%r5")
+def test_arrivals_at_a_neighbors_mbarrier(policy: str) -> None:
+    """Every thread leaves a word with its neighbor and arrives there; its own mbarrier tells that words have come."""
+    body = HERE + VALUE + ready(64) + neighbor("%r8", "%r6") + neighbor("%r9", "%r5")
     body += "st.shared::cluster.u32 [%r8], %r7;" + arrive_at("%r9", guard="") + wait() + "ld.shared.u32 %r3, [%r6];"
     out, report = launch(body, cluster=4, policy=policy)
     senders = (np.arange(4) - 1) % 4
@@ -209,7 +209,7 @@ def test_arrivals_at_a_neighbours_mbarrier(policy: str) -> None:
 
 
 def test_arrivals_at_scope_cta_are_a_convention() -> None:
-    body = HERE + ready(1) + neighbour("%r9", "%r5") + arrive_at("%r9") + wait()
+    body = HERE + ready(1) + neighbor("%r9", "%r5") + arrive_at("%r9") + wait()
     usual = body.replace("release.cluster.shared", "shared").replace("acquire.cluster.shared", "shared")
     _, report = launch(usual)
     messages = [violation.message for violation in report.conventions]
@@ -221,9 +221,9 @@ def test_arrivals_at_scope_cta_are_a_convention() -> None:
 
 
 @EACH_POLICY
-def test_bytes_expected_for_a_neighbour(policy: str) -> None:
+def test_bytes_expected_for_a_neighbor(policy: str) -> None:
     """The sender says how many bytes it sends: arrive.expect_tx, and expect_tx, at the mbarrier where they go."""
-    body = HERE + VALUE + ready(1) + neighbour("%r8", "%r6") + neighbour("%r9", "%r5")
+    body = HERE + VALUE + ready(1) + neighbor("%r8", "%r6") + neighbor("%r9", "%r5")
     body += "@%p0 mbarrier.expect_tx.relaxed.cluster.shared::cluster.b64 [%r9], 56;"
     body += "@%p0 mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%r9], 200;"
     body += "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r8], %r7, [%r9];"
@@ -235,7 +235,7 @@ def test_bytes_expected_for_a_neighbour(policy: str) -> None:
 @EACH_POLICY
 def test_stores_that_an_mbarrier_counts(policy: str) -> None:
     body = HERE + VALUE + ready(1) + expect(64 * 8) + "shl.b32 %r10, %r0, 3; add.s32 %r10, %r10, %r4;"
-    body += neighbour("%r8", "%r10") + neighbour("%r9", "%r5")
+    body += neighbor("%r8", "%r10") + neighbor("%r9", "%r5")
     body += "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.u32 [%r8], {%r7, %r1}, [%r9];"
     body += wait() + "ld.shared.v2.u32 {%r3, %r11}, [%r10]; mad.lo.u32 %r3, %r11, 100000, %r3;" + SYNC
     out, _ = launch(body, cluster=4, policy=policy)
@@ -250,7 +250,7 @@ SENT = (
 
 
 @EACH_POLICY
-def test_a_bulk_copy_to_a_neighbour(policy: str) -> None:
+def test_a_bulk_copy_to_a_neighbor(policy: str) -> None:
     body = SENT + f"@%p0 {COPY} [%r8], [%r4], 256, [%r9];" + wait() + "ld.shared.u32 %r3, [%r6+1024];" + SYNC
     out, _ = launch(body, cluster=4, policy=policy)
     senders = ((np.arange(4) - 1) % 4)[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_ptx_warp_specialised import TEXT, gemm
+from test_ptx_warp_specialized import TEXT, gemm
 from wrong_kernels import WRONG
 
 from cutegen.ptx import ALL_KINDS, UNDEFINED, ExecutionFault, Program, ViolationKind

@@ -261,7 +261,7 @@ def test_rounding_to_tf32(mode: str) -> None:
 
 @pytest.mark.parametrize(("name", "largest"), [("e4m3", 0x7E), ("e5m2", 0x7B)])
 def test_rounding_to_8_bits_takes_ties_to_even(name: str, largest: int) -> None:
-    """Halfway between neighbours the even code; a quarter off, the nearer."""
+    """Halfway between neighbors the even code; a quarter off, the nearer."""
     bias, mantissa = (7, 3) if name == "e4m3" else (15, 2)
 
     def value(code: int) -> float:

@@ -155,7 +155,7 @@ VARIABLES = [
 
 
 @pytest.mark.parametrize(("declaration", "kind", "second"), VARIABLES)
-def test_initialised_variables_hold_their_values(declaration: str, kind: str, second: int) -> None:
+def test_initialized_variables_hold_their_values(declaration: str, kind: str, second: int) -> None:
     before = TABLE.format(declaration=f"{kind} {declaration}")
     assert (run_elements(kernel("ld.global.b32 %r3, [table+4];", before=before), np.uint32) == second).all()
 
@@ -164,7 +164,7 @@ REFUSED = [
     ("mov.u32 %r99, 0;", "", "%r99"),
     ("mov.u32 %r3, %r99;", "", "%r99"),
     ("mov.u32 %r3, 0;", ".global .v2 .f32 pair[2];", "v2 variables are not supported"),
-    ("mov.u32 %r3, 0;", ".global .u32 table[1] = {0f3F800000};", "float cannot initialise"),
+    ("mov.u32 %r3, 0;", ".global .u32 table[1] = {0f3F800000};", "float cannot initialize"),
     ("bra INNER; { INNER: mov.u32 %r3, 0; }", "", "no label INNER is visible"),
     ("bra NOWHERE;", "", "no label NOWHERE"),
     ("ld.global.u32 %r3, [%rd1+9223372036854775808];", "", "64-bit integer"),
@@ -228,7 +228,7 @@ def test_each_lane_has_local_memory_of_its_own() -> None:
         ("ld.local.u32 %r3, [mine+16];", ViolationKind.OUT_OF_BOUNDS, "4-byte access to 16 bytes of local"),
         ("mov.u32 %r3, 0; st.local.u32 [mine+16], %r3;", ViolationKind.OUT_OF_BOUNDS, "4-byte access to 16 bytes"),
         ("mov.u32 %r3, 0; st.local.u32 [mine+2], %r3;", ViolationKind.MISALIGNED, "4-byte access to local memory"),
-        ("ld.local.u32 %r3, [mine];", ViolationKind.UNINITIALISED, "never written"),
+        ("ld.local.u32 %r3, [mine];", ViolationKind.UNINITIALIZED, "never written"),
         (
             "cvta.local.u64 %rd2, %rd2; atom.add.u32 %r3, [%rd2+16], 1;",
             ViolationKind.OUT_OF_BOUNDS,

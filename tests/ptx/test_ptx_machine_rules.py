@@ -81,7 +81,7 @@ def test_the_lane_that_reads_what_nobody_wrote_is_named() -> None:
     body += "ld.shared.v2.u32 {%r7, %r8}, [%r6];"
     with pytest.raises(ExecutionFault, match="never written") as caught:
         run_elements(kernel(body, shared_bytes=256), np.uint32)
-    assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.UNINITIALISED, 5)
+    assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.UNINITIALIZED, 5)
 
 
 @pytest.mark.parametrize("written", ["st.relaxed.cta.shared.u32 [%r4], 5;", "st.volatile.shared.u32 [%r4], 5;"])
@@ -103,7 +103,7 @@ def test_a_reader_may_not_overwrite_what_another_lane_has_read_beside_it(writer:
     run_elements(kernel(alone, shared_bytes=256), np.uint32)
 
 
-def test_a_fault_in_local_memory_leaves_the_neighbours_alone() -> None:
+def test_a_fault_in_local_memory_leaves_the_neighbors_alone() -> None:
     """A launch that goes on after faults: lane i's write past its 16 bytes is not lane i + 1's word."""
     body = ".local .align 8 .b8 mine[16]; st.local.u32 [mine], %r0; mov.u32 %r4, 77;"
     body += "setp.lt.u32 %p0, %r0, 31; @%p0 st.local.u32 [mine+16], %r4; ld.local.u32 %r3, [mine];"

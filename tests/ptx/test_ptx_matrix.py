@@ -146,7 +146,7 @@ def test_ldmatrix_gives_each_lane_its_two_elements(count: int, transposed: bool)
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_ldmatrix_transposes_bytes(count: int) -> None:
-    """PTX ISA, figure of the 16x16 matrix: four neighbours in a row of the transpose, and of the row eight below."""
+    """PTX ISA, figure of the 16x16 matrix: four neighbors in a row of the transpose, and of the row eight below."""
     rng = np.random.default_rng(count)
     data = rng.integers(0, 256, 2048, np.uint8)
     rows = (rng.permutation(128)[:32] * 16).astype(np.uint32)

@@ -103,7 +103,7 @@ def test_a_turn_taken_without_waiting_is_a_race() -> None:
     impatient = PING_PONG.replace("ROUNDS", "3").replace("@!%p2 bra AGAIN;", "")
     with pytest.raises(ExecutionFault) as caught:
         results(impatient, block=64, policy="random:4")
-    assert caught.value.violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALISED, ViolationKind.BARRIER)
+    assert caught.value.violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALIZED, ViolationKind.BARRIER)
 
 
 def test_relaxed_arrivals_and_waits_order_nothing() -> None:
@@ -114,7 +114,7 @@ def test_relaxed_arrivals_and_waits_order_nothing() -> None:
     ):
         with pytest.raises(ExecutionFault) as caught:
             results(wrong, block=64)
-        assert caught.value.violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALISED)
+        assert caught.value.violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALIZED)
 
 
 def test_a_phase_needs_its_transactions_too() -> None:
@@ -136,7 +136,7 @@ def test_an_invalidated_mbarrier_is_memory_again() -> None:
     launch(READY + inval + "@%p0 st.shared.b64 [%r5], 3; @%p0 ld.shared.b32 %r3, [%r5];")
     launch(READY + inval + "@%p0 mbarrier.init.shared.b64 [%r5], 1;" + ARRIVE)
     assert fault(READY + inval + ARRIVE).kind is ViolationKind.BARRIER
-    assert fault(READY + inval + "@%p0 ld.shared.b32 %r3, [%r5];").kind is ViolationKind.UNINITIALISED
+    assert fault(READY + inval + "@%p0 ld.shared.b32 %r3, [%r5];").kind is ViolationKind.UNINITIALIZED
 
 
 def test_a_generic_address_names_it_too() -> None:

@@ -104,7 +104,7 @@ def test_every_wrong_mutant_is_caught() -> None:
 
 
 @pytest.mark.parametrize("kind", ["barrier removed", "wait removed", "wait count raised", "commit removed"])
-def test_missing_synchronisation_is_a_fault_whatever_the_result(kind: str) -> None:
+def test_missing_synchronization_is_a_fault_whatever_the_result(kind: str) -> None:
     for mutant in mutants(TEXT, stage_literals=()):
         if mutant.kind == kind:
             program = Program.parse(mutant.text)

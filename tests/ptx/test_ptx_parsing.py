@@ -99,7 +99,7 @@ def test_broken_modules_are_refused(text: str) -> None:
         Program.parse(text)
 
 
-def test_initialised_constants_and_globals_are_read() -> None:
+def test_initialized_constants_and_globals_are_read() -> None:
     text = ".const .align 4 .b32 table[4] = {10, 20, 30, 40};\n.global .align 4 .u32 counter = 7;\n"
     body = "ld.const.u32 %r1, [table+8]; ld.global.u32 %r2, [counter]; add.u32 %r3, %r1, %r2;"
     assert run_elements(kernel(body, before=text), np.uint32)[0] == 37

@@ -17,7 +17,7 @@ MAX_AGENTS = ((1 << 15) - 1) // 32
 """A stamp has 12 bits for a thread, all of them set for "several": agents of 32 threads, warps and mbarriers."""
 
 MIDPOINT = (1 << 62) + (1 << 38)
-"""Half way between two neighbouring f32, whose distance is 2^39; the f64 nearest to its neighbours among integers."""
+"""Half way between two neighboring f32, whose distance is 2^39; the f64 nearest to its neighbors among integers."""
 
 
 def nearest_f32(value: int) -> float:

@@ -55,7 +55,7 @@ def test_integers(instruction: str, operands: tuple[int, ...], result: int) -> N
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("value", [3.0, -7.0, 0.1, 1e-300, 4.0, -0.5])
 def test_a_double_reciprocal_is_rounded_as_it_says(value: float, mode: str) -> None:
-    """`rcp.rnd.f64` is correctly rounded: the neighbour of 1/x on the side that the mode names."""
+    """`rcp.rnd.f64` is correctly rounded: the neighbor of 1/x on the side that the mode names."""
     found = struct.unpack(
         "<d", execute(f"rcp.{mode}.f64 {{d}}, {{a}};", ("f64", "f64"), bits64(value)).to_bytes(8, "little")
     )[0]

@@ -1,4 +1,4 @@
-"""Undefined behaviour is found, and its message names instruction, thread and address."""
+"""Undefined behavior is found, and its message names instruction, thread and address."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ def fault(
     return violations[0]
 
 
-NEIGHBOUR = (
-    "st.shared.u32 [%r6], %r0; {between} xor.b32 %r7, %r5, 128; add.s32 %r7, %r4, %r7; ld.shared.u32 %r3, [%r7];"
-)
+NEIGHBOR = "st.shared.u32 [%r6], %r0; {between} xor.b32 %r7, %r5, 128; add.s32 %r7, %r4, %r7; ld.shared.u32 %r3, [%r7];"
 
 
 def test_a_missing_barrier_between_warps_is_found() -> None:
-    violation = fault(SMEM + NEIGHBOUR.format(between=""))
-    assert violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALISED)
-    right = run_elements(kernel(SMEM + NEIGHBOUR.format(between="bar.sync 0;"), shared_bytes=1024), np.uint32, block=64)
+    violation = fault(SMEM + NEIGHBOR.format(between=""))
+    assert violation.kind in (ViolationKind.RACE, ViolationKind.UNINITIALIZED)
+    right = run_elements(kernel(SMEM + NEIGHBOR.format(between="bar.sync 0;"), shared_bytes=1024), np.uint32, block=64)
     assert right.tolist() == [i ^ 32 for i in range(64)]
 
 
@@ -154,21 +152,21 @@ def test_a_source_size_below_the_copy_size_gives_zeros() -> None:
     assert result.tolist() == [0, 1, 11, 111] * 8
 
 
-def test_shared_memory_starts_uninitialised() -> None:
+def test_shared_memory_starts_uninitialized() -> None:
     violation = fault(SMEM + "ld.shared.u32 %r3, [%r6];", block=32)
-    assert violation.kind is ViolationKind.UNINITIALISED
+    assert violation.kind is ViolationKind.UNINITIALIZED
     assert violation.address == 1024
 
 
-def test_registers_and_local_memory_start_uninitialised() -> None:
+def test_registers_and_local_memory_start_uninitialized() -> None:
     assert fault("setp.lt.u32 %p1, %r0, 7; @%p1 mov.u32 %r3, 1;", block=32).thread == 7
     local = ".local .align 8 .b8 depot[16]; ld.local.u32 %r3, [depot+4];"
-    assert fault(local, block=32).kind is ViolationKind.UNINITIALISED
+    assert fault(local, block=32).kind is ViolationKind.UNINITIALIZED
 
 
 def test_what_is_not_raised_is_gathered_and_reads_as_poison() -> None:
     report = run_report(kernel("add.u32 %r3, %r4, 1;"), raise_on=())
-    assert [violation.kind for violation in report.violations] == [ViolationKind.UNINITIALISED]
+    assert [violation.kind for violation in report.violations] == [ViolationKind.UNINITIALIZED]
     result = run_elements(kernel("ld.global.f32 %f1, [%rd0+1024]; mov.b32 %r3, %f1;"), np.float32, raise_on=())
     assert np.isnan(result).all()
 
@@ -245,4 +243,4 @@ def test_bytes_of_a_register_that_nothing_writes_may_be_moved(packing: str) -> N
     body = f"cvt.u16.u32 %h1, %r0; {packing} mov.u32 %r5, 0x00010001; dp2a.lo.u32.u32 %r3, %r5, %r4, 0;"
     assert run_elements(kernel(body), np.uint32, block=64).tolist() == list(range(64))
     written_later = f"{body} mov.u32 %r6, 1; mov.u16 %h2, 1;"
-    assert fault(written_later).kind is ViolationKind.UNINITIALISED
+    assert fault(written_later).kind is ViolationKind.UNINITIALIZED

@@ -52,7 +52,7 @@ def test_one_word_of_many_that_another_wrote_is_a_race(written: int) -> None:
 
 
 def test_bytes_beside_each_other_are_not_the_same() -> None:
-    """Two warps write every second byte each; words elsewhere in the kernel do not make neighbours' bytes theirs."""
+    """Two warps write every second byte each; words elsewhere in the kernel do not make neighbors' bytes theirs."""
     body = """
     and.b32 %r7, %r0, 31; shr.u32 %r8, %r0, 5; mad.lo.u32 %r7, %r7, 2, %r8;
     cvt.u64.u32 %rd3, %r7; add.s64 %rd3, %rd2, %rd3; st.global.u8 [%rd3], %r7;

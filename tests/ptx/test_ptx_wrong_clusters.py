@@ -28,8 +28,8 @@ def test_the_wrong_one_is_caught(wrong: WrongCluster) -> None:
         assert wrong.says in str(caught.value) or caught.value.violation.kind in wrong.also
 
 
-SYNCHRONISATION = re.compile(r"(?:mbarrier\.(?:init|arrive)|barrier\.cluster|fence\.|bra AGAIN)")
-STATEMENTS = [match for match in re.finditer(r"[^;{}:]+;", ring()) if SYNCHRONISATION.search(match[0])]
+SYNCHRONIZATION = re.compile(r"(?:mbarrier\.(?:init|arrive)|barrier\.cluster|fence\.|bra AGAIN)")
+STATEMENTS = [match for match in re.finditer(r"[^;{}:]+;", ring()) if SYNCHRONIZATION.search(match[0])]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -17,7 +17,7 @@ from cluster_kernels import (
     expect,
     launch,
     multicast,
-    neighbour,
+    neighbor,
     ready,
     wait,
 )
@@ -60,7 +60,7 @@ def matrix() -> TensorMap:
 
 
 PUT = "st.shared.u32 [%r6], %r0;"
-PEER = neighbour("%r8", "%r6")
+PEER = neighbor("%r8", "%r6")
 TAKE = "ld.shared::cluster.u32 %r3, [%r8];"
 LAST = " " + SYNC
 EXCHANGE = HERE + PUT + SYNC + PEER + TAKE + LAST
@@ -73,37 +73,37 @@ SLOTS = HERE + SYNC + PEER + SEND + LAST + ADD
 def memory_mistakes() -> Iterator[WrongCluster]:
     """Each other's shared memory, and the cluster's barrier."""
     yield WrongCluster(
-        name="a neighbour that may not have begun",
+        name="a neighbor that may not have begun",
         kind=K.RACE,
-        also=(K.UNINITIALISED,),
+        also=(K.UNINITIALIZED,),
         right=EXCHANGE,
         change=(PUT + SYNC, PUT),
         says="may not have begun",
     )
     yield WrongCluster(
-        name="a neighbour that may have exited",
+        name="a neighbor that may have exited",
         kind=K.RACE,
         right=EXCHANGE,
         change=(LAST, ""),
         says="exited",
     )
     yield WrongCluster(
-        name="a slot that is added before the neighbour has sent",
+        name="a slot that is added before the neighbor has sent",
         kind=K.RACE,
-        also=(K.UNINITIALISED,),
+        also=(K.UNINITIALIZED,),
         right=SLOTS,
         change=(SEND + LAST, SEND),
         says="without a barrier",
     )
     yield WrongCluster(
-        name="a neighbour that may have exited when it is sent to",
+        name="a neighbor that may have exited when it is sent to",
         kind=K.RACE,
         right=HERE + SYNC + PEER + SEND + LAST,
         change=(SEND + LAST, SEND),
         says="exited",
     )
     yield WrongCluster(
-        name="a slot of a neighbour that may not have begun",
+        name="a slot of a neighbor that may not have begun",
         kind=K.RACE,
         right=SLOTS,
         change=(HERE + SYNC, HERE),
@@ -131,28 +131,28 @@ def memory_mistakes() -> Iterator[WrongCluster]:
         says="CTA 2 of a cluster of 2",
     )
     yield WrongCluster(
-        name="an address of a neighbour in .shared::cta",
+        name="an address of a neighbor in .shared::cta",
         kind=K.OUT_OF_BOUNDS,
         right=EXCHANGE,
         change=("ld.shared::cluster", "ld.shared::cta"),
         says="needs .shared::cluster",
     )
     yield WrongCluster(
-        name="an access past a neighbour's memory",
+        name="an access past a neighbor's memory",
         kind=K.OUT_OF_BOUNDS,
         right=EXCHANGE,
         change=("%r3, [%r8];", "%r3, [%r8+16384];"),
         says="in the shared memory of the cluster's CTA",
     )
     yield WrongCluster(
-        name="a neighbour's word that nobody wrote",
-        kind=K.UNINITIALISED,
+        name="a neighbor's word that nobody wrote",
+        kind=K.UNINITIALIZED,
         right=EXCHANGE,
         change=("%r3, [%r8];", "%r3, [%r8+512];"),
     )
     give = HERE + PUT + SYNC + "ld.shared.u32 %r3, [%r6];" + SYNC + PEER + "st.shared::cluster.u32 [%r8], %r3;" + LAST
     yield WrongCluster(
-        name="a neighbour's word that it may still read",
+        name="a neighbor's word that it may still read",
         kind=K.RACE,
         right=give,
         change=("%r3, [%r6];" + SYNC, "%r3, [%r6];"),
@@ -194,13 +194,13 @@ def memory_mistakes() -> Iterator[WrongCluster]:
     )
     count = HERE + "@%p0 st.shared.u32 [%r4], 0;" + SYNC + "mov.u32 %r9, 0; mapa.shared::cluster.u32 %r8, %r4, %r9;"
     yield WrongCluster(
-        name="atomics at scope cta on a neighbour's word",
+        name="atomics at scope cta on a neighbor's word",
         kind=K.RACE,
         right=count + "red.relaxed.cluster.shared::cluster.add.u32 [%r8], 1;" + SYNC,
         change=("relaxed.cluster", "relaxed.cta"),
     )
     flag = "LOOP: ld.acquire.cluster.shared::cta.u32 %r9, [%r4+4]; setp.eq.u32 %p2, %r9, 0; @%p2 bra LOOP;"
-    tell = HERE + "@%p0 st.shared.u32 [%r4+4], 0;" + SYNC + neighbour("%r8", "%r4") + "@!%p0 bra END;"
+    tell = HERE + "@%p0 st.shared.u32 [%r4+4], 0;" + SYNC + neighbor("%r8", "%r4") + "@!%p0 bra END;"
     tell += "st.shared::cluster.u32 [%r8], %r20; st.release.cluster.shared::cluster.u32 [%r8+4], 1;"
     yield WrongCluster(
         name="a flag that is released at scope cta",
@@ -217,8 +217,8 @@ def memory_mistakes() -> Iterator[WrongCluster]:
 
 
 def mbarrier_mistakes() -> Iterator[WrongCluster]:
-    """Arrivals at a neighbour's mbarrier, and what it counts."""
-    there = neighbour("%r9", "%r5")
+    """Arrivals at a neighbor's mbarrier, and what it counts."""
+    there = neighbor("%r9", "%r5")
     arrive = HERE + ready(1) + there + arrive_at("%r9") + wait()
     yield WrongCluster(
         name="an mbarrier that was made without a fence",
@@ -228,41 +228,41 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         says="without a barrier after its mbarrier.init",
     )
     yield WrongCluster(
-        name="an mbarrier of a neighbour that may not have begun",
+        name="an mbarrier of a neighbor that may not have begun",
         kind=K.RACE,
         also=(K.BARRIER,),
         right=arrive,
         change=(RELAXED, "bar.sync 0;"),
     )
     yield WrongCluster(
-        name="a wait for a neighbour's mbarrier",
+        name="a wait for a neighbor's mbarrier",
         kind=K.BARRIER,
         right=arrive + SYNC,
         change=("shared::cta.b64 P, [%r5]", "shared::cta.b64 P, [%r9]"),
         says="only its own threads may wait for it",
     )
     yield WrongCluster(
-        name="a neighbour that does not wait for an arrival",
+        name="a neighbor that does not wait for an arrival",
         kind=K.RACE,
         right=arrive,
         change=(wait(), ""),
         says="exited",
     )
     yield WrongCluster(
-        name="an arrival too few from a neighbour",
+        name="an arrival too few from a neighbor",
         kind=K.BARRIER,
         right=arrive,
         change=("[%r5], 1;", "[%r5], 2;"),
         says="1 of 2 arrivals have come",
     )
     yield WrongCluster(
-        name="an arrival at a neighbour that nothing makes wait",
+        name="an arrival at a neighbor that nothing makes wait",
         kind=K.BARRIER,
         also=(K.RACE,),
         right=arrive,
         change=(arrive_at("%r9"), arrive_at("%r9") + arrive_at("%r9")),
     )
-    leave = HERE + ready(64) + neighbour("%r8", "%r6") + there + "st.shared::cluster.u32 [%r8], %r0;"
+    leave = HERE + ready(64) + neighbor("%r8", "%r6") + there + "st.shared::cluster.u32 [%r8], %r0;"
     leave += arrive_at("%r9", guard="") + wait() + "ld.shared.u32 %r3, [%r6];"
     yield WrongCluster(
         name="data behind a relaxed arrival at an mbarrier",
@@ -270,13 +270,13 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         right=leave,
         change=("mbarrier.arrive.release", "mbarrier.arrive.relaxed"),
     )
-    sent = HERE + ready(1) + expect(64 * 4) + neighbour("%r8", "%r6") + there
+    sent = HERE + ready(1) + expect(64 * 4) + neighbor("%r8", "%r6") + there
     sent += "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r8], %r0, [%r9];"
     sent += wait() + "ld.shared.u32 %r3, [%r6];" + LAST
     yield WrongCluster(
         name="stores that are not waited for",
         kind=K.ASYNC_COPY,
-        also=(K.UNINITIALISED,),
+        also=(K.UNINITIALIZED,),
         right=sent,
         change=(wait(), ""),
     )
@@ -291,7 +291,7 @@ def mbarrier_mistakes() -> Iterator[WrongCluster]:
         name="stores of fewer bytes than expected", kind=K.BARRIER, right=sent, change=(", 256;", ", 260;")
     )
     copy = HERE + ready(1) + expect(256) + PUT + "fence.proxy.async; bar.sync 0; add.s32 %r10, %r4, 1024;"
-    copy += neighbour("%r8", "%r10") + there
+    copy += neighbor("%r8", "%r10") + there
     copy += "@%p0 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r8], [%r4], 256, [%r9];"
     copy += wait() + "ld.shared.u32 %r3, [%r6+1024];" + LAST
     yield WrongCluster(
@@ -364,9 +364,9 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
         change=(RELAXED, "bar.sync 0;"),
     )
     yield WrongCluster(
-        name="a multicast that a neighbour does not wait for",
+        name="a multicast that a neighbor does not wait for",
         kind=K.ASYNC_COPY,
-        also=(K.RACE, K.UNINITIALISED),
+        also=(K.RACE, K.UNINITIALIZED),
         right=right,
         has_map=True,
         change=(wait(), "@!%p5 bra W;" + wait()),
@@ -382,7 +382,7 @@ def multicast_mistakes() -> Iterator[WrongCluster]:
     again = f"@%p0 mbarrier.arrive.expect_tx.shared.b64 %rd4, [%r5], {BOX_BYTES};"
     twice = right + "fence.proxy.async;" + SYNC + again + multicast("@%p5", (0, 32)) + wait(1, name="V")
     yield WrongCluster(
-        name="a stage that a neighbour may still read",
+        name="a stage that a neighbor may still read",
         kind=K.ASYNC_COPY,
         right=twice,
         has_map=True,

@@ -116,26 +116,26 @@ def memory_mistakes() -> Iterator[Wrong]:
     )
     yield Wrong(
         name="shared memory that nobody wrote",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         right=EXCHANGE,
         change=("st.shared.u32 [%r6], %r0;", ""),
     )
     yield Wrong(
         name="a register that only some lanes wrote",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         right="mov.u32 %r7, 5; setp.lt.u32 %p1, %r0, 9; @%p1 mov.u32 %r7, 1; mov.u32 %r3, %r7;",
         change=("mov.u32 %r7, 5;", ""),
     )
     yield Wrong(
         name="local memory that nobody wrote",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         before="",
         right=".local .align 4 .b8 l[8]; st.local.u32 [l], 1; st.local.u32 [l+4], 2; ld.local.u32 %r3, [l+4];",
         change=("st.local.u32 [l+4], 2;", ""),
     )
     yield Wrong(
         name="a shuffle from a lane that is not there",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         block=32,
         right="mov.u32 %r3, 0; setp.ge.u32 %p1, %r0, 16; @%p1 bra END; "
         "shfl.sync.down.b32 %r3, %r0, 1, 0x100f, 0xffff; END:",
@@ -176,7 +176,7 @@ def race_mistakes() -> Iterator[Wrong]:
     yield Wrong(
         name="an ordinary write beside atomics",
         kind=K.RACE,
-        also=K.UNINITIALISED,
+        also=K.UNINITIALIZED,
         right=SMEM + "setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [%r4], 0; bar.sync 0;"
         "atom.shared.add.u32 %r7, [%r4], 1;",
         change=("bar.sync 0;", ""),
@@ -246,7 +246,7 @@ def copy_mistakes() -> Iterator[Wrong]:
     yield Wrong(
         name="no barrier after the wait",
         kind=K.RACE,
-        also=K.UNINITIALISED,
+        also=K.UNINITIALIZED,
         before=DATA,
         right=others,
         change=("bar.sync 0;", ""),
@@ -359,7 +359,7 @@ def bulk_mistakes() -> Iterator[Wrong]:
     yield Wrong(
         name="a load that is not waited for",
         kind=K.ASYNC_COPY,
-        also=K.UNINITIALISED,
+        also=K.UNINITIALIZED,
         right=loads,
         change=(wait(), ""),
         **bulk,
@@ -399,7 +399,7 @@ def bulk_mistakes() -> Iterator[Wrong]:
     yield Wrong(
         name="a store without a barrier",
         kind=K.RACE,
-        also=K.UNINITIALISED,
+        also=K.UNINITIALIZED,
         right=stores,
         change=("async; bar.sync 0;", "async;"),
         **bulk,

@@ -53,7 +53,7 @@ def register_mistakes() -> Iterator[Wrong]:
     )
     yield Wrong(
         name="accumulators that nobody cleared",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         right=PLAIN,
         change=("mov.b32 %d9, 0;", ""),
         says="%d9",
@@ -211,7 +211,7 @@ def memory_mistakes() -> Iterator[Wrong]:
     )
     yield Wrong(
         name="a descriptor one row too far",
-        kind=K.UNINITIALISED,
+        kind=K.UNINITIALIZED,
         fill=READY.replace("BYTES", "12288"),
         right=PLAIN,
         change=(f"mov.b64 %db, {B.descriptor()};", f"mov.b64 %db, {B.descriptor() + 8};"),

@@ -47,7 +47,7 @@ def test_a_launch_does_what_the_plan_says(compiled: Any, name: str, keys: set[st
     a, b, out = random_operands(kernel.contract, 128, 64, 8 * planned.cta_tile[2], seed=1)
     report = kernel.execute(a, b, out=out)
     assert report.violations == ()
-    # Whoever shares copies arrives at a neighbour's barrier at the scope of its own CTA, in other kernels too.
+    # Whoever shares copies arrives at a neighbor's barrier at the scope of its own CTA, in other kernels too.
     assert bool(report.conventions) is (planned.mma.cluster[0] > 1)
     counts = count_launch(planned, kernel.call_size(a, b, out), report)
     assert counts.differing() == {}

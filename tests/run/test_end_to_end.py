@@ -136,7 +136,7 @@ def fast(name: str, depth: str) -> bool:
     ],
 )
 def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str, kernels: Cache) -> None:
-    """The executor raises uninitialised reads."""
+    """The executor raises uninitialized reads."""
     spec = load_spec(name)
     found = plan(spec, spec.needs)
     k = DEPTHS[depth](found.cta_tile[2], found.stages)

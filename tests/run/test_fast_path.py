@@ -161,7 +161,7 @@ def test_torch_is_told_of_what_the_caller_sees_written(calls: QuickCalls) -> Non
     assert OUT._version == before + 1
 
 
-def test_neighbours_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) -> None:
+def test_neighbors_in_memory_are_apart(calls: QuickCalls, launches: list[Any]) -> None:
     before, after = result_at(AT_A - M * N), result_at(AT_B + K * N)
     assert calls(A, B, after, None) is after
     assert calls(A, B, before, None) is before

@@ -76,7 +76,7 @@ def test_matrices_that_lie_row_by_row_between_each_other(kernel: Kernel) -> None
     assert torch.equal(out, expected(a, b))
 
 
-def test_padding_and_neighbours_are_not_written(kernel: Kernel) -> None:
+def test_padding_and_neighbors_are_not_written(kernel: Kernel) -> None:
     a, b, _ = operands(72)
     wide, padded = torch.full((80, 96), torch.nan, device="cuda").half(), torch.zeros(80, 88, device="cuda").half()
     wide[8:, 16:88] = a

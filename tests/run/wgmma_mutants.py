@@ -2,7 +2,7 @@
 
     python -m tests.run.wgmma_mutants [--kernel tn --kernel pingpong ...] [--sample 100] [--seed 0] [--kernels FOLDER]
 
-Synchronisation is dropped, waits are for one group too few, barriers, coordinates, descriptors, byte counts and
+Synchronization is dropped, waits are for one group too few, barriers, coordinates, descriptors, byte counts and
 comparisons are wrong. A mutant is dead when the executor faults or the result is wrong; survivors are printed. No
 kernel is compiled but the right ones.
 """

@@ -17,7 +17,7 @@ def boxes(picture: Picture) -> list[Box]:
     return [item for item in picture.items if isinstance(item, Box)]
 
 
-def labelled(picture: Picture) -> list[Box]:
+def labeled(picture: Picture) -> list[Box]:
     return [box for box in boxes(picture) if box.lines]
 
 
@@ -65,8 +65,8 @@ def inside(inner: Rectangle, outer: Rectangle) -> bool:
 
 
 def by_place(picture: Picture, keep: Callable[[Box], bool] = lambda _: True) -> dict[tuple[int, int], Box]:
-    """The labelled boxes of a picture with one grid, by row and column counted from what is drawn."""
-    found = [box for box in labelled(picture) if keep(box)]
+    """The labeled boxes of a picture with one grid, by row and column counted from what is drawn."""
+    found = [box for box in labeled(picture) if keep(box)]
     rows = sorted({round(box.y, 3) for box in found})
     columns = sorted({round(box.x, 3) for box in found})
     places = {(rows.index(round(box.y, 3)), columns.index(round(box.x, 3))): box for box in found}

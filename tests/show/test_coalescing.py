@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.show.canvas.colours import CONFLICT
+from cutegen.show.canvas.colors import CONFLICT
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Box
 from cutegen.show.parts.coalescing import Requests

@@ -86,7 +86,7 @@ def test_png_is_drawn_at_the_right_places() -> None:
     assert image.getpixel((65 * SCALE, 15 * SCALE)) == (0x22, 0x31, 0x3F)
     assert image.getpixel((2, 2)) == (255, 255, 255)
     label = image.crop((60 * SCALE + 3, 20 * SCALE, 110 * SCALE - 3, 40 * SCALE))
-    assert (255, 255, 255) in {colour for _, colour in label.getcolors(1 << 20) or []}
+    assert (255, 255, 255) in {color for _, color in label.getcolors(1 << 20) or []}
 
 
 def test_png_without_pillow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from cutegen.algebra import parse_layout
 from cutegen.hardware import dtype
 from cutegen.show.canvas import Box, Picture, Text, framed
-from cutegen.show.canvas.colours import CONFLICT, MARK, bank_colour, contrast, hue, ink
+from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color, contrast, hue, ink
 from cutegen.show.canvas.picture import label_lines
 from cutegen.show.parts import PICTURES, Part, layout
 from tests.show.cases import SPECS, plan_of
@@ -71,8 +71,8 @@ def test_what_is_illegible_is_noticed() -> None:
     assert_legible(Picture(100, 20, (box,)))
 
 
-def test_banks_are_told_apart_and_text_on_every_colour_can_be_read() -> None:
-    colours = [bank_colour(bank) for bank in range(32)]
-    assert len(set(colours)) == 32
-    for colour in [MARK, CONFLICT, *colours, *(hue(i, shade, 4) for i in range(8) for shade in range(4))]:
-        assert contrast(colour, ink(colour)) >= 7  # WCAG 2, level AAA
+def test_banks_are_told_apart_and_text_on_every_color_can_be_read() -> None:
+    colors = [bank_color(bank) for bank in range(32)]
+    assert len(set(colors)) == 32
+    for color in [MARK, CONFLICT, *colors, *(hue(i, shade, 4) for i in range(8) for shade in range(4))]:
+        assert contrast(color, ink(color)) >= 7  # WCAG 2, level AAA

@@ -12,7 +12,7 @@ from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part
 from cutegen.show.parts.tile import Tile
 from cutegen.show.parts.warp_access import WarpAccess
 from tests.show.cases import plan_of
-from tests.show.geometry import labelled, texts
+from tests.show.geometry import labeled, texts
 
 LANES_OF_A_PHASE = {4: 32, 8: 16, 16: 8}
 
@@ -58,7 +58,7 @@ def test_lines_and_charts_of_an_access_agree_with_bank_arithmetic(name: str, acc
     titles = [re.search(r": (\d+) wavefronts?$", item.text) for item in texts(picture)]
     assert [int(found[1]) for found in titles if found] == expected
     # Each lane's row has one filled cell, with the byte that it addresses.
-    assert sorted(int(box.lines[0]) for box in labelled(picture)) == sorted(placed)
+    assert sorted(int(box.lines[0]) for box in labeled(picture)) == sorted(placed)
 
 
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_bf16_nn", "8 stages"])
@@ -72,6 +72,6 @@ def test_a_tile_lies_as_its_layout_says_whichever_mode_is_contiguous(name: str) 
         for coord in (0, 1, operand.tile[0], operand.tile[0] * operand.tile[1] - 1):
             row, column = tile.place(coord)
             assert tile.by_row(tile.offsets)[row, column] == tile.offsets[coord]
-        # Eight neighbours to the right are one vector of 16 bytes.
+        # Eight neighbors to the right are one vector of 16 bytes.
         first = tile.by_row(tile.offsets)[0, :8]
         assert (np.diff(first) == 1).all()

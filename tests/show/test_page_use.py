@@ -1,4 +1,4 @@
-"""The page as people use it: keys, colours, layouts, pictures to keep; every shipped spec has one."""
+"""The page as people use it: keys, colors, layouts, pictures to keep; every shipped spec has one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_shipped_spec_has_a_page_without_complaints(name: str, browser: Pa
     assert (browser.requests, browser.complaints) == ([], [])
 
 
-def test_the_page_follows_the_systems_colours(browser: Page, tmp_path: Path) -> None:
+def test_the_page_follows_the_systems_colors(browser: Page, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(page_of_layout_text(), encoding="utf-8")
     for scheme in ("dark", "light"):

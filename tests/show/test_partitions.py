@@ -55,7 +55,7 @@ def test_each_thread_moves_its_share(majors: str, thread: int) -> None:
 
 
 def test_leading_strides_are_what_alignment_allows(tutorial: GemmPlan) -> None:
-    """C is column-major: neighbours along n are a whole column apart, and 1001 halfs of a column take 1008."""
+    """C is column-major: neighbors along n are a whole column apart, and 1001 halfs of a column take 1008."""
     layout = format_layout(partitions(tutorial, ProblemShape(1001, 1000, 64), 0)["tCgC"])
     assert layout.startswith("((_2,_2),_4,(_2,_4)):((1008,_8),")
 

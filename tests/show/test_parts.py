@@ -12,16 +12,16 @@ from cutegen.plan import GemmPlan
 from cutegen.plan import plan as plan_by_model
 from cutegen.show.canvas import Picture
 from cutegen.show.canvas.banks import bank_tile, phase_charts
-from cutegen.show.canvas.colours import CONFLICT, MARK, bank_colour
+from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color
 from cutegen.show.canvas.svg import to_svg
-from cutegen.show.canvas.threads import warp_colour
+from cutegen.show.canvas.threads import warp_color
 from cutegen.show.parts import epilogue, layout, mma, s2r
 from cutegen.show.parts.mma import operand
 from cutegen.show.parts.tile import Tile, tile_picture
 from cutegen.show.parts.vector_copies import copy_grid
 from cutegen.spec import parse_spec
 from tests.show.cases import plan_of
-from tests.show.geometry import boxes, by_place, labelled, texts
+from tests.show.geometry import boxes, by_place, labeled, texts
 
 
 @pytest.fixture(scope="module")
@@ -64,17 +64,17 @@ def test_every_element_of_the_tiled_mma_is_drawn_once_with_its_holder(op: str, p
         place: (f"T{thread}", f"V{value}") for place, (thread, value) in expected.items()
     }
     for place, (thread, _) in expected.items():
-        assert drawn[place].fill == (MARK if thread == 0 else warp_colour(thread // 32, thread % 4))
+        assert drawn[place].fill == (MARK if thread == 0 else warp_color(thread // 32, thread % 4))
 
 
 def test_the_asked_thread_is_marked_where_others_hold_the_same(plan: GemmPlan) -> None:
-    marked = [box for box in labelled(operand(plan, "A", thread=70)) if box.fill == MARK]
+    marked = [box for box in labeled(operand(plan, "A", thread=70)) if box.fill == MARK]
     assert sorted(box.lines for box in marked) == [("T70", f"V{value}") for value in range(8)]
 
 
 def test_of_threads_that_receive_the_same_the_asked_one_is_marked() -> None:
     """A warp's load is broadcast: lanes 0 and 16 have the same row of A, lanes 0 to 15 the same row of B."""
-    drawn = labelled(s2r.picture(plan_of("simt_sgemm_tn"), 37))
+    drawn = labeled(s2r.picture(plan_of("simt_sgemm_tn"), 37))
     marked = [box.lines for box in drawn if box.fill == MARK and box.lines != ("thread 37",)]
     assert sorted(marked) == sorted(("T37", f"V{value}") for value in range(4) for _ in "AB")
     named = {box.lines[0] for box in drawn}
@@ -86,20 +86,20 @@ def test_the_operands_lie_in_line(plan: GemmPlan) -> None:
     """A's rows are C's and B's columns are C's."""
     b, a, c = (plan.tiled_mma.tile_of(op) for op in ("B", "A", "C"))
     picture = mma.picture(plan, 0)
-    cells = [box for box in labelled(picture) if box.lines[0].startswith("T")]
+    cells = [box for box in labeled(picture) if box.lines[0].startswith("T")]
     rows, columns = (sorted({getattr(box, key) for box in cells}) for key in ("y", "x"))
     assert len(rows) == b[1] + c[0]
     assert len(columns) == a[1] + c[1]
 
 
-def test_shared_memory_is_coloured_by_bank(plan: GemmPlan) -> None:
+def test_shared_memory_is_colored_by_bank(plan: GemmPlan) -> None:
     drawn = by_place(tile_picture(Tile.of_operand(plan.a)))
     assert sorted(drawn) == [(row, word) for row in range(16) for word in range(32)]
     for (row, word), box in drawn.items():
         offset = row * 64 + ((2 * word // 8) ^ (row % 8)) * 8 + 2 * word % 8  # Swizzle<3,3,3> on rows of 64
         bank = offset * 2 // 4 % 32
         assert box.lines == (f"{bank}", f"{offset}")
-        assert box.fill == bank_colour(bank)
+        assert box.fill == bank_color(bank)
 
 
 @pytest.mark.parametrize(("element_bytes", "elems"), [(4, 1), (8, 1)])
@@ -121,7 +121,7 @@ def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
     picture = chart(swizzled, 16)
     titles = [item.text for item in texts(picture) if item.bold and "Phase" in item.text]
     assert titles == [f"Phase {p}, lanes {8 * p} to {8 * p + 7}: 1 wavefront" for p in range(4)]
-    filled = labelled(picture)
+    filled = labeled(picture)
     assert [box.lines[0] for box in filled if box.fill == CONFLICT] == []
     assert sorted(int(box.lines[0]) for box in filled) == sorted(swizzled)
     assert len(boxes(picture)) == 4 * 8 * 8
@@ -132,13 +132,13 @@ def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
 
 def test_a_conflict_is_red_for_all_but_the_first_lane() -> None:
     picture = chart([row * 128 for row in range(8)], 16)
-    assert [box.fill == CONFLICT for box in labelled(picture)] == [False] + [True] * 7
+    assert [box.fill == CONFLICT for box in labeled(picture)] == [False] + [True] * 7
     assert any(item.text.endswith("lanes 0 to 7: 8 wavefronts") for item in texts(picture))
 
 
 def test_lanes_that_share_a_word_do_not_wait() -> None:
     picture = chart([lane // 2 * 4 for lane in range(32)], 4)
-    assert not any(box.fill == CONFLICT for box in labelled(picture))
+    assert not any(box.fill == CONFLICT for box in labeled(picture))
     assert any(item.text == "Phase 0, lanes 0 to 31: 1 wavefront" for item in texts(picture))
 
 
@@ -148,18 +148,18 @@ def test_lanes_that_share_a_word_do_not_wait() -> None:
 def test_ldmatrix_conflicts_are_those_that_are_predicted(name: str, conflicts: int) -> None:
     """A without swizzle: 8-way in each of four phases. B of that spec is padded."""
     picture = s2r.picture(plan_of(name), 0)
-    marked = [box for box in labelled(picture) if box.fill == CONFLICT and box.lines[0].isdigit()]
+    marked = [box for box in labeled(picture) if box.fill == CONFLICT and box.lines[0].isdigit()]
     assert len(marked) == conflicts
 
 
 def test_ldmatrix_names_every_lane_once_and_every_receiver(plan: GemmPlan) -> None:
     picture = s2r.picture(plan, 40)
-    lanes = [box.lines[0] for box in labelled(picture) if box.lines[0].startswith("L")]
+    lanes = [box.lines[0] for box in labeled(picture) if box.lines[0].startswith("L")]
     assert sorted(lanes) == sorted([f"L{lane}" for lane in range(32)] * 2)
-    received = [box.lines for box in labelled(picture) if len(box.lines) == 2]
+    received = [box.lines for box in labeled(picture) if len(box.lines) == 2]
     assert sorted(received) == sorted([(f"T{32 + lane}", f"V{v}") for lane in range(32) for v in range(8)] * 2)
     assert [lines for lines in received if lines[0] == "T40"] == [
-        box.lines for box in labelled(picture) if box.fill == MARK and len(box.lines) == 2
+        box.lines for box in labeled(picture) if box.fill == MARK and len(box.lines) == 2
     ]
 
 
@@ -185,7 +185,7 @@ def test_the_epilogue_is_drawn_either_way(plan: GemmPlan) -> None:
     assert "C to global memory, through shared memory" in said
     straight = epilogue.picture(plan_of("cute_tutorial_tn"), 0)
     assert any("directly from registers" in item.text for item in texts(straight))
-    assert len([box for box in labelled(straight) if len(box.lines) == 2]) == 32 * 32
+    assert len([box for box in labeled(straight) if len(box.lines) == 2]) == 32 * 32
 
 
 @pytest.mark.parametrize("name", ["wgmma", "wgmma, A and B exchanged"])
@@ -238,13 +238,13 @@ def test_a_layout_is_drawn_element_by_element(element: str, element_bytes: int) 
         offset = row * 32 + column
         offset ^= (offset >> 3) & 0b11000  # Swizzle<2,3,3>: bits 6 and 7 XORed into bits 3 and 4
         bank = offset * element_bytes // 4 % 32
-        assert (box.lines, box.fill) == ((f"{bank}", f"{offset}"), bank_colour(bank))
+        assert (box.lines, box.fill) == ((f"{bank}", f"{offset}"), bank_color(bank))
 
 
 def test_a_large_layout_is_cut_and_says_so() -> None:
     picture = layout.picture(parse_layout("(100,(10,30)):(300,(1,10))"), dtype("f16"))
     assert any("shown: 64x64 of 100x300" in item.text for item in texts(picture))
-    assert len([box for box in labelled(picture) if len(box.lines) == 2]) == 64 * 64
+    assert len([box for box in labeled(picture) if len(box.lines) == 2]) == 64 * 64
 
 
 @pytest.mark.parametrize(("name", "said"), [("simt_sgemm_nt", "threads 16x16x1"), ("sm80_hgemm_tn", "warps 2x2x1")])

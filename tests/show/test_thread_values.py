@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import MMA_ATOMS, dtype
 from cutegen.show.canvas import to_svg
-from cutegen.show.canvas.colours import MARK
+from cutegen.show.canvas.colors import MARK
 from cutegen.show.canvas.picture import Box
 from cutegen.show.parts import VIEWS, Part, layout, thread_values
 from tests.cli.commands import Cli
@@ -79,7 +79,7 @@ def test_a_table_is_whole_or_says_what_it_leaves_out(name: str, part: Part) -> N
 
 def test_a_cut_counts_the_rows_that_it_leaves_out() -> None:
     lines = VIEWS[Part.SMEM](plan_of("sm80_hgemm_tn"), 0, PROBLEM).lines
-    at = next(i for i, line in enumerate(lines) if line.startswith("Offset, in elements, of each 8 neighbours of A"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("Offset, in elements, of each 8 neighbors of A"))
     shown = [line for line in lines[at + 2 : at + 40] if re.match(r" +\d+ ", line)]
     cut = next(line for line in lines[at:] if "--all" in line)
     rows = int(re.findall(r"(\d+) more rows", cut)[0])

@@ -12,14 +12,14 @@ from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
 from cutegen.show.timeline import not_shown
 from tests.show.cases import plan_of
-from tests.show.geometry import labelled
+from tests.show.geometry import labeled
 
 
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_bf16_nn", "8 stages"])
 def test_a_stage_holds_one_k_tile_at_a_time_and_mma_reads_what_was_loaded(name: str) -> None:
     plan = plan_of(name)
     rows: dict[float, list[tuple[float, tuple[str, ...]]]] = {}
-    for box in labelled(pipeline.picture(plan, 0)):
+    for box in labeled(pipeline.picture(plan, 0)):
         if box.x >= LABEL_PX:
             rows.setdefault(box.y, []).append((round((box.x - LABEL_PX) / SLOT_PX, 6), box.lines))
     waits, loads, fetches, multiplications, *stages = (sorted(rows[y]) for y in sorted(rows))
@@ -36,7 +36,7 @@ def test_a_stage_holds_one_k_tile_at_a_time_and_mma_reads_what_was_loaded(name: 
 def test_slots_and_rows_of_the_shipped_spec() -> None:
     """3 stages and 4 k-blocks: 2 slots to fill, 1 for the first load, 4 k-tiles."""
     picture = pipeline.picture(plan_of("sm80_hgemm_tn"), 0)
-    right = max(box.x + box.width for box in labelled(picture))
+    right = max(box.x + box.width for box in labeled(picture))
     assert (right - LABEL_PX) / SLOT_PX == pytest.approx(2 + 1 + 4 * 4)
 
 

@@ -59,7 +59,7 @@ def test_a_key_written_twice_is_a_syntax_error(tmp_path: Path) -> None:
     assert "line 2" in refusal(written(tmp_path, b"family = 'sm80'\nfamily = 'sm80'\n")).found
 
 
-def test_a_missing_file_is_told_its_neighbour(tmp_path: Path) -> None:
+def test_a_missing_file_is_told_its_neighbor(tmp_path: Path) -> None:
     (tmp_path / "my_gemm.toml").touch()
     error = refusal(tmp_path / "my_gem.toml")
     assert (error.file, error.found) == (str(tmp_path / "my_gem.toml"), "no such file")

@@ -96,7 +96,7 @@ def test_the_whole_path_with_a_stand_in_timer(capsys: pytest.CaptureFixture[str]
     words = ["open.toml", "--problem", "64,64,128", "--most", "2", "--stand-in", "0", "--arch", "sm_80", "--jobs", "2"]
     found = table(capsys, "SPEC", *words)
     (result,) = found["results"]
-    assert (result["winner"], result["favourite"]) != (None, None)
+    assert (result["winner"], result["favorite"]) != (None, None)
     assert {one["status"] for one in result["candidates"]} == {"ok"}
     (path,) = (tmp_path / "tuned").glob("*.toml")
     assert path.name == result["file"]

@@ -12,7 +12,7 @@ from cutegen.tune.measuring import end_children, measure_job
 from cutegen.tune.recording import record_of
 from tests.tuned.made import PROBLEM, TARGET, open_spec
 
-NAMES = ("favourite", "second", "third", "fourth")
+NAMES = ("favorite", "second", "third", "fourth")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,12 +64,12 @@ def test_where_nobody_is_right_nobody_wins() -> None:
     assert record_of(found) is None
 
 
-def test_a_job_without_the_favourite_is_won_by_somebody() -> None:
+def test_a_job_without_the_favorite_is_won_by_somebody() -> None:
     found = measure_job(job(crashing=NAMES[:1]))
     assert found.winner in NAMES[1:]
     record = record_of(found)
     assert record is not None
-    assert record.evidence.favourite == NAMES[1]
+    assert record.evidence.favorite == NAMES[1]
 
 
 def test_seeds_make_other_times() -> None:

@@ -1,4 +1,4 @@
-"""The candidates of a problem: the model's favourite first, no more than sixteen, of more than one kind."""
+"""The candidates of a problem: the model's favorite first, no more than sixteen, of more than one kind."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_they_are_no_near_copies(problem: ProblemShape) -> None:
     found = proposed(open_spec(), SM90, problem)
     tiles = [(each.settled.family, each.settled.tile.cta, each.settled.schedule.swap) for each in found]
     assert len(set(tiles)) >= 4
-    assert max(map(tiles.count, tiles)) <= OF_ONE_TILE + 3  # with the favourite's other orders
+    assert max(map(tiles.count, tiles)) <= OF_ONE_TILE + 3  # with the favorite's other orders
 
 
 @pytest.mark.parametrize(("problem", "groups"), list(zip(PROBLEMS[:3], ({4, 8}, set(), {8}), strict=True)), ids=str)
-def test_the_favourite_comes_in_other_orders(problem: ProblemShape, groups: set[int]) -> None:
+def test_the_favorite_comes_in_other_orders(problem: ProblemShape, groups: set[int]) -> None:
     """Where the other mode has four tiles, bands of 4 and of 8 are alike; a single row of tiles has one order."""
     first, *others = proposed(open_spec(), SM90, problem)
     assert first.settled.family == "sm90"

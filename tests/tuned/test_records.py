@@ -47,6 +47,12 @@ def test_a_record_comes_back_from_its_file(record: Record) -> None:
     assert read_record(record.to_toml().encode(), "file") == record
 
 
+def test_a_record_of_an_older_version_still_answers(record: Record) -> None:
+    written = record.to_toml().replace("\nfavorite = ", "\nfavourite = ")
+    assert written != record.to_toml()
+    assert read_record(written.encode(), "file") == record
+
+
 def test_a_record_is_a_spec_like_any_other(record: Record) -> None:
     path = store.keep(record)
     assert load_spec(path) == record.settled
@@ -66,11 +72,9 @@ def test_the_plan_is_the_winner_and_says_so(record: Record) -> None:
 def test_what_is_said_of_a_record_is_as_much_as_was_measured(record: Record) -> None:
     found = record.evidence
     assert re.search(r", \S+: [\d.]+ us, the model's selection takes [\d.]+ us$", record.said)
-    favourite = replace(record, evidence=replace(found, winner=found.favourite))
-    assert f"us, the model's selection, which none of {len(found.candidates)} beat" in favourite.said
-    unmeasured = tuple(
-        x if x.name != found.favourite else replace(x, graph=None, launch=None) for x in found.candidates
-    )
+    favorite = replace(record, evidence=replace(found, winner=found.favorite))
+    assert f"us, the model's selection, which none of {len(found.candidates)} beat" in favorite.said
+    unmeasured = tuple(x if x.name != found.favorite else replace(x, graph=None, launch=None) for x in found.candidates)
     assert " us" not in replace(record, evidence=replace(found, candidates=unmeasured)).said
 
 
@@ -90,12 +94,12 @@ def test_nearby_problems_are_those_of_the_bucket(record: Record) -> None:
     assert store.find(open_spec(), TARGET, far, DEVICE) is None
 
 
-def test_the_problem_itself_comes_before_its_neighbours(record: Record) -> None:
+def test_the_problem_itself_comes_before_its_neighbors(record: Record) -> None:
     other = ProblemShape(1024, 4096, 4096)
-    neighbour = replace(record, evidence=replace(record.evidence, problem=other))
+    neighbor = replace(record, evidence=replace(record.evidence, problem=other))
     store.keep(record)
-    store.keep(neighbour)
-    assert store.find(open_spec(), TARGET, other, DEVICE) == neighbour
+    store.keep(neighbor)
+    assert store.find(open_spec(), TARGET, other, DEVICE) == neighbor
     assert store.find(open_spec(), TARGET, PROBLEM, DEVICE) == record
 
 

@@ -93,7 +93,7 @@ def fragment_loads(
 ) -> Coordinates:
     """Return the elements of plain fragment loads, int64[instruction, thread, element], in the MMA's order.
 
-    If the MMA's values are fewer than a vector, it continues along K, or along mode 0 for threads with neighbours
+    If the MMA's values are fewer than a vector, it continues along K, or along mode 0 for threads with neighbors
     there.
     """
     table = over_tile(offsets_2d(tiled_mma.tv_layout(operand)), tiled_mma.tile_of(operand), tile)

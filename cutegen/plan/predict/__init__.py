@@ -1,1 +1,1 @@
-"""Predicts the behaviour of a plan: occupancy, memory traffic, tile orders in L2."""
+"""Predicts the behavior of a plan: occupancy, memory traffic, tile orders in L2."""

@@ -83,7 +83,7 @@ class FragmentDemands:
 
     @property
     def plain_bits(self) -> int:
-        """Bits of a plain load: a register holds neighbours along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
+        """Bits of a plain load: a register holds neighbors along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
         return self.bits * min(REGISTER_BITS // self.bits, self.x.last_elems)
 
 

@@ -145,7 +145,7 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     """Return the bands for the tile and cluster of a kernel that is limited by L2; grids are of clusters.
 
     They lie along `mode_of_bands`, or, if a grid without clusters is no wider than a band, along its shorter side, so
-    that neighbours share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile
+    that neighbors share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile
     suggests the opposite, 13 were faster this way, by up to 7 %, and one was 0.2 % slower. Clusters along K are for few
     tiles: every width of bands is tried, and the one with the fewest rows requested by all GPCs is used. On 48 problems
     on an H100 that takes 0.9 % less on average than bands of 8, 6 % less at best.

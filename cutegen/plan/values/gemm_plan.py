@@ -157,7 +157,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Predictions of the hardware's behaviour.
+    """Predictions of the hardware's behavior.
 
     `wavefronts` are per CTA: of one k-tile for "g2s.a", "g2s.b", "s2r.a" and "s2r.b", or "mma.a" and "mma.b" if the MMA
     itself reads shared memory; of the whole tile for "epilogue.write" and "epilogue.read", and for "cluster.write" and

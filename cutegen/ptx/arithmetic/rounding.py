@@ -71,7 +71,7 @@ def signed_zero(total: Doubles, a: Doubles, b: Doubles, mode: str) -> Doubles:
 
 
 def _direct(rounded: Array, exact: Doubles, mode: str) -> Array:
-    """Moves values rounded to nearest by one step if `mode` requires the other neighbour."""
+    """Moves values rounded to nearest by one step if `mode` requires the other neighbor."""
     if mode == "rn":
         return rounded
     wide = rounded.astype(np.float64)

@@ -2,7 +2,7 @@
 
 Products of the inputs are exact. The K products of a tile are added in groups. The products of a group and the
 accumulator are aligned to the largest exponent among them (a product's exponent is the sum of its operands'
-exponents, before normalisation). Bits more than `extra_bits` below the float32 significand are truncated, the
+exponents, before normalization). Bits more than `extra_bits` below the float32 significand are truncated, the
 integers are added exactly, and the sum is truncated to float32 (infinite from 2**128 on). The result is the
 accumulator of the next group. With float16 accumulation the sum of the last group is rounded to nearest even instead.
 Integers accumulate exactly in 32 bits, wrapping (or clamping with `.satfinite`). 8-bit floats are multiplied as f16,

@@ -58,7 +58,7 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
         if not here[warp.mask].all():
             reader = int(np.flatnonzero(warp.mask & ~here)[0])
             message = f"shfl reads lane {int(lane[reader])}, which does not take part in it"
-            warp.cta.fault(ViolationKind.UNINITIALISED, site, warp.thread0 + reader, message)
+            warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + reader, message)
         values = np.where(here, warp.cells[a][lane], np.uint32(0xFFFFFFFF))
         warp.put(target, values)
         if valid_target is not None:

@@ -122,7 +122,7 @@ _VOCABULARY = (
         "satfinite",
     ),
 )
-_MOST_WORDS = 12  # at least two more than any form; n words have about n times the vocabulary as neighbours
+_MOST_WORDS = 12  # at least two more than any form; n words have about n times the vocabulary as neighbors
 _FORMS = {name: re.compile(syntax) for name, syntax in _SYNTAX.items()}
 
 
@@ -132,13 +132,13 @@ def check_form(instruction: Instruction) -> None:
     form = _FORMS.get(name)
     if form is None or form.fullmatch(".".join(words)):
         return
-    neighbours = _neighbours(words) if len(words) <= _MOST_WORDS else ()
-    near = next((near for near in neighbours if form.fullmatch(near)), None)
+    neighbors = _neighbors(words) if len(words) <= _MOST_WORDS else ()
+    near = next((near for near in neighbors if form.fullmatch(near)), None)
     hint = f"; the nearest that is: {name}.{near}" if near else ""
     raise instruction.error(f"{instruction.opcode} is not PTX, or not supported here{hint}")
 
 
-def _neighbours(words: list[str]) -> Iterator[str]:
+def _neighbors(words: list[str]) -> Iterator[str]:
     """The words with one of them removed, replaced or added."""
     for place in range(len(words)):
         yield ".".join(words[:place] + words[place + 1 :])

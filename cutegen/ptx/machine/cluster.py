@@ -66,7 +66,7 @@ class Cluster:
         """Runs all CTAs to their exit; if one keeps running, other clusters may run in between.
 
         Raises:
-            ExecutionFault: undefined behaviour that the launch raises on.
+            ExecutionFault: undefined behavior that the launch raises on.
         """
         schedule = policy.schedule(f"cluster {self.number}")
         watch = _Watch(self.ctas)

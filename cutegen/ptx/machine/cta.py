@@ -1,7 +1,7 @@
 """One CTA at run time: its warps take turns until all have exited, and wait for each other at barriers.
 
 Source: PTX ISA, `bar`/`barrier` (16 barriers, each counting threads in complete warps). "Independent Thread Scheduling"
-is not modelled: the lanes of a warp run together between branches and reconverge at the post-dominator. A warp that
+is not modeled: the lanes of a warp run together between branches and reconverge at the post-dominator. A warp that
 repeats a wait for the phase of an mbarrier sleeps until it changes. If nothing else can make progress, bulk copies
 land, and after that waits return false.
 """

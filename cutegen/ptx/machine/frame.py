@@ -51,7 +51,7 @@ class Frame:
         return files
 
     def undefined(self) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
-        """Return for each register that may be read uninitialised the lanes that have written it: none yet."""
+        """Return for each register that may be read uninitialized the lanes that have written it: none yet."""
         return {key: np.zeros(32, bool) for key in self.tracked}
 
     def views(self, files: dict[int, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

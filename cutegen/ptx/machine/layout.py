@@ -35,7 +35,7 @@ class MemoryLayout:
     """Ends of static shared variables, at which something else begins, in bytes of shared memory."""
 
     def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
-        """Fresh buffers of the module's global and constant variables; uninitialised bytes are zero.
+        """Fresh buffers of the module's global and constant variables; uninitialized bytes are zero.
 
         `watch` makes the shadow of that many bytes.
         """

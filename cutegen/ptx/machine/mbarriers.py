@@ -33,7 +33,7 @@ class Mbarrier:
     made_at: int
     is_fenced: bool = False
     published_at: int | None = None
-    """The tick of the initialising thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
+    """The tick of the initializing thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
     has_visitors: bool = False
     """Whether threads of other CTAs have arrived."""
     transactions: int = 0
@@ -108,21 +108,21 @@ class Mbarriers:
         return barrier
 
     def _is_made_for(self, thread: int, barrier: Mbarrier) -> bool:
-        """Return whether the mbarrier's initialisation is ordered before the next access of `thread`."""
+        """Return whether the mbarrier's initialization is ordered before the next access of `thread`."""
         ordering, published = self._ordering, barrier.published_at
         if ordering.is_after(thread, barrier.made_by, barrier.made_at):
             return True
         return published is not None and ordering.has_seen(thread, barrier.made_by, published)
 
     def fence(self, warp: Warp) -> None:
-        """`fence.mbarrier_init`: bulk copies may use mbarriers that the active threads have initialised."""
+        """`fence.mbarrier_init`: bulk copies may use mbarriers that the active threads have initialized."""
         threads = set(warp.threads().tolist())
         for barrier in self._live.values():
             if barrier.made_by in threads and not barrier.is_fenced:
                 barrier.is_fenced, barrier.published_at = True, self._ordering.tick
 
     def check_fenced(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
-        """A bulk copy will signal `barrier`: its initialisation needs a fence."""
+        """A bulk copy will signal `barrier`: its initialization needs a fence."""
         if not barrier.is_fenced and not self._ordering.is_fenced_after(thread, barrier.made_by, barrier.made_at):
             message = "no fence.mbarrier_init or fence.proxy.async between mbarrier.init and the bulk copy that uses it"
             warp.cta.fault(ViolationKind.RACE, site, thread, message, barrier.address)

@@ -334,7 +334,7 @@ class LocalMemory:
         if not written.all():
             index = int(np.flatnonzero(good)[np.argmin(written)])
             message = f"{size_bytes}-byte read of local memory that was never written"
-            self._report(ViolationKind.UNINITIALISED, warp, site, addresses, index, message)
+            self._report(ViolationKind.UNINITIALIZED, warp, site, addresses, index, message)
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:

@@ -1,6 +1,6 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". `%clock` and the like are not supported: time is not modelled, so a program whose
+Source: PTX ISA, "Special Registers". `%clock` and the like are not supported: time is not modeled, so a program whose
 result depends on it has no result here.
 """
 

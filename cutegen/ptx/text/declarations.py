@@ -138,7 +138,7 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
 
 
 def _read_initial(cursor: Cursor, kind: ScalarType) -> bytes:
-    """Bytes of an initialiser: a number or (nested) braces of numbers."""
+    """Bytes of an initializer: a number or (nested) braces of numbers."""
     if not cursor.accept("{"):
         return _pack(cursor, kind)
     depth, parts = 1, bytearray()
@@ -157,7 +157,7 @@ def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
     if literal.float_bits and kind.name in ("f32", "f64"):
         return struct.pack("<f" if kind.name == "f32" else "<d", literal.value)
     if literal.float_bits:
-        raise cursor.error(f"a float cannot initialise a variable of type .{kind.name}")
+        raise cursor.error(f"a float cannot initialize a variable of type .{kind.name}")
     return (int(literal.value) & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
 
 

@@ -1,1 +1,1 @@
-"""Watches an execution for races, uninitialised reads and missing waits, and counts the cost of memory requests."""
+"""Watches an execution for races, uninitialized reads and missing waits, and counts the cost of memory requests."""

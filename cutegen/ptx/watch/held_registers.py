@@ -92,7 +92,7 @@ class HeldRegisters:
             lane = int(np.argmax(missing.any(axis=0)))
             rows: npt.NDArray[np.bool_] = np.any(missing, axis=1)
             message = f"accumulator {registers.name_of(rows)} was never written"
-            warp.cta.fault(ViolationKind.UNINITIALISED, site, warp.thread0 + lane, message)
+            warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + lane, message)
 
     def is_held(self, registers: RegisterList) -> bool:
         """True if some `wgmma.mma_async` in flight holds one of `registers`."""

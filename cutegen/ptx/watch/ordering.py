@@ -203,7 +203,7 @@ class Ordering:
         return bool(news.any())
 
     def warp_sync(self, warp: Actor) -> None:
-        """The lanes of `warp` have synchronised with each other."""
+        """The lanes of `warp` have synchronized with each other."""
         self._learn(warp.index, self.arrive(warp))
         self._share_among_lanes(warp.index)
 
@@ -231,7 +231,7 @@ class Ordering:
     def stands_alone(
         self, warp: int, threads: npt.NDArray[np.int64], stamps: tuple[Clock, Clock, Clock]
     ) -> npt.NDArray[np.bool_]:
-        """Mark accesses that `warp` knows of through another lane than theirs, without synchronisation between the two.
+        """Mark accesses that `warp` knows of through another lane than theirs, without synchronization between the two.
 
         `stamps` are the ticks, threads and warps of the accesses, one row for each of `threads`.
         """

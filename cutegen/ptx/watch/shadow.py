@@ -1,4 +1,4 @@
-"""Records accesses to a CTA's shared memory, and finds uninitialised reads, races, and copies without a wait.
+"""Records accesses to a CTA's shared memory, and finds uninitialized reads, races, and copies without a wait.
 
 Accesses are recorded by byte, including those of the cluster's other CTAs.
 
@@ -92,7 +92,7 @@ class Shadow:
         if writes.min() == 0:
             index = int(np.argmin(writes.min(axis=1)))
             message = f"{access.size_bytes}-byte read of shared memory that was never written"
-            self.report(ViolationKind.UNINITIALISED, access, index, message)
+            self.report(ViolationKind.UNINITIALIZED, access, index, message)
         if self._may_race(access, writes):
             self._find_race(access, writes, writes & MANY, _warps_of(writes), "read", "write")
         self._check_strong(access, granules, "read")
@@ -167,7 +167,7 @@ class Shadow:
         self._agent_reads[agent][granules] = self._stamps(access)
 
     def release(self, access: Access) -> None:
-        """The bytes of an mbarrier are ordinary memory again, uninitialised."""
+        """The bytes of an mbarrier are ordinary memory again, uninitialized."""
         self._writes[self._granules(access)] = 0
 
     def end_copy(self, access: Access) -> None:

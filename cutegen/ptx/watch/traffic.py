@@ -2,7 +2,7 @@
 
 A warp's shared request is served in phases of 128 bytes: all 32 lanes for accesses of up to 4 bytes, 16 lanes for 8
 bytes, 8 lanes for 16 bytes (and for the rows of ldmatrix). In a phase each of the 32 banks delivers one 4-byte word per
-wavefront; lanes that access the same word share it. Two phases of a load merge if neighbours share. A global request
+wavefront; lanes that access the same word share it. Two phases of a load merge if neighbors share. A global request
 accesses sectors of 32 bytes. Source: CUDA C++ Programming Guide, "Shared Memory" and "Device Memory Accesses"; details
 that these leave open were measured on an H200 (`docs/measurements.md`).
 """
@@ -33,7 +33,7 @@ def shared_wavefronts(
     (8, 1)
     >>> shared_wavefronts(rows + np.arange(8) * 16, np.arange(8), 16)  # rows shifted by one 16-byte chunk each
     (1, 1)
-    >>> pairs = np.arange(32) // 2 * 16                             # neighbours read the same 16 bytes
+    >>> pairs = np.arange(32) // 2 * 16                             # neighbors read the same 16 bytes
     >>> shared_wavefronts(pairs, np.arange(32), 16), shared_wavefronts(pairs, np.arange(32), 16, merges=True)
     ((4, 4), (2, 2))
     """

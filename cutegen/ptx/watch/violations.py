@@ -18,12 +18,12 @@ MAX_GATHERED = 1000
 
 
 class ViolationKind(Enum):
-    """Kinds of undefined behaviour, and `CONVENTION`: patterns that PTX does not order but kernels rely on."""
+    """Kinds of undefined behavior, and `CONVENTION`: patterns that PTX does not order but kernels rely on."""
 
     OUT_OF_BOUNDS = "out of bounds"
     MISALIGNED = "misaligned"
     READ_ONLY = "write to read-only memory"
-    UNINITIALISED = "uninitialised read"
+    UNINITIALIZED = "uninitialized read"
     RACE = "race"
     ASYNC_COPY = "asynchronous copy"
     ASYNC_MMA = "asynchronous mma"
@@ -86,7 +86,7 @@ class Monitor:
 
     @property
     def violations(self) -> list[Violation]:
-        """Violations that are undefined behaviour."""
+        """Violations that are undefined behavior."""
         return [found for found in self._found if found.kind is not ViolationKind.CONVENTION]
 
     @property

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
-from cutegen.show.canvas.colours import CONFLICT, HUES, PALE, bank_colour, hue
+from cutegen.show.canvas.colors import CONFLICT, HUES, PALE, bank_color, hue
 from cutegen.show.canvas.grid import Cell, cell_size, grid, legend
 from cutegen.show.canvas.picture import Picture, above, beside, captioned
 from cutegen.support.words import plural
@@ -20,12 +20,12 @@ Table = NDArray[np.int64]
 def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_elems: int = 1) -> Picture:
     """Draw element offsets [row, column] as a grid: each cell has the bank of its first byte, and its offset below.
 
-    A cell is `cell_elems` neighbours in a row, which must share a bank. `modes` names rows and columns.
+    A cell is `cell_elems` neighbors in a row, which must share a bank. `modes` names rows and columns.
     """
     words = table[:, ::cell_elems]
     banks = words * element_bytes // BANK_BYTES % BANKS
     cells = [
-        [Cell((f"{bank}", f"{offset}"), bank_colour(bank)) for bank, offset in zip(*line, strict=True)]
+        [Cell((f"{bank}", f"{offset}"), bank_color(bank)) for bank, offset in zip(*line, strict=True)]
         for line in zip(banks.tolist(), words.tolist(), strict=True)
     ]
     columns = [f"{column}" for column in range(0, table.shape[1], cell_elems)]
@@ -33,8 +33,8 @@ def bank_tile(table: Table, element_bytes: int, modes: tuple[str, str], *, cell_
 
 
 def bank_legend() -> Picture:
-    """Explain the colour of each bank."""
-    return legend([Cell((f"{bank}",), bank_colour(bank)) for bank in range(BANKS)], "bank, of 4 bytes")
+    """Explain the color of each bank."""
+    return legend([Cell((f"{bank}",), bank_color(bank)) for bank in range(BANKS)], "bank, of 4 bytes")
 
 
 def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) -> Picture:
@@ -59,7 +59,7 @@ def phase_charts(byte_offsets: Table, access_bytes: int, places: Sequence[str]) 
 
 def phase_legend() -> Picture:
     """Explain how to read `phase_charts`."""
-    entries = [Cell(("byte",), bank_colour(0)), Cell(("byte",), CONFLICT)]
+    entries = [Cell(("byte",), bank_color(0)), Cell(("byte",), CONFLICT)]
     return legend(entries, "byte offset that a lane addresses; dark red: waits for the bank")
 
 
@@ -100,7 +100,7 @@ def _turns(units: Table, groups: int) -> list[int]:
 
 
 def word_elems(table: Table, element_bytes: int) -> int:
-    """Return the neighbours in a row that share a 4-byte word; 1 unless every word is complete and in order.
+    """Return the neighbors in a row that share a 4-byte word; 1 unless every word is complete and in order.
 
     >>> word_elems(np.arange(8).reshape(2, 4), 2), word_elems(np.arange(8).reshape(2, 4) * 2, 2)
     (2, 1)

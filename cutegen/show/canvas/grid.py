@@ -1,4 +1,4 @@
-"""Grids of labelled cells with row and column numbers, and legends: the elements of every picture."""
+"""Grids of labeled cells with row and column numbers, and legends: the elements of every picture."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def cell_size(labels: Sequence[tuple[str, ...]]) -> tuple[float, float]:
 
 
 def legend(entries: Sequence[Cell], explanation: str) -> Picture:
-    """Draw a row of filled boxes, followed by the meaning of their colours."""
+    """Draw a row of filled boxes, followed by the meaning of their colors."""
     width, height = cell_size([entry.lines for entry in entries])
     items: list[Item] = [
         Box(x=i * width, y=0, width=width, height=height, fill=entry.fill, lines=entry.lines)

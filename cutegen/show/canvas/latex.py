@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutegen.show.canvas.colours import BLACK, channels, ink
+from cutegen.show.canvas.colors import BLACK, channels, ink
 from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text, label_lines
 
 _BP_PER_PX = 0.75
@@ -34,19 +34,19 @@ def _commands(item: Item) -> Iterator[str]:
     match item:
         case Box():
             yield rf"\filldraw[draw=white, fill={_name(item.fill)}] {_rectangle(item)};"
-            yield from (_node(line, colour=ink(item.fill)) for line in label_lines(item))
+            yield from (_node(line, color=ink(item.fill)) for line in label_lines(item))
         case Outline():
             yield rf"\draw[line width=1bp] {_rectangle(item)};"
         case Text():
             yield _node(item)
 
 
-def _node(text: Text, *, colour: str = BLACK) -> str:
+def _node(text: Text, *, color: str = BLACK) -> str:
     # Computer Modern Typewriter is 0.525 em wide, narrower than the boxes assume.
     size = f"{text.size_px * _BP_PER_PX:.1f}bp"
     weight = r"\bfseries" if text.bold else ""
     font = rf"\ttfamily{weight}\fontsize{{{size}}}{{{size}}}\selectfont"
-    options = f"anchor={_ANCHORS[text.align]}, text={'black' if colour == BLACK else 'white'}, font={font}"
+    options = f"anchor={_ANCHORS[text.align]}, text={'black' if color == BLACK else 'white'}, font={font}"
     return rf"\node[{options}] at ({text.x:.2f},{text.y:.2f}) {{{_escaped(text.text)}}};"
 
 

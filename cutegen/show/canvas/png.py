@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import Any
 
 from cutegen.errors import OutsideError, RequestError
-from cutegen.show.canvas.colours import BLACK, WHITE, ink
+from cutegen.show.canvas.colors import BLACK, WHITE, ink
 from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text, label_lines, text_width
 
 SCALE = 2  # dots per pixel: sharp on current screens
@@ -47,20 +47,20 @@ def _draw(canvas: Any, item: Item) -> None:
         case Box():
             canvas.rectangle(_corners(item), fill=item.fill, outline=WHITE, width=SCALE)
             for line in label_lines(item):
-                _write(canvas, line, colour=ink(item.fill))
+                _write(canvas, line, color=ink(item.fill))
         case Outline():
             canvas.rectangle(_corners(item), outline=BLACK, width=SCALE)
         case Text():
             _write(canvas, item)
 
 
-def _write(canvas: Any, text: Text, *, colour: str = BLACK) -> None:
+def _write(canvas: Any, text: Text, *, color: str = BLACK) -> None:
     # The font is proportional: a line of wide letters is shrunk to its given width.
     room, needed = text_width(text.text, text.size_px) * SCALE, _font(text.size_px).getlength(text.text)
     font = _font(text.size_px if needed <= room else text.size_px * room / needed)
     stroke = 0.25 * SCALE if text.bold else 0  # there is no bold font
     place = text.x * SCALE, text.y * SCALE
-    canvas.text(place, text.text, fill=colour, font=font, anchor=_ANCHORS[text.align], stroke_width=stroke)
+    canvas.text(place, text.text, fill=color, font=font, anchor=_ANCHORS[text.align], stroke_width=stroke)
 
 
 @lru_cache(maxsize=64)
@@ -71,5 +71,5 @@ def _font(size_px: float) -> Any:
 
 
 def _corners(item: Box | Outline) -> tuple[float, float, float, float]:
-    """Return inclusive corners for Pillow; neighbours share their border."""
+    """Return inclusive corners for Pillow; neighbors share their border."""
     return item.x * SCALE, item.y * SCALE, (item.x + item.width) * SCALE, (item.y + item.height) * SCALE

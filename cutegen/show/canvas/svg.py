@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape
 
-from cutegen.show.canvas.colours import BLACK, WHITE, ink
+from cutegen.show.canvas.colors import BLACK, WHITE, ink
 from cutegen.show.canvas.picture import CELL_PX, Align, Box, Outline, Picture, Text, label_lines
 
 FONTS = "DejaVu Sans Mono, Menlo, Consolas, Liberation Mono, monospace"
@@ -46,19 +46,19 @@ def _outlines(picture: Picture) -> Iterator[str]:
 def _texts(picture: Picture) -> Iterator[str]:
     for item in picture.items:
         if isinstance(item, Box):
-            yield from (_text(line, colour=ink(item.fill)) for line in label_lines(item))
+            yield from (_text(line, color=ink(item.fill)) for line in label_lines(item))
         elif isinstance(item, Text):
             yield _text(item)
 
 
-def _text(text: Text, *, colour: str = BLACK) -> str:
+def _text(text: Text, *, color: str = BLACK) -> str:
     alignments: dict[Align, str] = {"start": ' text-anchor="start"', "middle": "", "end": ' text-anchor="end"'}
     attributes = [
         f'x="{_number(text.x)}" y="{_number(text.y + _MIDDLE_EM * text.size_px)}"',
         alignments[text.align],
         "" if text.size_px == CELL_PX else f' font-size="{_number(text.size_px)}"',
         ' font-weight="bold"' if text.bold else "",
-        "" if colour == BLACK else f' fill="{colour}"',
+        "" if color == BLACK else f' fill="{color}"',
     ]
     return f"<text {''.join(attributes)}>{escape(text.text)}</text>"
 

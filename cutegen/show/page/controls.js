@@ -150,7 +150,7 @@ function helpBox() {
     { id: "help", "aria-label": "Keys" },
     element("h2", {}, "Keys"),
     list,
-    element("p", {}, "Point at an element to follow it through every view; click to keep it. In the accent colour: the element. In ink: the marked thread. Each picture can be saved as SVG."),
+    element("p", {}, "Point at an element to follow it through every view; click to keep it. In the accent color: the element. In ink: the marked thread. Each picture can be saved as SVG."),
     close,
   );
   close.addEventListener("click", () => box.close());

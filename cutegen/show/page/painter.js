@@ -2,7 +2,7 @@
 
 const FONT = "ui-monospace, 'SF Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
-/** Colours by theme: eight hues after Okabe and Ito, told apart also by the colour-blind, as tints of the paper. */
+/** Colors by theme: eight hues after Okabe and Ito, told apart also by the color-blind, as tints of the paper. */
 const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7a6fc9"];
 const THEMES = {
   light: {
@@ -17,7 +17,7 @@ const THEMES = {
 let palette = THEMES.light;
 
 function mixed(one, other, share) {
-  const channels = [one, other].map((colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)));
+  const channels = [one, other].map((color) => [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16)));
   const sum = channels[0].map((channel, i) => Math.round(channel + (channels[1][i] - channel) * share));
   return `#${sum.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -127,7 +127,7 @@ const framed = (painter, x, y, width, height, line = 2) =>
 const marked = (painter, x, y, width, height) =>
   painter.rect(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: palette.thread, line: 1 });
 
-/** Diagonal strokes: what waits for a bank is told not by colour alone. */
+/** Diagonal strokes: what waits for a bank is told not by color alone. */
 function hatched(painter, x, y, width, height) {
   painter.rect(x, y, width, height, { fill: mixed(palette.paper, palette.conflict, 0.35), stroke: palette.conflict });
   for (let at = 4; at < width + height; at += 6) {

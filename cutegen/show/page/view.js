@@ -150,16 +150,16 @@ function cells(left, top, width, height) {
 
 const within = (value, count) => value >= 0 && value < count;
 
-/** Cells by colour, neighbours of one colour in a row as one box. */
-function painted(painter, grid, rows, columns, colour) {
+/** Cells by color, neighbors of one color in a row as one box. */
+function painted(painter, grid, rows, columns, color) {
   for (let row = 0; row < rows; row += 1) {
     let begin = 0;
-    let current = colour(row, 0);
+    let current = color(row, 0);
     for (let column = 1; column <= columns; column += 1) {
-      const next = column < columns ? colour(row, column) : null;
+      const next = column < columns ? color(row, column) : null;
       if (next === current) continue;
       if (current) {
-        // On whole dots, so that neighbours leave no seam.
+        // On whole dots, so that neighbors leave no seam.
         const [left, top] = [Math.round(grid.x(begin)), Math.round(grid.y(row))];
         painter.rect(left, top, Math.round(grid.x(column)) - left, Math.round(grid.y(row + 1)) - top, { fill: current });
       }

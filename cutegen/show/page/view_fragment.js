@@ -1,7 +1,7 @@
 // Fragments: who holds which element of a tile of the tiled MMA, and the registers of the marked thread. Of an operand
 // that stays in shared memory, and where C is followed, the accumulators instead.
 
-const WIDEST_LABELLED = 44;
+const WIDEST_LABELED = 44;
 const ACCUMULATOR_ROWS = 16;
 
 /** The window that is shown: whose elements, from where, and who holds each as which value. */
@@ -40,7 +40,7 @@ function fragmentView() {
         rowStep: grid.height < 12 ? 4 : 1, columnStep: 1, rowName: shown.modes[0], columnName: shown.modes[1],
         firstRow: shown.x, firstColumn: shown.y,
       });
-      const size = clamp(grid.width / (grid.width > WIDEST_LABELLED ? 5.2 : 3.4), 7, 11);
+      const size = clamp(grid.width / (grid.width > WIDEST_LABELED ? 5.2 : 3.4), 7, 11);
       for (let i = 0; i < shown.rows; i += 1) {
         for (let j = 0; j < shown.columns; j += 1) {
           const { thread, value } = shown.holderAt(i, j);
@@ -48,7 +48,7 @@ function fragmentView() {
           const fill = isMarked ? palette.thread : hue(warpOf(thread), thread % 4, 4);
           painter.rect(grid.x(j), grid.y(i), grid.width - 1, grid.height - 1, { fill });
           if (grid.height < 9) continue;
-          const label = grid.width > WIDEST_LABELLED ? `t${thread} v${value}` : `t${thread}`;
+          const label = grid.width > WIDEST_LABELED ? `t${thread} v${value}` : `t${thread}`;
           painter.text(grid.x(j + 0.5), grid.y(i + 0.5), label, {
             size, align: "middle", fill: isMarked ? palette.paper : palette.ink,
           });
@@ -77,11 +77,11 @@ function fragmentView() {
       const shown = fragmentWindow();
       const operand = followed();
       const [down, right] = shown.modes;
-      const colours = `Hues are warps, shades lane mod 4; in ink t${state.thread}.`;
+      const colors = `Hues are warps, shades lane mod 4; in ink t${state.thread}.`;
       const stays = operand.copied ? "" : `${operand.name} is in no register: wgmma takes it by descriptor. `;
       view.root.querySelector(".note").textContent = shown.sums
-        ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colours}`
-        : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colours}`;
+        ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colors}`
+        : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colors}`;
       return shown.sums ? sumsOf(shown) : registersOf(operand);
     },
   });

@@ -119,7 +119,7 @@ function globalGrid(operand, width) {
 }
 
 function globalView() {
-  const colour = (operand, row, column) => {
+  const color = (operand, row, column) => {
     if (!operand.copiers) {
       const { box } = inBox(operand.copy, operand, ...operand.cell(row, column));
       return hue(box, Math.floor(row / 8) % 2, 2);
@@ -135,7 +135,7 @@ function globalView() {
     draw(painter, width) {
       const operand = followed();
       const grid = globalGrid(operand, width);
-      painted(painter, grid, operand.rows, operand.columns, (row, column) => colour(operand, row, column));
+      painted(painter, grid, operand.rows, operand.columns, (row, column) => color(operand, row, column));
       const sector = SECTOR_BYTES / operand.bytes;
       for (let column = sector; column < operand.columns; column += sector) {
         painter.line(grid.x(column), grid.y(0), grid.x(column), grid.y(operand.rows), { stroke: palette.paper });

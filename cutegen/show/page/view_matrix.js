@@ -23,7 +23,7 @@ function matrixView() {
   new View({
     id: "matrix",
     title: "ldmatrix, N beside T",
-    note: "One matrix: rows of 16 bytes as lanes address them, and in each element the lane that receives it. With .trans a register holds neighbours of a column.",
+    note: "One matrix: rows of 16 bytes as lanes address them, and in each element the lane that receives it. With .trans a register holds neighbors of a column.",
     on: ["all", "operand"],
     draw(painter, width) {
       const { forms, grids, height } = geometry(width);

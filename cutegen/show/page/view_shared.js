@@ -41,7 +41,7 @@ class SharedPicture {
     return clamp(Math.floor(line / LINES_OF_ZOOM) * LINES_OF_ZOOM, 0, Math.max(0, lines - LINES_OF_ZOOM));
   }
 
-  colour(tile, coordinate) {
+  color(tile, coordinate) {
     if (coordinate < 0) return palette.empty;
     const [, column] = tile.cell(...tile.element(coordinate));
     return hue(Math.floor((column * tile.bytes) / CHUNK_BYTES));
@@ -52,7 +52,7 @@ class SharedPicture {
     const found = contentsOf(tile, layout);
     painted(painter, whole, lines, perLine, (row, column) => {
       const at = row * perLine + column;
-      return at < found.length ? this.colour(tile, found[at]) : null;
+      return at < found.length ? this.color(tile, found[at]) : null;
     });
     const perBank = BANK_BYTES / tile.bytes;
     for (let bank = 0; bank < BANKS; bank += 4) {
@@ -86,7 +86,7 @@ class SharedPicture {
       for (let chunk = 0; chunk < 8; chunk += 1) {
         const at = (first + line) * perLine + chunk * perChunk;
         const coordinate = at < found.length ? found[at] : -1;
-        painter.rect(zoom.x(chunk) + 1, zoom.y(line) + 1, zoom.width - 2, zoom.height - 2, { fill: this.colour(tile, coordinate) });
+        painter.rect(zoom.x(chunk) + 1, zoom.y(line) + 1, zoom.width - 2, zoom.height - 2, { fill: this.color(tile, coordinate) });
         const label = coordinate < 0 ? "pad" : tile.element(coordinate).join(",");
         painter.text(zoom.x(chunk + 0.5), zoom.y(line + 0.5), label, { align: "middle", fill: coordinate < 0 ? palette.soft : palette.ink });
       }

@@ -10,7 +10,7 @@ from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, by_warp, vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.canvas.banks import Table
-from cutegen.show.canvas.colours import CONFLICT, hue
+from cutegen.show.canvas.colors import CONFLICT, hue
 from cutegen.show.canvas.grid import Cell, legend, sparse_grid
 from cutegen.show.canvas.picture import Picture, above
 from cutegen.show.parts.tile import Tile

@@ -188,7 +188,7 @@ def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]
 def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
     """Return the start of each lane's write to shared memory, [write, warp, lane] as coordinates, and its bytes.
 
-    `stmatrix` writes rows of 16 bytes. Otherwise a thread writes the neighbours that it holds; in the complete tile
+    `stmatrix` writes rows of 16 bytes. Otherwise a thread writes the neighbors that it holds; in the complete tile
     these include the values that are adjacent there.
     """
     c, mma = plan.epilogue, plan.tiled_mma

@@ -68,7 +68,7 @@ def _vector_blocks(
         section(title, facts),
         named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
         [
-            f"Thread that copies each 8 neighbours of {tile.name}: {tile.orientation}",
+            f"Thread that copies each 8 neighbors of {tile.name}: {tile.orientation}",
             *corner_lines(tile, copier(copy, tile), everything=everything),
         ],
         requests.lines(f"{requests.caption(warp, warp)}, row by row of the matrix", warp),

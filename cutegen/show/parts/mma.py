@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
-from cutegen.show.canvas.colours import PALE
+from cutegen.show.canvas.colors import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
@@ -122,7 +122,7 @@ def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[st
     for (thread, value), coord in np.ndenumerate(offsets_2d(layout)):
         held_by[coord] = f"T{thread}V{value}" + (f"-{value + together - 1}" if together > 1 else "")
     cells = held_by.reshape(shape[1], shape[0]).T[:, ::together]
-    each = "each element" if together == 1 else f"each {together} neighbours, a register"
+    each = "each element" if together == 1 else f"each {together} neighbors, a register"
     title = f"{op} of one atom: thread and value of {each}"
     columns = range(0, shape[1] if everything or atom.threads <= WARP else min(shape[1], WIDEST), together)
     if len(columns) * together < shape[1]:
@@ -165,7 +165,7 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
 
 
 def mma_legend(plan: GemmPlan, thread: int) -> Picture:
-    """Explain the colours of `operand`."""
+    """Explain the colors of `operand`."""
     return warp_legend(range(plan.tiled_mma.threads // WARP), thread, "T thread, V its value; four shades: lane mod 4")
 
 
@@ -194,7 +194,7 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
-    """Return one cell size for all operands, so that neighbouring rows and columns align."""
+    """Return one cell size for all operands, so that neighboring rows and columns align."""
     held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
     values = max(plan.tiled_mma.values(op) for op in held)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])

@@ -10,7 +10,7 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action
-from cutegen.show.canvas.colours import GREY, hue
+from cutegen.show.canvas.colors import GRAY, hue
 from cutegen.show.canvas.grid import Cell, legend
 from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
 from cutegen.show.timeline import Residence, Slot, Step, not_shown, passages, residences, shown
@@ -171,7 +171,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     facts = [
         f"{stages}, {k_blocks} per k-tile of {plan.cta_tile[2]}; the loop continues like this",
         "Time runs to the right. Within a column, instructions are issued from top to bottom;",
-        f"{_overlap(plan.stages, words)} Each colour is a k-tile.",
+        f"{_overlap(plan.stages, words)} Each color is a k-tile.",
         *not_shown(plan.loop),
     ]
     fillers = {Action.BULK_FETCH: "cp.async.bulk.tensor until its mbarrier", Action.FETCH: "cp.async until the wait"}
@@ -195,13 +195,13 @@ def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
     """Draw the instructions of slot `number` in one row."""
     match step.action:
         case Action.WAIT:
-            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}", "bar.sync"))
+            return _box(number, number + 1, row, GRAY, (f"wait <={step.pending}", "bar.sync"))
         case Action.BARRIER:
-            return _box(number, number + 1, row, GREY, ("bar.sync",))
+            return _box(number, number + 1, row, GRAY, ("bar.sync",))
         case Action.MMA_WAIT:
-            return _box(number, number + 1, row, GREY, (f"wait <={step.pending}",))
+            return _box(number, number + 1, row, GRAY, (f"wait <={step.pending}",))
         case Action.BULK_WAIT:
-            return _box(number, number + 1, row, GREY, ("wait for", f"k-tile {step.k_tile}"))
+            return _box(number, number + 1, row, GRAY, ("wait for", f"k-tile {step.k_tile}"))
         case Action.FETCH | Action.BULK_FETCH | Action.STORE:
             second = f"> stage {step.k_tile % stages}"
         case Action.GLOBAL_LOAD:

@@ -37,7 +37,7 @@ def _cells(atom: list[tuple[int, int]], per_register: int) -> list[str]:
 
 
 def _cell(elements: list[tuple[int, int]]) -> str:
-    """Name each element; for more than two, which are neighbours along K, the first and the last k."""
+    """Name each element; for more than two, which are neighbors along K, the first and the last k."""
     if len(elements) <= SHOWN_ELEMENTS:
         return " ".join(f"({x},{k})" for x, k in elements)
     return f"({elements[0][0]},{elements[0][1]}..{elements[-1][1]})"

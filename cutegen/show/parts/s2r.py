@@ -18,7 +18,7 @@ from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
-from cutegen.show.canvas.colours import BANKS_PER_HUE, hue
+from cutegen.show.canvas.colors import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
@@ -183,7 +183,7 @@ def _of_several(coords: Coordinates) -> list[str]:
 
 
 def _addressed(access: WarpAccess, thread: int) -> Picture:
-    """Draw each addressed piece of the tile with its lane, in the colour of its first bank."""
+    """Draw each addressed piece of the tile with its lane, in the color of its first bank."""
     banks = access.byte_offsets // BANK_BYTES % BANKS
     cells = {
         access.tile.place(int(access.coords[lane])): Cell((f"L{lane}",), hue(int(banks[lane]) // BANKS_PER_HUE))

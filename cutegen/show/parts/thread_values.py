@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from cutegen.algebra import LayoutExpr, format_layout, offsets_by_row
 from cutegen.errors import RequestError
 from cutegen.hardware.units import WARP
-from cutegen.show.canvas.colours import PALE
+from cutegen.show.canvas.colors import PALE
 from cutegen.show.canvas.grid import Cell, grid
 from cutegen.show.canvas.picture import Picture, titled
 from cutegen.show.canvas.threads import holder, warp_legend
@@ -42,7 +42,7 @@ def view(layout: LayoutExpr, tile: tuple[int, int], *, everything: bool = False)
 
 
 def picture(layout: LayoutExpr, tile: tuple[int, int], thread: int) -> Picture:
-    """Draw the tile, each element in the colour of its warp, those of `thread` dark."""
+    """Draw the tile, each element in the color of its warp, those of `thread` dark."""
     threads, values, held = _held(layout, tile)
     rows, columns = min(tile[0], MAX_EXTENT), min(tile[1], MAX_EXTENT)
     cells = [[_cell(held.get((i, j), []), thread) for j in range(columns)] for i in range(rows)]

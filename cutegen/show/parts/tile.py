@@ -104,7 +104,7 @@ class Tile:
 
 
 def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[str]:
-    """Return a table by coordinate, one cell per 8 neighbours along the contiguous mode: its first rows, or all."""
+    """Return a table by coordinate, one cell per 8 neighbors along the contiguous mode: its first rows, or all."""
     whole = tile.by_row(table)[:, ::VECTOR_ELEMS]
     corner = whole if everything else whole[:LINE_ROWS, :LINE_COLUMNS]
     columns = range(0, corner.shape[1] * VECTOR_ELEMS, VECTOR_ELEMS)
@@ -125,11 +125,11 @@ def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
 
 
 def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
-    """Show the element offset and the first bank of each 8 neighbours in the tile's first rows."""
+    """Show the element offset and the first bank of each 8 neighbors in the tile's first rows."""
     offset, bank = (corner_lines(tile, table, everything=everything) for table in (tile.offsets, tile.banks))
     return [
-        [f"Offset, in elements, of each 8 neighbours of {tile.name}: {tile.orientation}", *offset],
-        [f"First bank of each 8 neighbours of {tile.name}: {tile.orientation}", *bank],
+        [f"Offset, in elements, of each 8 neighbors of {tile.name}: {tile.orientation}", *offset],
+        [f"First bank of each 8 neighbors of {tile.name}: {tile.orientation}", *bank],
     ]
 
 

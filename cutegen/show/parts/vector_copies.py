@@ -58,7 +58,7 @@ def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
 
 
 def copy_legend(plan: GemmPlan, thread: int) -> Picture:
-    """Explain the colours of `copy_grid`."""
+    """Explain the colors of `copy_grid`."""
     return warp_legend(
         range(plan.tiled_mma.threads // WARP), thread, "T thread, V its values; four shades: 8 lanes each"
     )

@@ -2,7 +2,7 @@
 
     python make_ptx.py CUTLASS    # a checkout of github.com/NVIDIA/cutlass
 
-The tests read only the PTX. An example's notice goes to the PTX's head, as its licence asks.
+The tests read only the PTX. An example's notice goes to the PTX's head, as its license asks.
 """
 
 from __future__ import annotations

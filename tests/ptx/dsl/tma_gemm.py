@@ -1,4 +1,4 @@
-"""C = A B^T in f16, warp-specialised and fed by bulk tensor copies.
+"""C = A B^T in f16, warp-specialized and fed by bulk tensor copies.
 
 `python tma_gemm.py` writes the PTX beside this file. The tests read only the PTX, so the CuTe DSL is needed only when
 this changes. CTAs are persistent: one producer warp fills three stages, four warps multiply, and the tiles of C leave

@@ -1,8 +1,8 @@
-"""Colours of banks, warps and pipeline actions, all light enough for black text."""
+"""Colors of banks, warps and pipeline actions, all light enough for black text."""
 
 from __future__ import annotations
 
-BLACK, WHITE, GREY, PALE = "#000000", "#ffffff", "#d5d8dc", "#eef0f2"
+BLACK, WHITE, GRAY, PALE = "#000000", "#ffffff", "#d5d8dc", "#eef0f2"
 MARK = "#22313f"  # a marked cell: dark, with white text
 CONFLICT = "#9b1c1c"  # waits for a bank: dark, with white text
 
@@ -15,10 +15,10 @@ def hue(index: int, shade: int = 0, shades: int = 1) -> str:
     return _mixed(HUES[index % len(HUES)], WHITE, 0.7 * shade / shades)
 
 
-def bank_colour(bank: int) -> str:
-    """Return the colour of one of the 32 banks: a hue for the four banks of 16 bytes, and a shade for each.
+def bank_color(bank: int) -> str:
+    """Return the color of one of the 32 banks: a hue for the four banks of 16 bytes, and a shade for each.
 
-    >>> bank_colour(0), len({bank_colour(bank) for bank in range(32)})
+    >>> bank_color(0), len({bank_color(bank) for bank in range(32)})
     ('#56a3d9', 32)
     """
     return hue(bank // BANKS_PER_HUE, bank % BANKS_PER_HUE, BANKS_PER_HUE)
@@ -43,20 +43,20 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def channels(colour: str) -> tuple[int, int, int]:
+def channels(color: str) -> tuple[int, int, int]:
     """Return red, green and blue, 0 to 255.
 
     >>> channels("#56a3d9")
     (86, 163, 217)
     """
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def _mixed(colour: str, other: str, share: float) -> str:
-    parts = zip(channels(colour), channels(other), strict=True)
+def _mixed(color: str, other: str, share: float) -> str:
+    parts = zip(channels(color), channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in parts)
 
 
-def _luminance(colour: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in channels(colour))]
+def _luminance(color: str) -> float:
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in channels(color))]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
