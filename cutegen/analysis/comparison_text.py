@@ -59,7 +59,7 @@ def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Ite
         yield "Equal"
         yield from _sections(equal, names, once=True)
     else:
-        yield "Equal (--all shows details)"
+        yield "Equal (see --all)"
         for section, members in groupby(equal, key=lambda row: row.section):
             said = ", ".join(
                 f"{row.name} {row.cells[0]}" if len(row.cells[0]) <= SHORT else row.name for row in members

@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan, swapped
 from cutegen.plan.search import warpgroups
-from cutegen.plan.search.fitted_slices import DOUBTED, SHORTEST, fitted_slices
+from cutegen.plan.search.fitted_slices import SHORTEST, SLICES_HANDICAP, fitted_slices
 from cutegen.plan.search.warpgroup_model import WarpgroupConstants, estimate
 from cutegen.plan.search.warpgroup_tiles import H200 as CONSTANTS
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row, as_nearest
@@ -56,7 +56,7 @@ def test_slices_fill_the_gpu_once_and_have_the_corrections_of_the_tile_with_k_wh
             assert tiles(problem, row) * row.slices <= H200.sms, (problem, row)
             assert problem.k // row.slices >= SHORTEST, (problem, row)
             whole = as_nearest(Row(row.cta, row.warpgroups, row.consumers, row.cluster, row.swap))
-            assert (row.correction, row.overall) == (whole.correction, pytest.approx(DOUBTED * whole.overall))
+            assert (row.correction, row.overall) == (whole.correction, pytest.approx(SLICES_HANDICAP * whole.overall))
             seen.add((row.cta, row.slices))
     assert len({slices for _, slices in seen}) > 30
 

@@ -10,7 +10,7 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.rules.consumers import COOPERATIVE
-from cutegen.plan.search.sized_tiles import DOUBTED, OF_ROWS, is_sized, of_size
+from cutegen.plan.search.sized_tiles import LOWEST_OF_MANY, OF_ROWS, is_sized, of_size
 from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
 from tests.gpu.estimates import compared_us, row_of, work_of
 from tests.gpu.measured import STORED_H100, Measured, geometric_mean, held_out, load
@@ -47,7 +47,7 @@ def test_what_is_chosen_on_products_of_middle_size_is_as_fast_as_torch(measured:
 
 
 def test_estimates_of_tiles_by_size_are_off_by_a_tenth_at_most_on_average(measured: tuple[Measured, ...]) -> None:
-    """Of kernels that are near the best of a problem, and without the doubt, which is no part of the estimate."""
+    """Of kernels that are near the best of a problem, and without `LOWEST_OF_MANY`, no part of the estimate."""
     errors: dict[int, list[float]] = {m: [] for m in OF_ROWS}
     for each in measured:
         for setting, (us, _) in each.us.items():
@@ -55,7 +55,7 @@ def test_estimates_of_tiles_by_size_are_off_by_a_tenth_at_most_on_average(measur
             shares = setting.slices == 1 and setting.consumers == COOPERATIVE and row.warpgroups[1] == 1
             near = us < 1.25 * each.us[each.best][0]
             if near and shares and setting.cta[2] == 64 and is_sized(row.cta, ProblemShape(*each.problem)):
-                errors[row.cta[0]].append(math.log(us * DOUBTED / _by_size_us(setting, row, each.problem)))
+                errors[row.cta[0]].append(math.log(us * LOWEST_OF_MANY / _by_size_us(setting, row, each.problem)))
     for m, found in errors.items():
         assert len(found) > 300, m
         assert abs(statistics.mean(found)) < 0.05, m

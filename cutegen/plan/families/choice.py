@@ -19,7 +19,7 @@ from cutegen.spec import GemmSpec
 ORDER = ("sm90", "sm120", "sm80", "simt")
 """Families in the expected order of speed without a problem: by multiplier, then by feed."""
 
-DOUBTED: Mapping[str, float] = {"sm120": 1.2}
+HANDICAPS: Mapping[str, float] = {"sm120": 1.2}
 """Factor on a prediction when compared with one for warpgroups: few kernels of that family were measured against them.
 """
 
@@ -28,19 +28,19 @@ DOUBTED: Mapping[str, float] = {"sm120": 1.2}
 class _Option:
     """A family, its predicted time if there is one, and the refusal if it cannot meet the spec.
 
-    It plans the first entry of `proposed`. `doubt` is the factor on its predicted time when compared with the others.
+    It plans the first entry of `proposed`. `handicap` is a factor on its predicted time when compared with the others.
     """
 
     name: str
     proposed: Iterable[Settled] = ()
     predicted_us: float | None = None
-    doubt: float = 1.0
+    handicap: float = 1.0
     refusal: SpecError | None = None
 
     @property
     def rank(self) -> tuple[bool, float]:
         """Return the rank among families: those without a prediction come last."""
-        return self.predicted_us is None, (self.predicted_us or 0.0) * self.doubt
+        return self.predicted_us is None, (self.predicted_us or 0.0) * self.handicap
 
     @property
     def rejected(self) -> Rejected:
@@ -50,8 +50,8 @@ class _Option:
                 self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"
             )
         if self.predicted_us is not None:
-            longer = self.doubt * self.predicted_us
-            taken_as = f", counted as {longer:.3g}: few of its kernels were measured" if self.doubt != 1 else ""
+            longer = self.handicap * self.predicted_us
+            taken_as = f", counted as {longer:.3g}: few of its kernels were measured" if self.handicap != 1 else ""
             return Rejected(self.name, f"{self.predicted_us:.3g} us predicted{taken_as}")
         return Rejected(self.name, "later in the order of families")
 
@@ -77,10 +77,10 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
 
 
 def _beside_the_first(options: list[_Option]) -> list[_Option]:
-    """Return the options with comparable predictions: if the first has one, the others' are scaled by `DOUBTED`."""
+    """Return the options with comparable predictions: if the first has one, the others' are scaled by `HANDICAPS`."""
     if options[0].predicted_us is None:
         return options
-    return [replace(each, doubt=DOUBTED.get(each.name, 1.0)) for each in options]
+    return [replace(each, handicap=HANDICAPS.get(each.name, 1.0)) for each in options]
 
 
 def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:

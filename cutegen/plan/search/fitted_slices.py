@@ -21,7 +21,7 @@ from cutegen.spec.values import MOST_SLICES
 
 SHORTEST = 256
 """Least K of a slice: for none of 66 problems measured with less was that the fastest."""
-DOUBTED = 1.03
+SLICES_HANDICAP = 1.03
 """Factor on the whole time. Of 47 problems drawn for it on an H100, those for which slices are predicted to win by no
 more than this take up to 1.15 times as long with slices, the others 0.62 to 1.07 times.
 """
@@ -58,4 +58,4 @@ def fitted_slices(problem: ProblemShape, gpu: Gpu) -> Iterator[Row]:
 def in_slices(whole: Row, slices: int) -> Row:
     """Return the tile in `slices` through a workspace; corrections are those of the nearest tile with an unsplit K."""
     row = as_nearest(whole)
-    return replace(row, slices=slices, overall=row.overall * DOUBTED)
+    return replace(row, slices=slices, overall=row.overall * SLICES_HANDICAP)

@@ -41,7 +41,7 @@ TORN_SHARES = 0.126
 """Added to the log of a k-tile's if a CTA's share of B does not begin at a period of the swizzle."""
 CLUSTERED, ALONG_M, ALONG_N = 0.149, -0.096, -0.034
 """The same for a cluster, and per doubling of its CTAs."""
-DOUBTED = 1.06
+LOWEST_OF_MANY = 1.06
 """Factor on the whole time: the lowest of many estimates is more likely too low."""
 
 
@@ -62,4 +62,4 @@ def of_size(row: Row) -> Row:
     if ctas_m * ctas_n > 1:
         k_tile += CLUSTERED + ALONG_M * math.log2(ctas_m) + ALONG_N * math.log2(ctas_n)
     torn = TORN_PARTS if n % SECTOR_COLUMNS and not row.swap else 1.0
-    return replace(row, correction=math.exp(k_tile), overall=of_rows.whole * torn * DOUBTED)
+    return replace(row, correction=math.exp(k_tile), overall=of_rows.whole * torn * LOWEST_OF_MANY)

@@ -17,7 +17,7 @@ from cutegen.plan.search.fitted_tiles import WARPGROUPS_BY_ROWS
 from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
 from cutegen.spec.values import Consumers
 
-DOUBTED = 1.03
+NEVER_MEASURED = 1.03
 """Correction for kernels that were never measured."""
 SIDES: tuple[tuple[int, int], ...] = (
     *((256, 128), (128, 256), (256, 192), (192, 192), (192, 128), (128, 192), (128, 160), (128, 128), (64, 256)),
@@ -70,9 +70,9 @@ def _of_tile(cta: Extents, consumers: Consumers) -> Iterator[Row]:
         return
     for swap in (False, True):
         for cluster in SHARING:
-            yield Row(cta, warpgroups, consumers, cluster, swap, 1, DOUBTED)
+            yield Row(cta, warpgroups, consumers, cluster, swap, 1, NEVER_MEASURED)
         if consumers == COOPERATIVE:
-            yield from _split(Row(cta, warpgroups, consumers, ALONE, swap, 1, DOUBTED))
+            yield from _split(Row(cta, warpgroups, consumers, ALONE, swap, 1, NEVER_MEASURED))
 
 
 def _split(row: Row) -> Iterator[Row]:

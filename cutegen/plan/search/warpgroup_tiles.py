@@ -130,7 +130,7 @@ MEASURED = (
 )
 """Tile, warpgroups, consumers, cluster, swapped or not, slices, corrections of a k-tile and of the whole."""
 
-DOUBTED = 1.05
+BORROWED = 1.05
 """Factor on the whole time for a tile that borrows the corrections of a measured one."""
 
 
@@ -138,7 +138,7 @@ def as_nearest(row: Row) -> Row:
     """Return a row with the corrections of the nearest measured tile that is otherwise alike.
 
     If the tile itself was measured, that is its row. A row with a correction of the whole time, by its size, is
-    unchanged. A row without a similar tile keeps its correction of a k-tile, by its rows, with `DOUBTED`.
+    unchanged. A row without a similar tile keeps its correction of a k-tile, by its rows, with `BORROWED`.
     """
     alike = [
         each
@@ -152,8 +152,8 @@ def as_nearest(row: Row) -> Row:
     if row.overall != UNMEASURED:
         return row
     if nearest is None:
-        return replace(row, overall=DOUBTED)
-    return replace(row, correction=nearest.correction, overall=nearest.overall * DOUBTED)
+        return replace(row, overall=BORROWED)
+    return replace(row, correction=nearest.correction, overall=nearest.overall * BORROWED)
 
 
 PROMOTED = (

@@ -22,7 +22,7 @@ function matrixView() {
   };
   new View({
     id: "matrix",
-    title: "ldmatrix, N beside T",
+    title: "ldmatrix, N and T",
     note: "One matrix: rows of 16 bytes as lanes address them, and in each element the lane that receives it. With .trans a register holds neighbors of a column.",
     on: ["all", "operand"],
     draw(painter, width) {

@@ -1,4 +1,4 @@
-// C's way out: its tile, or a part of it, in shared memory as accumulators write it, and who stores it from there.
+// The epilogue: C's tile, or a part of it, in shared memory as accumulators write it, and the threads that store it.
 
 function resultView() {
   const result = operands.c;
@@ -39,7 +39,7 @@ function resultView() {
   const what = parts ? `A part of ${shared.tile.join(" × ")}, which leaves at once` : `The whole tile of C`;
   new View({
     id: "result",
-    title: "C's way out",
+    title: "Epilogue",
     note: `${what}, in shared memory: written by ${by}, ${leaves}. In ink: what a warp writes at once.${steps}`,
     controls: group,
     on: ["all", "layouts"],
@@ -91,7 +91,7 @@ function directView(steps) {
   const gridOf = (width) => cells(44, 24, (width - 48) / columns, clamp(520 / rows, 2, 8));
   new View({
     id: "result",
-    title: "C's way out",
+    title: "Epilogue",
     note: `Straight from registers to global memory, contiguous to the right: each element by the thread that has its sum. Hues are warps, shades lane mod 4.${steps}`,
     on: ["all"],
     draw(painter, width) {

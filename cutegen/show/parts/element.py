@@ -231,7 +231,7 @@ def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> lis
     title = f"To registers by {loads[0].instruction}; bytes of the CTA's shared memory"
     lines = [title, *aligned(rows, header=[header[i] for i in kept])]
     left = len(loads) - len(shown)
-    return lines + ([f"  and {plural(left, 'more row')} (--all shows them)"] if left else [])
+    return lines + ([f"  and {plural(left, 'more row')} (see --all)"] if left else [])
 
 
 def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:

@@ -49,7 +49,7 @@ def _corner(table: Table, *, everything: bool) -> list[str]:
     if everything:
         return folded_table(table.tolist(), range(table.shape[0]), range(table.shape[1]), "0\\1")
     lines = cell_table(table[:rows, :columns].tolist(), range(rows), range(columns), "0\\1")
-    cut = f" ... {extents((rows, columns))} of {extents(table.shape)}; --all shows the others"
+    cut = f" ... {extents((rows, columns))} of {extents(table.shape)} (see --all)"
     return [*lines, cut] if table.shape != (rows, columns) else lines
 
 

@@ -23,7 +23,7 @@ def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *,
     header = (f"MMA_{modes[0].upper()},MMA_K", *(f"register {i}" for i in range(len(rows[0]) - 1)))
     title = f"Thread {thread}: which ({modes[0]},{modes[1]}) of a k-tile each register of tCr{x} holds"
     hidden = len(atoms) - len(rows)
-    return [*section(title, rows, header=header), *([f"  and {hidden} more rows (--all shows them)"] if hidden else [])]
+    return [*section(title, rows, header=header), *([f"  and {hidden} more rows (see --all)"] if hidden else [])]
 
 
 def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:

@@ -106,7 +106,7 @@ def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: 
     return [
         load.access.lines(
             f"Load {i} of 0 to {len(loads) - 1} of warp {warp}: what its lanes address, phase by phase"
-            + ("" if everything or len(loads) == 1 else "; --all shows each")
+            + ("" if everything or len(loads) == 1 else " (see --all)")
         )
         for i, load in enumerate(loads if everything else loads[:1])
     ]

@@ -104,5 +104,5 @@ def _table(cells: list[list[str]], tile: tuple[int, int], *, everything: bool) -
         return folded_table(cells, range(tile[0]), range(tile[1]), "row\\column")
     rows, columns = min(tile[0], SHOWN_ROWS), min(tile[1], room)
     lines = cell_table([line[:columns] for line in cells[:rows]], range(rows), range(columns), "row\\column")
-    cut = f"  ... {extents((rows, columns))} of {extents(tile)}; --all shows the others"
+    cut = f"  ... {extents((rows, columns))} of {extents(tile)} (see --all)"
     return [*lines, cut] if (rows, columns) != tile else lines

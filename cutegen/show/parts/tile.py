@@ -117,11 +117,11 @@ def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
     """Say what a table leaves out, and how to get it; nothing if it is complete.
 
     >>> cut_line((8, 8), (128, 8)), cut_line((8, 8), (8, 8))
-    (['  and 120 more rows (--all shows them)'], [])
+    (['  and 120 more rows (see --all)'], [])
     """
     rows, columns = (there - here for here, there in zip(shown, whole, strict=True))
     left = [plural(count, f"more {word}") for count, word in ((rows, "row"), (columns, "column")) if count]
-    return [f"  and {' and '.join(left)} (--all shows them)"] if left else []
+    return [f"  and {' and '.join(left)} (see --all)"] if left else []
 
 
 def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
