@@ -1,35 +1,35 @@
-// The head of the page and its sliders: search, what is followed, thread, warp, stage, k-block, load, phase, slot, theme, help.
+// The page's controls: search, operand, sliders (thread, warp, stage, k-block, load, phase, slot), theme, help and keys.
 
 const KEYS = [
-  ["← ↑ ↓ →", "move the followed element (as it lies on the page, contiguous to the right)"],
+  ["← ↑ ↓ →", "move the followed element (left and right: along the contiguous mode)"],
   ["Shift + arrow", "move it by 8"],
   ["a b c", "follow an element of A, B or C"],
-  ["/", "search: a,12,40 an element; t37 a thread; w2 a warp"],
+  ["/", "search: a,12,40 for an element, t37 for a thread, w2 for a warp"],
   ["[ ]", "previous or next thread"],
   [", .", "previous or next phase"],
   ["space", "play or pause the pipeline"],
-  ["s", "one slot of the pipeline on (Shift: back)"],
-  ["d", "light or dark"],
+  ["s", "one pipeline slot forward (Shift: back)"],
+  ["d", "switch between light and dark"],
   ["?", "this help"],
   ["Esc", "close"],
 ];
 
-/** What a search says: a patch of the state, or a complaint. */
+/** Parse a search; return the element or thread to follow, or an error. */
 function searched(text) {
   const thread = /^\s*([tw])\s*(\d+)\s*$/i.exec(text);
   if (thread && isPlan) {
     const number = Number(thread[2]) * (thread[1].toLowerCase() === "w" ? WARP : 1);
     const last = data.mma.threads - 1;
-    if (number > last) return { error: `found ${text.trim()}; expected a thread up to t${last}, which multiplies` };
+    if (number > last) return { error: `found ${text.trim()}; expected a thread up to t${last}, the last MMA thread` };
     return { thread: number };
   }
   const place = /^\s*(?:([abc])\s*[,(\s]\s*)?(\d+)\s*[,\s]\s*(\d+)\s*\)?\s*$/i.exec(text);
-  if (!place) return { error: isPlan ? "expected a,12,40 or t37 or w2" : "expected 3,5" };
+  if (!place) return { error: isPlan ? "expected a,12,40, t37 or w2" : "expected 3,5" };
   const operand = isPlan ? (place[1] || state.operand).toLowerCase() : "layout";
   const [x, y] = [Number(place[2]), Number(place[3])];
   const extents = tileOf(operand);
   if (x >= extents[0] || y >= extents[1]) {
-    return { error: `found (${x}, ${y}); expected less than (${extents.join(", ")}), the tile of a CTA` };
+    return { error: `found (${x}, ${y}); expected less than (${extents.join(", ")}), the tile shape` };
   }
   return { operand, x, y };
 }
@@ -52,13 +52,13 @@ function searchBox() {
   return form;
 }
 
-/** Mark a thread; the followed element stays, and its loads are shown as this thread's warp makes them. */
+/** Mark a thread. The followed element stays, and the views show the loads of this thread's warp. */
 function markThread(thread) {
   update({ thread });
   if (resting) resting.thread = state.thread;
 }
 
-/** A slider with its name and its number; `most` may change with what is followed. */
+/** Build a slider with its label and value. `most` returns the largest value, which may depend on the followed element. */
 function slider(id, label, most, set, read = () => state[id]) {
   const input = element("input", { type: "range", min: 0, id: `slide-${id}` });
   const output = element("output", { for: `slide-${id}`, id: `at-${id}` });
@@ -78,7 +78,7 @@ function slider(id, label, most, set, read = () => state[id]) {
   };
 }
 
-/** Which load of the k-block, block of the descriptors, or copy is shown phase by phase. */
+/** Build the slider that selects the load of the k-block, the descriptor block or the copy to show by phase. */
 function loadSlider(loads) {
   const label = () => (writesShown() ? "copy" : followed().copied ? "load" : "block");
   const most = () => (writesShown() ? followed().copiers.steps : loads().length) - 1;
@@ -100,7 +100,7 @@ function planSliders() {
   const setBlock = (kBlock) => {
     state.kBlock = kBlock;
     const [load] = loads();
-    state.kBlock = -1; // so that the change is seen
+    state.kBlock = -1; // so that `update` reports a change
     update({ kBlock, load });
   };
   return [
@@ -122,7 +122,7 @@ function operandButtons() {
     return button;
   });
   const say = () => buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(state.operand === names[i])));
-  return { root: element("div", { class: "switch", role: "group", "aria-label": "Operand that is followed" }, ...buttons), say };
+  return { root: element("div", { class: "switch", role: "group", "aria-label": "Followed operand" }, ...buttons), say };
 }
 
 function setTheme(name) {
@@ -134,7 +134,7 @@ function setTheme(name) {
 const themeNow = () => document.documentElement.dataset.theme;
 
 function themeButton() {
-  const button = element("button", { type: "button", id: "theme", "aria-label": "Light or dark" }, "◐");
+  const button = element("button", { type: "button", id: "theme", "aria-label": "Switch between light and dark" }, "◐");
   button.addEventListener("click", () => setTheme(themeNow() === "dark" ? "light" : "dark"));
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => setTheme(dark.matches ? "dark" : "light"));
@@ -150,14 +150,14 @@ function helpBox() {
     { id: "help", "aria-label": "Keys" },
     element("h2", {}, "Keys"),
     list,
-    element("p", {}, "Point at an element to follow it through every view; click to keep it. In the accent color: the element. In ink: the marked thread. Each picture can be saved as SVG."),
+    element("p", {}, "Point at an element to follow it through every view; click to pin it. The followed element is drawn in the accent color, elements of the marked thread in solid text color. Each picture can be saved as SVG."),
     close,
   );
   close.addEventListener("click", () => box.close());
   return box;
 }
 
-/** Arrows move on the page: down a row, or to the right along the contiguous mode. */
+/** Move the followed element: `down` across rows, `right` along the contiguous mode. */
 function moved(down, right) {
   const name = state.operand;
   const operand = operands[name];

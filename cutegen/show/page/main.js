@@ -1,18 +1,18 @@
-// Puts the page together and follows the first element.
+// Assembles the page and follows the first element.
 
 function head() {
   const { overview } = data;
   const title = isPlan ? overview.title : data.layout.text;
-  const swapped = isPlan && overview.swapped ? ["multiplies B by A: A here is the call's B"] : [];
+  const swapped = isPlan && overview.swapped ? ["A and B swapped: A here is the call's B"] : [];
   const chips = isPlan
-    ? [...swapped, overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes shared`]
+    ? [...swapped, overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes of shared memory`]
     : [data.layout.dtype];
   const help = element("button", { type: "button", id: "help-button", "aria-label": "Keys and help" }, "?");
   help.addEventListener("click", () => document.getElementById("help").showModal());
   return element(
     "header",
     { id: "head" },
-    element("div", { class: "name" }, element("h1", {}, title), element("p", {}, isPlan ? overview.description : "any layout, element by element")),
+    element("div", { class: "name" }, element("h1", {}, title), element("p", {}, isPlan ? overview.description : "a layout, element by element")),
     element("ul", { class: "chips" }, ...chips.map((chip) => element("li", {}, chip))),
     searchBox(),
     themeButton(),
@@ -24,7 +24,7 @@ function planPage(root) {
   const sliders = planSliders();
   const buttons = operandButtons();
   const name = element("strong", { id: "followed", "aria-live": "polite" });
-  const bar = element("aside", { id: "bar", "aria-label": "What is followed" },
+  const bar = element("aside", { id: "bar", "aria-label": "Followed element" },
     element("div", { class: "now" }, element("span", {}, "following "), name, buttons.root),
     ...(data.open.note ? [element("p", { class: "now", id: "note" }, `Opened at ${data.open.note}.`)] : []),
     ...sliders.map((each) => each.root),
@@ -57,7 +57,7 @@ const COLUMN_PX = 476;
 const WIDE_COLUMN_PX = 640;
 let columnsNow = 0;
 
-/** Views in columns of like height, wide ones below them over all columns: again where the page's width asks for it. */
+/** Arrange the views in columns of similar height, with wide views below all columns, if the number of columns changed. */
 function arrange() {
   const holder = document.getElementById("views");
   const least = window.innerWidth >= 2000 ? WIDE_COLUMN_PX : COLUMN_PX;

@@ -1,6 +1,6 @@
-// What the library says of the kernel, indexed so that an element's way can be followed: one record for one element.
+// The library's data about the kernel, indexed by element, so that the views can follow an element's path.
 
-/** A tile that lies in shared memory: coordinates to places, in whichever of its layouts. */
+/** Maps the coordinates of a tile to locations in shared memory, in any of its layouts. */
 class SharedTile {
   constructor(told) {
     Object.assign(this, told);
@@ -17,12 +17,12 @@ class SharedTile {
     return [coordinate % this.tile[0], Math.floor(coordinate / this.tile[0])];
   }
 
-  /** Row and column where the contiguous mode lies to the right. */
+  /** Return [row, column] of an element, with the contiguous mode to the right. */
   cell(x, y) {
     return this.major === 1 ? [x, y] : [y, x];
   }
 
-  /** Where an element lies: offsets in elements, before and behind the swizzle, and the byte within all stages. */
+  /** Return the location of an element: offsets in elements before and after the swizzle, and the byte across all stages. */
   place(x, y, layout, stage = 0) {
     const row = this.layouts[layout];
     const before = affine(row, [x, y], stage * row.stage);
@@ -39,7 +39,7 @@ class SharedTile {
     };
   }
 
-  /** Which element lies at each of a stage's offsets, -1 for padding: Int32Array of coordinates. */
+  /** Return the coordinate stored at each offset of a stage as an Int32Array, with -1 for padding. */
   contents(layout) {
     const row = this.layouts[layout];
     const found = new Int32Array(row.stage).fill(-1);
@@ -52,7 +52,7 @@ class SharedTile {
   }
 }
 
-/** Who moves which element: [step, thread, element] by coordinate; nothing for boxes. */
+/** Index a copy by coordinate: the step, thread and element that move it. Return null for TMA boxes. */
 function copiersOf(copy, size) {
   if (copy.kind !== "vectors") return null;
   const { shape, values } = unpacked(copy.vectors);
@@ -73,13 +73,13 @@ function copiersOf(copy, size) {
   return found;
 }
 
-/** Where a box has an element: boxes lie side by side along the contiguous mode. */
+/** Return the TMA box that holds an element. Boxes are adjacent along the contiguous mode. */
 function inBox(copy, tile, x, y) {
   const [row, column] = tile.cell(x, y);
   return { box: Math.floor(column / copy.box[0]), row, column: column % copy.box[0], rank: Math.floor(row / copy.box[1]) };
 }
 
-/** A or B: its tile, its copies, its loads or descriptors. */
+/** Operand A or B: its tile, its copies, and its loads or descriptors. */
 class Operand extends SharedTile {
   constructor(smem, copy, loads) {
     super(smem);
@@ -104,13 +104,13 @@ class Operand extends SharedTile {
     [this.count, this.warps] = this.received.shape;
   }
 
-  /** The coordinate where a lane's bytes begin. */
+  /** Return the coordinate of the first element that a lane addresses. */
   addressOf(load, warp, lane) {
     const lanes = this.addressed.shape[2];
     return this.addressed.values[(load * this.warps + warp) * lanes + lane];
   }
 
-  /** Loads of one k-block. */
+  /** Return the loads of one k-block. */
   loadsOf(kBlock, blockK) {
     const found = [];
     for (let load = 0; load < this.count; load += 1) {
@@ -121,7 +121,7 @@ class Operand extends SharedTile {
     return found.length ? found : [0];
   }
 
-  /** Every register that receives an element, by thread. */
+  /** Return every register that receives an element, sorted by thread. */
   holders(x, y) {
     const [, warps, lanes, values] = this.received.shape;
     const coordinate = this.coordinate(x, y);
@@ -133,7 +133,7 @@ class Operand extends SharedTile {
     }).sort((one, other) => one.thread - other.thread);
   }
 
-  /** The number of a coordinate among a thread's values, in the order of tCrA or tCrB. */
+  /** Return the index of a coordinate among a thread's values, in the order of tCrA or tCrB. */
   valueOf(thread, coordinate) {
     const begin = thread * this.values;
     return this.held.values.subarray(begin, begin + this.values).indexOf(coordinate);
@@ -143,7 +143,7 @@ class Operand extends SharedTile {
     return { register: Math.floor((value * this.bits) / 32), part: Math.floor(((value * this.bits) % 32) / this.bits) };
   }
 
-  /** The lane that addresses the row in which a load finds the element. */
+  /** Return the lane that addresses the row from which a load reads the element. */
   addressingLane(load, warp, x, y) {
     const [row, column] = this.cell(x, y);
     const elements = this.loads.access / this.bytes;
@@ -154,7 +154,7 @@ class Operand extends SharedTile {
     return null;
   }
 
-  /** The descriptor and the core matrix, 8 rows of 16 bytes, by which an element is read in place. */
+  /** Return the descriptor and the core matrix (8 rows of 16 bytes) through which wgmma reads an element in place. */
   described(x, y, stage) {
     const { rows, k, descriptors } = this.loads;
     const [blocksX, blocksK] = [this.tile[0] / rows, this.tile[1] / k];
@@ -173,7 +173,7 @@ class Operand extends SharedTile {
     };
   }
 
-  /** The first element of each of the 8 rows of a block's core matrix. */
+  /** Return the first element of each of the 8 rows of a block's core matrix. */
   coreRows(block, blockK, down, along) {
     const { rows, k } = this.loads;
     const elements = CHUNK_BYTES / this.bytes;
@@ -185,7 +185,7 @@ class Operand extends SharedTile {
     });
   }
 
-  /** How many core matrices a block has, down and along. */
+  /** Return the number of core matrices in a block, down and along. */
   get cores() {
     const { rows, k } = this.loads;
     const perChunk = CHUNK_BYTES / this.bytes;
@@ -193,7 +193,7 @@ class Operand extends SharedTile {
   }
 }
 
-/** C: who has which accumulator, and its way through shared memory where it has one. */
+/** C: the thread that holds each accumulator, and the path through shared memory if the epilogue uses it. */
 class Result {
   constructor(mma, epilogue, cta) {
     this.tile = [cta[0], cta[1]];
@@ -222,7 +222,7 @@ class Result {
     return { thread: Math.floor(i / this.values), value: i % this.values };
   }
 
-  /** The coordinate within what leaves at once, and which part that is. */
+  /** Return the part of C that holds an element, its buffer, and the coordinate within the part. */
   inPart(m, n) {
     const [rows, columns] = this.shared.tile;
     const at = [Math.floor(m / rows), Math.floor(n / columns)];
@@ -231,7 +231,7 @@ class Result {
     return { x: m % rows, y: n % columns, at, part, slot };
   }
 
-  /** The write to shared memory, by warp and lane, that covers an element of the part. */
+  /** Return the write to shared memory that covers an element of the part, with its warp and lane. */
   writer(x, y) {
     const tile = this.shared;
     const [row, column] = tile.cell(x, y);

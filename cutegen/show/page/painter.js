@@ -1,8 +1,8 @@
-// Draws on a canvas, or writes the same as SVG: every view draws by these few calls, so that what is exported is what is seen.
+// Draws on a canvas or writes SVG through the same few calls, so that an exported picture matches the screen.
 
 const FONT = "ui-monospace, 'SF Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 
-/** Colors by theme: eight hues after Okabe and Ito, told apart also by the color-blind, as tints of the paper. */
+/** Colors by theme. The eight hues follow Okabe and Ito, are safe for color-blind readers, and are mixed into the background. */
 const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#7a6fc9"];
 const THEMES = {
   light: {
@@ -24,7 +24,7 @@ function mixed(one, other, share) {
 
 const tints = new Map();
 
-/** One of eight hues, the `shade`-th of `shades` steps towards the paper. */
+/** Return one of eight hues, `shade` of `shades` steps towards the background. */
 function hue(index, shade = 0, shades = 1) {
   const key = `${palette.paper}${mod(index, 8)}/${shade}/${shades}`;
   if (!tints.has(key)) {
@@ -114,7 +114,7 @@ class SvgPainter {
   }
 }
 
-/** The box around what is followed, in the one accent. */
+/** Draw the followed element in the accent color, at least 5 pixels large, with an outline. */
 function lit(painter, x, y, width, height) {
   const room = Math.max(0, 5 - Math.min(width, height)) / 2;
   painter.rect(x - room, y - room, width + 2 * room, height + 2 * room, { fill: palette.accent });
@@ -127,7 +127,7 @@ const framed = (painter, x, y, width, height, line = 2) =>
 const marked = (painter, x, y, width, height) =>
   painter.rect(x + 0.5, y + 0.5, width - 1, height - 1, { stroke: palette.thread, line: 1 });
 
-/** Diagonal strokes: what waits for a bank is told not by color alone. */
+/** Hatch a rectangle, so that bank conflicts are not shown by color alone. */
 function hatched(painter, x, y, width, height) {
   painter.rect(x, y, width, height, { fill: mixed(palette.paper, palette.conflict, 0.35), stroke: palette.conflict });
   for (let at = 4; at < width + height; at += 6) {

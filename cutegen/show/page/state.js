@@ -1,4 +1,4 @@
-// What is followed and what the sliders say: one value, changed by `update` alone, which tells every view.
+// The page's state: the followed element and the sliders. `update` and `follow` change it and notify every view.
 
 const state = {
   operand: "a",
@@ -14,7 +14,7 @@ const state = {
   slot: 0,
   layouts: { a: 0, b: 0, c: 0 },
 };
-/** What a hover may change, as it was before the pointer came over a picture; null while it is over none. */
+/** The values that a hover may change, saved when the pointer enters a picture; null while it is over none. */
 let resting = null;
 const HOVERED = ["operand", "x", "y", "thread", "load", "phase", "kBlock", "step"];
 const rest = () => Object.fromEntries(HOVERED.map((key) => [key, state[key]]));
@@ -24,15 +24,15 @@ const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
 
 const warpOf = (thread) => Math.floor(thread / WARP);
 
-/** A or B, whichever is followed; C's way begins with its accumulators, and then A is shown beside it. */
+/** Return the followed operand, A or B. C's path begins at its accumulators; the other views then show A. */
 const followed = () => operands[state.operand === "c" ? "a" : state.operand];
 
-/** The extents of the tile that the followed element is of. */
+/** Return the extents of an operand's tile. */
 const tileOf = (name) => operands[name].tile;
 
 const kBlocks = () => data.overview.cta[2] / data.mma.tile[2];
 
-/** The thread among those that hold an element which is shown: the marked one, else its warp's, else the first. */
+/** Choose which holder of an element to show: the marked thread, else one in its warp, else the first. */
 function chosenHolder(holders) {
   return (
     holders.find((holder) => holder.thread === state.thread) ||
@@ -41,7 +41,7 @@ function chosenHolder(holders) {
   );
 }
 
-/** Bring the sliders to where the followed element is: its k-block, load and phase, and a thread that holds it. */
+/** Set the sliders to the followed element: its k-block, load and phase, and a thread that holds it. */
 function settle() {
   if (!isPlan) return;
   if (state.operand === "c") {
@@ -69,12 +69,12 @@ function settle() {
   }
 }
 
-/** Whether the copies into shared memory are shown instead of the reads: those of threads, that is; boxes have none. */
+/** Return whether copies into shared memory are shown instead of reads. TMA boxes have no copies by threads. */
 const writesShown = () => state.side === "writes" && Boolean(followed().copiers);
 
 const accessBytes = () => (writesShown() ? followed().copy.bits / 8 : followed().loads.access);
 
-/** Keep every number where it can be. */
+/** Clamp every number to its valid range. */
 function bounded() {
   const [x, y] = tileOf(state.operand);
   state.x = clamp(state.x, 0, x - 1);
@@ -97,7 +97,7 @@ function bounded() {
   }
 }
 
-/** Change some of the state; every view is told which keys differ. */
+/** Change part of the state and tell every view which keys changed. */
 function update(patch) {
   const before = { ...state };
   Object.assign(state, patch);
@@ -106,7 +106,7 @@ function update(patch) {
   watchers.forEach((watch) => watch(changed));
 }
 
-/** Follow an element; with `keep` it stays when the pointer goes away. */
+/** Follow an element. With `keep`, it stays followed after the pointer leaves. */
 function follow(operand, x, y, keep = false, thread = state.thread) {
   const before = { ...state };
   Object.assign(state, { operand, x, y, thread });
@@ -118,12 +118,12 @@ function follow(operand, x, y, keep = false, thread = state.thread) {
   if (changed.size) watchers.forEach((watch) => watch(changed));
 }
 
-/** The pointer comes over a picture. */
+/** Save the state when the pointer enters a picture. */
 function hover() {
   if (!resting) resting = rest();
 }
 
-/** Follow again what was followed before the pointer came, with the sliders as they were. */
+/** Restore the followed element and the sliders from before the hover. */
 function release() {
   if (!resting) return;
   const before = resting;
@@ -131,14 +131,14 @@ function release() {
   update(before);
 }
 
-/** Where an element of the first tile lies in the matrix of the page's problem, rows as far apart as they must be. */
+/** Return the location in global memory of an element of the first tile, with the row pitch of the page's problem. */
 function globalPlace(name, bytes, row, column) {
   const inRow = column * bytes;
   const byte = row * data.open.leading[name] * bytes + inRow;
   return { row, inRow, byte, sectorInRow: Math.floor(inRow / SECTOR_BYTES), sector: Math.floor(byte / SECTOR_BYTES) };
 }
 
-/** All that is known of the followed element, the same record for every view. */
+/** Return everything known about the followed element: one record, shared by all views. */
 function way() {
   const { operand: name, x, y, stage } = state;
   if (name === "c") return wayOfResult(x, y);

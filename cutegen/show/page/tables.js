@@ -1,8 +1,8 @@
-// Tables and layouts as the library sends them: sums of a few lists, and modes of (extent, stride) with a swizzle.
+// Evaluates the library's tables (sums of a few lists) and layouts (modes of (extent, stride) with a swizzle).
 
 const mod = (value, by) => ((value % by) + by) % by;
 
-/** The table of `packed` in cutegen/show/packed.py: its extents, and all values, the last axis fastest. */
+/** Unpack a table of `packed` in cutegen/show/packed.py: return its extents and all its values, last axis fastest. */
 function unpacked(node) {
   if (Array.isArray(node)) return { shape: [node.length], values: Int32Array.from(node) };
   const parts = (node.each || [node.of]).map(unpacked);
@@ -18,7 +18,7 @@ function unpacked(node) {
   return { shape: [count, ...inner.shape], values };
 }
 
-/** The offset of coordinate `index` of one mode: its leaves take the digits of the index, the first one fastest. */
+/** Return the offset of coordinate `index` in one mode. Its leaves take the digits of the index, the first leaf fastest. */
 function ofMode(leaves, index) {
   let offset = 0;
   let rest = index;
@@ -31,12 +31,12 @@ function ofMode(leaves, index) {
 
 const sizeOfMode = (leaves) => leaves.reduce((size, [extent]) => size * extent, 1);
 
-/** The offset that a layout's strides give, before its swizzle; `extra` is added, as a stage's beginning is. */
+/** Return the offset given by a layout's strides, before its swizzle. `extra` is added, such as the start of a stage. */
 function affine(layout, coordinates, extra = 0) {
   return coordinates.reduce((sum, index, i) => sum + ofMode(layout.modes[i], index), layout.offset + extra);
 }
 
-/** What Swizzle<bits, base, shift> does to an offset: the bits it reads, and those that it changes. */
+/** Apply Swizzle<bits, base, shift> to an offset: return the new offset, and the bits that are read and changed. */
 function swizzled(swizzle, offset) {
   if (!swizzle) return { offset, mask: 0, read: 0, source: 0, target: 0 };
   const [bits, base, shift] = swizzle;
@@ -59,7 +59,7 @@ const bankOf = (byte) => mod(Math.floor(byte / BANK_BYTES), BANKS);
 const phasesOf = (accessBytes) => Math.max(1, accessBytes / BANK_BYTES);
 const lanesOfPhase = (accessBytes) => WARP / phasesOf(accessBytes);
 
-/** Wavefronts of lanes that are served together: the most different words that one bank is asked for. */
+/** Count the wavefronts of lanes that are served together: the most distinct words requested from one bank. */
 function wavefronts(bytes, accessBytes) {
   const unit = Math.max(accessBytes, BANK_BYTES);
   const groups = LINE_BYTES / unit;
@@ -73,7 +73,7 @@ function wavefronts(bytes, accessBytes) {
   return Math.max(0, ...[...asked.values()].map((found) => found.size));
 }
 
-/** Integers in few characters: runs of one step by their ends. */
+/** Format integers compactly: a run with a constant step is written as its first and last value. */
 function span(values) {
   const found = [...new Set(values)].sort((one, other) => one - other);
   const parts = [];

@@ -1,4 +1,4 @@
-// A view: a heading, a picture in two layers (what is there, and what is marked), what it says in words, and its export.
+// A view: a heading, a picture in two layers (the base and the marks), facts as text, and SVG export.
 
 const views = [];
 
@@ -12,7 +12,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Names and values in words; tests and screen readers find each by its name. */
+/** Show names and values as text. Tests and screen readers find each by its name. */
 function facts(list, rows) {
   list.replaceChildren(
     ...rows.filter(Boolean).map(([name, label, value, accent]) =>
@@ -28,8 +28,8 @@ function facts(list, rows) {
 
 class View {
   /**
-   * `draw(painter, width)` draws what is there and answers the height, `mark(painter, width)` what is marked;
-   * `at(x, y, width)` answers the [operand, x, y] under a point. `on` are the keys of the state that `draw` asks for.
+   * `draw(painter, width)` draws the base layer and returns its height; `mark(painter, width)` draws the marks.
+   * `at(x, y, width)` returns the [operand, x, y] under a point. `on` lists the state keys that `draw` depends on.
    */
   constructor({ id, title, note, on = [], draw, mark, at, words, wide = false, controls = null }) {
     Object.assign(this, { id, title, on, draw, mark, at, words, wide });
@@ -71,7 +71,7 @@ class View {
     });
   }
 
-  /** Room for `height` pixels, in the dots of the screen. */
+  /** Size a canvas to `height` pixels at the screen's resolution, and return its painter. */
   size(canvas, height) {
     const dots = window.devicePixelRatio || 1;
     canvas.width = Math.round(this.width * dots);
@@ -86,7 +86,7 @@ class View {
     if (!this.draw) return;
     this.width = this.stack.clientWidth;
     if (!this.width) return;
-    // The height is known when it is drawn: once into nothing.
+    // Drawing determines the height, so draw once without output.
     const height = Math.ceil(this.draw({ rect() {}, text() {}, line() {} }, this.width));
     this.height = height;
     this.stack.style.height = `${height}px`;
@@ -123,7 +123,7 @@ class View {
 
 let waiting = null;
 
-/** Words at once; pictures with the next frame, and of what is there only what has changed. */
+/** Update the text at once and the pictures in the next frame; redraw only the base layers that changed. */
 function refresh(changed) {
   views.forEach((view) => view.say());
   if (!waiting) {
@@ -137,7 +137,7 @@ function refresh(changed) {
   changed.forEach((key) => waiting.add(key));
 }
 
-/** Where cells of a grid lie: `place(row, column)` and its inverse; the first row begins at (left, top). */
+/** Return the geometry of a grid that begins at (left, top): `x` and `y` of a cell, and the inverse `at`. */
 function cells(left, top, width, height) {
   return {
     x: (column) => left + column * width,
@@ -150,7 +150,7 @@ function cells(left, top, width, height) {
 
 const within = (value, count) => value >= 0 && value < count;
 
-/** Cells by color, neighbors of one color in a row as one box. */
+/** Paint the cells of a grid; adjacent cells of a row with the same color form one box. */
 function painted(painter, grid, rows, columns, color) {
   for (let row = 0; row < rows; row += 1) {
     let begin = 0;
@@ -159,7 +159,7 @@ function painted(painter, grid, rows, columns, color) {
       const next = column < columns ? color(row, column) : null;
       if (next === current) continue;
       if (current) {
-        // On whole dots, so that neighbors leave no seam.
+        // Round to pixels, so that no seam shows between neighbors.
         const [left, top] = [Math.round(grid.x(begin)), Math.round(grid.y(row))];
         painter.rect(left, top, Math.round(grid.x(column)) - left, Math.round(grid.y(row + 1)) - top, { fill: current });
       }
@@ -169,7 +169,7 @@ function painted(painter, grid, rows, columns, color) {
   }
 }
 
-/** Numbers beside rows and above columns, every `step`-th. */
+/** Number every `rowStep`-th row on the left and every `columnStep`-th column above the grid. */
 function numbered(painter, grid, rows, columns, names) {
   const { rowStep, columnStep, rowName, columnName, firstRow = 0, firstColumn = 0 } = names;
   const soft = { size: 10, fill: palette.soft };

@@ -1,6 +1,6 @@
-// What is served together: the lanes of a phase of a load, or the rows of a core matrix, and the banks that they meet.
+// Accesses that are served together: the lanes of a load's phase, or the rows of a core matrix, and their banks.
 
-/** The access that the sliders choose: its bytes, and for each phase its pieces with element and bytes. */
+/** Return the access that the sliders select: its bytes, and each phase's pieces with their element and byte offset. */
 function accessOf() {
   const operand = followed();
   const name = operand.name.toLowerCase();
@@ -27,7 +27,7 @@ function accessOf() {
   return { operand, bytes, phases, title: `load ${state.load}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
 }
 
-/** The lanes of a warp, phase by phase. */
+/** Group the lanes of a warp into phases. */
 function phasesOfWarp(lanes, bytes, pieceOf) {
   const together = Math.min(lanes, lanesOfPhase(bytes));
   const phases = [];
@@ -38,7 +38,7 @@ function phasesOfWarp(lanes, bytes, pieceOf) {
   return phases;
 }
 
-/** The copies of a warp into shared memory in one step. */
+/** Return the copies of a warp into shared memory in one step. */
 function writesOf(operand, layout, piece) {
   const { steps, threads, elements, values } = operand.copiers;
   const bytes = accessBytes();
@@ -49,7 +49,7 @@ function writesOf(operand, layout, piece) {
   return { operand, bytes, phases, title: `copy ${step}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
 }
 
-/** Whether some lane's bytes do not lie together, aligned, in a layout: the kernel would read it otherwise. */
+/** Return whether a layout splits or misaligns some lane's bytes, so that the kernel would use another access. */
 function isTorn(operand, layout, bytes, phases) {
   const elements = bytes / operand.bytes;
   return phases.some(({ pieces }) => pieces.some(({ element: [x, y], byte }) => {
@@ -62,7 +62,7 @@ function isTorn(operand, layout, bytes, phases) {
   }));
 }
 
-const OTHERWISE = "In this layout a lane's bytes do not lie together: the kernel would read otherwise, as the counts say.";
+const OTHERWISE = "This layout splits or misaligns a lane's bytes. The kernel would use another access; the counts are for that one.";
 
 function accessGeometry(width) {
   const access = accessOf();
@@ -71,7 +71,7 @@ function accessGeometry(width) {
   return { access, pieces, grid, height: grid.y(pieces.length) + 8 };
 }
 
-/** For each piece the banks that another piece wants with another word before it. */
+/** Return for each piece how many other words its bank serves first. */
 function turnsOf(pieces, bytes) {
   const unit = Math.max(bytes, BANK_BYTES);
   const groups = LINE_BYTES / unit;
@@ -86,7 +86,7 @@ function turnsOf(pieces, bytes) {
   });
 }
 
-/** The buttons reads and writes; boxes are written by no lanes. */
+/** Build the buttons `reads` and `writes`; `writes` is disabled for TMA boxes, which no lane writes. */
 function sideSwitch() {
   const buttons = ["reads", "writes"].map((side) => {
     const button = element("button", { type: "button", id: `side-${side}` }, side);
@@ -102,7 +102,7 @@ function sideSwitch() {
   const refreshed = () => {
     const [reads, writes] = buttons;
     writes.disabled = !followed().copiers;
-    writes.title = writes.disabled ? "TMA writes boxes: no lane does" : "The copies of a warp into shared memory";
+    writes.title = writes.disabled ? "Boxes are written by TMA, not by lanes" : "Copies of one warp into shared memory";
     reads.setAttribute("aria-pressed", String(!writesShown()));
     writes.setAttribute("aria-pressed", String(writesShown()));
   };
@@ -112,13 +112,13 @@ function sideSwitch() {
 function accessNote(operand, bytes, lanes) {
   if (writesShown()) {
     const by = operand.copy.op === "universal" ? "st.shared" : operand.copy.op;
-    const lines = by === "cp.async.cg" ? " As it bypasses L1 it is written line by line besides, which the counts by line have." : "";
-    return `By ${by}: ${bytes} bytes a lane, ${plural(lanes, "lane")} at once. Hatched: waits for its bank.${lines}`;
+    const lines = by === "cp.async.cg" ? " It bypasses L1, so it is also written line by line; the counts “by line” show that." : "";
+    return `Written by ${by}: ${bytes} bytes per lane, ${plural(lanes, "lane")} at a time. Hatched: lanes that wait for their bank.${lines}`;
   }
   const { instruction } = operand.loads;
   return operand.copied
-    ? `By ${instruction}: shared memory serves ${bytes} bytes a lane, ${plural(lanes, "lane")} at once.${operand.loads.ldmatrix ? " A lane addresses a row for others." : ""} Hatched: waits for its bank.`
-    : `By ${instruction}: no lane addresses anything, the tensor core reads core matrices, 8 rows of 16 bytes. Hatched: the rows that meet in a bank.`;
+    ? `Read by ${instruction}: ${bytes} bytes per lane, ${plural(lanes, "lane")} at a time.${operand.loads.ldmatrix ? " A lane addresses a row for other lanes." : ""} Hatched: lanes that wait for their bank.`
+    : `Read through ${instruction}: the tensor core reads core matrices of 8 rows of 16 bytes; lanes supply no addresses. Hatched: rows that conflict in a bank.`;
 }
 
 function accessView() {
@@ -184,7 +184,7 @@ function accessView() {
       const phase = phases[state.phase];
       if (access.torn) {
         view.root.querySelector(".note").textContent = OTHERWISE;
-        return [["access", "shown", `${access.title}, ${phase.title}`], ["torn", "reads", "would be others"]];
+        return [["access", "shown", `${access.title}, ${phase.title}`], ["torn", "reads", "would differ"]];
       }
       const turns = wavefronts(phase.pieces.map((piece) => piece.byte), bytes);
       const all = phases.reduce((sum, { pieces }) => sum + wavefronts(pieces.map((piece) => piece.byte), bytes), 0);

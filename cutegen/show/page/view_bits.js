@@ -1,8 +1,8 @@
-// Swizzle<B, M, S> bit by bit: the offset of the followed element in binary, the bits that are read and those they change.
+// Swizzle<B, M, S> bit by bit: the offset of the followed element in binary, the bits that are read and those that change.
 
 const BIT = 30;
 
-/** Rows of bits: the offset before, what is read of it and moved, and the offset after. */
+/** Draw rows of bits: the offset before the swizzle, the XOR mask, and the offset after. */
 function bitRows(painter, swizzle, before, width, top = 0) {
   const moved = swizzled(swizzle, before);
   const needed = Math.max(10, before.toString(2).length, swizzle ? swizzle[0] + swizzle[1] + Math.abs(swizzle[2]) : 0);
@@ -36,18 +36,18 @@ function bitRows(painter, swizzle, before, width, top = 0) {
 }
 
 function explainSwizzle(swizzle) {
-  if (!swizzle) return "This layout has no swizzle: the offset is what the strides give.";
+  if (!swizzle) return "This layout has no swizzle: the strides give the offset.";
   const [bits, base, shift] = swizzle;
   const high = base + Math.max(0, shift);
   const low = base - Math.min(0, shift);
   const range = (from) => (bits === 1 ? `bit ${from}` : `bits ${from}–${from + bits - 1}`);
-  return `Swizzle<${bits},${base},${shift}>: ${range(high)} of the offset are XORed into ${range(low)}. The ${base} lowest bits stay: ${1 << base} elements keep together.`;
+  return `Swizzle<${bits},${base},${shift}> XORs ${range(high)} of the offset into ${range(low)}. The ${base} lowest bits do not change: groups of ${1 << base} elements stay contiguous.`;
 }
 
 function bitsView(placeNow, on = ["all", "operand", "layouts", "x", "y", "stage"]) {
   const view = new View({
     id: "bits",
-    title: "The swizzle, bit by bit",
+    title: "Swizzle, bit by bit",
     note: "",
     on,
     draw(painter, width) {
@@ -69,7 +69,7 @@ function bitsView(placeNow, on = ["all", "operand", "layouts", "x", "y", "stage"
   });
 }
 
-/** The followed element's place, whichever operand it is of. */
+/** Return the swizzle of the followed element's tile and its offset before the swizzle, for any operand. */
 function placeForBits() {
   const isResult = state.operand === "c";
   const tile = isResult && operands.c.shared ? operands.c.shared : followed();

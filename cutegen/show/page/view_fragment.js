@@ -1,10 +1,10 @@
-// Fragments: who holds which element of a tile of the tiled MMA, and the registers of the marked thread. Of an operand
-// that stays in shared memory, and where C is followed, the accumulators instead.
+// Fragments: the thread that holds each element of a tile of the tiled MMA, and the registers of the marked thread.
+// Shows the accumulators instead if C is followed, or if the operand stays in shared memory.
 
 const WIDEST_LABELED = 44;
 const ACCUMULATOR_ROWS = 16;
 
-/** The window that is shown: whose elements, from where, and who holds each as which value. */
+/** Return the window to show: its operand, origin and extents, and which thread holds each element as which value. */
 function fragmentWindow() {
   const operand = followed();
   if (state.operand !== "c" && operand.copied) {
@@ -31,7 +31,7 @@ function fragmentGeometry(width) {
 function fragmentView() {
   const view = new View({
     id: "fragment",
-    title: "Registers: who holds what",
+    title: "Registers: which thread holds each element",
     note: "",
     on: ["all", "operand", "kBlock", "x", "y", "thread"],
     draw(painter, width) {
@@ -77,8 +77,8 @@ function fragmentView() {
       const shown = fragmentWindow();
       const operand = followed();
       const [down, right] = shown.modes;
-      const colors = `Hues are warps, shades lane mod 4; in ink t${state.thread}.`;
-      const stays = operand.copied ? "" : `${operand.name} is in no register: wgmma takes it by descriptor. `;
+      const colors = `Hue: warp. Shade: lane mod 4. Solid: t${state.thread}.`;
+      const stays = operand.copied ? "" : `${operand.name} is not in registers: wgmma reads it through a descriptor. `;
       view.root.querySelector(".note").textContent = shown.sums
         ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colors}`
         : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colors}`;
@@ -87,7 +87,7 @@ function fragmentView() {
   });
 }
 
-/** The registers of the marked thread in this k-block, a fact each. */
+/** List the registers of the marked thread in this k-block, one fact each. */
 function registersOf(operand) {
   const perRegister = 32 / operand.bits;
   const rows = [];
@@ -107,7 +107,7 @@ function registersOf(operand) {
   return rows.slice(0, 32);
 }
 
-/** The sums of the marked thread in the window, a fact each. */
+/** List the accumulators of the marked thread in the window, one fact each. */
 function sumsOf(shown) {
   const rows = [];
   for (let i = 0; i < shown.rows; i += 1) {

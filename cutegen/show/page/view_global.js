@@ -1,6 +1,6 @@
-// The CTA's tiles of A, B and C as they meet, and global memory: who copies which vector, and in which sector it lies.
+// The CTA's tiles of A, B and C in position, and global memory: which thread copies each vector, and its sector.
 
-/** A to the left of C, B above it, with K towards the middle; all to one scale. */
+/** Place A to the left of C and B above it, with K towards the middle, all to one scale. */
 function mapGrids(width) {
   const [m, n, k] = data.overview.cta;
   const [left, top, gap] = [30, 22, 14];
@@ -14,7 +14,7 @@ function mapGrids(width) {
   };
 }
 
-/** Where an element of an operand is drawn on the map: [row, column] of its grid. */
+/** Return where the map draws an element of an operand: [row, column] of its grid. */
 const onMap = (name, x, y) => (name === "b" ? [y, x] : [x, y]);
 
 function mapView() {
@@ -22,8 +22,8 @@ function mapView() {
   const extents = { a: [m, k], b: [k, n], c: [m, n] };
   new View({
     id: "map",
-    title: "The CTA's tiles: C = A · B",
-    note: "A at the left, B above, C between them. The band is the k-block, the bright lines what the followed element meets. Point at any element.",
+    title: "CTA tiles: C = A · B",
+    note: "A on the left, B above, C between them. Dashed: the k-block. Outlined: the elements that the followed one contributes to or is computed from. Point at any element.",
     on: ["all"],
     draw(painter, width) {
       const grids = mapGrids(width);
@@ -81,7 +81,7 @@ function mapView() {
     },
   });
   const view = views[views.length - 1];
-  /** What the marked thread holds: of A and B in this k-block, of C everything. */
+  /** Draw what the marked thread holds: A and B of this k-block, and all its accumulators. */
   view.thread = (painter, grids) => {
     const dot = (name, x, y) => {
       const [row, column] = onMap(name, x, y);
@@ -105,7 +105,7 @@ function mapView() {
   };
 }
 
-/** A long list by its count, its beginning and its end. */
+/** Shorten a long list to its count, its first values and its last value. */
 function fewer(values) {
   const found = [...values].sort((one, other) => one - other);
   const text = span(found);
@@ -129,7 +129,7 @@ function globalView() {
   };
   const view = new View({
     id: "global",
-    title: "Global memory: who copies what",
+    title: "Global memory: copies and sectors",
     note: "",
     on: ["all", "operand"],
     draw(painter, width) {
@@ -180,14 +180,14 @@ function globalView() {
       const { copy } = operand;
       const [sectors, least] = copy.sectors;
       view.root.querySelector(".note").textContent = operand.copiers
-        ? `${operand.name}, contiguous to the right. Hues are the warps that copy, shades 8 lanes each; in ink the vectors of t${state.thread}. Lines part 32-byte sectors.`
-        : `${operand.name}, contiguous to the right. One thread asks for boxes, which TMA copies; the dashed one has the followed element. Lines part 32-byte sectors.`;
+        ? `${operand.name}, contiguous to the right. Hue: copying warp. Shade: group of 8 lanes. Solid: vectors of t${state.thread}. Lines separate 32-byte sectors.`
+        : `${operand.name}, contiguous to the right. One thread issues the TMA copies of boxes. Dashed: the box of the followed element. Lines separate 32-byte sectors.`;
       return [
         ["tile", "tile", `${operand.tile.join(" × ")} ${operand.dtype}`],
         operand.copiers
           ? ["copies", "copies", `${copy.op}, ${copy.bits} bits, threads ${copy.threads}`]
-          : ["copies", "copies", `boxes of ${copy.box.join(" × ")}${copy.shares > 1 ? `, ${copy.shares} CTAs share` : ""}`],
-        ["sectors", "sectors a tile", `${thousands(sectors)} of at least ${thousands(least)}`],
+          : ["copies", "copies", `boxes of ${copy.box.join(" × ")}${copy.shares > 1 ? `, shared by ${copy.shares} CTAs` : ""}`],
+        ["sectors", "sectors per tile", `${thousands(sectors)} of at least ${thousands(least)}`],
       ];
     },
   });

@@ -1,4 +1,4 @@
-// The way of the followed element in one line of stations, from global memory to its accumulators.
+// The path of the followed element as a row of stations, from global memory to its accumulators.
 
 const nameOf = (found) => `${found.name}(${state.x}, ${state.y})`;
 
@@ -10,7 +10,7 @@ function stationsOfOperand(found) {
     [
       "Global tile",
       [
-        ["global-row", "where", where],
+        ["global-row", "location", where],
         ["global-byte", "byte (in row)", `${global.byte} (${global.inRow})`],
         ["global-sector", "sector (in row)", `${global.sector} (${global.sectorInRow})`],
       ],
@@ -21,16 +21,16 @@ function stationsOfOperand(found) {
           [
             ["copy-thread", "thread", `t${copy.thread}`],
             ["copy-step", "step", `${copy.step + 1} of ${operand.copiers.steps}`],
-            ["copy-element", "of its vector", `element ${copy.element} of ${operand.copiers.elements}`],
+            ["copy-element", "in its vector", `element ${copy.element} of ${operand.copiers.elements}`],
           ],
         ]
       : [
           "TMA box",
           [
             ["copy-box", "box", `${copy.box + 1} of ${operand.copy.boxes}`],
-            ["copy-row", "row of the box", copy.row % operand.copy.box[1]],
+            ["copy-row", "row in the box", copy.row % operand.copy.box[1]],
             ["copy-column", "column", copy.column],
-            operand.copy.shares > 1 && ["copy-rank", "sent by CTA", `${copy.rank} of ${operand.copy.shares}`],
+            operand.copy.shares > 1 && ["copy-rank", "copied by CTA", `${copy.rank} of ${operand.copy.shares}`],
           ],
         ],
     [
@@ -101,7 +101,7 @@ function stationsOfDescriptor(found) {
       "Core matrix",
       [
         ["core", "down, along", `${described.coreDown}, ${described.coreAlong}`],
-        ["core-row", "row of 16 bytes", described.row],
+        ["core-row", "16-byte row", described.row],
         ["core-byte", "byte", described.byte],
       ],
     ],
@@ -109,7 +109,7 @@ function stationsOfDescriptor(found) {
   ];
 }
 
-/** The accumulators that an element of A or B is multiplied into: a row or a column of C, by the threads that hold it. */
+/** Build the station of the accumulators that an element of A or B contributes to: a row or column of C, and its threads. */
 function accumulatorStation(found, thread) {
   const result = operands.c;
   const [m, n] = result.tile;
@@ -126,7 +126,7 @@ function accumulatorStation(found, thread) {
     [
       ["accumulators", "of C", isA ? `row m ${state.x}` : `column n ${state.x}`],
       ["accumulator-threads", "threads", span(threads)],
-      thread !== null && ["accumulator-values", `of t${thread}`, values.length > 6 ? `${values.length}: ${values.slice(0, 4).join(" ")} …` : values.join(" ") || "none"],
+      thread !== null && ["accumulator-values", `in t${thread}`, values.length > 6 ? `${values.length}: ${values.slice(0, 4).join(" ")} …` : values.join(" ") || "none"],
     ],
   ];
 }
@@ -146,19 +146,19 @@ function stationsOfResult(found) {
   const last = [
     "Global tile",
     [
-      ["global-row", "where", `row ${row} ${global.row}`],
+      ["global-row", "location", `row ${row} ${global.row}`],
       ["global-byte", "byte (in row)", `${global.byte} (${global.inRow})`],
       ["global-sector", "sector (in row)", `${global.sector} (${global.sectorInRow})`],
     ],
   ];
-  if (!operand.shared) return [first, ["Store", [["way", "way", "straight from the register"]]], last];
+  if (!operand.shared) return [first, ["Store", [["way", "path", "directly from registers"]]], last];
   const { part, shared, writer, store } = found;
   return [
     first,
     operand.epilogue.shared.parts && [
       "Part",
       [
-        ["part", "of its warpgroup", part.part],
+        ["part", "in its warpgroup", part.part],
         ["slot-of-part", "buffer", part.slot],
         ["in-part", "in the part", `(${part.x}, ${part.y})`],
       ],
@@ -186,7 +186,7 @@ function stationsOfResult(found) {
   ];
 }
 
-const journey = isPlan ? element("ol", { id: "journey", "aria-label": "The way of the followed element" }) : null;
+const journey = isPlan ? element("ol", { id: "journey", "aria-label": "Path of the followed element" }) : null;
 
 function sayJourney() {
   const found = way();

@@ -1,4 +1,4 @@
-// The page of a layout expression: the offsets of its coordinates by bank, the memory that they fill, and its swizzle.
+// The page of a layout expression: the offset and bank of each coordinate, the memory that they fill, and the swizzle.
 
 const SHOWN = 64;
 const MOST_DRAWN = 1 << 16;
@@ -18,7 +18,7 @@ function layoutViews() {
   new View({
     id: "layout",
     title: layout.text,
-    note: `Mode 0 down, the others to the right: ${layout.shape.join(" × ")} ${layout.dtype}${shownRows < rows || shownColumns < columns ? `, of which ${shownRows} × ${shownColumns} are shown` : ""}. A hue is four banks; in a cell its offset in elements.`,
+    note: `Mode 0 runs down, the other modes to the right: ${layout.shape.join(" × ")} ${layout.dtype}${shownRows < rows || shownColumns < columns ? `, of which ${shownRows} × ${shownColumns} are shown` : ""}. Each hue is four banks; each cell shows its offset in elements.`,
     wide: true,
     on: ["all"],
     draw(painter, width) {
@@ -58,8 +58,8 @@ function layoutViews() {
         ["offset", "offset", place.offset],
         ["byte", "byte", place.byte],
         ["bank", "bank", place.bank, true],
-        ["column-ways", "16 bytes of 8 rows here", plural(wavefronts(eightRows(placeAt, rows), CHUNK_BYTES), "wavefront")],
-        ["different", "offsets", `${thousands(layout.least)} to ${thousands(layout.most)}, ${thousands(layout.different)} different`],
+        ["column-ways", "16 bytes in 8 rows here", plural(wavefronts(eightRows(placeAt, rows), CHUNK_BYTES), "wavefront")],
+        ["different", "offsets", `${thousands(layout.least)} to ${thousands(layout.most)}, ${thousands(layout.different)} distinct`],
       ];
     },
   });
@@ -68,7 +68,7 @@ function layoutViews() {
   if (layout.most < MOST_DRAWN) memoryView(tile);
 }
 
-/** The layout as a tile of two modes: mode 0 down, all others to the right, the first of them fastest. */
+/** Return the layout as a tile of two modes: mode 0 down, all others to the right, the first of them fastest. */
 function tileOfLayout(layout) {
   const single = layout.modes.length === 1;
   const modes = single ? [[[1, 0]], layout.modes[0]] : [layout.modes[0], layout.modes.slice(1).flat()];
@@ -77,7 +77,7 @@ function tileOfLayout(layout) {
   return new SharedTile(told);
 }
 
-/** The coordinate in each of the layout's own modes. */
+/** Return the coordinate in each of the layout's own modes. */
 function coordinatesOf(layout, row, column) {
   if (layout.modes.length === 1) return [column];
   let rest = column;
@@ -90,13 +90,13 @@ function coordinatesOf(layout, row, column) {
   return [row, ...others];
 }
 
-/** The memory that the layout fills, line by line. */
+/** Show the memory that the layout fills, line by line. */
 function memoryView(tile) {
   const picture = new SharedPicture(() => tile, () => 0, () => inStage(tile, 0, state.x, state.y));
   new View({
     id: "memory",
-    title: "As it lies in memory",
-    note: "A line of 128 bytes a row, the 32 banks across. A hue is 16 bytes of a row of the layout.",
+    title: "Placement in memory",
+    note: "One row per 128-byte line, 32 banks across. Each hue is 16 bytes of a row of the layout.",
     on: ["all"],
     draw: (painter, width) => picture.draw(painter, width),
     mark: (painter, width) => picture.mark(painter, width),
@@ -106,12 +106,12 @@ function memoryView(tile) {
     },
     words() {
       const place = inStage(tile, 0, state.x, state.y);
-      return [["memory-line", "line", place.line], ["memory-byte", "byte of the line", place.byte % LINE_BYTES]];
+      return [["memory-line", "line", place.line], ["memory-byte", "byte in the line", place.byte % LINE_BYTES]];
     },
   });
 }
 
-/** The bytes of the followed column in eight rows, as ldmatrix reads them. */
+/** Return the byte offsets of the followed column in eight rows, as ldmatrix reads them. */
 function eightRows(placeAt, rows) {
   const first = Math.floor(state.x / 8) * 8;
   return Array.from({ length: Math.min(8, rows - first) }, (_, i) => placeAt(first + i, state.y).byte);

@@ -1,6 +1,6 @@
-// One matrix of ldmatrix, without and with .trans beside each other: the same 8 rows, received by other lanes.
+// One matrix of ldmatrix, without and with .trans side by side: the same 8 rows, received by different lanes.
 
-/** Row and element of the followed element within the matrix that its load brings. */
+/** Return the row and column of the followed element within the matrix that its load reads, or null. */
 function inMatrix() {
   if (state.operand === "c") return null;
   const operand = operands[state.operand];
@@ -23,7 +23,7 @@ function matrixView() {
   new View({
     id: "matrix",
     title: "ldmatrix, N and T",
-    note: "One matrix: rows of 16 bytes as lanes address them, and in each element the lane that receives it. With .trans a register holds neighbors of a column.",
+    note: "One matrix: lanes address its rows of 16 bytes; each cell shows the lane that receives the element. With .trans, a register holds neighbors in a column.",
     on: ["all", "operand"],
     draw(painter, width) {
       const { forms, grids, height } = geometry(width);
@@ -59,12 +59,12 @@ function matrixView() {
       const place = inMatrix();
       if (!place) return [];
       return [
-        ["matrix-row", "row of the matrix", place.row],
-        ["matrix-element", "element of the row", place.column],
+        ["matrix-row", "row in the matrix", place.row],
+        ["matrix-element", "element in the row", place.column],
         ...formsNow().map((form) => {
           const holder = form.holder[place.row][place.column];
           const name = form.transpose ? "matrix-t" : "matrix-n";
-          const label = form.transpose ? "T brings it to" : "N brings it to";
+          const label = form.transpose ? "T loads it into" : "N loads it into";
           return [name, label, `lane ${Math.floor(holder / form.values)}, value ${holder % form.values}`];
         }),
       ];

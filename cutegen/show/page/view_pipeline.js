@@ -1,4 +1,4 @@
-// The main loop, slot by slot: what is issued, and which k-tile lies in which stage meanwhile. It can be played.
+// The main loop, slot by slot: the instructions issued, and the k-tile in each stage. It can be played.
 
 const PLAY_MS = 700;
 
@@ -22,8 +22,8 @@ function pipelineView() {
   const { group, tick } = playControls(count);
   const view = new View({
     id: "pipeline",
-    title: "The pipeline",
-    note: "Time runs to the right, a column between two multiplications; a hue is a k-tile. A stage is filled (pale), then read, then free.",
+    title: "Pipeline",
+    note: "Time runs to the right; each column is the time between two MMAs, each hue a k-tile. A stage is filled (pale), then read, then free.",
     wide: true,
     controls: group,
     on: ["all"],
@@ -48,7 +48,7 @@ function pipelineView() {
         if (arrives > fetched) bar(painter, below, stage, fetched, arrives, hue(kTile, 2, 2), `‹ ${kTile}`);
         if (landed !== null) bar(painter, below, stage, landed, lastRead === null ? count : lastRead + 1, hue(kTile), `${kTile}`);
       });
-      painter.text(190, 12, "k-tile.k-block that is multiplied", { size: 10, fill: palette.soft });
+      painter.text(190, 12, "k-tile.k-block of the MMA", { size: 10, fill: palette.soft });
       return below.y(stages.length) + 8;
     },
     mark(painter, width) {
@@ -70,7 +70,7 @@ function pipelineView() {
         );
         if (!stay) return "free";
         const inFlight = stay[3] === null || state.slot < stay[3];
-        return inFlight ? `k-tile ${stay[0]} on its way` : `k-tile ${stay[0]}`;
+        return inFlight ? `k-tile ${stay[0]} in flight` : `k-tile ${stay[0]}`;
       });
       return [
         ["slot", "slot", `${state.slot + 1} of ${count}: ${slot.name}`],
@@ -86,13 +86,13 @@ function pipelineView() {
   });
 }
 
-/** Play, step back, step on. */
+/** Build the buttons for play, step back and step forward. */
 function playControls(count) {
   let timer = null;
   const step = (by) => update({ slot: mod(state.slot + by, count) });
   const play = element("button", { type: "button", id: "play", "aria-pressed": "false" }, "▶ Play");
   const back = element("button", { type: "button", id: "step-back", "aria-label": "One slot back" }, "◀ Step");
-  const on = element("button", { type: "button", id: "step", "aria-label": "One slot on" }, "Step ▶");
+  const on = element("button", { type: "button", id: "step", "aria-label": "One slot forward" }, "Step ▶");
   const stop = () => {
     clearInterval(timer);
     timer = null;

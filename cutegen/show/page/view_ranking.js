@@ -1,4 +1,4 @@
-// Every layout that was compared, with what it costs, and the decisions of the plan with their reasons: as tables.
+// Tables of the layouts that were compared, with their costs, and of the plan's decisions, with their reasons.
 
 function table(caption, header, rows) {
   const head = element("tr", {}, ...header.map((name) => element("th", { scope: "col" }, name)));
@@ -10,7 +10,7 @@ function rankingView() {
   const view = new View({
     id: "ranking",
     title: "Layouts compared",
-    note: "Wavefronts of one tile, written once and read once, counted by the library: times the fewest, and how many. Choose one to see it in shared memory.",
+    note: "Wavefronts to write and read one tile once, counted by the library: relative to the minimum, and the number. Select a layout to see it in shared memory.",
     controls: holder,
     words() {
       const operand = followed();
@@ -41,10 +41,10 @@ function decisionsView() {
   );
   const view = new View({
     id: "decisions",
-    title: "What was decided, and why",
-    note: "As `cutegen plan` says it, where it says what was rejected too.",
+    title: "Decisions and reasons",
+    note: "`cutegen plan` also shows the rejected alternatives.",
     wide: true,
-    controls: element("div", { class: "scroll" }, table("Decisions", ["key", "chosen", "why"], rows)),
+    controls: element("div", { class: "scroll" }, table("Decisions", ["key", "chosen", "reason"], rows)),
   });
   view.list.remove();
 }

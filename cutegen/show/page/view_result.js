@@ -1,9 +1,9 @@
-// The epilogue: C's tile, or a part of it, in shared memory as accumulators write it, and the threads that store it.
+// The epilogue: C's tile, or a part of it, in shared memory; the writes of accumulators, and the threads that store it.
 
 function resultView() {
   const result = operands.c;
   if (!result.epilogue) return;
-  const steps = result.epilogue.steps.length ? ` Then ${result.epilogue.steps.join(", ")}.` : "";
+  const steps = result.epilogue.steps.length ? ` Fused: ${result.epilogue.steps.join(", ")}.` : "";
   if (!result.shared) {
     directView(steps);
     return;
@@ -16,7 +16,7 @@ function resultView() {
     return inStage(shared, layoutNow(), x, y);
   };
   const picture = new SharedPicture(() => shared, layoutNow, placeNow);
-  // The write that covers the followed element, all its lanes: they fill these places together.
+  // All lanes of the write that covers the followed element; they fill these places together.
   picture.others = (painter, tile, layout, whole, zoom, first) => {
     const found = way();
     if (found.name !== "c") return;
@@ -35,12 +35,12 @@ function resultView() {
   };
   const { group, refreshed } = layoutSwitch("result", () => "c", () => shared);
   const { store, parts, by } = result.epilogue.shared;
-  const leaves = store.kind === "vectors" ? `then stores of ${store.bits / 8} bytes by thread` : "then boxes by TMA";
-  const what = parts ? `A part of ${shared.tile.join(" × ")}, which leaves at once` : `The whole tile of C`;
+  const leaves = store.kind === "vectors" ? `then stored by threads, ${store.bits / 8} bytes each` : "then stored by TMA in boxes";
+  const what = parts ? `A part of C, ${shared.tile.join(" × ")}, stored at once` : `The complete tile of C`;
   new View({
     id: "result",
     title: "Epilogue",
-    note: `${what}, in shared memory: written by ${by}, ${leaves}. In ink: what a warp writes at once.${steps}`,
+    note: `${what}, in shared memory: written by ${by}, ${leaves}. Solid: one write of a warp.${steps}`,
     controls: group,
     on: ["all", "layouts"],
     draw: (painter, width) => picture.draw(painter, width),
@@ -63,7 +63,7 @@ function resultView() {
   });
 }
 
-/** The write that covers the followed element of C, and how often it takes its turn. */
+/** Return the write that covers the followed element of C, with its wavefronts. */
 function writeFacts(result, layout) {
   const found = way();
   if (found.name !== "c") return [];
@@ -82,7 +82,7 @@ function writeFacts(result, layout) {
   return [["write-wavefronts", `write ${found.writer.write} of warp ${found.writer.warp}`, plural(turns, "wavefront")]];
 }
 
-/** Without shared memory: which thread stores which element, and the sectors that it touches. */
+/** Show an epilogue without shared memory: which thread stores each element, and the sectors that it touches. */
 function directView(steps) {
   const result = operands.c;
   const [m, n] = result.tile;
@@ -92,7 +92,7 @@ function directView(steps) {
   new View({
     id: "result",
     title: "Epilogue",
-    note: `Straight from registers to global memory, contiguous to the right: each element by the thread that has its sum. Hues are warps, shades lane mod 4.${steps}`,
+    note: `Directly from registers to global memory, contiguous to the right: the thread that holds an accumulator stores it. Hue: warp. Shade: lane mod 4.${steps}`,
     on: ["all"],
     draw(painter, width) {
       const grid = gridOf(width);

@@ -1,4 +1,4 @@
-// Shared memory as it lies: a line of 128 bytes a row, the 32 banks across, in whichever of the compared layouts.
+// Shared memory: one row per 128-byte line, 32 banks across, in any of the compared layouts.
 
 const LINES_OF_ZOOM = 8;
 const cachedContents = new Map();
@@ -9,13 +9,13 @@ function contentsOf(tile, layout) {
   return cachedContents.get(key);
 }
 
-/** Elements of a line, and lines of a stage. */
+/** Return the elements per line and the lines per stage. */
 function linesOf(tile, layout) {
   const perLine = LINE_BYTES / tile.bytes;
   return { perLine, lines: Math.ceil(tile.layouts[layout].stage / perLine) };
 }
 
-/** Draws one stage of a tile, and below it eight lines large. `placeOf` answers where the followed element lies, or null. */
+/** Draws one stage of a tile, and eight lines of it enlarged. `followedPlace` returns the followed element's location, or null. */
 class SharedPicture {
   constructor(tileOfState, layoutOfState, followedPlace) {
     Object.assign(this, { tileOfState, layoutOfState, followedPlace });
@@ -34,7 +34,7 @@ class SharedPicture {
     return { tile, layout, perLine, lines, whole, zoom, height: zoom.y(LINES_OF_ZOOM) + 8 };
   }
 
-  /** The first of the eight lines that are shown large. */
+  /** Return the first of the eight enlarged lines. */
   firstLine(lines) {
     const place = this.followedPlace();
     const line = place ? place.inStage : 0;
@@ -75,7 +75,7 @@ class SharedPicture {
     });
     const found = contentsOf(tile, layout);
     const perChunk = CHUNK_BYTES / tile.bytes;
-    const caption = `16 bytes each, by the (${tile.modes.join(", ")}) of the first element`;
+    const caption = `16 bytes per cell, with (${tile.modes.join(", ")}) of the first element`;
     painter.text(zoom.x(0), zoom.y(0) - 22, caption, { size: 11, fill: palette.soft });
     for (let chunk = 0; chunk < 8; chunk += 1) {
       const banks = `${chunk * 4}–${chunk * 4 + 3}`;
@@ -102,7 +102,7 @@ class SharedPicture {
     }
   }
 
-  /** Outlines of what goes with the followed element: the other pieces of its phase. */
+  /** Outline what is accessed together with the followed element. */
   others() {}
 
   at(px, py, width) {
@@ -114,7 +114,7 @@ class SharedPicture {
       if (!within(down, LINES_OF_ZOOM) || !within(chunk, 8)) return null;
       const inside = (px - zoom.x(chunk)) / zoom.width;
       const perChunk = CHUNK_BYTES / tile.bytes;
-      // The window must not run away from under the pointer.
+      // The window must not move while the pointer is in it.
       line = this.firstLine(lines) + down;
       column = chunk * perChunk + clamp(Math.floor(inside * perChunk), 0, perChunk - 1);
     }
@@ -123,16 +123,16 @@ class SharedPicture {
   }
 }
 
-/** Where a place lies in its own stage. */
+/** Return the location of an element within its own stage. */
 function inStage(tile, layout, x, y) {
   const place = tile.place(x, y, layout);
   return { ...place, inStage: place.line, inLine: Math.floor((place.byte % LINE_BYTES) / tile.bytes) };
 }
 
-/** The buttons plain, pad and swizzle, the best of each kind, and a list of all that were compared. */
+/** Build the buttons plain, pad and swizzle for the best layout of each kind, and a list of all compared layouts. */
 function layoutSwitch(id, nameOfState, tileOfState) {
-  const group = element("div", { class: "switch", role: "group", "aria-label": "Layout of shared memory" });
-  const list = element("select", { id: `${id}-layout`, "aria-label": "Every layout that was compared" });
+  const group = element("div", { class: "switch", role: "group", "aria-label": "Shared memory layout" });
+  const list = element("select", { id: `${id}-layout`, "aria-label": "All compared layouts" });
   const buttons = ["plain", "pad", "swizzle"].map((kind) => {
     const button = element("button", { type: "button", "data-kind": kind, id: `${id}-${kind}` }, kind);
     button.addEventListener("click", () => choose(best(kind)));
@@ -158,7 +158,7 @@ function layoutSwitch(id, nameOfState, tileOfState) {
     buttons.forEach((button) => {
       const kind = button.dataset.kind;
       button.disabled = best(kind) < 0;
-      button.title = button.disabled ? `No ${kind} layout suits these copies` : `The best ${kind} layout that was compared`;
+      button.title = button.disabled ? `No ${kind} layout is compatible with these copies` : `The best ${kind} layout of the comparison`;
       button.setAttribute("aria-pressed", String(tile.layouts[chosen].kind === kind));
     });
   };
@@ -173,11 +173,11 @@ function countsOf(tile, layout) {
   };
   return [
     ["layout", "layout", row.name],
-    ["layout-text", "as CuTe prints it", row.text],
+    ["layout-text", "in CuTe notation", row.text],
     count("writes", "writes", row.write),
     row.lines && count("lines", "by line", row.lines),
     count("reads", "reads", row.read),
-    ["bytes", "a stage", plural(row.bytes, "byte")],
+    ["bytes", "per stage", plural(row.bytes, "byte")],
   ];
 }
 
@@ -187,7 +187,7 @@ function sharedView() {
   const picture = new SharedPicture(followed, layoutNow, () =>
     state.operand === "c" ? null : inStage(followed(), layoutNow(), state.x, state.y),
   );
-  // What the lanes of the phase address, or the rows of the core matrix: where they meet in a bank, they wait.
+  // The pieces that the lanes of the phase address, or the rows of the core matrix. Pieces in the same bank wait.
   picture.others = (painter, tile, layout, whole, zoom, first) => {
     const perChunk = CHUNK_BYTES / tile.bytes;
     if (accessOf().torn) return;
@@ -218,7 +218,7 @@ function sharedView() {
       const operand = followed();
       const column = operand.modes[operand.major];
       view.root.querySelector(".note").textContent =
-        `One stage of ${operand.name}. A hue is 16 bytes of a row along ${column}: the same hue was above itself in global memory. Outlined: what one phase reads.`;
+        `One stage of ${operand.name}. Each hue is 16 bytes of a row along ${column}; equal hues share a column in global memory. Outlined: one phase.`;
       return countsOf(operand, layoutNow());
     },
   });
