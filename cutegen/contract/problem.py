@@ -10,8 +10,10 @@ from typing import Any, TypeAlias
 from cutegen.errors import RequestError
 
 MAX_EXTENT = 2**31 - 2**17
-"""Limit of M, N and K. Kernels count in int32, to the end of the last tile and of the stages beyond it: a tile's
-extents are at most 2**13, stages at most 2**3."""
+"""Limit of M, N and K. Kernels count in int32, to the end of the last tile and of the stages beyond it.
+
+A tile's extents are at most 2**13. All stages of A and B fit in 2**18 bytes, and a tile has 12 rows of A and B or more,
+so that stages times K of a tile are below 2**15."""
 MAX_BATCH = 2**16 - 1
 """Limit of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
 

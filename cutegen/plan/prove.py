@@ -395,6 +395,6 @@ def _alignment(copy: TileCopy) -> int:
 
 
 def _barriers(plan: GemmPlan) -> int:
-    """Return the bytes of the barriers: two per stage, two for turns of warpgroups, one for the flag of adding CTAs."""
+    """Return the number of barriers: two per stage, two for turns of warpgroups, one as the flag of adding CTAs."""
     flagged = plan.split_k is not None and plan.split_k.leaves_sums
     return 2 * (plan.stages + plan.mma.takes_turns) + flagged

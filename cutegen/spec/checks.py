@@ -180,7 +180,7 @@ class Names:
 
     def _longer(self, item: object) -> str:
         """Suggest the names that begin with `item`, as two do with `gelu`."""
-        longer = [name for name in self.choices if name.startswith(f"{item}_")]
+        longer = [name for name in self.choices if isinstance(item, str) and name.startswith(f"{item}_")]
         return f"write {alternatives(longer)}" if longer else ""
 
 

@@ -4,7 +4,7 @@
     sum        = product { ("+" | "-") product }
     product    = factor { ("*" | "/") factor }
     factor     = "-" factor | number | name | function "(" sum { "," sum } ")" | "(" sum ")"
-    number     = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]
+    number     = ( digits [ "." [ digits ] ] | "." digits ) [ ("e" | "E") [ "+" | "-" ] digits ]
 
 A text is parsed by these rules only: anything else is refused at its position. Parts without a name are computed here,
 so that no parsed expression can divide by a literal zero.

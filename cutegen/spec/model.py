@@ -130,6 +130,8 @@ class GemmSpec(Part):
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
         named = {atom.needs for atom in loads if atom is not None}
+        if BULK_TENSOR in {copy.op for copy in (self.g2s.a, self.g2s.b) if copy is not None}:
+            named.add(Instruction.BULK_TENSOR)
         if self.mma.atom is not None:
             named.add(ATOMS[self.mma.atom].instruction)
         of_family = frozenset() if self.family is None else FAMILIES[self.family].needs

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutegen.algebra import Layout, TiledMma
+from cutegen.algebra import Layout, TiledMma, offsets, parse_layout, tile_to_shape
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.hardware import GPUS, MMA_ATOMS, dtype, target
@@ -371,6 +371,28 @@ def test_a_tensor_map_pads_no_rows() -> None:
     padded = replace(gemm(smem=Smem(a=SmemLayout(pad=8))), family="sm120")
     with pytest.raises(SpecError, match=r"smem.a: found pad 8; expected what a tensor map can write"):
         plan(padded, "sm_90")
+
+
+@pytest.mark.parametrize(
+    ("asked", "obeyed"),
+    [("(16,32):(32,1)", False), ("Sw<2,3,3> o (8,64):(64,1)", False), ("Sw<2,3,3> o (8,32):(32,1)", True)],
+)
+def test_a_layout_that_boxes_do_not_write_is_refused_and_not_replaced(asked: str, obeyed: bool) -> None:
+    given = SmemLayout(layout=asked)
+    spec = replace(gemm(tile=Tile(cta=(128, 128, 64)), smem=Smem(a=given)), family="sm120")
+    if obeyed:
+        layout = plan(spec, "sm_90").a.smem.layout_of_one_stage
+        assert (offsets(layout) == offsets(tile_to_shape(parse_layout(asked), (128, 64)))).all()
+        return
+    with pytest.raises(SpecError, match=r"smem.a: .* expected what a tensor map can write"):
+        plan(spec, "sm_90")
+
+
+@pytest.mark.parametrize("family", ["sm90", "sm120"])
+def test_a_layout_of_c_that_boxes_do_not_write_is_refused_and_not_replaced(family: str) -> None:
+    across = Epilogue(smem=SmemLayout(layout="(64,64):(1,64)"))
+    with pytest.raises(SpecError, match=r"epilogue.smem: .* expected what a tensor map can write"):
+        plan(replace(gemm(tile=Tile(cta=(128, 128, 64)), epilogue=across), family=family), "sm_90")
 
 
 def test_each_schedule_launches_as_many_ctas_as_it_says() -> None:

@@ -11,10 +11,11 @@ from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.render import render
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, GemmSpec, Schedule, Tile
+from cutegen.spec import Epilogue, Extra, GemmSpec, Schedule, Tile
 from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.plan.specs import gemm
@@ -58,6 +59,25 @@ def test_the_plan_names_the_epilogue_as_the_spec_does_and_the_kernel_as_it_compu
     kernel = render(found).text
     assert "# epilogue.ops: bias_m, scale_n, residual" in kernel
     assert "# problem.residual: f16, m-major" in kernel
+
+
+@pytest.mark.parametrize("major", ["m", "n"])
+@pytest.mark.parametrize("name", ["residual", "aux"])
+def test_a_given_major_is_that_of_the_call(name: str, major: str) -> None:
+    asked = swapped(ops=(name,))
+    asked = replace(asked, problem=replace(asked.problem, **{name: Extra(major=major)}))
+    assert launch(asked).tensor(name).major == major
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_refusal_names_the_operand_of_the_call(name: str) -> None:
+    asked = swapped()
+    narrow = replace(getattr(asked.problem, name), align=8)
+    with pytest.raises(SpecError, match=rf"problem.{name}.align: found 8; .*without schedule.swap") as refused:
+        plan(replace(asked, problem=replace(asked.problem, **{name: narrow})), "sm_90")
+    followed = replace(asked, family="sm80", schedule=Schedule(), problem=replace(asked.problem, **{name: narrow}))
+    assert "without schedule.swap" in refused.value.fix
+    plan(followed, "sm_90")
 
 
 def test_the_kernel_takes_them_where_it_multiplies_b_by_a() -> None:

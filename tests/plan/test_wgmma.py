@@ -313,6 +313,18 @@ def test_the_proof_finds_a_plan_that_is_wrong(what: str, message: str) -> None:
         prove(broken(found, what))
 
 
+def test_the_flag_of_the_cta_that_adds_is_within_shared_memory() -> None:
+    found = planned(wgmma(cta=(128, 128, 64), schedule=Schedule(split_k=2, cluster=(1, 1))))
+    assert found.split_k is not None
+    assert found.split_k.leaves_sums
+    assert found.smem.barriers_offset_bytes is not None
+    prove(found)
+    stages_end = found.smem.barriers_offset_bytes + 8 * 2 * found.stages
+    launch = replace(found.launch, dynamic_smem_bytes=stages_end)
+    with pytest.raises(ProofError, match=f"{stages_end} bytes of shared memory are too few"):
+        prove(replace(found, smem=replace(found.smem, bytes=stages_end), launch=launch))
+
+
 def test_for_a_problem_the_tile_leaves_no_multiprocessor_idle() -> None:
     """At 1024 x 1024 x 1024 the large tile occupies 32 of 132 multiprocessors, and takes 1.8 times as long."""
     small, large = (plan(wgmma(), "sm_90", (x, x, x)) for x in (1024, 4096))

@@ -175,3 +175,18 @@ def test_an_error_comes_whole_out_of_another_process(error: CutegenError) -> Non
 
 def _returned(error: CutegenError) -> CutegenError:
     return error
+
+
+def test_a_number_too_long_to_print_is_a_mistake_in_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(toml(f"epilogue.ops = [0x{'f' * 5000}]"))
+    with pytest.raises(SpecError, match=r"epilogue.ops: found .*; expected a list of"):
+        load_spec(path)
+
+
+def test_a_named_bulk_copy_needs_a_target_that_has_it() -> None:
+    half = Operand("f16", "k")
+    spec = GemmSpec(problem=Problem(a=half, b=half, c=Operand("f16", "n")))
+    assert spec.needs == "sm_80"
+    copied = GemmSpec(problem=spec.problem, g2s=G2s(a=G2sCopy(op="cp.async.bulk.tensor")))
+    assert copied.needs == "sm_90"

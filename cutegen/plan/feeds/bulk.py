@@ -16,6 +16,7 @@ from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.loop import Loop
 from cutegen.plan.parts import Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import available_registers
+from cutegen.plan.rules.bulk_boxes import check_align
 from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
     STAGE_BARRIERS_BYTES,
@@ -87,9 +88,15 @@ class Bulk:
         return self.consumers.holes
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Raise SpecError for a target that lacks an instruction of the family."""
+        """Raise SpecError for a target that lacks an instruction of the family, or an operand that TMA cannot address.
+
+        These are the operands of calls: a refusal names them before `schedule.swap` exchanges them.
+        """
         needs = FAMILIES[family].needs
         if target.has(*needs):
+            alone = ", without schedule.swap" if spec.schedule.swap else ""
+            for name in "ab":
+                check_align(spec, name, f'family = "sm80" copies from any address{alone}')
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")

@@ -9,7 +9,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
-from cutegen.plan.rules.bulk_boxes import check_bulk, choose_boxes, choose_bulk_copy
+from cutegen.plan.rules.bulk_boxes import check_rows, choose_boxes, choose_bulk_copy
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES
@@ -34,7 +34,7 @@ class CopiedFragments:
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """Fragments decide the shared layout, and the layout decides the boxes."""
-        check_bulk(spec, x)
+        check_rows(spec, x)
         s2r = choose_s2r(spec, x, mma.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
             raise _no_plain_loads(spec, x, s2r.decision, target)

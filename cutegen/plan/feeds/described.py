@@ -11,7 +11,7 @@ from typing import ClassVar
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import multiplied_from_shared, promoted
-from cutegen.plan.rules.bulk_boxes import check_bulk, choose_bulk_copy
+from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.parted_epilogue import choose_parted_epilogue
@@ -36,7 +36,7 @@ class DescribedTiles:
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
-        check_bulk(spec, x)
+        check_rows(spec, x)
         smem, described = choose_described(spec, x, mma)
         m, n, _ = mma.cluster
         g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)

@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, Swizzle, TiledMma, inner_layout, modes, size
+import numpy as np
+
+from cutegen.algebra import (
+    ComposedLayout,
+    Layout,
+    LayoutExpr,
+    Swizzle,
+    TiledMma,
+    inner_layout,
+    modes,
+    offsets,
+    size,
+    tile_to_shape,
+)
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
@@ -19,9 +32,9 @@ from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_options, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.operand import OperandTile, align_bytes
 from cutegen.plan.values.smem import Wavefronts
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, SmemLayout
 from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
@@ -29,15 +42,20 @@ SWIZZLE_BITS = (3, 2, 1)
 """Swizzle<B,4,3> on byte addresses, B for rows of 128, 64 and 32 bytes (`CU_TENSOR_MAP_SWIZZLE_128B` and its like)."""
 
 
-def check_bulk(spec: GemmSpec, x: OperandTile) -> None:
-    """Raise SpecError where no bulk tensor copy can move the tile."""
-    if x.align_bytes < STRIDE_MULTIPLE_BYTES:
+def check_align(spec: GemmSpec, name: str, fix: str) -> None:
+    """Raise SpecError, with `fix`, if no tensor map can describe operand `name`."""
+    align = align_bytes(getattr(spec.problem, name))
+    if align < STRIDE_MULTIPLE_BYTES:
         raise spec.error(
-            f"problem.{x.name}.align",
-            found=str(x.align_bytes),
+            f"problem.{name}.align",
+            found=str(align),
             expected=f"a multiple of {STRIDE_MULTIPLE_BYTES}: addresses and strides of a tensor map are",
-            fix='family = "sm80" copies from any address' if x.name != "c" else "epilogue.smem = false",
+            fix=fix,
         )
+
+
+def check_rows(spec: GemmSpec, x: OperandTile) -> None:
+    """Raise SpecError if the tile has more rows than a box."""
     if x.extents[1 - x.major_mode] > MAX_BOX_ELEMS:
         raise spec.error(
             "tile.cta",
@@ -112,9 +130,8 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
     """Return those that the spec requests, none if it leaves them open. Raises SpecError for any but `options`."""
     if not x.requested:
         return ()
-    wanted = {option.swizzle for option in x.requested}
-    found = tuple(option for option in options if option.swizzle in wanted)
-    if not found or any(option.pad_elems for option in x.requested):
+    found = tuple(option for option in options if is_requested(spec, x, option.swizzle, option.atom))
+    if not found:
         raise spec.error(
             x.smem_key,
             found=x.requested[0].name,
@@ -122,6 +139,20 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
             fix=_fix(options),
         )
     return found
+
+
+def is_requested(spec: GemmSpec, x: OperandTile, swizzle: Swizzle | None, atom: LayoutExpr) -> bool:
+    """Return whether the spec allows a tile of boxes `atom`: the swizzle that it gives, or the offsets of its layout.
+
+    A `swizzle` leaves the width and the order of its atoms open, and one of no bits means none. A `layout` or a `pad`
+    gives the offset of every element.
+    """
+    given = spec.epilogue.smem if x.name == "c" else getattr(spec.smem, x.name)
+    assert isinstance(given, SmemLayout)
+    if given.swizzle is not None:
+        return swizzle == (Swizzle(*given.swizzle) if given.swizzle[0] else None)
+    wanted = tile_to_shape(x.requested[0].atom, x.extents)
+    return np.array_equal(offsets(tile_to_shape(atom, x.extents)), offsets(wanted))
 
 
 def _fix(options: tuple[LayoutOption, ...]) -> str:

@@ -7,7 +7,7 @@ from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_STORE
 from cutegen.plan.geometry.access import by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
-from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
+from cutegen.plan.rules.bulk_boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.rules.epilogue import DIRECT
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.copies import BulkTensorCopy
@@ -40,7 +40,8 @@ def choose_epilogue(
     asked = spec.epilogue.smem is not None
     if x.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         return _direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
-    check_bulk(spec, x)
+    check_align(spec, "c", "epilogue.smem = false")
+    check_rows(spec, x)
     ranking = _rank(spec, x, tiled_mma)
     staged = lay_out(ranking.value, x.extents, None)
     stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)

@@ -10,6 +10,11 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
 COOPERATIVE, PINGPONG = "cooperative", "pingpong"
+WHY = {
+    COOPERATIVE: "the warpgroups share a tile, which needs fewer bytes from L2 per multiplication",
+    PINGPONG: "each of two warpgroups has its own tile: one stores while the other multiplies",
+}
+"""Reasons, with and without a problem: kernels whose comments differ are compiled and cached twice."""
 
 
 def pingpong(spec: GemmSpec) -> bool:
@@ -22,8 +27,5 @@ def choose_consumers(spec: GemmSpec) -> Choice[bool]:
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
         return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))
-    why = (
-        "the warpgroups share a tile: twice the tile for the same registers, so each fetched element is used more often"
-    )
     other = Rejected(PINGPONG, "overlaps the epilogue with the other warpgroup's tile, but tiles are half as large")
-    return Choice(False, Decision("schedule.consumers", COOPERATIVE, why, rejected=(other,)))
+    return Choice(False, Decision("schedule.consumers", COOPERATIVE, WHY[COOPERATIVE], rejected=(other,)))

@@ -6,18 +6,17 @@ A bulk tensor copy writes rows of 128, 64, 32 or 16 bytes, swizzled as wgmma rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, offsets, tile_to_shape
+from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, tile_to_shape
 from cutegen.errors import SpecError
 from cutegen.hardware import MmaAtom
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.rules.bulk_boxes import full_lines
+from cutegen.plan.rules.bulk_boxes import full_lines, is_requested
 from cutegen.plan.rules.smem import Access, SmemRanking
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
@@ -153,20 +152,10 @@ def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: M
     """Return the option that the spec requests; None if it leaves the layout open."""
     if not x.requested:
         return None
-    asked = getattr(spec.smem, x.name)
-    if asked.swizzle is not None:
-        found = next((o for o in options if (o.layout.mode.swizzle(x.dtype.bits) in _swizzles(x))), None)
-    else:
-        wanted = offsets(tile_to_shape(x.requested[0].atom, x.extents))
-        found = next((option for option in options if np.array_equal(offsets(option.tile), wanted)), None)
-    if found is None:
-        raise _not_described(spec, x, options, atom)
-    return found
-
-
-def _swizzles(x: OperandTile) -> Iterator[object]:
-    """Return the swizzles that the spec allows; one of no bits means none."""
-    return (option.swizzle if option.swizzle and option.swizzle.bits else None for option in x.requested)
+    for option in options:
+        if is_requested(spec, x, option.layout.mode.swizzle(x.dtype.bits), option.box):
+            return option
+    raise _not_described(spec, x, options, atom)
 
 
 def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> SpecError:

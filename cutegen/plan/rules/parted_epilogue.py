@@ -16,7 +16,7 @@ from cutegen.hardware import TMA_STORE, StmatrixAtom
 from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan.geometry.access import Coordinates, by_warp
 from cutegen.plan.geometry.accumulators import accumulators
-from cutegen.plan.rules.bulk_boxes import bulk_copy, check_bulk, full_lines, rank_boxes
+from cutegen.plan.rules.bulk_boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import beyond_capacity
 from cutegen.plan.rules.bulk_memory import stages_for_sums
 from cutegen.plan.rules.epilogue import DIRECT
@@ -63,7 +63,8 @@ def choose_parted_epilogue(
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, and a box needs at least {ROW_BYTES}"
         return _direct(whole, fusion, parts_of(None), why)
-    check_bulk(spec, x)
+    check_align(spec, "c", "epilogue.smem = false")
+    check_rows(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
     ranking = _rank(spec, x, part_mma(mma.atom, parts.tile), stmatrix)
     each = 1 if of_parts.at_once else BUFFERS

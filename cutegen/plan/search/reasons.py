@@ -10,7 +10,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import swapped
 from cutegen.plan.rules.cluster import ALONE
-from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.rules.consumers import WHY as WHY_CONSUMERS
 from cutegen.plan.search.options import Option, cluster_text, tile_is_open
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
@@ -18,10 +18,6 @@ from cutegen.spec import GemmSpec
 from cutegen.support.words import extents, plural
 
 SHOWN_DIGITS = 3
-WHY_CONSUMERS = {
-    COOPERATIVE: "the warpgroups share a tile, which needs fewer bytes from L2 per multiplication",
-    PINGPONG: "each of two warpgroups has its own tile: one stores while the other multiplies",
-}
 
 
 def decisions(
