@@ -3,14 +3,12 @@
 Sources: NVIDIA's white papers of A100 (40 GB: 108 SMs, 40 MB of L2, 1,555 GB/s), GA102 (GeForce RTX 3090:
 82, 6 MB, 936 GB/s), Ada (GeForce RTX 4090: 128, 72 MB, 1,008 GB/s), H100 and the data sheet of H200 (132, 50 MB,
 4.8 TB/s), Blackwell (B200: 148, 126 MB, 8 TB/s; GeForce RTX 5090: 170, 96 MB, 1,792 GB/s). Clocks are boost clocks.
-A cluster lies within one GPC, and GPCs have 16 or 18 SMs, or fewer: the number of clusters that fit at once was queried
-on an H200 (cuOccupancyMaxActiveClusters, 200 to 229 KB of shared memory per CTA).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MIB = 1 << 20
 
@@ -24,8 +22,6 @@ class Gpu:
     l2_bytes: int
     memory_bytes_per_s: float
     clock_hz: float
-    clusters: Mapping[int, int] = field(default_factory=dict, hash=False)
-    """Clusters of so many CTAs that run at once if each CTA fills an SM; empty if unknown."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.sms} SMs)"
@@ -35,14 +31,7 @@ GPUS: Mapping[str, Gpu] = {
     "sm_80": Gpu(name="A100", sms=108, l2_bytes=40 * MIB, memory_bytes_per_s=1.555e12, clock_hz=1.41e9),
     "sm_86": Gpu(name="RTX 3090", sms=82, l2_bytes=6 * MIB, memory_bytes_per_s=0.936e12, clock_hz=1.695e9),
     "sm_89": Gpu(name="RTX 4090", sms=128, l2_bytes=72 * MIB, memory_bytes_per_s=1.008e12, clock_hz=2.52e9),
-    "sm_90": Gpu(
-        name="H200",
-        sms=132,
-        l2_bytes=50 * MIB,
-        memory_bytes_per_s=4.8e12,
-        clock_hz=1.98e9,
-        clusters={2: 66, 4: 30, 8: 15},
-    ),
+    "sm_90": Gpu(name="H200", sms=132, l2_bytes=50 * MIB, memory_bytes_per_s=4.8e12, clock_hz=1.98e9),
     "sm_100": Gpu(name="B200", sms=148, l2_bytes=126 * MIB, memory_bytes_per_s=8.0e12, clock_hz=1.965e9),
     "sm_120": Gpu(name="RTX 5090", sms=170, l2_bytes=96 * MIB, memory_bytes_per_s=1.792e12, clock_hz=2.407e9),
 }

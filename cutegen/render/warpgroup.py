@@ -148,7 +148,7 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
 
 
 def _host_clusters(plan: GemmPlan) -> dict[str, str]:
-    """Return the host's expressions for a result's clusters if K is split, the SMs of one, and its workspace."""
+    """Return the host's expressions for a result's clusters if K is split, the CTAs of one, and its extents."""
     m, _, k = plan.mma.cluster
     along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
     ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}

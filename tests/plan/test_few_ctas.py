@@ -44,8 +44,8 @@ def planned(tile: tuple[int, int, int], problem: Shape, schedule: Schedule | Non
         ((66 * 64, 64, 4096), Schedule(cluster=(1, 1)), True),
         ((67 * 64, 64, 4096), Schedule(cluster=(1, 1)), False),
         ((32 * 64, 64, 4096), Schedule(cluster=(2, 1)), False),
-        ((16 * 64, 64, 4096), Schedule(split_k=4), True),
-        ((17 * 64, 64, 4096), Schedule(split_k=4), False),
+        ((16 * 64, 64, 4096), Schedule(split_k=4, cluster=(1, 1)), True),
+        ((17 * 64, 64, 4096), Schedule(split_k=4, cluster=(1, 1)), False),
         ((16 * 64, 64, 4096), Schedule(split_k=4, reduction="cluster"), False),
     ],
 )

@@ -12,7 +12,7 @@ from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
-from cutegen.spec import Epilogue, Operand, Schedule
+from cutegen.spec import Epilogue, Operand, Schedule, Tile
 from tests.plan.specs import gemm
 from tests.run.wgmma import spec
 
@@ -130,3 +130,55 @@ def test_registers_go_to_c_as_wide_as_it_is_aligned() -> None:
     wide, narrow = (planned(dtype="u8", c=Operand("u8", "n", align), cta=(128, 32, 64)) for align in (2, 1))
     stored, apart = (found.predictions.sectors["epilogue"].predicted for found in (wide, narrow))
     assert (stored, apart) == (128 * 32 // 8, 2 * 128 * 32 // 8)
+
+
+OPEN = replace(gemm(), family="sm90")
+
+
+def searched(problem: tuple[int, int, int], tile: Tile | None = None, **schedule: Any) -> GemmPlan:
+    found = plan(replace(OPEN, tile=tile or Tile(), schedule=Schedule(**schedule)), "sm_90", problem)
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+@pytest.mark.parametrize("problem", [(7040, 4800, 256), (2304, 1344, 3200)])
+def test_a_given_tile_gets_the_schedule_that_it_has_where_it_is_chosen(problem: tuple[int, int, int]) -> None:
+    left_open = searched(problem)
+    given = searched(problem, Tile(cta=left_open.cta_tile))
+    assert not left_open.swapped
+    assert (given.mma.pingpong, given.mma.cluster) == (left_open.mma.pingpong, left_open.mma.cluster)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"split_k": 8, "cluster": (1, 1, 4)},
+        {"split_k": 4, "cluster": (4, 1, 2)},
+        {"split_k": 16, "reduction": "cluster"},
+        {"split_k": 6, "reduction": "cluster"},
+    ],
+)
+def test_slices_and_clusters_that_were_not_measured_together_still_get_a_tile_for_the_problem(
+    asked: dict[str, Any],
+) -> None:
+    """Without candidates the plan was that of no problem: 128x256, for 32 rows."""
+    found = searched((32, 1024, 16384), **asked)
+    assert found.split_k is not None
+    assert found.split_k.slices == asked["split_k"]
+    assert found.mma.cluster[2] > 1
+    assert found.mma.cluster == asked.get("cluster", found.mma.cluster)
+    assert found.cta_tile[0] * found.cta_tile[1] <= 64 * 128
+
+
+def test_an_n_major_operand_in_narrow_spans_counts_whatever_the_cluster() -> None:
+    """With 112 columns B is swizzled in spans of 32 bytes, which takes up to 1.7 times as long."""
+    asked = replace(gemm("knn"), family="sm90", schedule=Schedule(cluster=(1, 8)))
+    found = plan(asked, "sm_90", (576, 4360, 1256))
+    assert found.cta_tile[1] % 32 == 0
+
+
+def test_each_rejected_number_of_slices_is_named_once() -> None:
+    found = searched((512, 512, 8192))
+    (decision,) = (each for each in found.decisions if each.key == "schedule.split_k")
+    names = [each.what for each in decision.rejected]
+    assert len(names) == len(set(names)) > 1

@@ -22,7 +22,7 @@ from cutegen.plan.search.warpgroup_model import PAIR, room_for
 from cutegen.plan.search.warpgroup_tiles import Row
 
 WARPGROUPS_BY_ROWS = {64: 1, 128: 2, 192: 3, 256: 2}
-"""Columns by the rows of a tile."""
+"""Warpgroups by the rows of a tile."""
 CLUSTERS: tuple[Extents, ...] = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (1, 4, 1))
 CLUSTERS_OF_SIZED: tuple[Extents, ...] = (*CLUSTERS, (2, 4, 1), (4, 2, 1))
 WAVES, WAVES_OF_LARGE_CLUSTERS = (1, 2, 3, 4), (1, 2)

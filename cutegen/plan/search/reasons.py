@@ -62,10 +62,10 @@ def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Seque
         f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
         f"{microseconds(option.estimate)} predicted"
     )
+    alike = [other for other in ranked if replace(other.candidate, cluster=candidate.cluster) == candidate]
     rejected = tuple(
         Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} predicted")
-        for other in ranked
-        if replace(other.candidate, cluster=candidate.cluster) == candidate and other.slices != option.slices
+        for other in _best_of_others(option, alike, lambda other: other.slices)
     )
     why = "the slices with the lowest predicted time for the problem"
     yield Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)

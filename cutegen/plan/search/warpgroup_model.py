@@ -270,7 +270,11 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
 
 
 def room_for(cluster: Extents, gpu: Gpu) -> int:
-    """Return the approximate number of CTAs of such clusters that a GPU holds at once."""
+    """Return the approximate number of CTAs of such clusters that a GPU holds at once if each CTA fills an SM.
+
+    A cluster lies within one GPC of 16 or 18 SMs, or fewer. An H200, with 132 SMs, holds 66 clusters of two, 30 of four
+    and 15 of eight (`cuOccupancyMaxActiveClusters`).
+    """
     return gpu.sms if math.prod(cluster) <= PAIR else gpu.sms // TOGETHER * TOGETHER - TOGETHER
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
-from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
+from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.chain_cost import chain_instructions
-from cutegen.plan.rules.cluster import ALONE
+from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.epilogue_parts import WIDTHS
 from cutegen.plan.rules.last_k_tiles import busy_alone, may_end_in_turns
@@ -47,7 +47,7 @@ from cutegen.plan.search.warpgroup_tiles import (
     Row,
     as_nearest,
 )
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, Schedule
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
 JOINED_STAGES, JOINED_LINES = 5, 8
@@ -159,35 +159,32 @@ def _candidates(
     spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
 ) -> Iterator[tuple[Row, Candidate]]:
     """Yield the rows that agree with the spec, each with the stages that it gives, else as many as fit."""
-    rows = list(_for_elements(spec, target, compared) if tile_is_open(spec) else _of_given_tile(spec, target, problem))
-    if wide and not tile_is_open(spec):
-        rows = [split for row in rows for split in splits_of_given(row)]
+    rows = list(_for_elements(spec, compared))
+    if not tile_is_open(spec):
+        rows = list(_of_given_tile(spec, target, problem, rows))
+        rows = [split for row in rows for split in splits_of_given(row)] if wide else rows
     schedule = spec.schedule
     for key, open_value, asked in (
         ("consumers", COOPERATIVE, schedule.consumers),
         ("cluster", ALONE, _whole(schedule.cluster)),
         ("swap", False, schedule.swap),
-        ("slices", 1, schedule.split_k),
     ):
         rows = _having(rows, key, open_value, asked)
-    if schedule.reduction is not None:  # warpgroups do not add slices by atomics
-        rows = [row for row in rows if row.slices == 1 or reduction_in(row.cluster) == schedule.reduction]
-    for row in rows:
+    for row in _added_as_asked(rows, schedule):
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
-            yield row, candidate
+            correction = row.correction * _of_bytes(spec, target, row) * _of_span(spec, row)
+            yield replace(row, correction=correction), candidate
 
 
-def _for_elements(spec: GemmSpec, target: Target, compared: tuple[Row, ...]) -> Iterator[Row]:
+def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
     """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if promotes(spec):  # with three warpgroups, only those measured with promoted sums
         compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
     for row in compared:
         m, n, k = row.cta
-        of_elements = replace(row, cta=(m, n, k * 2 // element_bytes))
-        correction = row.correction * _of_bytes(spec, target, of_elements) * _of_span(spec, row)
-        yield replace(of_elements, correction=correction)
+        yield replace(row, cta=(m, n, k * 2 // element_bytes))
 
 
 def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
@@ -210,8 +207,12 @@ def _of_span(spec: GemmSpec, row: Row) -> float:
     return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[NARROWEST_SPAN])
 
 
-def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
-    """Return the spec's own tile, also swapped if C has fewer rows than an instruction."""
+def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: list[Row]) -> Iterator[Row]:
+    """Return the spec's own tile, also swapped if C has fewer rows than an instruction: as `rows` have it, if they do.
+
+    A given tile then gets the schedule and the cluster that a search which finds the same tile gives it. Tiles of two
+    joined k-tiles have no rows of their own.
+    """
     if spec.tile.cta is None:
         return
     swaps = (False, True) if problem.m < WGMMA_ROWS else (False,)
@@ -222,10 +223,13 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape) -> Ite
         unasked = spec.schedule.consumers is None and consumers == PINGPONG
         if unasked and lacks_room(asked, (1, 1, 1), spec.tile.cta, target) is not None:
             continue
-        warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value
-        for cluster in CLUSTERS:
-            for swap in swaps:
-                yield Row(spec.tile.cta, warpgroups[:2], consumers, cluster, swap)
+        warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value[:2]
+        alike = (spec.tile.cta, warpgroups, consumers, 1)
+        found = [row for row in rows if (row.cta, row.warpgroups, row.consumers, row.slices) == alike]
+        of_swaps = [row for row in found if row.swap in swaps]
+        yield from of_swaps or (
+            Row(spec.tile.cta, warpgroups, consumers, cluster, swap) for cluster in CLUSTERS for swap in swaps
+        )
 
 
 def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -234,13 +238,31 @@ def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 
 def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
-    """Return the rows with the value that the spec requests; if none has it, all rows with that value set."""
+    """Return the rows with the value that the spec requests; if none has it, others with that value set.
+
+    These are the rows with `open_value`, or all if another key has left none of them.
+    """
     if asked is None:
         return rows
     having = [row for row in rows if getattr(row, key) == asked]
-    others = (row for row in rows if getattr(row, key) == open_value)
+    others = [row for row in rows if getattr(row, key) == open_value] or rows
     changed: dict[str, Any] = {key: asked, "correction": UNMEASURED}
     return having or [replace(row, **changed) for row in others]
+
+
+def _added_as_asked(rows: list[Row], schedule: Schedule) -> list[Row]:
+    """Return the rows with the slices that the spec requests, added as it requests."""
+    if schedule.reduction is not None:  # warpgroups do not add slices by atomics
+        rows = [row for row in rows if row.slices == 1 or reduction_in(row.cluster) == schedule.reduction]
+    rows = _having(rows, "slices", 1, schedule.split_k)
+    return [_in_cluster(row) for row in rows] if schedule.reduction == CLUSTER else rows
+
+
+def _in_cluster(row: Row) -> Row:
+    """Return the row with its slices in a cluster: as many as the rules choose if the cluster is open."""
+    m, n, together = row.cluster
+    most = next((k for k in (8, 4, 2) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS), 1)
+    return row if together > 1 else replace(row, cluster=(m, n, most))
 
 
 def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
