@@ -39,6 +39,25 @@ def test_a_reduction_may_count_a_part_of_the_cta() -> None:
         run_elements(kernel("barrier.cta.red.popc.aligned.u32 %r3, 1, 64, 32, %p1;"), np.uint32)
 
 
+@pytest.mark.parametrize("guard", ["", "@%p0 "])
+def test_a_reduction_writes_its_register(guard: str) -> None:
+    """Only some path executes it, so its register is watched."""
+    body = """
+    mov.u32 %r7, %ntid.x; setp.gt.u32 %p0, %r7, 0; setp.eq.u32 %p1, %r0, %r0; @!%p0 bra SKIP;
+    GUARDbar.red.popc.u32 %r6, 0, %p1;
+    SKIP: mov.u32 %r3, 0; @%p0 mov.u32 %r3, %r6;
+    """.replace("GUARD", guard)
+    assert (run_elements(kernel(body), np.uint32, block=64) == 64).all()
+    with pytest.raises(ExecutionFault, match="never wrote"):
+        run_elements(kernel(body.replace("%p0, %r7, 0", "%p0, %r7, 64").replace("@%p0 mov", "mov")), np.uint32, block=64)
+
+
+@pytest.mark.parametrize(("limit", "everywhere"), [(48, 1), (47, 0)])
+def test_lanes_beyond_the_block_have_no_vote(limit: int, everywhere: int) -> None:
+    body = f"setp.lt.u32 %p1, %r0, {limit}; bar.red.and.pred %p2, 1, 64, %p1; selp.u32 %r3, 1, 0, %p2;"
+    assert (run_elements(kernel(body), np.uint32, block=48) == everywhere).all()
+
+
 @pytest.mark.parametrize(("limit", "everywhere"), [(64, 1), (63, 0)])
 def test_an_and_over_the_cta_asks_every_thread(limit: int, everywhere: int) -> None:
     body = f"setp.lt.u32 %p1, %r0, {limit}; barrier.cta.red.and.aligned.pred %p2, 0, %p1; selp.u32 %r3, 1, 0, %p2;"

@@ -83,6 +83,7 @@ class _Barrier:
 
     threads: int = 0
     votes: int = 0
+    against: int = 0
     waiting: list[tuple[Warp, Arrival]] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
 
@@ -231,6 +232,7 @@ class Cta:
         barrier.threads += WARP_LANES
         self._arrivals += 1
         barrier.votes += arrival.votes
+        barrier.against += arrival.against
         barrier.told.append(self.ordering.arrive(warp))
         if arrival.waits:
             barrier.waiting.append((warp, arrival))
@@ -242,11 +244,10 @@ class Cta:
     def _complete(self, number: int, barrier: _Barrier) -> None:
         del self._barriers[number]
         self.ordering.complete(barrier.told, [warp.index for warp, _ in barrier.waiting])
-        x, y, z = self._machine.block
         for warp, arrival in barrier.waiting:
             self._blocked.discard(warp.index)
             if arrival.deliver is not None:
-                arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
+                arrival.deliver(warp, barrier.votes, barrier.against)
 
     def stuck(self) -> list[tuple[int, Warp, str]]:
         """Lists waits that will never end: the instruction, a warp, and a description."""
