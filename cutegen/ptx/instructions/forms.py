@@ -97,7 +97,7 @@ _SYNTAX = {
     "set": _comparisons(r"[usf]32\.", _SET_FLOATS),
     "selp": _PLAIN,
     "slct": rf"({_PLAIN}\.s32|(ftz\.)?{_PLAIN}\.f32)",
-    "mov": rf"({_PLAIN}|pred|b128)",
+    "mov": rf"({_PLAIN}|pred)",
     "cvt": "|".join((_TO_INTEGER, _WHOLE, _TO_FLOAT, _WIDER, _NARROWER, _SMALL, _BETWEEN_INTEGERS)),
     "ldu": rf"(global\.)?(v[24]\.)?([bus]8|{_PLAIN})",
     "redux": r"sync\.((add|min|max)\.[us]32|(and|or|xor)\.b32)",

@@ -80,11 +80,11 @@ class Cursor:
         except ValueError:
             raise self.error(f"{text} is not a number of PTX") from None
 
-    def integer(self, what: str, *, limit: int) -> int:
-        """Reads an integer in 0..limit."""
+    def integer(self, what: str, *, limit: int, least: int = 0) -> int:
+        """Reads an integer in least..limit."""
         value = self.literal().value
-        if not isinstance(value, int) or not 0 <= value <= limit:
-            raise self.error(f"{what} is {value}; expected an integer in 0..{limit}")
+        if not isinstance(value, int) or not least <= value <= limit:
+            raise self.error(f"{what} is {value}; expected an integer in {least}..{limit}")
         return value
 
     def skip_past(self, text: str) -> None:

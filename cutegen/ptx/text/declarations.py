@@ -5,8 +5,9 @@ Source: PTX ISA, "State Spaces, Types, and Variables".
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.cursor import Cursor
@@ -154,8 +155,11 @@ def _read_initial(cursor: Cursor, kind: ScalarType) -> bytes:
 
 def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
     literal = cursor.literal()
-    if literal.float_bits and kind.name in ("f32", "f64"):
-        return struct.pack("<f" if kind.name == "f32" else "<d", literal.value)
+    if kind.name in ("f32", "f64") and (literal.float_bits or literal.value == 0):
+        with np.errstate(over="ignore"):
+            return np.float64(literal.value).astype(kind.dtype).tobytes()
+    if kind.name in ("f32", "f64"):
+        raise cursor.error(f"an integer cannot initialize a variable of type .{kind.name}; write 0f... or 0d...")
     if literal.float_bits:
         raise cursor.error(f"a float cannot initialize a variable of type .{kind.name}")
     return (int(literal.value) & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")

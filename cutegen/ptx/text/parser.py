@@ -31,7 +31,9 @@ from cutegen.ptx.text.tokens import tokenize
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".global", ".const", ".shared", ".local")
-_DIRECTIVES = {".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank"}
+_POSITIVE = (".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster")
+_DIRECTIVES = {**dict.fromkeys(_POSITIVE, 1), ".maxclusterrank": 0}
+"""Directives with numbers, and the least number of each; 0 in `.maxclusterrank` is no limit."""
 MAX_NESTING = 64
 
 
@@ -149,9 +151,10 @@ class _EntryReader:
             if word == ".pragma":
                 cursor.skip_past(";")
             elif word in _DIRECTIVES:
-                found[word] = [cursor.integer(word, limit=1 << 20)]
+                least = _DIRECTIVES[word]
+                found[word] = [cursor.integer(word, limit=1 << 20, least=least)]
                 while cursor.accept(","):
-                    found[word].append(cursor.integer(word, limit=1 << 20))
+                    found[word].append(cursor.integer(word, limit=1 << 20, least=least))
             else:
                 found[word] = []
         return found
