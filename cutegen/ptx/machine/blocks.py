@@ -27,7 +27,8 @@ _U32, _PRED = scalar_type("u32"), scalar_type("pred")
 class Arrival:
     """A warp's arrival at a barrier: the barrier waits for `threads` threads (None: the whole CTA).
 
-    `votes` of its lanes are for the predicate of a `bar.red`, `against` have it false; lanes beyond the block have none.
+    The predicate of a `bar.red` is true in `votes` of its lanes and false in `against`; lanes beyond the block count in
+    neither.
     """
 
     barrier: int

@@ -314,7 +314,10 @@ class Cta:
         self._machine.monitor.report(kind, site, message, cta=self.place, thread=local, address=address, always=always)
 
     def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
-        """Description of a thread of a cluster, or of several of a warp."""
+        """Description of a thread of a cluster, of several of a warp, or of the copies of an agent."""
+        if warp >= self.ordering.warps:
+            number = self._machine.grid.cta_number(cluster, 0)
+            return f"a bulk copy of {'' if len(self.cluster.ctas) == 1 else 'the cluster of '}CTA number {number}"
         rank, local = divmod(warp, self.ordering.warps_per_cta)
         who = f"threads of warp {local}"
         if thread is not None:

@@ -221,7 +221,9 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     other, other_thread, other_site = found.other
     grid, per_cta = shape.clusters, -(-volume(shape.block) // WARP_LANES) * WARP_LANES
     who = f"several threads of CTA number {grid.cta_number(other, 0)}"
-    if other_thread is not None:
+    if other_thread is not None and other_thread >= per_cta * volume(shape.cluster):
+        who = f"a bulk copy of CTA number {grid.cta_number(other, 0)}"
+    elif other_thread is not None:
         who = f"thread {other_thread % per_cta} of CTA number {grid.cta_number(other, other_thread // per_cta)}"
     earlier = f"the {'write' if found.other_wrote else 'read'} by {who}"
     monitor.report(

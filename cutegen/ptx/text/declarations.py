@@ -157,7 +157,7 @@ def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
     literal = cursor.literal()
     if kind.name in ("f32", "f64") and (literal.float_bits or literal.value == 0):
         with np.errstate(over="ignore"):
-            return np.float64(literal.value).astype(kind.dtype).tobytes()
+            return bytes(np.float64(literal.value).astype(kind.dtype).tobytes())
     if kind.name in ("f32", "f64"):
         raise cursor.error(f"an integer cannot initialize a variable of type .{kind.name}; write 0f... or 0d...")
     if literal.float_bits:

@@ -7,13 +7,14 @@ one size, and each in the other's scope (PTX ISA, "Memory Consistency Model"). R
 write to the buffer.
 
 A stamp packs `cluster + 1 | tick | thread`; the instruction is stored next to it. Threads are numbered in their
-cluster.
+cluster. What a bulk load reads is stamped with the agent of its mbarrier (see `ordering`), in place of a warp: only a
+wait for the mbarrier orders it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -96,17 +97,27 @@ class GlobalShadow:
         if not self.is_writeable:
             return None
         if self._writes is None:
-            self._queue.append((access, access.ordering.tick))
-            if len(self._queue) > MOST_QUEUED:
-                self._settle()
+            self._queue_read(access)
             return None
         granules = self._granules(access)
-        clash = (
-            self._during_flights(access, granules, writes=False)
-            or self._after_writes(access, granules)
-            or self._after_pages(access, self._strong_writes, granules, wrote=True)
-        )
+        clash = self._after_any_write(access, granules)
         self._note_read(access, access.ordering.tick, granules)
+        return clash
+
+    def read_by_agents(self, access: GlobalAccess, agents: Sequence[int]) -> Clash | None:
+        """The same for a bulk load that the thread of `access` issues: to writers it is each of `agents`."""
+        if not self.is_writeable:
+            return None
+        threads = np.zeros_like(access.threads)
+        reads = [replace(access, warp=agent, threads=threads + agent * WARP_LANES) for agent in agents]
+        if self._writes is None:
+            for read in reads:
+                self._queue_read(read)
+            return None
+        granules = self._granules(access)
+        clash = self._after_any_write(access, granules)
+        for read in reads:
+            self._note_read(read, access.ordering.tick, granules)
         return clash
 
     def write(self, access: GlobalAccess) -> tuple[Clash | None, bool]:
@@ -171,11 +182,23 @@ class GlobalShadow:
                 )
         return None
 
+    def _queue_read(self, access: GlobalAccess) -> None:
+        self._queue.append((access, access.ordering.tick))
+        if len(self._queue) > MOST_QUEUED:
+            self._settle()
+
     def _settle(self) -> None:
         """Files the queued reads by page."""
         for access, tick in self._queue:
             self._note_read(access, tick, self._granules(access))
         self._queue = []
+
+    def _after_any_write(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
+        return (
+            self._during_flights(access, granules, writes=False)
+            or self._after_writes(access, granules)
+            or self._after_pages(access, self._strong_writes, granules, wrote=True)
+        )
 
     def _after_writes(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
         assert self._writes is not None
@@ -209,7 +232,7 @@ class GlobalShadow:
             return None
         ticks = stamps >> THREAD_BITS & _TICK_MASK
         if same_cluster[suspect].all():
-            known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.warps - 1))
+            known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.agents - 1))
             suspect &= ticks > known
             if not suspect.any():
                 return None
