@@ -66,6 +66,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
+        names_global_variables=context.names_global_variables,
         has_cluster_barrier=any(each.parts[:2] == ("barrier", "cluster") for each in entry.instructions),
     )
 

@@ -49,7 +49,9 @@ def test_a_reduction_writes_its_register(guard: str) -> None:
     """.replace("GUARD", guard)
     assert (run_elements(kernel(body), np.uint32, block=64) == 64).all()
     with pytest.raises(ExecutionFault, match="never wrote"):
-        run_elements(kernel(body.replace("%p0, %r7, 0", "%p0, %r7, 64").replace("@%p0 mov", "mov")), np.uint32, block=64)
+        run_elements(
+            kernel(body.replace("%p0, %r7, 0", "%p0, %r7, 64").replace("@%p0 mov", "mov")), np.uint32, block=64
+        )
 
 
 @pytest.mark.parametrize(("limit", "everywhere"), [(48, 1), (47, 0)])

@@ -101,6 +101,7 @@ class Lowering:
     access_bytes: dict[int, int] = field(default_factory=dict)
     constant_sites: set[int] = field(default_factory=set)
     ctas_communicate: bool = False
+    names_global_variables: bool = False
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
 
@@ -187,6 +188,7 @@ class Lowering:
         """The address of a variable in its own state space."""
         if symbol.name not in self.symbols:
             raise instruction.error(f"{symbol.name} is not declared")
+        self.names_global_variables |= self.spaces[symbol.name] == "global"
         return self.symbols[symbol.name] + symbol.offset_bytes
 
     def access(self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None) -> int:
