@@ -18,8 +18,8 @@ class Executable:
     """Program in the form that the executor runs.
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
-    if the entry has atomic, volatile or ordered accesses to global memory. `names_global_variables`: it refers to variables
-    of the module in global memory, which are not among the arguments.
+    if the entry has atomic, volatile or ordered accesses to global memory. `names_global_variables`: it refers to
+    variables of the module in global memory, which are not among the arguments.
     """
 
     entry: Entry
