@@ -179,6 +179,18 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize("access", ["ld.{}.global.u32 %r3, [%rd1];", "mov.u32 %r3, 0; st.{}.global.u32 [%rd1], %r3;"])
+def test_an_access_to_a_device_is_relaxed_at_scope_sys(access: str) -> None:
+    """`.mmio` exists with `.relaxed.sys` alone, and `.volatile` without a scope, says ptxas 13.0."""
+    for words in ("mmio.relaxed.sys", "relaxed.mmio.sys", "volatile"):
+        run_elements(kernel(access.format(words)), np.uint32)
+    for words in ("mmio.sys", "mmio", "mmio.relaxed.gpu", "mmio.acquire.sys", "mmio.release.sys", "volatile.gpu"):
+        with pytest.raises(
+            PtxSyntaxError, match=r"\.mmio needs \.relaxed\.sys|modifier \.(gpu|acquire|release) is not"
+        ):
+            run_elements(kernel(access.format(words)), np.uint32)
+
+
 @pytest.mark.parametrize(("body", "before", "reason"), REFUSED)
 def test_what_cannot_be_named_is_refused(body: str, before: str, reason: str) -> None:
     with pytest.raises(PtxSyntaxError, match=reason):

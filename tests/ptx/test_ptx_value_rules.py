@@ -108,7 +108,8 @@ def test_a_nan_of_an_extreme_is_the_canonical_one() -> None:
         (0x80000001, "finite number subnormal"),
         (0x00800000, "finite number normal"),
         (0xBF800000, "finite number normal"),
-        (0x00000000, "finite number"),
+        (0x00000000, "finite number normal"),  # "positive and negative zero are considered normal numbers"
+        (0x80000000, "finite number normal"),
         (0x7F800000, "infinite number"),
         (0xFFC00000, "notanumber"),
     ],

@@ -15,19 +15,19 @@ _MEMBARS = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 def take_access_order(instruction: Instruction, modifiers: Modifiers, order: str) -> Semantics | None:
     """The semantics of a load (`order` acquire) or a store (`order` release); None if it is weak."""
     if modifiers.flag("volatile"):
-        modifiers.one_of(*SCOPES)
         return Semantics.of("relaxed", "sys")
-    word = modifiers.one_of("relaxed", order, "weak", "mmio")
-    if word == "mmio":
-        modifiers.flag("relaxed")
+    is_mmio = modifiers.flag("mmio")
+    word = modifiers.one_of("relaxed", order, "weak")
     scope = modifiers.one_of(*SCOPES)
+    if is_mmio and (word, scope) != ("relaxed", "sys"):
+        raise instruction.error(".mmio needs .relaxed.sys")
     if word in (None, "weak"):
         if scope is not None:
             raise instruction.error(f"a scope needs an order: .relaxed.{scope} or .{order}.{scope}")
         return None
     if scope is None:
         raise instruction.error(f".{word} needs a scope: .{word}.cta, .cluster, .gpu or .sys")
-    return Semantics.of("relaxed" if word == "mmio" else str(word), scope)
+    return Semantics.of(str(word), scope)
 
 
 def take_atomic_order(modifiers: Modifiers) -> Semantics:
