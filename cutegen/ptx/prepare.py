@@ -31,9 +31,9 @@ from cutegen.ptx.text.flow import (
 )
 from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.held_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
+from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -77,7 +77,7 @@ def _site_table(context: Lowering, instructions: int) -> SiteTable:
     constant = np.zeros(instructions + 1, bool)
     for site, semantics in context.semantics.items():
         reach[site] = semantics.reach
-    for site, size_bytes in context.access_bytes.items():
+    for site, size_bytes in context.element_bytes.items():
         size[site] = size_bytes
     constant[list(context.constant_sites)] = True
     return SiteTable(reach, size, constant)

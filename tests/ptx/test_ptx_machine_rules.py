@@ -105,6 +105,34 @@ def test_the_lane_that_reads_what_nobody_wrote_is_named() -> None:
     assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.UNINITIALIZED, 5)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "races"),
+    [
+        ("st.volatile.shared.u64 [%r4], %rd2;", "ld.volatile.shared.u32 %r7, [%r4];", True),
+        ("st.relaxed.cta.shared.u64 [%r4], %rd2;", "atom.shared.add.u32 %r7, [%r4], 1;", True),
+        ("st.volatile.shared.v2.u32 [%r4], {%r0, %r0};", "ld.volatile.shared.u64 %rd3, [%r4];", True),
+        ("st.volatile.shared.v2.u32 [%r4], {%r0, %r0};", "st.volatile.shared.u32 [%r4+4], %r0;", False),
+        ("st.volatile.shared.u64 [%r4], %rd2;", "ld.volatile.shared.u64 %rd3, [%r4];", False),
+        ("st.relaxed.cta.shared.u32 [%r4], %r0;", "atom.shared.add.u32 %r7, [%r4], 1;", False),
+    ],
+)
+def test_strong_accesses_of_different_sizes_race(first: str, second: str, races: bool) -> None:
+    """PTX ISA, "Morally strong operations": two that overlap must overlap completely; in either memory.
+
+    Elements of a vector are accesses of their own ("Vector Data-types").
+    """
+    fill = "mov.u64 %rd2, 5; setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r0, 32; @%p0 st.shared.u64 [%r4], %rd2;"
+    shared = SMEM + fill + f"bar.sync 0; @%p0 {first} @%p1 {second}"
+    in_global = shared.replace(".shared", ".global").replace("%r4", "%rd0").replace("mov.u32 %rd0, smem;", "")
+    for body in (shared, in_global.replace("shl.b32 %r5, %r0, 2; add.s32 %r6, %rd0, %r5;", "")):
+        if not races:
+            run_elements(kernel(body, shared_bytes=128).replace("st.global.b32 [%rd1], %r3;", ""), np.uint32, block=64)
+            continue
+        with pytest.raises(ExecutionFault) as caught:
+            run_elements(kernel(body, shared_bytes=128).replace("st.global.b32 [%rd1], %r3;", ""), np.uint32, block=64)
+        assert caught.value.violation.kind is ViolationKind.RACE
+
+
 @pytest.mark.parametrize("written", ["st.relaxed.cta.shared.u32 [%r4], 5;", "st.volatile.shared.u32 [%r4], 5;"])
 def test_a_strong_write_fills_memory_as_a_weak_one_does(written: str) -> None:
     body = SMEM + f"setp.eq.u32 %p0, %r0, 0; @%p0 {written} bar.sync 0; ld.shared.u32 %r3, [%r4];"

@@ -68,7 +68,7 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     ]
     base, offset = context.address(instruction, instruction.operands[1])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics)
+    site = context.access(instruction, space.name, size, semantics, width)
     loaded = _loaded_dtype(kind)
 
     def step(warp: Warp) -> None:
@@ -117,7 +117,7 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, item, kind, wide=True) for item in items]
     base, offset = context.address(instruction, instruction.operands[0])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics)
+    site = context.access(instruction, space.name, size, semantics, width)
     values = gather(sources, size)
 
     def step(warp: Warp) -> None:

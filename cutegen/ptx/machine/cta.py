@@ -118,7 +118,7 @@ class Cta:
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            reach=executable.sites.reach,
+            sites=executable.sites,
             rank=rank,
         )
         self.shared = SharedMemory(

@@ -9,8 +9,8 @@ from cutegen.ptx.machine.blocks import Block
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.text.syntax import Entry
-from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.semantics import Semantics
+from cutegen.ptx.watch.sites import SiteTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,21 +25,13 @@ from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH
+from cutegen.ptx.watch.sites import SiteTable
 
 _TICK_BITS = 29
 _CLUSTER_SHIFT = THREAD_BITS + _TICK_BITS
 _MAX_CLUSTERS = 1 << (62 - _CLUSTER_SHIFT)
 _TICK_MASK = (1 << _TICK_BITS) - 1
 MOST_QUEUED = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class SiteTable:
-    """Columns by instruction: reach of its scope (0: it is weak), bytes per lane, and whether it is `.nc`."""
-
-    reach: npt.NDArray[np.int64]
-    size_bytes: npt.NDArray[np.int64]
-    expects_constant: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,15 +262,9 @@ class GlobalShadow:
     def _morally_strong(
         self, access: GlobalAccess, sites: Sites, same_cluster: npt.NDArray[np.bool_], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Mark pairs in which both accesses are strong, overlap completely, and include each other in their scopes."""
-        reach = self._table.reach[access.site]
-        if reach == 0:
-            return np.zeros(sites.shape, bool)
-        both = np.minimum(self._table.reach[sites], reach)
-        same_size = self._table.size_bytes[sites] == access.size_bytes
         per_cta = access.ordering.warps_per_cta
         near = np.where(warps // per_cta == access.warp // per_cta, CTA_REACH, CLUSTER_REACH)
-        return np.asarray((both >= np.where(same_cluster, near, GRID_REACH)) & same_size)
+        return self._table.morally_strong(access.site, sites, np.where(same_cluster, near, GRID_REACH))
 
     def _note(self, pages: WarpPages, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
         known = access.ordering.synced_tick(access.warp) << THREAD_BITS | self._cluster(access) << _CLUSTER_SHIFT
