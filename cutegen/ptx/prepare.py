@@ -41,8 +41,10 @@ def prepare(module: Module, entry: Entry) -> Executable:
     """Lowers `entry`.
 
     Raises:
-        PtxSyntaxError: the first unknown instruction, with its line.
+        PtxSyntaxError: text that cannot be read, or the first unknown instruction, with its line.
     """
+    if entry.error is not None:
+        raise entry.error
     if len(entry.instructions) >= MAX_SITES:
         message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
         raise PtxSyntaxError(message, line=entry.line)

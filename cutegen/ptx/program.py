@@ -71,7 +71,7 @@ class Program:
         """Reads PTX text. An entry is prepared at its first launch, so an invalid one does not block the others.
 
         Raises:
-            PtxSyntaxError: text that is not PTX; with its line.
+            PtxSyntaxError: text outside of the entries' bodies that is not PTX; with its line.
         """
         module = parse_module(text)
         return cls(text, module.target, MappingProxyType({entry.name: entry for entry in module.entries}), module)
@@ -81,7 +81,7 @@ class Program:
 
         Raises:
             LaunchError: no such entry.
-            PtxSyntaxError: an instruction in it that this package does not know; with its line.
+            PtxSyntaxError: a body that is not PTX, or an instruction that this package does not know; with its line.
         """
         if entry not in self.entries:
             raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")

@@ -42,6 +42,10 @@ class Cursor:
         start, end = self._tokens[index].start, self._tokens[self._next - 1].end
         return " ".join(self._text[start:end].split())
 
+    def back_to(self, index: int) -> None:
+        """Continues at token `index`."""
+        self._next = index
+
     def take(self) -> str:
         """Reads one token."""
         if self.at_end():
