@@ -36,13 +36,10 @@ def take_atomic_order(modifiers: Modifiers) -> Semantics:
     return Semantics.of(order, modifiers.one_of(*SCOPES) or "gpu")
 
 
-def fence_order(instruction: Instruction) -> Semantics | None:
-    """The semantics of a `fence` or `membar`; None for one without order and scope."""
+def fence_order(instruction: Instruction) -> Semantics:
+    """The semantics of a `fence` with a scope, or of a `membar`."""
     words = instruction.parts[1:]
     if instruction.parts[0] == "membar":
-        if len(words) != 1 or words[0] not in _MEMBARS:
-            raise instruction.error("expected membar.cta, membar.gl or membar.sys")
         return Semantics.of("sc", _MEMBARS[words[0]])
-    scope = next((word for word in words if word in SCOPES), None)
-    order = next((word for word in words if word in ("sc", "acq_rel", "acquire", "release")), "acq_rel")
-    return None if scope is None else Semantics.of(order, scope)
+    order = next((word for word in words if word not in SCOPES), "acq_rel")
+    return Semantics.of(order, next(word for word in words if word in SCOPES))

@@ -5,6 +5,7 @@ Source: PTX ISA, "State Spaces, Types, and Variables".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -102,20 +103,19 @@ def _read_align(cursor: Cursor) -> int | None:
     return align
 
 
-def _read_dimensions(cursor: Cursor) -> int | None:
-    """Elements of an array declaration; None for a scalar, 0 for an open array `[]`."""
-    if cursor.peek() != "[":
-        return None
-    count = 1
+def _read_dimensions(cursor: Cursor) -> list[int]:
+    """Lengths of an array declaration; none for a scalar, 0 first for an open array `[]`."""
+    lengths: list[int] = []
     while cursor.accept("["):
-        if cursor.accept("]"):
-            count = 0
+        if not lengths and cursor.accept("]"):
+            lengths.append(0)
             continue
-        count *= cursor.integer("the array's length", limit=MAX_VARIABLE_BYTES)
+        lengths.append(cursor.integer("the array's length", limit=MAX_VARIABLE_BYTES))
+        count = math.prod(lengths)
         if count > MAX_VARIABLE_BYTES:
             raise cursor.error(f"an array of {count} elements is larger than the {MAX_VARIABLE_BYTES} allowed here")
         cursor.expect("]")
-    return count
+    return lengths
 
 
 def read_variable(cursor: Cursor, space: str) -> Variable:
@@ -126,31 +126,32 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
         raise cursor.error(f"{cursor.peek()} variables are not supported")
     kind = read_type(cursor)
     name = cursor.word("a variable's name")
-    count = _read_dimensions(cursor)
-    size = None if count == 0 else kind.size_bytes * (1 if count is None else count)
+    lengths = _read_dimensions(cursor)
+    size = kind.size_bytes * math.prod(lengths) or None
     initial = b""
     if cursor.accept("="):
-        initial = _read_initial(cursor, kind)
-        size = max(size or 0, len(initial))
+        initial = _read_initial(cursor, kind, lengths)
+        size = size or len(initial) or None
     cursor.expect(";")
     if size is None and space != "shared":
         raise PtxSyntaxError(f"variable {name} has no size", line=line)
     return Variable(name=name, space=space, align_bytes=align or kind.size_bytes, size_bytes=size, initial=initial)
 
 
-def _read_initial(cursor: Cursor, kind: ScalarType) -> bytes:
-    """Bytes of an initializer: a number or (nested) braces of numbers."""
-    if not cursor.accept("{"):
+def _read_initial(cursor: Cursor, kind: ScalarType, lengths: list[int]) -> bytes:
+    """Bytes of an initializer: a number, or for an array braces of its rows; missing elements are zero."""
+    if not lengths:
         return _pack(cursor, kind)
-    depth, parts = 1, bytearray()
-    while depth:
-        if cursor.accept("{"):
-            depth += 1
-        elif cursor.accept("}"):
-            depth -= 1
-        elif not cursor.accept(","):
-            parts += _pack(cursor, kind)
-    return bytes(parts)
+    row_bytes, most = kind.size_bytes * math.prod(lengths[1:]), lengths[0]
+    rows: list[bytes] = []
+    cursor.expect("{")
+    while not cursor.accept("}"):
+        if len(rows) == (most or MAX_VARIABLE_BYTES // max(1, row_bytes)):
+            raise cursor.error(f"more than {len(rows)} initial values for an array of length {len(rows)}")
+        rows.append(_read_initial(cursor, kind, lengths[1:]).ljust(row_bytes, b"\0"))
+        if cursor.peek() != "}":
+            cursor.expect(",")
+    return b"".join(rows)
 
 
 def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
@@ -177,7 +178,8 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
         kind = read_type(cursor)
         _skip_pointer_attributes(cursor)
         name = cursor.word("a parameter's name")
-        count = _read_dimensions(cursor)
+        lengths = _read_dimensions(cursor)
+        count = math.prod(lengths) if lengths else None
         align = align or kind.size_bytes
         offset = -(-offset // align) * align
         parameter = Parameter(name=name, type=kind, count=count, align_bytes=align, offset_bytes=offset)
