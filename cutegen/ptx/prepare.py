@@ -13,7 +13,7 @@ from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.instructions.wgmma import group_wait, held_rows
 from cutegen.ptx.machine import blocks as ends
 from cutegen.ptx.machine.alike import Alike
-from cutegen.ptx.machine.blocks import Awaited, Block, End, guarded
+from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, guarded
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
@@ -31,9 +31,9 @@ from cutegen.ptx.text.flow import (
 )
 from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
-from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.held_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
+from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -41,8 +41,10 @@ def prepare(module: Module, entry: Entry) -> Executable:
     """Lowers `entry`.
 
     Raises:
-        PtxSyntaxError: the first unknown instruction, with its line.
+        PtxSyntaxError: text that cannot be read, or the first unknown instruction, with its line.
     """
+    if entry.error is not None:
+        raise entry.error
     if len(entry.instructions) >= MAX_SITES:
         message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
         raise PtxSyntaxError(message, line=entry.line)
@@ -66,6 +68,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
+        names_global_variables=context.names_global_variables,
         has_cluster_barrier=any(each.parts[:2] == ("barrier", "cluster") for each in entry.instructions),
     )
 
@@ -76,7 +79,7 @@ def _site_table(context: Lowering, instructions: int) -> SiteTable:
     constant = np.zeros(instructions + 1, bool)
     for site, semantics in context.semantics.items():
         reach[site] = semantics.reach
-    for site, size_bytes in context.access_bytes.items():
+    for site, size_bytes in context.element_bytes.items():
         size[site] = size_bytes
     constant[list(context.constant_sites)] = True
     return SiteTable(reach, size, constant)
@@ -103,7 +106,9 @@ class _BlockLowering:
             if index in unsure:
                 steps.append(_check_assigned(self._context, instruction, unsure[index]))
             if ends_block(instruction):
-                return Block(block.first, block.last, tuple(steps), self._end(instruction))
+                predicate = _predicate(self._context, instruction)
+                end = _end_with_assignments(self._context, instruction, predicate, self._end(instruction, predicate))
+                return Block(block.first, block.last, tuple(steps), end)
             _append(steps, self._step(instruction))
         return Block(block.first, block.last, tuple(steps), ends.fall_through(self._following()))
 
@@ -122,8 +127,7 @@ class _BlockLowering:
         labels = branch_targets(self._entry, instruction)
         return tuple(self._graph.block_at[self._entry.labels[label]] for label in labels)
 
-    def _end(self, instruction: Instruction) -> End:
-        predicate = _predicate(self._context, instruction)
+    def _end(self, instruction: Instruction, predicate: tuple[int, bool] | None) -> End:
         match instruction.parts[0]:
             case "bra":
                 self._check(instruction, 1)
@@ -135,7 +139,7 @@ class _BlockLowering:
                 self._check(instruction, 0)
                 return ends.leave(predicate, None if predicate is None else self._following())
             case "mbarrier":
-                return self._end_with_wait(instruction, predicate)
+                return mbarrier_wait(self._context, instruction, predicate, self._following())
             case "barrier" if "cluster" in instruction.parts:
                 return ends.cluster_wait(instruction, predicate, self._following(), self._context.site)
             case "wgmma":
@@ -160,20 +164,6 @@ class _BlockLowering:
         cell = self._context.source(instruction, instruction.operands[0], scalar_type("u32"))
         return ends.switch(cell, self._targets(instruction), self._meet, self._context.site)
 
-    def _end_with_wait(self, instruction: Instruction, predicate: tuple[int, bool] | None) -> End:
-        wait = mbarrier_wait(self._context, instruction, predicate, self._following())
-        keys = tuple(written_registers(instruction) & self._context.frame.tracked)
-
-        def end(warp: Warp, path: Path) -> Awaited | None:
-            blocking = wait(warp, path)
-            for key in keys if blocking is None else ():
-                warp.defined[key] |= (
-                    warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
-                )
-            return blocking
-
-        return end
-
 
 def _append(steps: list[Step], step: Step) -> None:
     """Add a step, or merge it with the last one if both instructions can be executed at once."""
@@ -195,6 +185,25 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
         step(warp)
         for key in keys:
             warp.defined[key] |= warp.mask
+
+    return run
+
+
+def _end_with_assignments(
+    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, end: End
+) -> End:
+    """The same for the end of a block: a wait for an mbarrier, once it is done, and `bar.red`, when it arrives."""
+    keys = tuple(written_registers(instruction) & context.frame.tracked)
+    if not keys:
+        return end
+
+    def run(warp: Warp, path: Path) -> Arrival | Awaited | None:
+        written = warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+        blocking = end(warp, path)
+        if blocking is None or isinstance(blocking, Arrival):
+            for key in keys:
+                warp.defined[key] |= written
+        return blocking
 
     return run
 

@@ -71,7 +71,7 @@ class Program:
         """Reads PTX text. An entry is prepared at its first launch, so an invalid one does not block the others.
 
         Raises:
-            PtxSyntaxError: text that is not PTX; with its line.
+            PtxSyntaxError: text outside of the entries' bodies that is not PTX; with its line.
         """
         module = parse_module(text)
         return cls(text, module.target, MappingProxyType({entry.name: entry for entry in module.entries}), module)
@@ -81,7 +81,7 @@ class Program:
 
         Raises:
             LaunchError: no such entry.
-            PtxSyntaxError: an instruction in it that this package does not know; with its line.
+            PtxSyntaxError: a body that is not PTX, or an instruction that this package does not know; with its line.
         """
         if entry not in self.entries:
             raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")
@@ -111,7 +111,8 @@ class Program:
         tuple of arrays and numpy scalars for a structure, a `TensorMap` for a tensor map. `cluster`: CTAs per cluster,
         if the entry does not declare it (`.reqnctapercluster`). `policy`: see `Policy`.
         `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: number of
-        processes that share the CTAs. `raise_on`: kinds of violations that end the launch; the others are collected in
+        processes that share the CTAs; an entry that refers to global variables of the module runs in one, because
+        processes do not share these. `raise_on`: kinds of violations that end the launch; the others are collected in
         the report. With `ALL_KINDS` conventions end it as well.
 
         Raises:
@@ -136,7 +137,7 @@ class Program:
         counter = _Counter(size * len(chosen), progress)
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
             raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")
-        if jobs == 1:
+        if jobs == 1 or executable.names_global_variables:
             outcomes = [run_ctas(executable, shape, args, rules, chosen, lambda: counter.step(size))]
         else:
             outcomes = run_in_processes(

@@ -10,7 +10,7 @@ from bulk_kernels import POLICIES, READY, SMEM_BYTES, dump, expect, fault, launc
 from kernels import kernel
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx import LaunchError, Program, TensorMap, ViolationKind
+from cutegen.ptx import LaunchError, LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 
@@ -195,6 +195,67 @@ def test_what_others_may_still_read_must_not_be_overwritten() -> None:
     assert "write without a barrier after the read" in violation.message
     for policy in POLICIES:
         launch(first + "bar.sync 0;" + second, BOX, block=64, policy=policy)
+
+
+WRITE = "setp.eq.u32 %p3, %r0, 40; @%p3 st.global.u32 [%rd5], 9;"
+ALL_WAIT, FIRST_WAITS = wait(name="W1"), wait(guard="@!%p0", name="W0")
+
+
+def overwritten(body: str, policy: str, **options: Any) -> LaunchReport:
+    """A launch of two warps per CTA, where `%rd5` is the source of the load."""
+    parameters = ".param .align 64 .b8 map[128], .param .u64 source, .param .u64 out"
+    text = kernel(f"{READY} ld.param.u64 %rd5, [source]; {body}", shared_bytes=SMEM_BYTES, parameters=parameters)
+    source = np.zeros((16, 64), np.uint16)
+    args = [matrix_map(source, (64, 16), 128), source, np.zeros(64, np.uint32)]
+    options = {"grid": 1, "raise_on": (), **options}
+    return Program.parse(text.replace("st.global.b32 [%rd1], %r3;", "")).launch(
+        "k", block=64, args=args, policy=policy, **options
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("after", "races"),
+    [
+        (WRITE + ALL_WAIT, True),
+        ("bar.sync 0;" + WRITE + ALL_WAIT, True),
+        ("@%p0 st.global.u32 [%rd5], 9;" + ALL_WAIT, True),
+        (FIRST_WAITS + WRITE, True),
+        (ALL_WAIT + WRITE, False),
+        (FIRST_WAITS + "bar.sync 0;" + WRITE, False),
+    ],
+)
+def test_the_source_of_a_load_may_be_written_after_a_wait_for_it(after: str, races: bool, policy: str) -> None:
+    report = overwritten(expect(2048) + load((0, 0)) + after, policy)
+    assert {found.kind for found in report.violations} == ({ViolationKind.RACE} if races else set())
+    if races and policy == "in-order":
+        assert "not ordered after the read by a bulk copy of CTA number 0 (line" in str(report.violations[0])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("first", "last", "races"), [(FIRST_WAITS, "", False), ("", FIRST_WAITS, True)])
+def test_a_release_after_the_wait_tells_another_cta(first: str, last: str, races: bool, policy: str) -> None:
+    body = f"""
+    mov.u32 %r8, %ctaid.x; setp.ne.u32 %p1, %r8, 0; @%p1 bra OTHER;
+    {expect(2048)} {load((0, 0))} {first} @%p0 st.release.gpu.global.u32 [%rd0], 1; {last} bra END;
+    OTHER: @!%p0 bra END; ld.acquire.gpu.global.u32 %r9, [%rd0]; setp.eq.u32 %p2, %r9, 0; @%p2 bra OTHER;
+    st.global.u32 [%rd5], 9;
+    END:
+    """
+    report = overwritten(body, policy, grid=2)
+    assert {found.kind for found in report.violations} == ({ViolationKind.RACE} if races else set())
+
+
+def test_the_source_of_a_load_may_not_be_written_by_another_process() -> None:
+    body = f"""
+    mov.u32 %r8, %ctaid.x; setp.ne.u32 %p1, %r8, 0; @%p1 bra OTHER;
+    {expect(2048)} {load((0, 0))} {ALL_WAIT} bra END;
+    OTHER: @%p0 st.global.u32 [%rd5], 9;
+    END:
+    """
+    report = overwritten(body, "in-order", grid=2, jobs=2)
+    assert [found.kind for found in report.violations] == [ViolationKind.RACE]
+    assert "not ordered after the read by a bulk copy of CTA number 0 (line" in str(report.violations[0])
 
 
 TARGET_BOX = (32, 16)

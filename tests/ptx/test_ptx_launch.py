@@ -395,6 +395,17 @@ def test_ctas_of_different_processes_may_read_the_same_and_write_their_own() -> 
     assert set(memory[:128].tolist()) == {128}
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("place", ["[table]", "[%rd4]"])
+def test_variables_of_the_module_are_the_same_for_all_ctas(place: str, jobs: int) -> None:
+    body = f"mov.u64 %rd4, table; mov.u32 %r9, %ctaid.x; st.global.u32 {place}, %r9; ld.global.u32 %r3, {place};"
+    body += "mul.wide.u32 %rd2, %r9, 4; add.s64 %rd1, %rd0, %rd2;"
+    program = Program.parse(kernel(body, before=".global .u32 table;"))
+    report = program.launch("k", grid=8, block=1, args=[np.zeros(8, np.uint32)], jobs=jobs, raise_on=())
+    assert {found.kind for found in report.violations} == {ViolationKind.RACE}
+    assert "the write by thread 0 of CTA number" in str(report.violations)
+
+
 @pytest.mark.parametrize("writes", [False, True])
 def test_what_is_only_read_is_not_filed(writes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads are filed by page when somebody writes to the buffer, or when very many wait: a bound on the memory."""

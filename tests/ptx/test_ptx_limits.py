@@ -148,7 +148,10 @@ TABLE = ".global .align 4 {declaration};"
 VARIABLES = [
     ("table[] = {7, 8, 9}", ".u32", 8),
     ("table[3] = {7, 8, 9}", ".u32", 8),
-    ("table[2] = {{0f3F800000, 0f40000000}}", ".f32", 0x40000000),
+    ("table[2] = {0f3F800000, 0f40000000}", ".f32", 0x40000000),
+    ("table[2][2] = {{7, 8}, {9}}", ".u32", 8),
+    ("table[2][1] = {{7}, {8}}", ".u32", 8),
+    ("table[][2] = {{7}, {9, 10}}", ".u32", 0),
     ("table[4] = {7, 8}", ".u32", 8),
     ("table[2] = {-1, -2}", ".s32", 0xFFFFFFFE),
 ]
@@ -158,6 +161,83 @@ VARIABLES = [
 def test_initialized_variables_hold_their_values(declaration: str, kind: str, second: int) -> None:
     before = TABLE.format(declaration=f"{kind} {declaration}")
     assert (run_elements(kernel("ld.global.b32 %r3, [table+4];", before=before), np.uint32) == second).all()
+
+
+@pytest.mark.parametrize(
+    ("declaration", "reason"),
+    [
+        ("table[2] = {1, 2, 3}", "more than 2 initial values for an array of length 2"),
+        ("table[2][2] = {{1}, {2}, {3}}", "more than 2 initial values"),
+        ("table[2][2] = {1, 2}", "expected '{', found '1'"),
+        ("table[2] = {{1, 2}}", "expected a number, found '{'"),
+        ("table = {1}", "expected a number, found '{'"),
+        ("table[2][] = {{1}, {2}}", "expected a number, found ']'"),
+        ("table[] = {}", "variable table has no size"),
+    ],
+)
+def test_initial_values_fit_their_variable(declaration: str, reason: str) -> None:
+    """As ptxas 13.0 reads them."""
+    with pytest.raises(PtxSyntaxError, match=reason):
+        Program.parse(kernel("", before=TABLE.format(declaration=f".u32 {declaration}")))
+
+
+def test_missing_initial_values_of_a_row_are_zero() -> None:
+    loads = "".join(f"ld.global.u32 %r{4 + i}, [table+{4 * i}];" for i in range(4))
+    body = loads + "mad.lo.u32 %r4, %r4, 1000, %r5; mad.lo.u32 %r6, %r6, 10, %r7; add.u32 %r3, %r4, %r6;"
+    text = kernel(body, before=".global .u32 table[2][2] = {{1}, {2}};")
+    assert (run_elements(text, np.uint32) == 1020).all()
+
+
+FORMS = [
+    ("fence.bogus.gpu;", "fence.acq_rel.gpu;"),
+    ("fence.acq_rel;", "fence.gpu;"),
+    ("fence.proxy.nonsense;", "fence.proxy.alias;"),
+    ("fence.proxy.async.generic;", "fence.proxy.async;"),
+    ("fence.acquire.sync_restrict::shared::cluster.cluster;", "fence.cluster.acq_rel;"),
+    ("fence.proxy.tensormap::generic.acquire.gpu;", "fence.proxy.tensormap::generic.acquire.gpu [%rd0], 128;"),
+    ("fence.acq_rel.gpu [%rd0], 128;", "fence.proxy.tensormap::generic.release.gpu;"),
+    ("membar.gpu;", "membar.gl;"),
+    ("prefetch.banana [%rd0];", "prefetch.global.L2 [%rd0];"),
+    ("prefetch.global.L1;", "prefetch.L1 [%rd0];"),
+    ("griddepcontrol.foo;", "griddepcontrol.wait;"),
+    ("griddepcontrol.wait 1;", "griddepcontrol.launch_dependents;"),
+    ("applypriority.global.L2::evict_normal [%rd0];", "applypriority.global.L2::evict_normal [%rd0], 128;"),
+    ("discard.global.L2 [%rd0], 128;", "prefetchu.L1 [%rd0];"),
+    ("nanosleep.u64 20;", "nanosleep.u32 20;"),
+    ("st.global.u32 [%rd1], %r0, %rd1;", "st.global.L2::cache_hint.u32 [%rd1], %r0, %rd1;"),
+    ("st.global.L2::cache_hint.u32 [%rd1], %r0, %r0;", "st.global.u32 [%rd1], %r0;"),
+    ("ld.global.L2::cache_hint.u32 %r3, [%rd1];", "ld.global.L2::cache_hint.u32 %r3, [%rd1], %rd1;"),
+    ("ld.global.u32 %r3, [%rd1], %rd1;", "ld.global.u32 %r3, [%rd1];"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "right"), FORMS)
+def test_modifiers_and_operands_that_ptx_does_not_have(wrong: str, right: str) -> None:
+    """As ptxas 13.0 reads them, except that `.sync_restrict` and `discard` are not modeled."""
+    run_elements(kernel("mov.u32 %r3, 0;" + right), np.uint32)
+    with pytest.raises(PtxSyntaxError, match=r"is not PTX, or not supported|operands, found|discard|has 32 bits"):
+        run_elements(kernel("mov.u32 %r3, 0;" + wrong), np.uint32)
+
+
+@pytest.mark.parametrize(
+    ("directive", "block", "reason"),
+    [
+        (".maxntid 32", 64, r"has 64 threads; k allows 32 \(\.maxntid\)"),
+        (".maxntid 32", (8, 8, 1), "has 64 threads; k allows 32"),
+        (".maxntid 8, 4", (32, 2, 1), "has 64 threads; k allows 32"),
+        ("", (1, 1, 65), "has 65 threads along z; at most 64"),
+        (".maxntid 8, 4", (32, 1, 1), ""),
+        ("", (1, 1, 64), ""),
+    ],
+)
+def test_a_block_is_as_large_as_its_entry_and_cuda_allow(directive: str, block: object, reason: str) -> None:
+    program = Program.parse(kernel("mov.u32 %r3, 5;").replace("out)\n{", f"out)\n{directive}\n{{"))
+    args = [np.zeros(64, np.uint32)]
+    if not reason:
+        program.launch("k", grid=1, block=block, args=args, raise_on=())
+        return
+    with pytest.raises(LaunchError, match=reason):
+        program.launch("k", grid=1, block=block, args=args)
 
 
 REFUSED = [
@@ -177,6 +257,18 @@ REFUSED = [
     ("fma.f32 %f0, %f1, %f2, %f3;", "", r"the nearest that is: fma\.r[nzmp]\.f32"),
     ("max.xorsign.f32 %f0, %f1, %f2;", "", "max.xorsign.f32"),
 ]
+
+
+@pytest.mark.parametrize("access", ["ld.{}.global.u32 %r3, [%rd1];", "mov.u32 %r3, 0; st.{}.global.u32 [%rd1], %r3;"])
+def test_an_access_to_a_device_is_relaxed_at_scope_sys(access: str) -> None:
+    """`.mmio` exists with `.relaxed.sys` alone, and `.volatile` without a scope, says ptxas 13.0."""
+    for words in ("mmio.relaxed.sys", "relaxed.mmio.sys", "volatile"):
+        run_elements(kernel(access.format(words)), np.uint32)
+    for words in ("mmio.sys", "mmio", "mmio.relaxed.gpu", "mmio.acquire.sys", "mmio.release.sys", "volatile.gpu"):
+        with pytest.raises(
+            PtxSyntaxError, match=r"\.mmio needs \.relaxed\.sys|modifier \.(gpu|acquire|release) is not"
+        ):
+            run_elements(kernel(access.format(words)), np.uint32)
 
 
 @pytest.mark.parametrize(("body", "before", "reason"), REFUSED)

@@ -27,6 +27,21 @@ PASSED_ON = {
     "a release and a fence": (STORE.format("release.gpu"), LOAD.format("relaxed.gpu"), "fence.sc.gpu;"),
     "an atomic that releases": ("red.release.gpu.global.add.u32 [%rd1], 1;", LOAD.format("acquire.gpu"), ""),
     "a fence and an atomic": (FENCE + "red.global.add.u32 [%rd1], 1;", "atom.global.or.b32 %r2, [%rd1], 0;", FENCE),
+    "a narrower fence after the release": (
+        f"{FENCE} membar.cta; {STORE.format('relaxed.gpu')}",
+        LOAD.format("relaxed.gpu"),
+        FENCE,
+    ),
+    "narrower fences between": (
+        f"membar.gl; membar.cta; {STORE.format('volatile')}",
+        LOAD.format("volatile"),
+        "membar.cta; membar.gl;",
+    ),
+    "a narrower fence and an atomic": (
+        f"{FENCE} membar.cta; red.global.add.u32 [%rd1], 1;",
+        "atom.global.or.b32 %r2, [%rd1], 0;",
+        f"membar.cta; {FENCE}",
+    ),
     "an exchange": ("atom.release.gpu.global.exch.b32 %r9, [%rd1], 1;", LOAD.format("acquire.gpu"), ""),
 }
 NOT_PASSED_ON = {
@@ -37,6 +52,12 @@ NOT_PASSED_ON = {
     "release at scope cta": (STORE.format("release.cta"), LOAD.format("acquire.gpu"), ""),
     "acquire at scope cta": (STORE.format("release.gpu"), LOAD.format("acquire.cta"), ""),
     "a fence at scope cta": ("membar.cta;" + STORE.format("relaxed.gpu"), LOAD.format("acquire.gpu"), ""),
+    "written after the wide fence": (
+        f"{FENCE} st.global.u32 [%rd0], 43; membar.cta; {STORE.format('relaxed.gpu')}",
+        LOAD.format("acquire.gpu"),
+        "",
+    ),
+    "narrow fences only": (STORE.format("release.gpu"), LOAD.format("relaxed.gpu"), "membar.cta; membar.cta;"),
     "a fence behind the flag": (STORE.format("relaxed.gpu") + FENCE, LOAD.format("acquire.gpu"), ""),
     "a fence before the reading": (STORE.format("release.gpu"), FENCE + LOAD.format("relaxed.gpu"), ""),
     "a weak flag": ("st.global.u32 [%rd1], 1;", LOAD.format("acquire.gpu"), ""),

@@ -39,6 +39,27 @@ def test_a_reduction_may_count_a_part_of_the_cta() -> None:
         run_elements(kernel("barrier.cta.red.popc.aligned.u32 %r3, 1, 64, 32, %p1;"), np.uint32)
 
 
+@pytest.mark.parametrize("guard", ["", "@%p0 "])
+def test_a_reduction_writes_its_register(guard: str) -> None:
+    """Only some path executes it, so its register is watched."""
+    body = """
+    mov.u32 %r7, %ntid.x; setp.gt.u32 %p0, %r7, 0; setp.eq.u32 %p1, %r0, %r0; @!%p0 bra SKIP;
+    GUARDbar.red.popc.u32 %r6, 0, %p1;
+    SKIP: mov.u32 %r3, 0; @%p0 mov.u32 %r3, %r6;
+    """.replace("GUARD", guard)
+    assert (run_elements(kernel(body), np.uint32, block=64) == 64).all()
+    with pytest.raises(ExecutionFault, match="never wrote"):
+        run_elements(
+            kernel(body.replace("%p0, %r7, 0", "%p0, %r7, 64").replace("@%p0 mov", "mov")), np.uint32, block=64
+        )
+
+
+@pytest.mark.parametrize(("limit", "everywhere"), [(48, 1), (47, 0)])
+def test_lanes_beyond_the_block_have_no_vote(limit: int, everywhere: int) -> None:
+    body = f"setp.lt.u32 %p1, %r0, {limit}; bar.red.and.pred %p2, 1, 64, %p1; selp.u32 %r3, 1, 0, %p2;"
+    assert (run_elements(kernel(body), np.uint32, block=48) == everywhere).all()
+
+
 @pytest.mark.parametrize(("limit", "everywhere"), [(64, 1), (63, 0)])
 def test_an_and_over_the_cta_asks_every_thread(limit: int, everywhere: int) -> None:
     body = f"setp.lt.u32 %p1, %r0, {limit}; barrier.cta.red.and.aligned.pred %p2, 0, %p1; selp.u32 %r3, 1, 0, %p2;"
@@ -82,6 +103,34 @@ def test_the_lane_that_reads_what_nobody_wrote_is_named() -> None:
     with pytest.raises(ExecutionFault, match="never written") as caught:
         run_elements(kernel(body, shared_bytes=256), np.uint32)
     assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.UNINITIALIZED, 5)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "races"),
+    [
+        ("st.volatile.shared.u64 [%r4], %rd2;", "ld.volatile.shared.u32 %r7, [%r4];", True),
+        ("st.relaxed.cta.shared.u64 [%r4], %rd2;", "atom.shared.add.u32 %r7, [%r4], 1;", True),
+        ("st.volatile.shared.v2.u32 [%r4], {%r0, %r0};", "ld.volatile.shared.u64 %rd3, [%r4];", True),
+        ("st.volatile.shared.v2.u32 [%r4], {%r0, %r0};", "st.volatile.shared.u32 [%r4+4], %r0;", False),
+        ("st.volatile.shared.u64 [%r4], %rd2;", "ld.volatile.shared.u64 %rd3, [%r4];", False),
+        ("st.relaxed.cta.shared.u32 [%r4], %r0;", "atom.shared.add.u32 %r7, [%r4], 1;", False),
+    ],
+)
+def test_strong_accesses_of_different_sizes_race(first: str, second: str, races: bool) -> None:
+    """PTX ISA, "Morally strong operations": two that overlap must overlap completely; in either memory.
+
+    Elements of a vector are accesses of their own ("Vector Data-types").
+    """
+    fill = "mov.u64 %rd2, 5; setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r0, 32; @%p0 st.shared.u64 [%r4], %rd2;"
+    shared = SMEM + fill + f"bar.sync 0; @%p0 {first} @%p1 {second}"
+    in_global = shared.replace(".shared", ".global").replace("%r4", "%rd0").replace("mov.u32 %rd0, smem;", "")
+    for body in (shared, in_global.replace("shl.b32 %r5, %r0, 2; add.s32 %r6, %rd0, %r5;", "")):
+        if not races:
+            run_elements(kernel(body, shared_bytes=128).replace("st.global.b32 [%rd1], %r3;", ""), np.uint32, block=64)
+            continue
+        with pytest.raises(ExecutionFault) as caught:
+            run_elements(kernel(body, shared_bytes=128).replace("st.global.b32 [%rd1], %r3;", ""), np.uint32, block=64)
+        assert caught.value.violation.kind is ViolationKind.RACE
 
 
 @pytest.mark.parametrize("written", ["st.relaxed.cta.shared.u32 [%r4], 5;", "st.volatile.shared.u32 [%r4], 5;"])

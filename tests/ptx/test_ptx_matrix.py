@@ -90,6 +90,33 @@ def test_mma_of_small_integers_is_exact(mma: Mma) -> None:
     assert (matrices(mma, operands[0][0], operands[1][0], result[0])[2] == left @ right + start).all()
 
 
+@pytest.mark.parametrize("space", ["", ".shared", ".shared::cta"])
+def test_matrices_without_a_state_space_have_generic_addresses(space: str) -> None:
+    """Row l of the matrix is at byte 16 l; `stmatrix` writes it back 256 bytes further."""
+    to_generic = "" if space else "cvta.shared.u64 %rd2, %rd2;"
+    body = f"""
+    mov.u64 %rd2, smem; {to_generic} and.b32 %r4, %r0, 7; mul.wide.u32 %rd4, %r4, 16; add.s64 %rd4, %rd2, %rd4;
+    mov.u32 %r5, smem; shl.b32 %r6, %r0, 2; add.u32 %r5, %r5, %r6; st.shared.u32 [%r5], %r0; bar.warp.sync -1;
+    ldmatrix.sync.aligned.m8n8.x1{space}.b16 {{%r7}}, [%rd4];
+    stmatrix.sync.aligned.m8n8.x1{space}.b16 [%rd4+256], {{%r7}}; bar.warp.sync -1;
+    ld.shared.u32 %r3, [%r5+256];
+    """
+    assert (run_elements(kernel(body, shared_bytes=512), np.uint32) == np.arange(32)).all()
+
+
+def test_a_matrix_may_name_its_variable() -> None:
+    """All rows are row 0."""
+    fill = "mov.u32 %r5, smem; shl.b32 %r6, %r0, 2; add.u32 %r5, %r5, %r6; st.shared.u32 [%r5], %r0; bar.warp.sync -1;"
+    body = fill + "ldmatrix.sync.aligned.m8n8.x1.b16 {%r3}, [smem];"
+    assert (run_elements(kernel(body, shared_bytes=512), np.uint32) == np.arange(32) % 4).all()
+
+
+def test_matrices_are_in_shared_memory() -> None:
+    body = "ldmatrix.sync.aligned.m8n8.x1.b16 {%r3}, [table];"
+    with pytest.raises(PtxSyntaxError, match="the variable is in global memory; expected shared memory"):
+        run_elements(kernel(body, before=".global .align 16 .b8 table[128];"), np.uint32)
+
+
 def test_mma_cuts_what_does_not_fit_the_accumulator() -> None:
     mma = MMAS[1]
     a, b, c = (np.zeros((1, count, 32), np.uint32) for count in mma.counts)

@@ -79,6 +79,61 @@ def test_unknown_instructions_are_refused_with_line_and_text(body: str, message:
     assert caught.value.line == kernel("").count("\n", 0, kernel("").index("// body")) + 2 + 1
 
 
+CALL = "{ .param .b32 p0; st.param.b32 [p0], %r1; call.uni (r0), f, (p0); }"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (CALL, r"directive \.param is not supported in a kernel"),
+        ("mov.u32 %r1, 5", "expected ',', found '}'"),
+        ("bra NOWHERE;", "no label NOWHERE is visible"),
+        (".reg .b128 %q;", r"registers of type \.b128"),
+    ],
+)
+def test_a_body_that_cannot_be_read_keeps_no_other_from_running(body: str, message: str) -> None:
+    before = f".visible .entry first() {{\n.reg .b32 %r<4>;\n{body}\n}}\n"
+    text = kernel("mov.u32 %r3, 9;", before=before)
+    assert (run_elements(text, np.uint32) == 9).all()
+    program = Program.parse(text)
+    assert list(program.entries) == ["first", "k"]
+    with pytest.raises(PtxSyntaxError, match=message) as caught:
+        program.launch("first", grid=1, block=1, args=[])
+    assert caught.value.line in (7, 8)
+
+
+TWO_TABLES = """
+    mov.u32 %r1, 1;
+    { ts: .branchtargets A, B; brx.idx %r1, ts; }
+    A: mov.u32 %r2, 1; bra M;
+    B: mov.u32 %r2, 2;
+    M: { ts: .branchtargets C, D; brx.idx %r1, ts;
+    C: mov.u32 %r4, 10; bra N;
+    D: mov.u32 %r4, 20;
+    N: }
+    add.u32 %r3, %r2, %r4;
+"""
+
+
+def test_tables_of_branch_targets_belong_to_their_scopes() -> None:
+    """The second table has labels of its own scope; ptxas 13.0 takes both."""
+    assert (run_elements(kernel(TWO_TABLES), np.uint32) == 22).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("ts: .branchtargets A; { brx.idx %r1, ts; A: }", r"no label A is visible at this \.branchtargets"),
+        ("{ ts: .branchtargets A; } brx.idx %r1, ts; A:", r"no \.branchtargets ts is visible here"),
+        ("ts: .branchtargets A; ts: .branchtargets A; brx.idx %r1, ts; A:", "label ts is defined twice"),
+        ("ts: .branchtargets A; ts: brx.idx %r1, ts; A:", "label ts is defined twice"),
+    ],
+)
+def test_tables_that_ptxas_refuses(body: str, message: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=message):
+        run_elements(kernel("mov.u32 %r1, 0; mov.u32 %r3, 0;" + body), np.uint32)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -96,7 +151,7 @@ def test_unknown_instructions_are_refused_with_line_and_text(body: str, message:
 )
 def test_broken_modules_are_refused(text: str) -> None:
     with pytest.raises(PtxSyntaxError):
-        Program.parse(text)
+        Program.parse(text).prepare("k")
 
 
 def test_initialized_constants_and_globals_are_read() -> None:

@@ -60,6 +60,43 @@ def test_a_variable_has_a_size_and_an_alignment(declared: str, reason: str) -> N
         Program.parse(HEAD + declared)
 
 
+@pytest.mark.parametrize(
+    ("directives", "reason"),
+    [
+        (".maxntid 128 .minnctapersm 0", r"\.minnctapersm is 0; expected an integer in 1\.\."),
+        (".maxntid 0", r"\.maxntid is 0"),
+        (".reqntid 32, 0", r"\.reqntid is 0"),
+        (".maxnreg 0", r"\.maxnreg is 0"),
+        (".reqnctapercluster 0", r"\.reqnctapercluster is 0"),
+    ],
+)
+def test_numbers_of_directives_are_positive(directives: str, reason: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=reason):
+        Program.parse(f"{HEAD}.visible .entry k() {directives} {{ ret; }}")
+    Program.parse(f"{HEAD}.visible .entry k() {directives.replace(' 0', ' 1')} .maxclusterrank 0 {{ ret; }}")
+
+
+@pytest.mark.parametrize(
+    ("declared", "bits"),
+    [(".f32 g = 1e300", 0x7F800000), (".f32 g = -1e300", 0xFF800000), (".f32 g = 0d3FB999999999999A", 0x3DCCCCCD),
+     (".f32 g = 1.5", 0x3FC00000), (".f32 g = 0", 0)],
+)  # fmt: skip
+def test_an_initial_value_is_rounded_to_its_type(declared: str, bits: int) -> None:
+    text = kernel("ld.global.b32 %r3, [g];", before=f".global {declared};")
+    assert (run_elements(text, np.uint32) == bits).all()
+
+
+def test_an_integer_is_no_initial_value_of_a_float() -> None:
+    with pytest.raises(PtxSyntaxError, match=r"an integer cannot initialize a variable of type \.f32; write 0f"):
+        Program.parse(HEAD + ".global .f32 g = 1;")
+
+
+@pytest.mark.parametrize("body", ["mov.b128 %rd2, smem;", "mov.b128 _, smem;", "mov.b128 %rd2, %rd3;"])
+def test_there_are_no_registers_of_128_bits(body: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=r"mov\.b128 is not PTX, or not supported here"):
+        run_elements(kernel(body, shared_bytes=16), np.uint32)
+
+
 def test_a_variable_takes_16_mib() -> None:
     Program.parse(HEAD + ".global .b8 t[16777216];\n.visible .entry k() { ret; }")
 

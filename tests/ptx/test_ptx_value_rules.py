@@ -108,7 +108,8 @@ def test_a_nan_of_an_extreme_is_the_canonical_one() -> None:
         (0x80000001, "finite number subnormal"),
         (0x00800000, "finite number normal"),
         (0xBF800000, "finite number normal"),
-        (0x00000000, "finite number"),
+        (0x00000000, "finite number normal"),  # "positive and negative zero are considered normal numbers"
+        (0x80000000, "finite number normal"),
         (0x7F800000, "infinite number"),
         (0xFFC00000, "notanumber"),
     ],
@@ -160,7 +161,7 @@ def test_lanes_that_left_are_not_in_the_active_mask() -> None:
         ("mov.b64 %rd2, {%h0, %h1, %h2};", "cannot be 3 parts"),
         ("bra END, END; END:", "expected 1 operands, found 2"),
         ("mbarrier;", "expected mbarrier"),
-        ("brx.idx %r0, TARGETS;", "no label TARGETS in this entry"),
+        ("brx.idx %r0, TARGETS;", "no .branchtargets TARGETS is visible here"),
         ("TARGETS: .branchtargets A, B; brx.idx %r0, TARGETS; A:", "no label B"),
         ("setp.eq.u32 %p0, %r0, %r0, %p1;", "a third source and one of .and .or .xor go together"),
         ("setp.eq.and.u32 %p0, %r0, %r0;", "a third source and one of .and .or .xor go together"),

@@ -21,7 +21,7 @@ from warpgroup_kernels import (
 )
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx import Program
+from cutegen.ptx import Program, ViolationKind
 
 Array = np.ndarray[Any, Any]
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
@@ -318,3 +318,26 @@ def test_what_does_not_exist_is_refused(text: str, message: str) -> None:
         text = text.replace(f"D{count}}}", ", ".join(f"%d{i}" for i in range(count)) + "}")
     with pytest.raises(PtxSyntaxError, match=message):
         Program.parse(kernel(text)).prepare("k")
+
+
+@pytest.mark.parametrize("policy", ["in-order", "reversed"])
+def test_a_launch_without_shared_memory_is_out_of_bounds(policy: str) -> None:
+    """The violation is collected and the product goes on."""
+    text = """
+    .version 8.0
+    .target sm_90a
+    .address_size 64
+    .extern .shared .align 1024 .b8 smem[];
+    .visible .entry k() {
+        .reg .pred %p<2>; .reg .f32 %f<4>; .reg .b64 %rd<2>; .reg .b32 %r<2>;
+        mov.u32 %r0, %tid.x; setp.ne.u32 %p1, %r0, %r0; mov.b64 %rd0, 64;
+        wgmma.fence.sync.aligned;
+        wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd0, %rd0, %p1, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned;
+        wgmma.wait_group.sync.aligned 0;
+        ret;
+    }
+    """
+    report = Program.parse(text).launch("k", grid=1, block=128, args=[], policy=policy, raise_on=())
+    assert {found.kind for found in report.violations} == {ViolationKind.OUT_OF_BOUNDS}
+    assert "the 0 bytes of shared memory" in str(report.violations[0])

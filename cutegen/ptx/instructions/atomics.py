@@ -83,7 +83,8 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, value, kind) for value in values]
     target = context.target(instruction, instruction.operands[0], kind) if returns else None
     base, offset = context.address(instruction, operands[0])
-    site = context.access(instruction, space.name, kind.size_bytes, semantics)
+    packed = 2 if kind.name.endswith("x2") else 1
+    site = context.access(instruction, space.name, kind.size_bytes, semantics, packed)
     function = _operation(instruction, name, kind)
     # only f32: atomics of f16 and bf16 have .noftz, and those of f64 keep subnormals everywhere
     in_global = flushing(function) if kind.name == "f32" else function

@@ -17,15 +17,14 @@ from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.watch.violations import ViolationKind
 
-_WITHOUT_EFFECT = (
-    *("prefetch", "prefetchu", "discard", "applypriority"),
-    *("nanosleep", "griddepcontrol", "pmevent"),
-)
+_WITHOUT_EFFECT = {"prefetch": 1, "prefetchu": 1, "applypriority": 2, "nanosleep": 1, "griddepcontrol": 0, "pmevent": 1}
+"""Instructions that change nothing, and their number of operands."""
 _ASYNC_FENCES = ("proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster")
 
 
 def lower_nothing(context: Lowering, instruction: Instruction) -> Step:
     """An instruction that changes nothing."""
+    context.modifiers(instruction, _WITHOUT_EFFECT[instruction.parts[0]])
     return _nothing
 
 
@@ -35,21 +34,15 @@ def _nothing(warp: Warp) -> None:
 
 def lower_fence(context: Lowering, instruction: Instruction) -> Step:
     """`fence`, `membar`: order between threads; with `.proxy.async` and `.mbarrier_init`, order before bulk copies."""
-    context.modifiers(instruction, (0, 2))
     words = ".".join(instruction.parts[1:])
-    if words == "proxy.async.global":
-        return _nothing
+    context.modifiers(instruction, 2 if words.startswith("proxy.tensormap::generic.acquire") else 0)
     if words in _ASYNC_FENCES:
         return lambda warp: warp.cta.ordering.proxy_fence(warp)
-    if "mbarrier_init" in instruction.parts:
-        if words != "mbarrier_init.release.cluster":
-            raise instruction.error("expected fence.mbarrier_init.release.cluster")
-        return lambda warp: warp.cta.mbarriers.fence(warp)
     if words.startswith("proxy."):
         return _nothing
+    if words.startswith("mbarrier_init."):
+        return lambda warp: warp.cta.mbarriers.fence(warp)
     semantics = fence_order(instruction)
-    if semantics is None:
-        raise instruction.error("expected an order and a scope, as in fence.acq_rel.gpu")
     return lambda warp: warp.cta.fences.fence(warp, semantics)
 
 

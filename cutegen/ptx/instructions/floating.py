@@ -247,7 +247,7 @@ def lower_testp(context: Lowering, instruction: Instruction) -> Step:
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),
         "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= tiny) | (a == 0)),  # "zero is considered normal"
         "subnormal": lambda a: (np.abs(a) < tiny) & (a != 0),
     }
     target = context.target(instruction, instruction.operands[0], scalar_type("pred"))

@@ -1,8 +1,8 @@
-"""Types and modifiers that instructions on lanes may have: others are refused before anything is lowered.
+"""Types and modifiers of instructions on lanes, fences and hints: others are refused before anything is lowered.
 
 Source: the syntax lines of the PTX ISA, "Integer Arithmetic Instructions" to "Data Movement and
-Conversion Instructions", without unsupported forms (`.sat` on conversions from integer to float, `.satfinite` of floats
-wider than 8 bits).
+Conversion Instructions", fences and hints, without unsupported forms (`.sat` on conversions from integer to float,
+`.satfinite` of floats wider than 8 bits, `.sync_restrict`).
 """
 
 from __future__ import annotations
@@ -67,6 +67,13 @@ _NARROWER = (
 _SMALL = r"rn\.(satfinite\.(relu\.)?e[45]m[32]x2\.(f32|f16x2)|(relu\.)?f16x2\.e[45]m[32]x2)"
 _BETWEEN_INTEGERS = r"[us](8|16|32|64)\.[us](8|16|32|64)|" + _clamped()
 
+_SCOPE = r"(cta|cluster|gpu|sys)"
+_ORDER = r"(sc|acq_rel|acquire|release)"
+_PROXY = (
+    rf"proxy\.(alias|async(\.(global|shared::(cta|cluster)))?|tensormap::generic\.(acquire|release)\.{_SCOPE}"
+    r"|async::generic\.(acquire\.sync_restrict::shared::cluster|release\.sync_restrict::shared::cta)\.cluster)"
+)
+
 _SYNTAX = {
     **dict.fromkeys(("add", "sub"), rf"({_WITH_CARRY}|sat\.s32|{_FLOAT}|{_MIXED})"),
     **dict.fromkeys(("addc", "subc"), _WITH_CARRY),
@@ -97,9 +104,17 @@ _SYNTAX = {
     "set": _comparisons(r"[usf]32\.", _SET_FLOATS),
     "selp": _PLAIN,
     "slct": rf"({_PLAIN}\.s32|(ftz\.)?{_PLAIN}\.f32)",
-    "mov": rf"({_PLAIN}|pred|b128)",
+    "mov": rf"({_PLAIN}|pred)",
     "cvt": "|".join((_TO_INTEGER, _WHOLE, _TO_FLOAT, _WIDER, _NARROWER, _SMALL, _BETWEEN_INTEGERS)),
     "ldu": rf"(global\.)?(v[24]\.)?([bus]8|{_PLAIN})",
+    "fence": rf"({_ORDER}\.)?{_SCOPE}|{_SCOPE}\.{_ORDER}|mbarrier_init\.release\.cluster|{_PROXY}",
+    "membar": rf"cta|gl|sys|{_PROXY}",
+    "prefetch": r"((global|local)\.)?L[12]|global\.L2::evict_(last|normal)|((const|param)\.)?tensormap",
+    "prefetchu": "L1",
+    "applypriority": r"(global\.)?L2::evict_normal",
+    "griddepcontrol": "launch_dependents|wait",
+    "nanosleep": "u32",
+    "pmevent": "(mask)?",
     "redux": r"sync\.((add|min|max)\.[us]32|(and|or|xor)\.b32)",
 }
 _VOCABULARY = (
@@ -120,6 +135,9 @@ _VOCABULARY = (
         "eq",
         "sync",
         "satfinite",
+        "cta",
+        "gpu",
+        "wait",
     ),
 )
 _MOST_WORDS = 12  # at least two more than any form; n words have about n times the vocabulary as neighbors

@@ -15,9 +15,9 @@ from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integer
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.convergence import check_converged
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.spaces import resolve_space, to_shared
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import WARP_LANES, ScalarType
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -34,26 +34,38 @@ _SHAPES = {
 }
 
 
-def _take_matrix_words(modifiers: Modifiers, *shapes: str) -> tuple[str, int, bool]:
-    """(shape, number of matrices, transposed) of an `ldmatrix` or `stmatrix` that allows `shapes`."""
+def _take_matrix_words(modifiers: Modifiers, *shapes: str) -> tuple[str, int, bool, str]:
+    """(shape, number of matrices, transposed, state space) of an `ldmatrix` or `stmatrix` that allows `shapes`."""
     modifiers.need("sync")
     modifiers.need("aligned")
     shape = modifiers.need(*shapes)
     of_bytes = shape == "m16n16"
     count = _COUNTS[modifiers.need("x1", "x2") if of_bytes else modifiers.need("x1", "x2", "x4")]
     transposed = bool(modifiers.need("trans")) if of_bytes else modifiers.flag("trans")
-    modifiers.flag("shared", "shared::cta")
+    space = "shared" if modifiers.flag("shared", "shared::cta") else "generic"
     modifiers.type("b8" if of_bytes else "b16")
     modifiers.finish()
-    return shape, count, transposed
+    return shape, count, transposed, space
 
 
-def _row_addresses(warp: Warp, site: int, base: int, offset: int, rows: int) -> Array:
-    """Addresses of the first `rows` lanes; all lanes of the warp must be active."""
-    check_converged(warp, site)
-    if not warp.full:
-        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
-    return warp.addresses(base, offset)[:rows]
+def _row_addresses(
+    context: Lowering, instruction: Instruction, operand: Operand, written: str, rows: int
+) -> Callable[[Warp], Array]:
+    """The shared addresses of the first `rows` lanes; all lanes of the warp must be active."""
+    space = resolve_space(context, instruction, written, operand).name
+    if space not in ("shared", "generic"):
+        raise instruction.error(f"the variable is in {space} memory; expected shared memory")
+    base, offset = context.address(instruction, operand)
+    site = context.access(instruction, "shared", _ROW_BYTES)
+
+    def addresses(warp: Warp) -> Array:
+        check_converged(warp, site)
+        if not warp.full:
+            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+        found = warp.addresses(base, offset)[:rows]
+        return found if space == "shared" else to_shared(found)
+
+    return addresses
 
 
 def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
@@ -62,18 +74,15 @@ def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
     Lane l gets elements 2 (l % 4) and the next of row l / 4. With 8-bit elements it gets 4 (l % 4) and the next three,
     of row l / 4 and, in the next register, of row l / 4 + 8.
     """
-    shape, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8", "m16n16")
+    shape, count, transposed, written = _take_matrix_words(context.modifiers(instruction, 2), "m8n8", "m16n16")
     element, side = (np.uint16, 8) if shape == "m8n8" else (np.uint8, 16)
     registers = count * side // 8
     targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], registers))
-    space = resolve_space(context, instruction, "shared", instruction.operands[1])
-    base, offset = context.address(instruction, instruction.operands[1])
-    site = context.access(instruction, space.name, _ROW_BYTES)
-    givers = _LANES[: side * count]
+    addresses = _row_addresses(context, instruction, instruction.operands[1], written, side * count)
+    site, givers = context.site, _LANES[: side * count]
 
     def step(warp: Warp) -> None:
-        addresses = _row_addresses(warp, site, base, offset, side * count)
-        rows = warp.cta.shared.read(warp, site, addresses, _ROW_BYTES, givers=givers)
+        rows = warp.cta.shared.read(warp, site, addresses(warp), _ROW_BYTES, givers=givers)
         elements = rows.view(element).reshape(count, side, side)
         if transposed:
             elements = np.ascontiguousarray(elements.transpose(0, 2, 1))
@@ -84,21 +93,20 @@ def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
 
 def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
     """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [p], r`: the inverse of `ldmatrix`."""
-    _, count, transposed = _take_matrix_words(context.modifiers(instruction, 2), "m8n8")
+    _, count, transposed, written = _take_matrix_words(context.modifiers(instruction, 2), "m8n8")
     sources = context.rows32(instruction, context.vector(instruction, instruction.operands[1], count))
-    base, offset = context.address(instruction, instruction.operands[0])
-    site = context.access(instruction, "shared", _ROW_BYTES)
-    givers = 8 * count > _LANES
+    addresses = _row_addresses(context, instruction, instruction.operands[0], written, 8 * count)
+    site, givers = context.site, 8 * count > _LANES
 
     def step(warp: Warp) -> None:
-        addresses = _row_addresses(warp, site, base, offset, 8 * count)
+        places = addresses(warp)
         elements = warp.files[32][sources].view(np.uint16).reshape(count, 8, 8)
         if transposed:
             elements = elements.transpose(0, 2, 1)
         rows = np.ascontiguousarray(elements).reshape(count * 8, 8).view("V16").reshape(-1)
         saved = warp.mask, warp.count
         warp.set_mask(givers, 8 * count)
-        warp.cta.shared.write(warp, site, addresses, _ROW_BYTES, rows)
+        warp.cta.shared.write(warp, site, places, _ROW_BYTES, rows)
         warp.set_mask(*saved)
 
     return step

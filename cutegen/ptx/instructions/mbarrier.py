@@ -14,7 +14,8 @@ import numpy as np
 
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.mbarriers import Mbarrier
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Sink
 from cutegen.ptx.text.types import scalar_type
@@ -50,12 +51,7 @@ def _address(context: Lowering, instruction: Instruction, index: int) -> Callabl
     base, offset = context.address(instruction, instruction.operands[index])
     context.access(instruction, "shared", 8)
 
-    def addresses(warp: Warp) -> Addresses:
-        given = warp.addresses(base, offset)
-        generic = (given >= SHARED_WINDOW) & (given < SHARED_WINDOW + SHARED_WINDOW_BYTES)
-        return np.where(generic, given - SHARED_WINDOW, given)
-
-    return addresses
+    return lambda warp: to_shared(warp.addresses(base, offset))
 
 
 def lower_mbarrier(context: Lowering, instruction: Instruction) -> Step:

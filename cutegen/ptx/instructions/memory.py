@@ -17,7 +17,7 @@ from cutegen.ptx.machine.memory import Data, data_dtype
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink
-from cutegen.ptx.text.types import Kind, ScalarType
+from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
 _HINTS = (
@@ -29,6 +29,7 @@ _HINTS = (
     ),
     *(f"L2::{size}B" for size in (64, 128, 256)),
 )
+_POLICY = scalar_type("b64")
 SPACES = ("global", "shared", "shared::cta", CLUSTER_SPACE, "local", "const", "param", "param::entry")
 
 
@@ -44,6 +45,15 @@ def take_hints(modifiers: Modifiers) -> bool:
     return modifiers.flag("L2::cache_hint")
 
 
+def _take_policy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> None:
+    """Takes the hints off a load or store, and checks that a cache policy follows if one of them says so."""
+    expected = 2 + take_hints(modifiers)
+    if len(instruction.operands) != expected:
+        raise instruction.error(f"expected {expected} operands, found {len(instruction.operands)}")
+    if expected > 2:
+        context.source(instruction, instruction.operands[2], _POLICY)
+
+
 def _vector_width(modifiers: Modifiers) -> int:
     word = modifiers.one_of("v2", "v4", "v8")
     return int(word[1:]) if word else 1
@@ -51,8 +61,8 @@ def _vector_width(modifiers: Modifiers) -> int:
 
 def lower_load(context: Lowering, instruction: Instruction) -> Step:
     """`ld{.space}{.vec}.type d, [a]`."""
-    modifiers = context.modifiers(instruction, (2, 3))
-    take_hints(modifiers)
+    modifiers = Modifiers(instruction)
+    _take_policy(context, instruction, modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
     semantics = take_access_order(instruction, modifiers, "acquire")
     if modifiers.flag("nc"):
@@ -68,7 +78,7 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     ]
     base, offset = context.address(instruction, instruction.operands[1])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics)
+    site = context.access(instruction, space.name, size, semantics, width)
     loaded = _loaded_dtype(kind)
 
     def step(warp: Warp) -> None:
@@ -104,8 +114,8 @@ def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> Non
 
 def lower_store(context: Lowering, instruction: Instruction) -> Step:
     """`st{.space}{.vec}.type [a], b`."""
-    modifiers = context.modifiers(instruction, (2, 3))
-    take_hints(modifiers)
+    modifiers = Modifiers(instruction)
+    _take_policy(context, instruction, modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
     semantics = take_access_order(instruction, modifiers, "release")
     if space.name in ("const", "param"):
@@ -117,7 +127,7 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, item, kind, wide=True) for item in items]
     base, offset = context.address(instruction, instruction.operands[0])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics)
+    site = context.access(instruction, space.name, size, semantics, width)
     values = gather(sources, size)
 
     def step(warp: Warp) -> None:

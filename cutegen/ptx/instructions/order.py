@@ -15,19 +15,19 @@ _MEMBARS = {"cta": "cta", "gl": "gpu", "sys": "sys"}
 def take_access_order(instruction: Instruction, modifiers: Modifiers, order: str) -> Semantics | None:
     """The semantics of a load (`order` acquire) or a store (`order` release); None if it is weak."""
     if modifiers.flag("volatile"):
-        modifiers.one_of(*SCOPES)
         return Semantics.of("relaxed", "sys")
-    word = modifiers.one_of("relaxed", order, "weak", "mmio")
-    if word == "mmio":
-        modifiers.flag("relaxed")
+    is_mmio = modifiers.flag("mmio")
+    word = modifiers.one_of("relaxed", order, "weak")
     scope = modifiers.one_of(*SCOPES)
+    if is_mmio and (word, scope) != ("relaxed", "sys"):
+        raise instruction.error(".mmio needs .relaxed.sys")
     if word in (None, "weak"):
         if scope is not None:
             raise instruction.error(f"a scope needs an order: .relaxed.{scope} or .{order}.{scope}")
         return None
     if scope is None:
         raise instruction.error(f".{word} needs a scope: .{word}.cta, .cluster, .gpu or .sys")
-    return Semantics.of("relaxed" if word == "mmio" else str(word), scope)
+    return Semantics.of(str(word), scope)
 
 
 def take_atomic_order(modifiers: Modifiers) -> Semantics:
@@ -36,13 +36,10 @@ def take_atomic_order(modifiers: Modifiers) -> Semantics:
     return Semantics.of(order, modifiers.one_of(*SCOPES) or "gpu")
 
 
-def fence_order(instruction: Instruction) -> Semantics | None:
-    """The semantics of a `fence` or `membar`; None for one without order and scope."""
+def fence_order(instruction: Instruction) -> Semantics:
+    """The semantics of a `fence` with a scope, or of a `membar`."""
     words = instruction.parts[1:]
     if instruction.parts[0] == "membar":
-        if len(words) != 1 or words[0] not in _MEMBARS:
-            raise instruction.error("expected membar.cta, membar.gl or membar.sys")
         return Semantics.of("sc", _MEMBARS[words[0]])
-    scope = next((word for word in words if word in SCOPES), None)
-    order = next((word for word in words if word in ("sc", "acq_rel", "acquire", "release")), "acq_rel")
-    return None if scope is None else Semantics.of(order, scope)
+    order = next((word for word in words if word not in SCOPES), "acq_rel")
+    return Semantics.of(order, next(word for word in words if word in SCOPES))

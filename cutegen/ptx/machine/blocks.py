@@ -25,12 +25,17 @@ _U32, _PRED = scalar_type("u32"), scalar_type("pred")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A warp's arrival at a barrier: the barrier waits for `threads` threads (None: the whole CTA)."""
+    """A warp's arrival at a barrier: the barrier waits for `threads` threads (None: the whole CTA).
+
+    The predicate of a `bar.red` is true in `votes` of its lanes and false in `against`; lanes beyond the block count in
+    neither.
+    """
 
     barrier: int
     threads: int | None
     waits: bool
     votes: int
+    against: int
     site: int
     deliver: Deliver | None
 
@@ -183,8 +188,15 @@ def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, b
         threads = int(warp.cells[cells[1]][warp.lanes()[0]]) if len(cells) == 2 else None
         _check_barrier(warp, site, number, threads)
         votes = 0 if vote is None else int(np.count_nonzero((warp.cells[vote[0]] != vote[1]) & warp.mask))
-        waits = mode != "arrive"
-        return Arrival(barrier=number, threads=threads, waits=waits, votes=votes, site=site, deliver=deliver)
+        return Arrival(
+            barrier=number,
+            threads=threads,
+            waits=mode != "arrive",
+            votes=votes,
+            against=0 if vote is None else warp.count - votes,
+            site=site,
+            deliver=deliver,
+        )
 
     return end
 
@@ -245,8 +257,8 @@ def _reduction(
     target = context.target(instruction, instruction.operands[0], kind)
     vote = context.predicate(instruction, instruction.operands[-1])
 
-    def deliver(warp: Warp, votes: int, threads: int) -> None:
-        value = {"popc": votes, "and": votes == threads, "or": votes > 0}[name]
+    def deliver(warp: Warp, votes: int, against: int) -> None:
+        value = {"popc": votes, "and": against == 0, "or": votes > 0}[name]
         warp.put(target, np.full(WARP_LANES, value).astype(kind.dtype))
 
     return deliver, vote, list(instruction.operands[1:-1])

@@ -22,7 +22,7 @@ from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
 from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.global_shadow import Flight, GlobalAccess, GlobalShadow
+from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.past import Clock
 from cutegen.ptx.watch.shadow import Access, Stamps
@@ -88,9 +88,11 @@ class BulkCopies:
         thread = int(warp.threads()[0])
         targets = self._targets(warp, site, thread, (box.address, barrier_address), mask)
         _count(warp, site, box, len(targets))
-        _check_global(warp, site, box, writes=False)
-        for cta, address, barrier_at in targets:
-            barrier = cta.mbarriers.at(warp, site, [thread], barrier_at)
+        barriers = [cta.mbarriers.at(warp, site, [thread], barrier_at) for cta, _, barrier_at in targets]
+        _check_global(
+            warp, site, box, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
+        )
+        for (cta, address, _), barrier in zip(targets, barriers, strict=True):
             cta.mbarriers.check_fenced(warp, site, thread, barrier)
             access = cta.bulk.chunks_of(warp, site, thread, replace(box, address=address))
             if access is not None:
@@ -211,10 +213,17 @@ class BulkCopies:
                 self._stores.setdefault(thread, []).append((self._committed.get(thread, 0), store))
 
     def _issue_store(self, warp: Warp, site: int, box: Box) -> _Store | None:
-        access = self.chunks_of(warp, site, int(warp.threads()[0]), box)
+        buffer, thread = box.tensor.buffer, int(warp.threads()[0])
+        access = self.chunks_of(warp, site, thread, box)
         if access is None:
             return None
-        flight = _check_global(warp, site, box, writes=True)
+        if not buffer.writeable:
+            warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
+        found = _check_global(warp, site, box, lambda shadow, written: shadow.write(written)[0])
+        flight = None
+        if found is not None:
+            shadow, written = found
+            flight = shadow, shadow.begin(written, writes=True)
         inside = box.tensor.chunks_inside(box.corner)
         source, stamps = None, None
         if inside.any():
@@ -300,14 +309,14 @@ def _count(warp: Warp, site: int, box: Box, copies: int = 1) -> None:
     warp.cta.traffic.box(site, copies * box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
 
 
-def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[GlobalShadow, Flight] | None:
-    """Searches for accesses to the same bytes of the tensor that are not ordered before this one, and records it.
+def _check_global(
+    warp: Warp, site: int, box: Box, record: Callable[[GlobalShadow, GlobalAccess], Clash | None]
+) -> tuple[GlobalShadow, GlobalAccess] | None:
+    """Records an access to the bytes of the tensor; reports another that is not ordered before it.
 
-    A store is in flight until its thread has waited for it.
+    Returns what was recorded, unless it is all outside of the tensor.
     """
     buffer, thread = box.tensor.buffer, int(warp.threads()[0])
-    if writes and not buffer.writeable:
-        warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
     shadow = buffer.shadow
     offsets, size = _pieces(box)
     if shadow is None or not len(offsets):
@@ -321,10 +330,10 @@ def _check_global(warp: Warp, site: int, box: Box, *, writes: bool) -> tuple[Glo
         threads=np.full(len(offsets), thread),
         size_bytes=size,
     )
-    clash = shadow.write(access)[0] if writes else shadow.read(access)
+    clash = record(shadow, access)
     if clash is not None:
         who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
         earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
         message = f"bulk copy of global memory not ordered after {earlier}"
         warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)
-    return (shadow, shadow.begin(access, writes=True)) if writes else None
+    return shadow, access

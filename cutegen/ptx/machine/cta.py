@@ -83,6 +83,7 @@ class _Barrier:
 
     threads: int = 0
     votes: int = 0
+    against: int = 0
     waiting: list[tuple[Warp, Arrival]] = field(default_factory=list)
     told: list[Told] = field(default_factory=list)
 
@@ -117,7 +118,7 @@ class Cta:
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,
-            reach=executable.sites.reach,
+            sites=executable.sites,
             rank=rank,
         )
         self.shared = SharedMemory(
@@ -231,6 +232,7 @@ class Cta:
         barrier.threads += WARP_LANES
         self._arrivals += 1
         barrier.votes += arrival.votes
+        barrier.against += arrival.against
         barrier.told.append(self.ordering.arrive(warp))
         if arrival.waits:
             barrier.waiting.append((warp, arrival))
@@ -242,11 +244,10 @@ class Cta:
     def _complete(self, number: int, barrier: _Barrier) -> None:
         del self._barriers[number]
         self.ordering.complete(barrier.told, [warp.index for warp, _ in barrier.waiting])
-        x, y, z = self._machine.block
         for warp, arrival in barrier.waiting:
             self._blocked.discard(warp.index)
             if arrival.deliver is not None:
-                arrival.deliver(warp, barrier.votes, arrival.threads or x * y * z)
+                arrival.deliver(warp, barrier.votes, barrier.against)
 
     def stuck(self) -> list[tuple[int, Warp, str]]:
         """Lists waits that will never end: the instruction, a warp, and a description."""
@@ -313,7 +314,10 @@ class Cta:
         self._machine.monitor.report(kind, site, message, cta=self.place, thread=local, address=address, always=always)
 
     def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
-        """Description of a thread of a cluster, or of several of a warp."""
+        """Description of a thread of a cluster, of several of a warp, or of the copies of an agent."""
+        if warp >= self.ordering.warps:
+            number = self._machine.grid.cta_number(cluster, 0)
+            return f"a bulk copy of {'' if len(self.cluster.ctas) == 1 else 'the cluster of '}CTA number {number}"
         rank, local = divmod(warp, self.ordering.warps_per_cta)
         who = f"threads of warp {local}"
         if thread is not None:

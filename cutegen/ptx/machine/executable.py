@@ -9,8 +9,8 @@ from cutegen.ptx.machine.blocks import Block
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.text.syntax import Entry
-from cutegen.ptx.watch.global_shadow import SiteTable
 from cutegen.ptx.watch.semantics import Semantics
+from cutegen.ptx.watch.sites import SiteTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,8 @@ class Executable:
     """Program in the form that the executor runs.
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
-    if the entry has atomic, volatile or ordered accesses to global memory.
+    if the entry has atomic, volatile or ordered accesses to global memory. `names_global_variables`: it refers to
+    variables of the module in global memory, which are not among the arguments.
     """
 
     entry: Entry
@@ -30,4 +31,5 @@ class Executable:
     semantics: Mapping[int, Semantics]
     global_granule_bytes: int
     ctas_communicate: bool
+    names_global_variables: bool
     has_cluster_barrier: bool

@@ -26,7 +26,8 @@ from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
-MAX_THREADS = 1024
+MAX_THREADS, MAX_DEPTH = 1024, 64
+"""Threads per block, and along z."""
 MOST_RESIDENT = 16
 """Number of clusters that take turns if CTAs communicate: more start when one of these ends, or none can end."""
 _ENDED = object()
@@ -87,10 +88,16 @@ def check_shape(executable: Executable, shape: Shape) -> None:
     x, y, z = shape.block
     if x * y * z > MAX_THREADS:
         raise LaunchError(f"block {shape.block} has {x * y * z} threads; at most {MAX_THREADS} are allowed")
-    required = executable.entry.required_block
+    if z > MAX_DEPTH:
+        raise LaunchError(f"block {shape.block} has {z} threads along z; at most {MAX_DEPTH} are allowed")
+    entry = executable.entry
+    if entry.max_block is not None and x * y * z > volume(entry.max_block):
+        most = volume(entry.max_block)
+        raise LaunchError(f"block {shape.block} has {x * y * z} threads; {entry.name} allows {most} (.maxntid)")
+    required = entry.required_block
     if required is not None and required != shape.block:
-        raise LaunchError(f"block is {shape.block}; {executable.entry.name} requires {required} (.reqntid)")
-    check_cluster(executable.entry, shape)
+        raise LaunchError(f"block is {shape.block}; {entry.name} requires {required} (.reqntid)")
+    check_cluster(entry, shape)
     total = executable.layout.dynamic_shared_offset + shape.dynamic_smem_bytes
     if shape.dynamic_smem_bytes < 0 or total > MAX_SHARED_BYTES:
         raise LaunchError(f"{total} bytes of shared memory; at most {MAX_SHARED_BYTES} are allowed")
@@ -221,7 +228,9 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     other, other_thread, other_site = found.other
     grid, per_cta = shape.clusters, -(-volume(shape.block) // WARP_LANES) * WARP_LANES
     who = f"several threads of CTA number {grid.cta_number(other, 0)}"
-    if other_thread is not None:
+    if other_thread is not None and other_thread >= per_cta * volume(shape.cluster):
+        who = f"a bulk copy of CTA number {grid.cta_number(other, 0)}"
+    elif other_thread is not None:
         who = f"thread {other_thread % per_cta} of CTA number {grid.cta_number(other, other_thread // per_cta)}"
     earlier = f"the {'write' if found.other_wrote else 'read'} by {who}"
     monitor.report(

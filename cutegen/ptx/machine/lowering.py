@@ -98,9 +98,10 @@ class Lowering:
     shared_access_bytes: set[int] = field(default_factory=set)
     global_access_bytes: set[int] = field(default_factory=set)
     semantics: dict[int, Semantics] = field(default_factory=dict)
-    access_bytes: dict[int, int] = field(default_factory=dict)
+    element_bytes: dict[int, int] = field(default_factory=dict)
     constant_sites: set[int] = field(default_factory=set)
     ctas_communicate: bool = False
+    names_global_variables: bool = False
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
 
@@ -187,17 +188,23 @@ class Lowering:
         """The address of a variable in its own state space."""
         if symbol.name not in self.symbols:
             raise instruction.error(f"{symbol.name} is not declared")
+        self.names_global_variables |= self.spaces[symbol.name] == "global"
         return self.symbols[symbol.name] + symbol.offset_bytes
 
-    def access(self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None) -> int:
-        """Records that the current instruction accesses `size_bytes` bytes of `space` per lane; returns its number."""
+    def access(
+        self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None, items: int = 1
+    ) -> int:
+        """Records that the current instruction accesses `size_bytes` bytes of `space` per lane; returns its number.
+
+        `items`: elements of a vector or of a packed type, which the memory model takes for one access each.
+        """
         if size_bytes & (size_bytes - 1):
             raise instruction.error(f"an access of {size_bytes} bytes does not exist")
         if space in ("shared", "shared::cluster", "generic"):
             self.shared_access_bytes.add(size_bytes)
         if space in ("global", "generic"):
             self.global_access_bytes.add(size_bytes)
-        self.access_bytes[self.site] = size_bytes
+        self.element_bytes[self.site] = size_bytes // items
         if semantics is not None:
             self.semantics[self.site] = semantics
             self.ctas_communicate |= space in ("global", "generic")

@@ -164,6 +164,8 @@ class SharedMemory:
     def tensor_core_peek(self, addresses: Addresses) -> Data:
         """The current chunks at `addresses`, in their shape; out-of-bounds addresses have been reported."""
         last = self._size - BULK_CHUNK_BYTES
+        if last < 0:
+            return poison(addresses.size, BULK_CHUNK_BYTES).reshape(addresses.shape)
         found: Data = self._bytes.window(BULK_CHUNK_BYTES)[(addresses - SHARED_BASE).clip(0, last)]
         return found
 

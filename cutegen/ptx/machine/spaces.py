@@ -185,6 +185,12 @@ def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
     return inside
 
 
+def to_shared(addresses: Addresses) -> Addresses:
+    """Converts generic addresses of shared memory to `.shared::cluster` addresses; others stay."""
+    generic = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + SHARED_WINDOW_BYTES)
+    return np.where(generic, addresses - SHARED_WINDOW, addresses)
+
+
 def is_own(addresses: Addresses, rank: int) -> Lanes:
     """Mark generic addresses in the shared memory of the CTA of `rank`, whose threads make the access."""
     windows = (addresses - SHARED_WINDOW) // CTA_WINDOW_BYTES

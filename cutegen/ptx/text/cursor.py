@@ -42,6 +42,10 @@ class Cursor:
         start, end = self._tokens[index].start, self._tokens[self._next - 1].end
         return " ".join(self._text[start:end].split())
 
+    def back_to(self, index: int) -> None:
+        """Continues at token `index`."""
+        self._next = index
+
     def take(self) -> str:
         """Reads one token."""
         if self.at_end():
@@ -80,11 +84,11 @@ class Cursor:
         except ValueError:
             raise self.error(f"{text} is not a number of PTX") from None
 
-    def integer(self, what: str, *, limit: int) -> int:
-        """Reads an integer in 0..limit."""
+    def integer(self, what: str, *, limit: int, least: int = 0) -> int:
+        """Reads an integer in least..limit."""
         value = self.literal().value
-        if not isinstance(value, int) or not 0 <= value <= limit:
-            raise self.error(f"{what} is {value}; expected an integer in 0..{limit}")
+        if not isinstance(value, int) or not least <= value <= limit:
+            raise self.error(f"{what} is {value}; expected an integer in {least}..{limit}")
         return value
 
     def skip_past(self, text: str) -> None:

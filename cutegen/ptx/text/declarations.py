@@ -5,8 +5,10 @@ Source: PTX ISA, "State Spaces, Types, and Variables".
 
 from __future__ import annotations
 
-import struct
+import math
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.cursor import Cursor
@@ -101,20 +103,19 @@ def _read_align(cursor: Cursor) -> int | None:
     return align
 
 
-def _read_dimensions(cursor: Cursor) -> int | None:
-    """Elements of an array declaration; None for a scalar, 0 for an open array `[]`."""
-    if cursor.peek() != "[":
-        return None
-    count = 1
+def _read_dimensions(cursor: Cursor) -> list[int]:
+    """Lengths of an array declaration; none for a scalar, 0 first for an open array `[]`."""
+    lengths: list[int] = []
     while cursor.accept("["):
-        if cursor.accept("]"):
-            count = 0
+        if not lengths and cursor.accept("]"):
+            lengths.append(0)
             continue
-        count *= cursor.integer("the array's length", limit=MAX_VARIABLE_BYTES)
+        lengths.append(cursor.integer("the array's length", limit=MAX_VARIABLE_BYTES))
+        count = math.prod(lengths)
         if count > MAX_VARIABLE_BYTES:
             raise cursor.error(f"an array of {count} elements is larger than the {MAX_VARIABLE_BYTES} allowed here")
         cursor.expect("]")
-    return count
+    return lengths
 
 
 def read_variable(cursor: Cursor, space: str) -> Variable:
@@ -125,37 +126,41 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
         raise cursor.error(f"{cursor.peek()} variables are not supported")
     kind = read_type(cursor)
     name = cursor.word("a variable's name")
-    count = _read_dimensions(cursor)
-    size = None if count == 0 else kind.size_bytes * (1 if count is None else count)
+    lengths = _read_dimensions(cursor)
+    size = kind.size_bytes * math.prod(lengths) or None
     initial = b""
     if cursor.accept("="):
-        initial = _read_initial(cursor, kind)
-        size = max(size or 0, len(initial))
+        initial = _read_initial(cursor, kind, lengths)
+        size = size or len(initial) or None
     cursor.expect(";")
     if size is None and space != "shared":
         raise PtxSyntaxError(f"variable {name} has no size", line=line)
     return Variable(name=name, space=space, align_bytes=align or kind.size_bytes, size_bytes=size, initial=initial)
 
 
-def _read_initial(cursor: Cursor, kind: ScalarType) -> bytes:
-    """Bytes of an initializer: a number or (nested) braces of numbers."""
-    if not cursor.accept("{"):
+def _read_initial(cursor: Cursor, kind: ScalarType, lengths: list[int]) -> bytes:
+    """Bytes of an initializer: a number, or for an array braces of its rows; missing elements are zero."""
+    if not lengths:
         return _pack(cursor, kind)
-    depth, parts = 1, bytearray()
-    while depth:
-        if cursor.accept("{"):
-            depth += 1
-        elif cursor.accept("}"):
-            depth -= 1
-        elif not cursor.accept(","):
-            parts += _pack(cursor, kind)
-    return bytes(parts)
+    row_bytes, most = kind.size_bytes * math.prod(lengths[1:]), lengths[0]
+    rows: list[bytes] = []
+    cursor.expect("{")
+    while not cursor.accept("}"):
+        if len(rows) == (most or MAX_VARIABLE_BYTES // max(1, row_bytes)):
+            raise cursor.error(f"more than {len(rows)} initial values for an array of length {len(rows)}")
+        rows.append(_read_initial(cursor, kind, lengths[1:]).ljust(row_bytes, b"\0"))
+        if cursor.peek() != "}":
+            cursor.expect(",")
+    return b"".join(rows)
 
 
 def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
     literal = cursor.literal()
-    if literal.float_bits and kind.name in ("f32", "f64"):
-        return struct.pack("<f" if kind.name == "f32" else "<d", literal.value)
+    if kind.name in ("f32", "f64") and (literal.float_bits or literal.value == 0):
+        with np.errstate(over="ignore"):
+            return bytes(np.float64(literal.value).astype(kind.dtype).tobytes())
+    if kind.name in ("f32", "f64"):
+        raise cursor.error(f"an integer cannot initialize a variable of type .{kind.name}; write 0f... or 0d...")
     if literal.float_bits:
         raise cursor.error(f"a float cannot initialize a variable of type .{kind.name}")
     return (int(literal.value) & ((1 << kind.bits) - 1)).to_bytes(kind.size_bytes, "little")
@@ -173,7 +178,8 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
         kind = read_type(cursor)
         _skip_pointer_attributes(cursor)
         name = cursor.word("a parameter's name")
-        count = _read_dimensions(cursor)
+        lengths = _read_dimensions(cursor)
+        count = math.prod(lengths) if lengths else None
         align = align or kind.size_bytes
         offset = -(-offset // align) * align
         parameter = Parameter(name=name, type=kind, count=count, align_bytes=align, offset_bytes=offset)

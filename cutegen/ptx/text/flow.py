@@ -14,8 +14,7 @@ from cutegen.ptx.text.syntax import Address, Entry, Instruction, Negated, Operan
 
 _ENDS = ("bra", "brx", "ret", "exit")
 _FIRST_OPERAND_IS_READ = frozenset(
-    {"st", "red", "bar", "barrier", "cp", "brx", "stmatrix"}
-    | {"prefetch", "prefetchu", "discard", "applypriority", "nanosleep"}
+    {"st", "red", "bar", "barrier", "cp", "brx", "stmatrix"} | {"prefetch", "prefetchu", "applypriority", "nanosleep"}
 )
 RegisterKey = tuple[int, int]
 

@@ -5,6 +5,7 @@ Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are skipped; a `
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from cutegen.errors import PtxSyntaxError
@@ -20,6 +21,7 @@ from cutegen.ptx.text.syntax import (
     Negated,
     Operand,
     Pair,
+    Parameter,
     Register,
     Sink,
     Special,
@@ -31,15 +33,17 @@ from cutegen.ptx.text.tokens import tokenize
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _SPACES = (".global", ".const", ".shared", ".local")
-_DIRECTIVES = {".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank"}
+_POSITIVE = (".reqntid", ".maxntid", ".minnctapersm", ".maxnreg", ".reqnctapercluster")
+_DIRECTIVES = {**dict.fromkeys(_POSITIVE, 1), ".maxclusterrank": 0}
+"""Directives with numbers, and the least number of each; 0 in `.maxclusterrank` is no limit."""
 MAX_NESTING = 64
 
 
 def parse_module(text: str) -> Module:
-    """Reads a whole PTX text.
+    """Reads a whole PTX text; an error in the body of an entry is kept in the entry.
 
     Raises:
-        PtxSyntaxError: text that cannot be parsed, with its line.
+        PtxSyntaxError: other text that cannot be parsed, with its line.
     """
     cursor = Cursor(text, tokenize(text))
     cursor.expect(".version")
@@ -105,28 +109,49 @@ class _EntryReader:
         self._path: tuple[int, ...] = ()
         self._opened = 0
         self._labels: dict[tuple[tuple[int, ...], str], int] = {}
-        self._branch_targets: dict[str, tuple[str, ...]] = {}
+        self._tables: dict[tuple[tuple[int, ...], str], tuple[int, tuple[str, ...]]] = {}
 
     def read(self) -> Entry:
         cursor = self._cursor
         line = cursor.line
         name = cursor.word("the entry's name")
-        parameters = read_parameters(cursor)
-        directives = self._read_directives()
+        entry = self._declared(name, line, read_parameters(cursor), self._read_directives())
+        start = cursor.index
+        try:
+            return self._with_body(entry)
+        except PtxSyntaxError as error:
+            cursor.back_to(start)
+            cursor.skip_block()
+            return replace(entry, error=error)
+
+    def _with_body(self, entry: Entry) -> Entry:
+        cursor = self._cursor
         cursor.expect("{")
         while not (cursor.peek() == "}" and self._scopes.depth == 1):
             self._read_statement()
         self._end(cursor.line)
         cursor.expect("}")
+        return replace(
+            entry,
+            variables=tuple(self._variables),
+            instructions=tuple(self._resolve(i) for i in range(len(self._instructions))),
+            labels={_label_key(path, label): index for (path, label), index in self._labels.items()},
+            branch_targets={_label_key(*key): self._targets(key[0], *table) for key, table in self._tables.items()},
+            rows=self._scopes.rows,
+        )
+
+    @staticmethod
+    def _declared(name: str, line: int, parameters: tuple[Parameter, ...], directives: dict[str, list[int]]) -> Entry:
+        """The entry without its body."""
         return Entry(
             name=name,
             line=line,
             parameters=parameters,
-            variables=tuple(self._variables),
-            instructions=tuple(self._resolve(i) for i in range(len(self._instructions))),
-            labels={_label_key(path, label): index for (path, label), index in self._labels.items()},
-            branch_targets=self._branch_targets,
-            rows=self._scopes.rows,
+            variables=(),
+            instructions=(),
+            labels={},
+            branch_targets={},
+            rows={},
             required_block=_dim3(directives.get(".reqntid")),
             required_cluster=_dim3(directives.get(".reqnctapercluster")),
             needs_cluster=".explicitcluster" in directives,
@@ -149,9 +174,10 @@ class _EntryReader:
             if word == ".pragma":
                 cursor.skip_past(";")
             elif word in _DIRECTIVES:
-                found[word] = [cursor.integer(word, limit=1 << 20)]
+                least = _DIRECTIVES[word]
+                found[word] = [cursor.integer(word, limit=1 << 20, least=least)]
                 while cursor.accept(","):
-                    found[word].append(cursor.integer(word, limit=1 << 20))
+                    found[word].append(cursor.integer(word, limit=1 << 20, least=least))
             else:
                 found[word] = []
         return found
@@ -186,35 +212,46 @@ class _EntryReader:
 
     def _read_label(self) -> None:
         cursor = self._cursor
-        name = cursor.take()
+        line, name = cursor.line, cursor.take()
         cursor.expect(":")
-        if cursor.accept(".branchtargets"):
-            targets = [cursor.word("a label")]
-            while cursor.accept(","):
-                targets.append(cursor.word("a label"))
-            cursor.expect(";")
-            self._branch_targets[name] = tuple(targets)
+        key = self._path, name
+        if key in self._labels or key in self._tables:
+            raise PtxSyntaxError(f"label {name} is defined twice", line=line)
+        if not cursor.accept(".branchtargets"):
+            self._labels[key] = len(self._instructions)
             return
-        if (self._path, name) in self._labels:
-            raise cursor.error(f"label {name} is defined twice")
-        self._labels[self._path, name] = len(self._instructions)
+        targets = [cursor.word("a label")]
+        while cursor.accept(","):
+            targets.append(cursor.word("a label"))
+        cursor.expect(";")
+        self._tables[key] = line, tuple(targets)
+
+    def _targets(self, path: tuple[int, ...], line: int, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The unique labels of a table in the scope `path`."""
+        found = [_visible(self._labels, path, name) for name in names]
+        if None in found:
+            message = f"no label {names[found.index(None)]} is visible at this .branchtargets"
+            raise PtxSyntaxError(message, line=line)
+        return tuple(label for label in found if label is not None)
 
     def _resolve(self, index: int) -> Instruction:
         """The instruction with unique labels: a label is visible in its scope and in nested scopes."""
         instruction = self._instructions[index]
-        if instruction.parts[0] != "bra":
+        if instruction.parts[0] not in ("bra", "brx"):
             return instruction
         operands = tuple(self._resolve_label(op, index) for op in instruction.operands)
         return replace(instruction, operands=operands)
 
     def _resolve_label(self, operand: Operand, index: int) -> Operand:
+        instruction = self._instructions[index]
         if not isinstance(operand, Symbol):
             return operand
-        path = self._paths[index]
-        for depth in range(len(path), -1, -1):
-            if (path[:depth], operand.name) in self._labels:
-                return Symbol(_label_key(path[:depth], operand.name))
-        raise self._instructions[index].error(f"no label {operand.name} is visible here")
+        names: Collection[tuple[tuple[int, ...], str]] = self._labels if instruction.parts[0] == "bra" else self._tables
+        found = _visible(names, self._paths[index], operand.name)
+        if found is None:
+            what = "label" if instruction.parts[0] == "bra" else ".branchtargets"
+            raise instruction.error(f"no {what} {operand.name} is visible here")
+        return Symbol(found)
 
     def _read_instruction(self) -> Instruction:
         cursor = self._cursor
@@ -316,6 +353,14 @@ def _dim3(values: list[int] | None) -> tuple[int, int, int] | None:
         return None
     x, y, z = [*values, 1, 1][:3]
     return x, y, z
+
+
+def _visible(names: Collection[tuple[tuple[int, ...], str]], path: tuple[int, ...], name: str) -> str | None:
+    """The unique name of what `name` means in the scope `path`: the innermost of `names`, or None."""
+    for depth in range(len(path), -1, -1):
+        if (path[:depth], name) in names:
+            return _label_key(path[:depth], name)
+    return None
 
 
 def _label_key(path: tuple[int, ...], label: str) -> str:

@@ -142,7 +142,7 @@ class Variable:
 class Entry:
     """A kernel: its parameters, variables and body.
 
-    `labels` maps each label to the index of the instruction that follows it.
+    `labels` maps each label to the index of the instruction that follows it, `branch_targets` each table to labels.
     """
 
     name: str
@@ -163,6 +163,8 @@ class Entry:
     """CTAs per SM for which ptxas limits the registers (`.minnctapersm`)."""
     max_registers: int | None = None
     """Registers per thread (`.maxnreg`)."""
+    error: PtxSyntaxError | None = None
+    """What is wrong with the body, which is empty then: other entries can be run."""
 
     @property
     def parameter_bytes(self) -> int:

@@ -7,13 +7,14 @@ one size, and each in the other's scope (PTX ISA, "Memory Consistency Model"). R
 write to the buffer.
 
 A stamp packs `cluster + 1 | tick | thread`; the instruction is stored next to it. Threads are numbered in their
-cluster.
+cluster. What a bulk load reads is stamped with the agent of its mbarrier (see `ordering`), in place of a warp: only a
+wait for the mbarrier orders it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +25,13 @@ from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH
+from cutegen.ptx.watch.sites import SiteTable
 
 _TICK_BITS = 29
 _CLUSTER_SHIFT = THREAD_BITS + _TICK_BITS
 _MAX_CLUSTERS = 1 << (62 - _CLUSTER_SHIFT)
 _TICK_MASK = (1 << _TICK_BITS) - 1
 MOST_QUEUED = 1 << 14
-
-
-@dataclass(frozen=True, slots=True)
-class SiteTable:
-    """Columns by instruction: reach of its scope (0: it is weak), bytes per lane, and whether it is `.nc`."""
-
-    reach: npt.NDArray[np.int64]
-    size_bytes: npt.NDArray[np.int64]
-    expects_constant: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,17 +89,27 @@ class GlobalShadow:
         if not self.is_writeable:
             return None
         if self._writes is None:
-            self._queue.append((access, access.ordering.tick))
-            if len(self._queue) > MOST_QUEUED:
-                self._settle()
+            self._queue_read(access)
             return None
         granules = self._granules(access)
-        clash = (
-            self._during_flights(access, granules, writes=False)
-            or self._after_writes(access, granules)
-            or self._after_pages(access, self._strong_writes, granules, wrote=True)
-        )
+        clash = self._after_any_write(access, granules)
         self._note_read(access, access.ordering.tick, granules)
+        return clash
+
+    def read_by_agents(self, access: GlobalAccess, agents: Sequence[int]) -> Clash | None:
+        """The same for a bulk load that the thread of `access` issues: to writers it is each of `agents`."""
+        if not self.is_writeable:
+            return None
+        threads = np.zeros_like(access.threads)
+        reads = [replace(access, warp=agent, threads=threads + agent * WARP_LANES) for agent in agents]
+        if self._writes is None:
+            for read in reads:
+                self._queue_read(read)
+            return None
+        granules = self._granules(access)
+        clash = self._after_any_write(access, granules)
+        for read in reads:
+            self._note_read(read, access.ordering.tick, granules)
         return clash
 
     def write(self, access: GlobalAccess) -> tuple[Clash | None, bool]:
@@ -171,11 +174,23 @@ class GlobalShadow:
                 )
         return None
 
+    def _queue_read(self, access: GlobalAccess) -> None:
+        self._queue.append((access, access.ordering.tick))
+        if len(self._queue) > MOST_QUEUED:
+            self._settle()
+
     def _settle(self) -> None:
         """Files the queued reads by page."""
         for access, tick in self._queue:
             self._note_read(access, tick, self._granules(access))
         self._queue = []
+
+    def _after_any_write(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
+        return (
+            self._during_flights(access, granules, writes=False)
+            or self._after_writes(access, granules)
+            or self._after_pages(access, self._strong_writes, granules, wrote=True)
+        )
 
     def _after_writes(self, access: GlobalAccess, granules: npt.NDArray[np.int64]) -> Clash | None:
         assert self._writes is not None
@@ -209,7 +224,7 @@ class GlobalShadow:
             return None
         ticks = stamps >> THREAD_BITS & _TICK_MASK
         if same_cluster[suspect].all():
-            known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.warps - 1))
+            known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.agents - 1))
             suspect &= ticks > known
             if not suspect.any():
                 return None
@@ -247,15 +262,9 @@ class GlobalShadow:
     def _morally_strong(
         self, access: GlobalAccess, sites: Sites, same_cluster: npt.NDArray[np.bool_], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Mark pairs in which both accesses are strong, overlap completely, and include each other in their scopes."""
-        reach = self._table.reach[access.site]
-        if reach == 0:
-            return np.zeros(sites.shape, bool)
-        both = np.minimum(self._table.reach[sites], reach)
-        same_size = self._table.size_bytes[sites] == access.size_bytes
         per_cta = access.ordering.warps_per_cta
         near = np.where(warps // per_cta == access.warp // per_cta, CTA_REACH, CLUSTER_REACH)
-        return np.asarray((both >= np.where(same_cluster, near, GRID_REACH)) & same_size)
+        return self._table.morally_strong(access.site, sites, np.where(same_cluster, near, GRID_REACH))
 
     def _note(self, pages: WarpPages, access: GlobalAccess, tick: int, granules: npt.NDArray[np.int64]) -> None:
         known = access.ordering.synced_tick(access.warp) << THREAD_BITS | self._cluster(access) << _CLUSTER_SHIFT

@@ -2,7 +2,8 @@
 
 Source: PTX ISA, "Memory Consistency Model": "Observation Order", "Release and Acquire Patterns", "Synchronizes-with". A
 write leaves its release at the location, an atomic adds its own to those that are there, a weak write removes them.
-A relaxed read acquires at the reader's next fence; a relaxed write releases what precedes the writer's last fence.
+A relaxed read acquires at any later fence of the reader; a relaxed write releases what precedes the writer's fences,
+each within its own scope: a narrower fence does not cancel a wider one.
 A strong read may return an older value than the last, unless something that the reader knows of forbids it.
 """
 
@@ -56,16 +57,17 @@ class Fences:
     orders: Mapping[int, FenceOrder]
     choose: Callable[[int, int], int]
     _seen_by_sc: dict[int, Past] = field(default_factory=dict)
-    _released: dict[int, Message] = field(default_factory=dict)
+    _released: dict[int, dict[int, Message]] = field(default_factory=dict)
+    """By thread and reach: the releases of its fences, the widest and oldest first."""
     _read: dict[int, dict[tuple[int, int], Message]] = field(default_factory=dict)
 
     def fence(self, warp: Actor, semantics: Semantics) -> None:
         """The active threads of `warp` execute a fence."""
         for thread in warp.threads().tolist():
-            if semantics.acquires:
-                self._acquire(warp, thread, self._read.pop(thread, {}).values(), semantics.reach)
+            if semantics.acquires and thread in self._read:
+                self._acquire_read(warp, thread, semantics.reach)
             if semantics.releases:
-                self._released[thread] = Message(self.ordering.past_of(thread), semantics.reach, self.home)
+                self._release(thread, semantics.reach)
             if semantics.is_sc:
                 order = self.orders[semantics.reach]
                 order.past = join_pasts(order.past, self.ordering.past_of(thread))
@@ -95,9 +97,9 @@ class Fences:
             self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
 
     def released_to_cluster(self, thread: int) -> Message | None:
-        """Returns the release of the last fence of `thread`, if it reaches the cluster."""
-        message = self._released.get(thread)
-        return message if message is not None and message.reach >= CLUSTER_REACH else None
+        """Returns the release of the last fence of `thread` that reaches the cluster."""
+        wide = [message for reach, message in self._released.get(thread, {}).items() if reach >= CLUSTER_REACH]
+        return wide[-1] if wide else None
 
     def releases(self, thread: int, semantics: Semantics) -> bool:
         """Return whether a strong write of `thread` releases anything."""
@@ -109,8 +111,24 @@ class Fences:
             released = Message(self.ordering.past_of(thread), semantics.reach, self.home)
             self.ordering.tick += 1
             return (released,)
-        fence = self._released.get(thread)
-        return () if fence is None else (Message(fence.past, min(fence.reach, semantics.reach), fence.home),)
+        reaching = dict[int, Message]()
+        for fence in self._released.get(thread, {}).values():
+            reach = min(fence.reach, semantics.reach)
+            reaching[reach] = Message(fence.past, reach, fence.home)
+        return tuple(reaching.values())
+
+    def _release(self, thread: int, reach: int) -> None:
+        """A fence releases; it replaces those that reach no farther, which know less."""
+        wider = {r: message for r, message in self._released.get(thread, {}).items() if r > reach}
+        self._released[thread] = {**wider, reach: Message(self.ordering.past_of(thread), reach, self.home)}
+
+    def _acquire_read(self, warp: Actor, thread: int, reach: int) -> None:
+        """A fence acquires what `thread` has read, except the messages beyond its reach: a wider fence may follow."""
+        read = self._read.pop(thread)
+        self._acquire(warp, thread, read.values(), reach)
+        beyond = {k: m for k, m in read.items() if not includes(min(m.reach, reach), self.home, m.home)}
+        if beyond:
+            self._read[thread] = beyond
 
     def _acquire(self, warp: Actor, thread: int, messages: Iterable[Message], reach: int) -> None:
         past = NO_PAST
@@ -235,8 +253,9 @@ def _together(before: tuple[Message, ...], own: tuple[Message, ...]) -> tuple[Me
     """Messages of a chain of atomics; those with the same CTA and reach are merged."""
     if not own or not before:
         return own or before
-    new = own[0]
-    for message in before:
-        if (message.home, message.reach) == (new.home, new.reach):
-            new = Message(join_pasts(message.past, new.past), new.reach, new.home)
-    return (*(m for m in before if (m.home, m.reach) != (new.home, new.reach)), new)
+    merged = {(message.home, message.reach): message for message in before}
+    for new in own:
+        key = new.home, new.reach
+        known = merged.pop(key, None)
+        merged[key] = new if known is None else Message(join_pasts(known.past, new.past), new.reach, new.home)
+    return tuple(merged.values())

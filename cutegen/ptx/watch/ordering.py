@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
-from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later
+from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later, ticks_of
 
 _NO_TICKS = np.zeros(0, np.int64)
 
@@ -80,6 +80,11 @@ class Ordering:
         if self._seen is not None:
             self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=self.tick)
         return self.known.shape[1] - 1
+
+    @property
+    def agents(self) -> int:
+        """Number of agents, warps included."""
+        return self.known.shape[1]
 
     def learn_of_agent(self, warp: int, agent: int, tick: int) -> None:
         """`warp` has waited for the accesses of `agent` up to `tick`."""
@@ -286,7 +291,7 @@ class Ordering:
     def told_by(self, past: Past) -> Told:
         """Converts `past` to what a later release passes on."""
         known = past.clocks.get(self.cluster, NOTHING.known)
-        return Told(known, _NO_TICKS, known, past.without(self.cluster))
+        return Told(known, _NO_TICKS, known[: self.warps], past.without(self.cluster))
 
     def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
         """Returns the last ticks of each agent that the active threads of `warp` together know of, and have seen."""
@@ -307,12 +312,15 @@ class Ordering:
         return self._far[warp]
 
     def _known_by(self, thread: int) -> Clock:
-        known = self.known[thread // WARP_LANES]
-        return (later(known, self._by_lane[thread].known) if thread in self._by_lane else known)[: self.warps].copy()
+        known: Clock = self.known[thread // WARP_LANES]
+        return later(known, self._by_lane[thread].known) if thread in self._by_lane else known.copy()
 
     def synced_tick(self, warp: int) -> int:
-        """The last tick up to which all lanes of `warp` are ordered before the next access of each of them."""
-        return int(self.known[warp, warp])
+        """The last tick up to which all lanes of `warp` are ordered before the next access of each of them.
+
+        Copies of an agent are not told apart.
+        """
+        return int(self.known[warp, warp]) if warp < self.warps else self.tick
 
     def lanes_agree(self, warp: int) -> bool:
         """True if all lanes of `warp` have the same knowledge."""
@@ -324,8 +332,7 @@ class Ordering:
         told = self.far_of(thread).knows(cluster, ticks, threads, warps)
         if cluster != self.cluster:
             return told
-        known = self._known_by(thread)
-        return np.asarray(told | (ticks <= known[np.minimum(warps, self.warps - 1)]))
+        return np.asarray(told | (ticks <= ticks_of(self._known_by(thread), warps)))
 
     def _learn(self, warp: int, told: Told) -> None:
         self.known[warp] = later(self.known[warp], told.known)

@@ -1,4 +1,4 @@
-"""Past of an event: the last ordered ticks of each warp of each cluster, and of single threads.
+"""Past of an event: the last ordered ticks of each agent of each cluster, and of single threads.
 
 A vector clock over clusters (Fidge, "Timestamps in message-passing systems that preserve the partial ordering";
 Flanagan and Freund, "FastTrack"), kept sparse: it omits clusters without known ticks.
@@ -19,7 +19,7 @@ Clock: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """Accesses up to tick `clocks[cluster][warp]` of a warp and `threads[cluster, thread]` of a thread are ordered."""
+    """Accesses up to ticks `clocks[cluster][agent]` of agents and `threads[cluster, thread]` of threads are ordered."""
 
     clocks: Mapping[int, Clock]
     threads: Mapping[tuple[int, int], int]
@@ -29,7 +29,7 @@ class Past:
         clock = self.clocks.get(cluster)
         if clock is None and not self.threads:
             return np.zeros(ticks.shape, bool)
-        known = np.zeros(ticks.shape, bool) if clock is None else ticks <= clock[np.minimum(warps, len(clock) - 1)]
+        known = np.zeros(ticks.shape, bool) if clock is None else ticks <= ticks_of(clock, warps)
         for (other, thread), tick in self.threads.items():
             if other == cluster:
                 known |= (threads == thread) & (ticks <= tick)
@@ -43,6 +43,11 @@ class Past:
 
 
 NO_PAST = Past(MappingProxyType({}), MappingProxyType({}))
+
+
+def ticks_of(clock: Clock, agents: npt.NDArray[np.int64]) -> Clock:
+    """The ticks of `agents` in a clock; 0 for those that were added after it was made."""
+    return np.where(agents < len(clock), clock[np.minimum(agents, len(clock) - 1)], 0)
 
 
 def later(a: Clock, b: Clock) -> Clock:

@@ -22,6 +22,7 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
+from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
 _THREAD_BITS, _SITE_BITS = 15, 18
@@ -52,10 +53,7 @@ class Access:
 
 
 class Shadow:
-    """The shadow of the shared memory of the CTA of `rank` in its cluster; `base` is its first address.
-
-    `reach` has the reach of each instruction's scope, 0 if it is weak.
-    """
+    """The shadow of the shared memory of the CTA of `rank` in its cluster; `base` is its first address."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class Shadow:
         granule_bytes: int,
         ordering: Ordering,
         monitor: Monitor,
-        reach: npt.NDArray[np.int64],
+        sites: SiteTable,
         rank: int = 0,
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
@@ -78,8 +76,8 @@ class Shadow:
         self._agent_reads: dict[int, Stamps] = {}
         self._lent: Stamps | None = None
         self._strong: Stamps | None = None
-        self._ordering, self._monitor, self._reach = ordering, monitor, reach
-        self._has_strong = bool((reach > 0).any())
+        self._ordering, self._monitor, self._sites = ordering, monitor, sites
+        self._has_strong = bool((sites.reach > 0).any())
 
     def read(self, access: Access) -> None:
         """Checks and records a read."""
@@ -191,7 +189,7 @@ class Shadow:
         self._check_strong(access, granules, "write")
         if self._lent is not None:
             self._check_lent(access, self._lent[granules])
-        if self._reach[access.site] > 0:
+        if self._sites.reach[access.site] > 0:
             return self._note_strong(access, granules, writes)
         mine = self._stamps(access) | flag
         self._writes[granules] = mine
@@ -318,10 +316,9 @@ class Shadow:
     def _morally_strong(
         self, access: Access, sites: npt.NDArray[np.int64], warps: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Marks pairs of strong accesses that include each other in their scopes."""
         mine = access.warp.index // self._ordering.warps_per_cta
         needed = np.where(warps // self._ordering.warps_per_cta == mine, CTA_REACH, CLUSTER_REACH)
-        return np.asarray(np.minimum(self._reach[sites], self._reach[access.site]) >= needed)
+        return self._sites.morally_strong(access.site, sites, needed)
 
     def _told_of_threads(
         self, access: Access, earlier: tuple[Stamps, Stamps, Stamps], suspect: npt.NDArray[np.bool_]

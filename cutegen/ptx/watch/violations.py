@@ -29,7 +29,6 @@ class ViolationKind(Enum):
     ASYNC_MMA = "asynchronous mma"
     BARRIER = "barrier"
     DIVERGENCE = "divergence"
-    ARITHMETIC = "arithmetic"
     CONVENTION = "convention"
     TRAP = "trap"
     STEP_LIMIT = "step limit"
