@@ -92,7 +92,7 @@ def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
 
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     """Execute the kernel's PTX on one CTA tile, with one k-tile more than there are stages. Raises PtxFault."""
-    m, n, k = plan.cta_tile
+    (m, n), k = plan.launch.cta_tile, plan.cta_tile[2]
     problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
