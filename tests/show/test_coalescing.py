@@ -49,7 +49,16 @@ def test_a_request_is_told_row_by_row() -> None:
     assert [line.split() for line in rows] == [
         [f"{4 + i}", "0..3", f"{8 * i}..{8 * i + 7}"] for i in range(4)
     ]  # 128 threads, 8 to a row of 128 bytes: warp 1 begins at row 4
-    assert requests.summary == "32 per warp, 16 sectors each, at least 16"
+    assert requests.summary == "8 per warp, 16 sectors each, at least 16"
+
+
+@pytest.mark.parametrize("name", BY_THREADS)
+def test_a_warp_issues_a_request_for_each_vector_of_a_thread(name: str) -> None:
+    plan = plan_of(name)
+    for x in (plan.a, plan.b):
+        assert isinstance(x.g2s, VectorCopy)
+        vectors = x.tile[0] * x.tile[1] * x.dtype.bits // (x.g2s.bits * plan.tiled_mma.threads)
+        assert Requests.of(x.g2s, Tile.of_operand(x)).summary.startswith(f"{vectors} per warp, ")
 
 
 def test_a_tower_is_folded_and_loses_no_cell() -> None:
