@@ -26,7 +26,7 @@ from cutegen.show.follow.places import (
     Meeting,
     SharedPlace,
 )
-from cutegen.show.follow.vectors import VectorTables, box_step
+from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
 
 CORE_ROWS, CORE_BYTES = 8, 16
 
@@ -45,10 +45,10 @@ class OperandFollower:
         """Return the column-major coordinate."""
         return within[0] + within[1] * self.operand.tile[0]
 
-    def copy(self, within: tuple[int, int], leading_elems: int) -> CopyStep:
+    def copy(self, within: tuple[int, int], around: Surroundings) -> CopyStep:
         """Return the copy that moves the element from global to shared memory."""
         return self.operand.g2s.by_kind(
-            vectors=lambda copy: self._step(copy, within, leading_elems),
+            vectors=lambda copy: self._vectors(copy).step(self.coord(within), around),
             boxes=lambda copy: self._box(copy, within),
         )
 
@@ -81,9 +81,6 @@ class OperandFollower:
             Meeting(int(thread), tuple(np.flatnonzero(mine[thread]).tolist()))
             for thread in np.flatnonzero(mine.any(axis=1))
         )
-
-    def _step(self, copy: VectorCopy, within: tuple[int, int], leading_elems: int) -> CopyStep:
-        return self._vectors(copy).step(self.coord(within), leading_elems)
 
     def _vectors(self, copy: VectorCopy) -> VectorTables:
         if self._kept_vectors is None:

@@ -16,7 +16,7 @@ from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.plan.values.smem import SmemTile
 from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.places import CopyStep, Held, SharedPlace, StagedResult
-from cutegen.show.follow.vectors import VectorTables, box_step
+from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
 
 
 class ResultFollower:
@@ -48,7 +48,7 @@ class ResultFollower:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
-    def store(self, within: tuple[int, int], leading_elems: int) -> CopyStep | None:
+    def store(self, within: tuple[int, int], around: Surroundings) -> CopyStep | None:
         """Return the copy from shared to global memory; None if its own thread stores it."""
         c, parts = self.c, self.c.parts
         if c.store is None or c.smem is None:
@@ -57,7 +57,7 @@ class ResultFollower:
         at = within if parts is None else self._part(parts, within)[2]
 
         def by_vectors(_: VectorCopy) -> CopyStep:
-            return self._vectors(smem).step(at[0] + at[1] * tile[0], leading_elems)
+            return self._vectors(smem).step(at[0] + at[1] * tile[0], around)
 
         def by_boxes(copy: BulkTensorCopy) -> CopyStep:
             return box_step(copy, at, c.major_mode, tuple(copy.boxes_issued))

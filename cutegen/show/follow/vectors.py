@@ -15,6 +15,18 @@ from cutegen.plan.values.copies import BulkTensorCopy, Landing, VectorCopy
 from cutegen.show.follow.places import BoxStep, VectorStep
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The matrix in global memory around an element at `byte`: `left` has the elements from it to the edges.
+
+    `left` counts along both modes of the copy's tile. `leading_elems` is the stride of the non-contiguous mode.
+    """
+
+    byte: int
+    leading_elems: int
+    left: tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VectorTables:
     """A copy's vectors [step, thread, element] of a tile, and the place of each coordinate among them.
@@ -75,7 +87,7 @@ class VectorTables:
             where=where,
         )
 
-    def step(self, coord: int, leading_elems: int) -> VectorStep:
+    def step(self, coord: int, around: Surroundings) -> VectorStep:
         """Return the thread that moves the element at a column-major coordinate of the tile."""
         step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
         first = int(self.table[step, thread, 0])
@@ -92,7 +104,7 @@ class VectorTables:
             lanes_first=lanes.start,
             lanes_last=lanes.stop - 1,
             wavefronts=count,
-            warp_sectors=self._sectors(step, thread // WARP, leading_elems),
+            warp_sectors=self._sectors(step, thread // WARP, coord, around),
         )
 
     def _phase(self, step: int, thread: int) -> tuple[range, int]:
@@ -106,12 +118,13 @@ class VectorTables:
         at = self.placed[starts[first_lane:][first : first + lanes_at_once]] * self.element_bytes
         return lanes, int(wavefronts(at, access_bytes))
 
-    def _sectors(self, step: int, warp: int, leading_elems: int) -> int:
-        """Return the global memory sectors that the warp's request touches; the matrix has stride `leading_elems`."""
+    def _sectors(self, step: int, warp: int, coord: int, around: Surroundings) -> int:
+        """Return the global memory sectors that the warp's request touches; nothing past the edges is requested."""
         coords = self.table[step, warp * WARP : (warp + 1) * WARP]
-        x, y = coords % self.tile[0], coords // self.tile[0]
+        x, y = coords % self.tile[0] - coord % self.tile[0], coords // self.tile[0] - coord // self.tile[0]
         along, across = (y, x) if self.major_mode == 1 else (x, y)
-        return len(np.unique((across * leading_elems + along) * self.element_bytes // SECTOR_BYTES))
+        at = around.byte + (across * around.leading_elems + along) * self.element_bytes
+        return len(np.unique(at[(x < around.left[0]) & (y < around.left[1])] // SECTOR_BYTES))
 
 
 def box_step(copy: BulkTensorCopy, within: tuple[int, int], major_mode: int, instruction: tuple[str, ...]) -> BoxStep:
