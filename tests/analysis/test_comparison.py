@@ -77,9 +77,7 @@ def test_bounds_are_those_of_the_operands_type(
     name: str, arch: str, unit: str, operations_per_cycle: int, empty: Cache
 ) -> None:
     """Tensor cores: 1024 f16 multiply-adds per cycle on A100, 2048 on H100; half of it for tf32, twice for 8 bits."""
-    rows = {
-        row.name: row.values[0] for row in of(name, cache=empty, arch=arch).rows if row.section is Section.BOUNDS
-    }
+    rows = {row.name: row.values[0] for row in of(name, cache=empty, arch=arch).rows if row.section is Section.BOUNDS}
     bottleneck, share = rows.pop("bottleneck"), rows.pop("share of peak, at most")
     cycles = {name: value for name, value in rows.items() if isinstance(value, float)}
     assert cycles.keys() == rows.keys()

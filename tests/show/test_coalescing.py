@@ -69,7 +69,9 @@ def test_a_warp_issues_a_request_for_each_vector_of_a_thread(name: str) -> None:
 def test_the_first_copy_of_a_warp_is_one_of_those_that_the_plan_predicts(name: str) -> None:
     """All accesses are alike, so the first one's wavefronts, times accesses and warps, are those of the tile."""
     plan = plan_of(name)
-    blocks = [block for block in g2s.view(plan, 0, ProblemShape(512, 512, 512)).blocks if block[0].startswith("First copy")]
+    blocks = [
+        block for block in g2s.view(plan, 0, ProblemShape(512, 512, 512)).blocks if block[0].startswith("First copy")
+    ]
     for x, (title, _, *rows) in zip((plan.a, plan.b), blocks, strict=True):
         assert isinstance(x.g2s, VectorCopy)
         joined = re.search(r": (\d+) vectors of a thread at once$", title)

@@ -36,7 +36,7 @@ def swapped_kernel() -> GemmPlan:
 
 
 def test_rows_of_a_swapped_kernel_are_columns_of_the_result() -> None:
-    """wgmma's D: d_i lies at row 16 warp + lane / 4 + 8 (i / 2 mod 2), column 8 (i / 4) + 2 (lane mod 4) + i mod 2."""
+    """D of wgmma: d_i lies at row 16 warp + lane / 4 + 8 (i / 2 mod 2), column 8 (i / 4) + 2 (lane mod 4) + i mod 2."""
     planned, generator = swapped_kernel(), random.Random(6)
     of_m, of_n, _ = planned.cta_tile
     assert (of_m, of_n, planned.atoms_mnk) == (128, 256, (2, 1, 1))

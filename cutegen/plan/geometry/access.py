@@ -62,7 +62,7 @@ def joined_of(
 def joined_vectors(
     coordinates: Coordinates, vector: int, layout: LayoutExpr, element_bits: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return for each access the vectors that it moves, as numbers of a thread's vectors in the order of their places."""
+    """Return for each access the vectors that it moves: numbers of a thread's vectors, in the order of their places."""
     placed = offsets(layout)[coordinates]
     in_order = np.argsort(placed[:, 0])
     first = placed[in_order].T  # [thread, vector], ascending for the first thread

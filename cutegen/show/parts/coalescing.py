@@ -24,8 +24,8 @@ LANES_PER_HUE = 8
 class Requests:
     """Every request of a copy of a tile: `coords` int64[request, lane, element], in column-major coordinates.
 
-    Each of the `warps` issues equally many, step by step, in turn. Rows of the tile are assumed to begin at a sector and
-    to be far apart.
+    Each of the `warps` issues the same number, step by step, one warp after another. Rows of the tile are assumed to
+    begin at a sector and to be far apart.
     """
 
     tile: Tile

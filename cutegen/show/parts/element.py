@@ -36,7 +36,11 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     way = follow(plan, element, problem)
     size = extents((problem.m, problem.n, problem.k))
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
-    blocks = _result(way, title, in_parts=plan.epilogue.part is not None) if isinstance(way, ResultWay) else _operand(way, title, everything=everything)
+    blocks = (
+        _result(way, title, in_parts=plan.epilogue.part is not None)
+        if isinstance(way, ResultWay)
+        else _operand(way, title, everything=everything)
+    )
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
 
