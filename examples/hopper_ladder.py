@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cutegen
-from cutegen.analysis.limits import k_tile_cost, limits
+from cutegen.analysis.limits import k_tile_cost, limits, rates_of
 from cutegen.api import compile_gemm
 from cutegen.bench.benchmark import Result, bench, require_gpu
 from cutegen.bench.contenders import TORCH, only
@@ -26,7 +26,6 @@ from cutegen.bench.measure import Regime
 from cutegen.cli.options import parse_problem
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError, DeviceError
-from cutegen.hardware import SM_RATES
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan
 from cutegen.plan.families import FAMILIES
@@ -142,9 +141,7 @@ def planned(rung: Rung, problem: ProblemShape) -> GemmPlan:
 
 def said(plan: GemmPlan, problem: ProblemShape) -> str:
     """Return the plan's cycles for a k-tile, of the tensor cores and of shared memory, as text."""
-    rates, instruction = SM_RATES[TARGET], plan.atom.instruction
-    rates = rates.having(instruction, rates.flops_of(instruction, plan.atom.a_dtype.name))
-    cycles = {x.resource: x.cycles for x in limits(k_tile_cost(plan, problem, None), rates)}
+    cycles = {x.resource: x.cycles for x in limits(k_tile_cost(plan, problem, None), rates_of(plan))}
     return f"{cycles['tensor cores']:,.0f} | {cycles['shared memory']:,.0f}"
 
 

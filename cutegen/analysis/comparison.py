@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cutegen.algebra import format_layout
-from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, shares
+from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, rates_of, shares
 from cutegen.api import request_of
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Artifact, Cache
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
-from cutegen.hardware import SM_RATES
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
 from cutegen.plan.predict.occupancy import predict_occupancy
@@ -322,7 +321,7 @@ def _costs(x: Compared, problem: ProblemShape) -> Mapping[str, float]:
 
 
 def _limits(plan: GemmPlan, cost: KTileCost) -> tuple[Limit, ...]:
-    return limits(cost, SM_RATES[plan.target.name])
+    return limits(cost, rates_of(plan))
 
 
 def _tightest(plan: GemmPlan, problem: ProblemShape) -> tuple[str | None, float | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Instruction, SmRates
+from cutegen.hardware import SM_RATES, Instruction, SmRates
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action
@@ -62,17 +62,29 @@ def multiplier(plan: GemmPlan) -> str:
     return UNITS[plan.atom.instruction]
 
 
+def rates_of(plan: GemmPlan) -> SmRates:
+    """Return the rates of the plan's target, with that of its instruction on its operands' type."""
+    rates, atom = SM_RATES[plan.target.name], plan.atom
+    return rates.having(atom.instruction, rates.flops_of(atom.instruction, atom.a_dtype.name))
+
+
+def k_tiles_of_a_cta(plan: GemmPlan, problem: ProblemShape) -> int:
+    """Return the k-tiles of a CTA's main loop for one tile; those of the longest slice if K is split."""
+    slices = plan.split_k.slices if plan.split_k else 1
+    return -(-problem.k // plan.cta_tile[2] // slices)
+
+
 def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:
     """Return the cost of one k-tile; `issued_per_warp` are the instructions of the loop body."""
     m, n, k = plan.cta_tile
     predictions = plan.predictions
     # cp.async.cg writes shared memory by lines of global memory, which is never less than what the banks alone need.
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
-    k_tiles_of_a_tile = max(-(-problem.k // k), 1)
+    in_loop = max(k_tiles_of_a_cta(plan, problem), 1)
 
     def each(action: Action, key: AccessKey) -> Fraction:
         """Return a step's wavefronts per k-tile, including its share of the work before and after the loop."""
-        return wavefronts[key].predicted * plan.loop.executed(action, k_tiles_of_a_tile).total / k_tiles_of_a_tile
+        return wavefronts[key].predicted * plan.loop.executed(action, in_loop).total / in_loop
 
     def moved(x: OperandPlan) -> Fraction:
         """Return the wavefronts of writing an operand to shared memory and of reading it there."""
@@ -81,7 +93,8 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
         read = (Action.MULTIPLY, AccessKey.mma(x.name)) if in_place else (Action.LOAD, AccessKey.s2r(x.name))
         return written + each(*read)
 
-    k_tiles = problem.batch * -(-problem.m // m) * -(-problem.n // n) * -(-problem.k // k)
+    # The contract counts the tiles of a call, also if A and B are swapped and the plan's tile is the transposed one.
+    k_tiles = plan.launch.tiles(problem) * -(-problem.k // k)
     compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
     return KTileCost(
         flops=ProblemShape(m, n, k).flops,

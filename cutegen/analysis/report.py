@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits
+from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, k_tiles_of_a_cta, limits, rates_of
 from cutegen.analysis.sass import MULTIPLIES, Loop, main_loop
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.build import Artifact, disassemble
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
-from cutegen.hardware import SM_RATES
 from cutegen.plan import GemmPlan
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.values.gemm_plan import Occupancy
@@ -46,16 +45,13 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs with a tile or a slice: a persistent CTA counts once per tile, one that only keeps an SM free never."""
-        return self.plan.launch.tiles(self.problem) * self._slices
+        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        return self.plan.launch.tiles(self.problem) * slices
 
     @property
     def k_tiles(self) -> int:
         """Return the turns of a CTA's main loop; those of the longest slice if K is split."""
-        return -(-self.problem.k // self.plan.cta_tile[2] // self._slices)
-
-    @property
-    def _slices(self) -> int:
-        return self.plan.split_k.slices if self.plan.split_k else 1
+        return k_tiles_of_a_cta(self.plan, self.problem)
 
     def waves(self, sms: int) -> float:
         """Return how often the CTAs fill a GPU of `sms` SMs; a partial last wave takes as long as a full one."""
@@ -63,14 +59,12 @@ class Report:
 
     def limits(self, ceilings: Ceilings | None = None) -> tuple[Limit, ...]:
         """Return cycles of each resource for one k-tile, the bottleneck first; with measured rates if available."""
-        rates = SM_RATES[self.plan.target.name]
-        instruction = self.plan.atom.instruction
-        rates = rates.having(instruction, rates.flops_of(instruction, self.types.operands))
+        rates = rates_of(self.plan)
         if ceilings is None:
             return limits(self.cost, rates)
         hbm_bytes_per_cycle = ceilings.read_bytes_per_s / ceilings.clock_hz(self.types) / ceilings.sms
         rate = ceilings.of(self.types).flops_per_cycle
-        return limits(self.cost, rates.having(instruction, rate), hbm_bytes_per_cycle)
+        return limits(self.cost, rates.having(self.plan.atom.instruction, rate), hbm_bytes_per_cycle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +92,7 @@ def report(plan: GemmPlan, artifact: Artifact, problem: ProblemShape) -> Report:
 
 def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     """Execute the kernel's PTX on one CTA tile, with one k-tile more than there are stages. Raises PtxFault."""
-    m, n, k = plan.cta_tile
+    (m, n), k = plan.launch.cta_tile, plan.cta_tile[2]
     problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
     extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)

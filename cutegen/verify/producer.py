@@ -6,16 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutegen.algebra import Layout, modes, size
 from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.accumulators import place_of_sum, sums_of_tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Producer:
     """`cta` is the tile (along M, along N), `block` its blockIdx.x, `value` the coordinate in the thread's tCrC.
 
-    tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N. `block` is
-    None for persistent CTAs: the CTA that computes a tile depends on how many the GPU holds.
+    tCrC is (MMA, MMA_M, MMA_N): the value within the atom, and which of the thread's atoms along M and N; if A and B
+    are swapped, M and N of the kernel, and not of `cta`. `block` is None for persistent CTAs: the CTA that computes a
+    tile depends on how many the GPU holds.
     """
 
     cta: tuple[int, int]
@@ -37,27 +38,25 @@ class Producer:
 def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Producer:
     """Return the thread and register that accumulate C[row, column] of an M x N result.
 
-    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C. (A staged epilogue may store it by another thread.)
+    (A staged epilogue may store it by another thread.)
     """
-    tile_m, tile_n, _ = plan.cta_tile
-    cta = row // tile_m, column // tile_n
-    element = row % tile_m + column % tile_n * tile_m
-    for thread in range(plan.threads):
-        share = plan.tiled_mma.partition("C", Layout((tile_m, tile_n)), thread)
-        found = np.flatnonzero(share.offsets() == element)
-        if found.size:
-            values, atoms_m, _ = (int(size(part)) for part in modes(share.layout))
-            rest, value = divmod(int(found[0]), values)
-            atom_n, atom_m = divmod(rest, atoms_m)
-            block = None if plan.launch.ctas_per_multiprocessor is not None else block_of(plan, cta, m=m, n=n)
-            return Producer(cta=cta, block=block, thread=thread, value=(value, atom_m, atom_n))
-    raise AssertionError(f"no thread holds element {element} of the CTA tile")
+    tile = plan.launch.cta_tile
+    cta, within = (row // tile[0], column // tile[1]), (row % tile[0], column % tile[1])
+    if plan.swapped:
+        within = within[1], within[0]
+    held = sums_of_tile(plan.tiled_mma, plan.cta_tile[:2])
+    thread, value = (int(i) for i in np.argwhere(held == within[0] + within[1] * plan.cta_tile[0])[0])
+    block = None if plan.launch.ctas_per_multiprocessor is not None else block_of(plan, cta, m=m, n=n)
+    place = place_of_sum(plan.tiled_mma, plan.cta_tile[:2], value)
+    return Producer(cta=cta, block=block, thread=thread, value=place)
 
 
 def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:
     """Return blockIdx.x of the CTA for tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
-    raster = plan.raster
-    tiles = -(-m // plan.cta_tile[0]), -(-n // plan.cta_tile[1])
+    raster, tile = plan.raster, plan.launch.cta_tile
+    tiles = -(-m // tile[0]), -(-n // tile[1])
+    if plan.swapped:
+        cta, tiles = (cta[1], cta[0]), (tiles[1], tiles[0])
     along = 1 if raster.along == "n" else 0
     band, within = divmod(cta[along], raster.group)
     swept, sweep = cta[1 - along], tiles[1 - along]

@@ -104,7 +104,7 @@ def try_kernel(
 
 def small_problem(plan: GemmPlan) -> ProblemShape:
     """Return a problem of two by two CTAs, and one k-tile more than there are stages, so that the pipeline wraps."""
-    m, n, k = plan.cta_tile
+    (m, n), k = plan.launch.cta_tile, plan.cta_tile[2]
     # Persistent CTAs compute two tiles each: the CPU executor models a GPU with two SMs.
     rows = 2 * (plan.launch.ctas_per_multiprocessor or 1)
     return ProblemShape(rows * m, 2 * n, (plan.stages + 1) * k)

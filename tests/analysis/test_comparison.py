@@ -62,6 +62,37 @@ def test_every_value_is_its_own_plans(empty: Cache) -> None:
             assert said == (found["predicted"] / found["ideal"] if found["ideal"] else None)
 
 
+@pytest.mark.parametrize(
+    ("name", "arch", "unit", "operations_per_cycle"),
+    [
+        ("sm80_hgemm_tn", "sm_80", "tensor cores", 2048),
+        ("sm80_tf32_tn", "sm_80", "tensor cores", 1024),
+        ("sm80_s8_tn", "sm_80", "tensor cores", 4096),
+        ("sm90_hgemm_tn", "sm_90", "tensor cores", 4096),
+        ("sm90_e4m3_tn", "sm_90", "tensor cores", 8192),
+        ("simt_sgemm_nt", "sm_90", "FMA units", 256),
+    ],
+)
+def test_bounds_are_those_of_the_operands_type(
+    name: str, arch: str, unit: str, operations_per_cycle: int, empty: Cache
+) -> None:
+    """Tensor cores: 1024 f16 multiply-adds per cycle on A100, 2048 on H100; half of it for tf32, twice for 8 bits."""
+    rows = {row.name: row.values[0] for row in of(name, cache=empty, arch=arch).rows if row.section is Section.BOUNDS}
+    bottleneck, share = rows.pop("bottleneck"), rows.pop("share of peak, at most")
+    cycles = {name: value for name, value in rows.items() if isinstance(value, float)}
+    assert cycles.keys() == rows.keys()
+    assert cycles[unit] == pytest.approx(1e6 / operations_per_cycle)
+    assert bottleneck == max(cycles, key=lambda resource: cycles[resource])
+    assert share == pytest.approx(cycles[unit] / max(cycles.values()))
+
+
+def test_types_of_different_rates_differ(empty: Cache) -> None:
+    made = of("sm90_hgemm_tn", "sm90_e4m3_tn", cache=empty, arch="sm_90")
+    rows = {row.name: row for row in made.rows if row.section is Section.BOUNDS}
+    assert not rows["tensor cores"].equal
+    assert rows["bottleneck"].values == ("tensor cores", "shared memory")
+
+
 @pytest.mark.parametrize("pair", list(itertools.pairwise(SHIPPED_GEMMS))[::4])
 def test_text_fits_100_columns_whatever_is_compared(pair: tuple[str, str], empty: Cache) -> None:
     made = of(*pair, cache=empty, arch="sm_90")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,6 +117,25 @@ def test_the_executor_counts_what_was_predicted(capsys: pytest.CaptureFixture[st
     printed = capsys.readouterr().out
     assert "Executed on the CPU, 128x128x256" in printed
     assert "not as predicted" not in printed
+
+
+NARROW = """
+family = "sm90"
+problem = { a = { dtype = "f16", major = "k" }, b = { dtype = "f16", major = "k" }, c = { dtype = "f16", major = "n" } }
+tile = { cta = [64, 16, 64], stages = 2 }
+schedule = { swap = true }
+"""
+
+
+def test_a_swapped_kernel_is_executed_on_one_tile_of_a_call(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    spec = tmp_path / "narrow.toml"
+    spec.write_text(NARROW)
+    assert main(["report", str(spec), "--arch", "sm_90", "--problem", "16,4096,4096", "--execute", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ctas"], found["k_tiles"], found["executed"]["problem"]) == (64, 64, [16, 64, 192])
+    # 16 x 4096 of A, 4096 x 4096 of B, 16 x 4096 of C, spread over 64 tiles of 64 k-tiles.
+    limits = {row["resource"]: row["amount"] for row in found["limits"]}
+    assert limits["device memory"] == pytest.approx(2 * 4096 * (16 + 4096 + 16) / (64 * 64))
 
 
 def test_without_a_disassembler_the_rest_remains(

@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.plan import plan
 from cutegen.run.cpu import MULTIPROCESSORS
-from cutegen.spec import load_spec
+from cutegen.spec import Tile, load_spec
 from cutegen.verify.trial import small_problem
 
 
@@ -20,3 +20,13 @@ def test_a_small_problem_has_two_tiles_for_each_persistent_cta(ctas_per_multipro
     (ctas, _, _), tiles = launch.geometry(problem, multiprocessors=MULTIPROCESSORS).grid, launch.tiles(problem)
     assert (tiles, ctas) == ((4, 4) if ctas_per_multiprocessor is None else (2 * ctas, ctas))
     assert ctas > 1
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_small_problem_is_four_tiles_of_a_call(swap: bool) -> None:
+    """A tile of 128 x 256 of a swapped kernel is one of 256 x 128 of C."""
+    spec = load_spec("sm90_hgemm_tn")
+    schedule = replace(spec.schedule, swap=swap, consumers="cooperative", cluster=(1, 1))
+    planned = plan(replace(spec, tile=Tile((128, 256, 64)), schedule=schedule), "sm_90")
+    problem = small_problem(replace(planned, launch=replace(planned.launch, ctas_per_multiprocessor=None)))
+    assert (problem.m, problem.n) == ((512, 256) if swap else (256, 512))

@@ -115,7 +115,7 @@ def check(case: Case) -> Outcome:
 
 def _sizes(rng: random.Random, planned: GemmPlan) -> list[tuple[int, int, int]]:
     """One problem within a tile, one over the edges of tiles; K of several k-tiles where that is little work."""
-    m, n, k = planned.cta_tile
+    (m, n), k = planned.launch.cta_tile, planned.cta_tile[2]
     turns = max(1, WORK // (m * n * k))
     small = rng.randint(1, m), rng.randint(1, n), rng.choice((1, rng.randint(1, k), k))
     deep = rng.randint(1, min(turns, 5) * k)

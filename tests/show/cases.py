@@ -28,6 +28,8 @@ SPECS = {
     "8 warps": OPERANDS + "tile = { cta = [256, 128, 32] }\nmma.atom_layout = [4, 2, 1]\n",
     "4-byte copies": OPERANDS.replace("major =", "align = 4, major =") + "tile.cta = [64, 64, 32]\n",
     "2-byte copies": OPERANDS.replace("major =", "align = 2, major =") + "tile = { cta = [64, 64, 32], stages = 2 }\n",
+    "joined copies": OPERANDS.replace("{ dtype", "{ align = 2, dtype", 1)
+    + 'tile.cta = [128, 64, 32]\ng2s.a = { op = "universal", bits = 16, threads = "(128,1):(1,0)" }\n',
     "one stage": OPERANDS + 'tile = { cta = [64, 64, 32], stages = 1 }\ng2s.a = { op = "universal" }\n',
     "wgmma": OPERANDS.replace("sm80", "sm90"),
     "wgmma, M-major A": OPERANDS.replace("sm80", "sm90").replace('major = "k"', 'major = "m"', 1),

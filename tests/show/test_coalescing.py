@@ -6,11 +6,15 @@ import re
 
 import pytest
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.canvas.colors import CONFLICT
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Box
+from cutegen.show.follow import Element, OperandWay, follow
+from cutegen.show.follow.places import VectorStep
+from cutegen.show.parts import g2s
 from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.epilogue import picture as epilogue_picture
 from cutegen.show.parts.tile import Tile
@@ -49,7 +53,49 @@ def test_a_request_is_told_row_by_row() -> None:
     assert [line.split() for line in rows] == [
         [f"{4 + i}", "0..3", f"{8 * i}..{8 * i + 7}"] for i in range(4)
     ]  # 128 threads, 8 to a row of 128 bytes: warp 1 begins at row 4
-    assert requests.summary == "32 per warp, 16 sectors each, at least 16"
+    assert requests.summary == "8 per warp, 16 sectors each, at least 16"
+
+
+@pytest.mark.parametrize("name", BY_THREADS)
+def test_a_warp_issues_a_request_for_each_vector_of_a_thread(name: str) -> None:
+    plan = plan_of(name)
+    for x in (plan.a, plan.b):
+        assert isinstance(x.g2s, VectorCopy)
+        vectors = x.tile[0] * x.tile[1] * x.dtype.bits // (x.g2s.bits * plan.tiled_mma.threads)
+        assert Requests.of(x.g2s, Tile.of_operand(x)).summary.startswith(f"{vectors} per warp, ")
+
+
+@pytest.mark.parametrize("name", BY_THREADS)
+def test_the_first_copy_of_a_warp_is_one_of_those_that_the_plan_predicts(name: str) -> None:
+    """All accesses are alike, so the first one's wavefronts, times accesses and warps, are those of the tile."""
+    plan = plan_of(name)
+    blocks = [
+        block for block in g2s.view(plan, 0, ProblemShape(512, 512, 512)).blocks if block[0].startswith("First copy")
+    ]
+    for x, (title, _, *rows) in zip((plan.a, plan.b), blocks, strict=True):
+        assert isinstance(x.g2s, VectorCopy)
+        joined = re.search(r": (\d+) vectors of a thread at once$", title)
+        access_bits = x.g2s.bits * (int(joined[1]) if joined else 1)
+        accesses = x.tile[0] * x.tile[1] * x.dtype.bits // (access_bits * plan.tiled_mma.threads)
+        found = sum(int(row.split()[1]) for row in rows) * accesses * plan.tiled_mma.threads // 32
+        assert found == plan.predictions.wavefronts[AccessKey.g2s(x.name)].predicted
+
+
+def test_joined_copies_are_shown_as_the_compiler_writes_them() -> None:
+    """st.shared.v4.b32 of 8 neighbors along k: 16 bytes per lane, 8 lanes at once, one per row."""
+    plan = plan_of("joined copies")
+    assert plan.predictions.instructions["st.shared.v4.b32"]
+    view = g2s.view(plan, 0, ProblemShape(512, 512, 512))
+    title, _, *rows = next(block for block in view.blocks if block[0].startswith("First copy"))
+    assert title == "First copy of warp 0 into shared memory: 8 vectors of a thread at once"
+    lanes = ["0..7", "8..15", "16..23", "24..31"]
+    assert [row.split()[:4] for row in rows] == [[each, "1", f"({each},", "0)"] for each in lanes]
+    accesses = g2s.page(plan)["a"]["accesses"]
+    assert accesses == [[*range(first, first + 8)] for first in (0, 8, 16, 24)]
+    way = follow(plan, Element("a", (3, 13)), ProblemShape(512, 512, 512))
+    assert isinstance(way, OperandWay)
+    assert isinstance(way.copy, VectorStep)
+    assert (way.copy.lanes_first, way.copy.lanes_last, way.copy.wavefronts) == (0, 7, 1)
 
 
 def test_a_tower_is_folded_and_loses_no_cell() -> None:

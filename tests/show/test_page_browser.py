@@ -12,7 +12,7 @@ import cutegen
 from cutegen.algebra import offsets, tile_to_shape
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import vectors
+from cutegen.plan.geometry.access import joined, vectors
 from cutegen.show.page import page_of_plan
 from tests.show.browser import Page, until
 from tests.show.page_reference import PROBLEM, Reference, numbers, sums, turns
@@ -28,10 +28,19 @@ tile = { cta = [128, 64, 32], stages = 3 }
 smem.a = { pad = 8 }
 smem.b = { pad = 8 }
 """
+JOINED = """
+family = "sm80"
+problem.a = { dtype = "f16", major = "k", align = 2 }
+problem.b = { dtype = "f16", major = "k" }
+problem.c = { dtype = "f16", major = "n" }
+tile.cta = [128, 64, 32]
+g2s.a = { op = "universal", bits = 16, threads = "(128,1):(1,0)" }
+"""
 SPECS = {
     "simt": ("simt_sgemm_tn", "sm_80"),
     "sm80, swizzled": ("sm80_hgemm_tn", "sm_80"),
     "sm80, padded, MN-major": (PADDED, "sm_80"),
+    "sm80, joined copies": (JOINED, "sm_80"),
     "sm120": ("sm120_hgemm_tn", "sm_90"),
     "sm90": ("sm90_hgemm_tn", "sm_90"),
 }
@@ -47,9 +56,9 @@ def seed() -> int:
 
 def plan_of(name: str, folder: Path) -> GemmPlan:
     text, arch = SPECS[name]
-    path = folder / "padded.toml"
-    path.write_text(PADDED)
-    return cutegen.plan(cutegen.load_spec(path if text is PADDED else text), arch)
+    path = folder / "spec.toml"
+    path.write_text(text)
+    return cutegen.plan(cutegen.load_spec(path if text in (PADDED, JOINED) else text), arch)
 
 
 class Compared:
@@ -261,16 +270,20 @@ def compare_writes(browser: Page, reference: Reference, found: Compared) -> None
     if not by_threads:
         return
     browser.click("#side-writes")
-    table = vectors(operand.g2s.threads, operand.g2s.values, operand.tile)
-    for step in (0, len(table) - 1):
+    copy, layout = operand.g2s, operand.smem.layout_of_one_stage
+    starts = vectors(copy.threads, copy.values, operand.tile)[..., 0]
+    lengths = (copy.bits // operand.dtype.bits,) * len(starts)
+    if copy.joins(operand.dtype, reference.plan.tiled_mma):
+        starts, lengths = joined(copy.threads, copy.values, layout, operand.tile, operand.dtype.bits)
+    for step in (0, len(starts) - 1):
         browser.slide("load", step)
         shown = browser.said("#view-access")
         at, warp, phase = map(int, re.findall(r"copy (\d+), warp (\d+), phase (\d+)", shown["access"])[0])
         found.same(f"{operand.name}: copy", at, step)
-        bytes_ = operand.g2s.bits // 8
+        bytes_ = lengths[step] * operand.dtype.bytes
         lanes = 32 // max(1, bytes_ // 4)
         first = warp * 32 + phase * lanes
-        placed = offsets(operand.smem.layout_of_one_stage)[table[step, first : first + lanes, 0]] * operand.dtype.bytes
+        placed = offsets(layout)[starts[step, first : first + lanes]] * operand.dtype.bytes
         found.same(f"{operand.name} copy {step}", shown["first-banks"], " ".join(str(int(b) // 4 % 32) for b in placed))
         what = f"{operand.name} copy {step}: wavefronts"
         found.same(what, first_number(shown["phase-wavefronts"]), turns(placed, bytes_))

@@ -11,7 +11,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.show.parts.partitions import NAMES, partitions
-from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
+from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile, load_spec
 
 PRINTOUT = Path(__file__).parent / "cute_cpp_tutorial_tn.txt"
 TUTORIAL_PROBLEM = ProblemShape(5120, 5120, 4096)
@@ -58,6 +58,14 @@ def test_leading_strides_are_what_alignment_allows(tutorial: GemmPlan) -> None:
     """C is column-major: neighbors along n are a whole column apart, and 1001 halfs of a column take 1008."""
     layout = format_layout(partitions(tutorial, ProblemShape(1001, 1000, 64), 0)["tCgC"])
     assert layout.startswith("((_2,_2),_4,(_2,_4)):((1008,_8),")
+
+
+def test_strides_of_a_swapped_kernel_are_those_of_the_calls_matrices() -> None:
+    """C is 104 x 200, row-major: the kernel's columns are C's rows, 200 elements apart."""
+    a, b, c = Operand("f16", "m"), Operand("f16", "n"), Operand("f16", "n")
+    spec = GemmSpec(family="sm90", problem=Problem(a=a, b=b, c=c), schedule=Schedule(swap=True))
+    found = partitions(plan(spec, "sm_90"), ProblemShape(104, 200, 64), 0)
+    assert format_layout(found["tCgC"]) == "((_2,_2,_32),_1,_1):((200,_8,1600),_0,_0)"
 
 
 @pytest.mark.parametrize("thread", [-1, 128])

@@ -68,6 +68,18 @@ def test_float32_is_within_the_bound_and_the_bound_is_close(text: str, scale: fl
     assert np.median((exact.error / tight)[finite]) < 1e-4
 
 
+def test_a_sigmoid_is_bounded_as_kernels_compute_it() -> None:
+    """1 / (1 + 2**(-x log2 e)) in float32: the exponent is rounded twice, which far below zero is most of the error."""
+    x = np.linspace(-80, -20, 20001, dtype=np.float32)
+    found = 1 / (1 + np.exp2(x * np.float32(-1.0 / math.log(2))))
+    exact = run_chain(Bounded(x.astype(np.float64), np.zeros(len(x))), chain_of(["x -> sigmoid(x)"]), {}).result
+    assert found.dtype == np.float32
+    units = np.abs(found - exact.value) / exact.value * 2**24
+    assert units.max() > 16  # of more than the function's own 8 roundings
+    assert (np.abs(found - exact.value) <= exact.error).all()
+    assert (exact.error <= (2 * np.abs(x) + 9) * 2.0**-24 * exact.value + 2.0**-126).all()
+
+
 def test_an_error_of_x_is_passed_on() -> None:
     """Values moved by what x may be off stay within the bound."""
     x = np.linspace(-6, 6, 1001)

@@ -28,6 +28,28 @@ def test_it_is_the_fragment_of_ptx_isa(name: str) -> None:
         assert found.register in str(found)
 
 
+def swapped_kernel() -> GemmPlan:
+    spec = load_spec("sm90_hgemm_tn")
+    made = plan(replace(spec, schedule=replace(spec.schedule, swap=True)), "sm_90")
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+def test_rows_of_a_swapped_kernel_are_columns_of_the_result() -> None:
+    """D of wgmma: d_i lies at row 16 warp + lane / 4 + 8 (i / 2 mod 2), column 8 (i / 4) + 2 (lane mod 4) + i mod 2."""
+    planned, generator = swapped_kernel(), random.Random(6)
+    of_m, of_n, _ = planned.cta_tile
+    assert (of_m, of_n, planned.atoms_mnk) == (128, 256, (2, 1, 1))
+    for _ in range(20):
+        row, column = generator.randrange(600), generator.randrange(300)
+        found = producer(planned, row, column, m=600, n=300)
+        lane, warp, (value, atom_m, atom_n) = found.thread % 32, found.thread // 32, found.value
+        assert found.cta == (row // of_n, column // of_m)
+        assert (atom_m, atom_n) == (0, 0)
+        assert column % of_m == warp * 16 + lane // 4 + 8 * (value // 2 % 2)
+        assert row % of_n == value // 4 * 8 + 2 * (lane % 4) + value % 2
+
+
 def test_persistent_ctas_have_no_block_of_their_own() -> None:
     planned = plan(load_spec("sm80_hgemm_tn"), "sm_80")
     persistent = replace(planned, launch=replace(planned.launch, ctas_per_multiprocessor=1))
@@ -52,7 +74,11 @@ def visited(planned: GemmPlan, index: int, tiles_m: int, tiles_n: int) -> tuple[
 def test_the_block_is_the_one_that_visits_the_tile(raster: Raster) -> None:
     f16 = Operand("f16", "k")
     problem = Problem(a=f16, b=f16, c=Operand("f16", "n"))
-    tile = Tile(cta=(64, 64, 32), stages=2)
+    tile = Tile(cta=(64, 32, 32), stages=2)
     planned = plan(GemmSpec(family="sm80", problem=problem, tile=tile, schedule=Schedule(raster)), "sm_80")
-    blocks = [block_of(planned, visited(planned, i, 5, 4), m=300, n=250) for i in range(20)]
-    assert blocks == list(range(20))
+    blocks = [block_of(planned, visited(planned, i, 5, 8), m=300, n=250) for i in range(40)]
+    assert blocks == list(range(40))
+    # The same kernel called for the swapped product: its rows of tiles are columns of the call's.
+    swapped = replace(planned, swapped=True, launch=planned.launch.exchanged())
+    blocks = [block_of(swapped, visited(planned, i, 5, 8)[::-1], m=250, n=300) for i in range(40)]
+    assert blocks == list(range(40))

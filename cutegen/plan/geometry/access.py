@@ -55,18 +55,25 @@ def joined_of(
     coordinates: Coordinates, vector: int, layout: LayoutExpr, element_bits: int
 ) -> tuple[Coordinates, tuple[int, ...]]:
     """Return the same for any vectors of `vector` elements that begin at `coordinates` [instruction, thread]."""
+    found = joined_vectors(coordinates, vector, layout, element_bits)
+    return coordinates[[each[0] for each in found]], tuple(len(each) * vector for each in found)
+
+
+def joined_vectors(
+    coordinates: Coordinates, vector: int, layout: LayoutExpr, element_bits: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return for each access the vectors that it moves: numbers of a thread's vectors, in the order of their places."""
     placed = offsets(layout)[coordinates]
     in_order = np.argsort(placed[:, 0])
     first = placed[in_order].T  # [thread, vector], ascending for the first thread
     joins = _joins(first, vector, MOST_ACCESS_BITS // element_bits)
-    lengths: list[int] = []
-    starts: list[int] = []
+    found: list[tuple[int, ...]] = []
     at = 0
     while at < first.shape[1]:
-        starts.append(at)
-        lengths.append(next((length for length, begins in joins if at in begins), vector))
-        at += lengths[-1] // vector
-    return coordinates[in_order[starts]], tuple(lengths)
+        count = next((length for length, begins in joins if at in begins), vector) // vector
+        found.append(tuple(in_order[at : at + count].tolist()))
+        at += count
+    return tuple(found)
 
 
 def _joins(first: Coordinates, vector: int, most: int) -> list[tuple[int, set[int]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cutegen.algebra import LayoutExpr, TiledMma, offsets_2d
+from cutegen.algebra import Layout, LayoutExpr, TiledMma, inner_layout, modes, offsets_2d, size
 from cutegen.plan.geometry.access import Coordinates, joined_of, over_tile
 
 PAIR_ELEMS = 2
@@ -23,6 +23,27 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
     held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), (m, n), tile)
     split = held.reshape(*held.shape[:2], -1, vector_elems)
     return split.transpose(0, 2, 1, 3).reshape(-1, held.shape[1], vector_elems)
+
+
+def sums_of_tile(tiled_mma: TiledMma, tile: tuple[int, int]) -> Coordinates:
+    """Return column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC.
+
+    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C.
+    """
+    first, rows = offsets_2d(tiled_mma.tv_layout("C"))[:, 0], tiled_mma.tile_mnk[0]
+    # The tile is affine, so every thread's share is thread 0's, moved to its first value.
+    starts = first % rows + first // rows * tile[0]
+    table: Coordinates = starts[:, None] + tiled_mma.partition("C", Layout(tile), 0).offsets()
+    return table
+
+
+def place_of_sum(tiled_mma: TiledMma, tile: tuple[int, int], value: int) -> tuple[int, int, int]:
+    """Return (MMA, MMA_M, MMA_N) of a value of tCrC."""
+    share = tiled_mma.partition("C", Layout(tile), 0).layout
+    values, along_m, _ = (int(size(part)) for part in modes(inner_layout(share)))
+    rest, v = divmod(value, values)
+    n, m = divmod(rest, along_m)
+    return v, m, n
 
 
 def written_together(

@@ -11,7 +11,7 @@ from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledCopy, TiledMma
 from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Instruction, Target
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, SECTOR_BYTES
-from cutegen.plan.geometry.access import joined, touched_sectors, vectors
+from cutegen.plan.geometry.access import joined, joined_vectors, touched_sectors, vectors
 from cutegen.plan.loop import Action, Check, Step
 from cutegen.plan.values.opcodes import copy_spellings, load_global, store_joined, store_shared
 from cutegen.support.words import round_up
@@ -94,6 +94,13 @@ class VectorCopy:
         _, lengths = joined(self.threads, self.values, at.stage, at.tile, at.element.bits)
         widths = (length * at.element.bits for length in lengths)
         return Counter(alone if bits == self.bits else store_joined(bits, self.bits) for bits in widths)
+
+    def accesses(self, at: Landing) -> tuple[tuple[int, ...], ...]:
+        """Return the vectors of each access to shared memory, by their numbers: several if the compiler merges them."""
+        table = vectors(self.threads, self.values, at.tile)
+        if not self.joins(at.element, at.tiled_mma):
+            return tuple((i,) for i in range(len(table)))
+        return joined_vectors(table[..., 0], table.shape[2], at.stage, at.element.bits)
 
     @property
     def boxes_issued(self) -> dict[str, int]:

@@ -7,11 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from cutegen.algebra import Layout, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.algebra import inner_layout, offsets, offsets_2d
 from cutegen.hardware import LdmatrixTrace, ldmatrix_trace, phases, wavefronts
 from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry.accumulators import sums_of_tile
 from cutegen.plan.loop import Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
@@ -25,7 +26,7 @@ from cutegen.show.follow.places import (
     Meeting,
     SharedPlace,
 )
-from cutegen.show.follow.vectors import VectorTables, box_step
+from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
 
 CORE_ROWS, CORE_BYTES = 8, 16
 
@@ -44,10 +45,10 @@ class OperandFollower:
         """Return the column-major coordinate."""
         return within[0] + within[1] * self.operand.tile[0]
 
-    def copy(self, within: tuple[int, int], leading_elems: int) -> CopyStep:
+    def copy(self, within: tuple[int, int], around: Surroundings) -> CopyStep:
         """Return the copy that moves the element from global to shared memory."""
         return self.operand.g2s.by_kind(
-            vectors=lambda copy: self._step(copy, within, leading_elems),
+            vectors=lambda copy: self._vectors(copy).step(self.coord(within), around),
             boxes=lambda copy: self._box(copy, within),
         )
 
@@ -81,9 +82,6 @@ class OperandFollower:
             for thread in np.flatnonzero(mine.any(axis=1))
         )
 
-    def _step(self, copy: VectorCopy, within: tuple[int, int], leading_elems: int) -> CopyStep:
-        return self._vectors(copy).step(self.coord(within), leading_elems)
-
     def _vectors(self, copy: VectorCopy) -> VectorTables:
         if self._kept_vectors is None:
             at = self.operand.landing(self.plan.tiled_mma, self.plan.target)
@@ -96,7 +94,7 @@ class OperandFollower:
 
     @cached_property
     def _sums(self) -> Coordinates:
-        return accumulators_of(self.plan)
+        return sums_of_tile(self.plan.tiled_mma, self.plan.cta_tile[:2])
 
     @cached_property
     def _fragments(self) -> FragmentTable:
@@ -211,26 +209,6 @@ class OperandFollower:
             core_byte=minor * x.dtype.bytes % CORE_BYTES,
             warpgroups=tuple(np.unique(np.flatnonzero(mine) // WARPGROUP).tolist()),
         )
-
-
-def accumulators_of(plan: GemmPlan) -> Coordinates:
-    """Return column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
-    mma, tile = plan.tiled_mma, plan.cta_tile[:2]
-    first = offsets_2d(mma.tv_layout("C"))[:, 0]
-    rows = mma.tile_mnk[0]
-    # The tile is affine, so every thread's share is thread 0's, moved to its first value.
-    starts = first % rows + first // rows * tile[0]
-    table: Coordinates = starts[:, None] + mma.partition("C", Layout(tile), 0).offsets()
-    return table
-
-
-def result_place(plan: GemmPlan, value: int) -> tuple[int, int, int]:
-    """Return (MMA, MMA_M, MMA_N) of a value of tCrC."""
-    share = plan.tiled_mma.partition("C", Layout(plan.cta_tile[:2]), 0).layout
-    values, along_m, _ = (int(size(part)) for part in modes(inner_layout(share)))
-    rest, v = divmod(value, values)
-    n, m = divmod(rest, along_m)
-    return v, m, n
 
 
 def held_value(thread: int, value: int, place: tuple[int, int, int], bits: int) -> Held:

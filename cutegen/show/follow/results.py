@@ -10,14 +10,13 @@ from cutegen.algebra import modes, offsets, size
 from cutegen.hardware import StmatrixAtom
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry.accumulators import place_of_sum, sums_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.plan.values.smem import SmemTile
-from cutegen.show.follow.operands import accumulators_of, held_value, result_place
+from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.places import CopyStep, Held, SharedPlace, StagedResult
-from cutegen.show.follow.vectors import VectorTables, box_step
-
-SUM_BITS = 32
+from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
 
 
 class ResultFollower:
@@ -31,7 +30,8 @@ class ResultFollower:
         """Return the accumulator of the element."""
         coord = within[0] + within[1] * self.plan.cta_tile[0]
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
-        return held_value(thread, value, result_place(self.plan, value), SUM_BITS)
+        place = place_of_sum(self.plan.tiled_mma, self.plan.cta_tile[:2], value)
+        return held_value(thread, value, place, self.plan.atom.c_dtype.bits)
 
     def staged(self, within: tuple[int, int]) -> StagedResult | None:
         """Return its place in shared memory before the store; None if it is stored straight to global memory."""
@@ -48,7 +48,7 @@ class ResultFollower:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
-    def store(self, within: tuple[int, int], leading_elems: int) -> CopyStep | None:
+    def store(self, within: tuple[int, int], around: Surroundings) -> CopyStep | None:
         """Return the copy from shared to global memory; None if its own thread stores it."""
         c, parts = self.c, self.c.parts
         if c.store is None or c.smem is None:
@@ -57,7 +57,7 @@ class ResultFollower:
         at = within if parts is None else self._part(parts, within)[2]
 
         def by_vectors(_: VectorCopy) -> CopyStep:
-            return self._vectors(smem).step(at[0] + at[1] * tile[0], leading_elems)
+            return self._vectors(smem).step(at[0] + at[1] * tile[0], around)
 
         def by_boxes(copy: BulkTensorCopy) -> CopyStep:
             return box_step(copy, at, c.major_mode, tuple(copy.boxes_issued))
@@ -66,7 +66,7 @@ class ResultFollower:
 
     @cached_property
     def _sums(self) -> Coordinates:
-        return accumulators_of(self.plan)
+        return sums_of_tile(self.plan.tiled_mma, self.plan.cta_tile[:2])
 
     def _vectors(self, smem: SmemTile) -> VectorTables:
         if self._kept is None:

@@ -9,10 +9,22 @@ import numpy as np
 from cutegen.algebra import offsets
 from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import SECTOR_BYTES, WARP
-from cutegen.plan.geometry.access import Coordinates, joined, vectors
+from cutegen.plan.geometry.access import Coordinates, vectors
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, Landing, VectorCopy
 from cutegen.show.follow.places import BoxStep, VectorStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The matrix in global memory around an element at `byte`: `left` has the elements from it to the edges.
+
+    `left` counts along both modes of the copy's tile. `leading_elems` is the stride of the non-contiguous mode.
+    """
+
+    byte: int
+    leading_elems: int
+    left: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,7 +32,7 @@ class VectorTables:
     """A copy's vectors [step, thread, element] of a tile, and the place of each coordinate among them.
 
     `placed` has the offset of each coordinate in shared memory, in elements; `instruction` has the opcodes that move
-    one. `joins` are the accesses to shared memory if the compiler joins vectors, as in `joined`.
+    one. `accesses` are the vectors of each access to shared memory, several if the compiler merges them.
     """
 
     copy: VectorCopy
@@ -29,7 +41,7 @@ class VectorTables:
     element_bytes: int
     placed: Coordinates
     instruction: tuple[str, ...]
-    joins: tuple[Coordinates, tuple[int, ...]] | None
+    accesses: tuple[tuple[int, ...], ...]
     table: Coordinates
     where: Coordinates
 
@@ -38,10 +50,8 @@ class VectorTables:
         """Return the moves of a copy to shared memory."""
         steps = (Step(copy.fetch), Step(Action.STORE))
         instruction = tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at)))
-        joins = None
-        if copy.joins(at.element, at.tiled_mma):
-            joins = joined(copy.threads, copy.values, at.stage, at.tile, at.element.bits)
-        return cls._of(copy, at.tile, major_mode, at.element.bytes, offsets(at.stage), instruction, joins)
+        placed, accesses = offsets(at.stage), copy.accesses(at)
+        return cls._of(copy, at.tile, major_mode, at.element.bytes, placed, instruction, accesses)
 
     @classmethod
     def of_result(
@@ -60,7 +70,7 @@ class VectorTables:
         element_bytes: int,
         placed: Coordinates,
         instruction: tuple[str, ...],
-        joins: tuple[Coordinates, tuple[int, ...]] | None,
+        accesses: tuple[tuple[int, ...], ...] | None,
     ) -> VectorTables:
         table = vectors(copy.threads, copy.values, tile)
         where = np.empty(table.size, np.int64)
@@ -72,16 +82,16 @@ class VectorTables:
             element_bytes=element_bytes,
             placed=placed,
             instruction=instruction,
-            joins=joins,
+            accesses=accesses or tuple((step,) for step in range(len(table))),
             table=table,
             where=where,
         )
 
-    def step(self, coord: int, leading_elems: int) -> VectorStep:
+    def step(self, coord: int, around: Surroundings) -> VectorStep:
         """Return the thread that moves the element at a column-major coordinate of the tile."""
         step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
         first = int(self.table[step, thread, 0])
-        lanes, count = self._phase(coord, thread)
+        lanes, count = self._phase(step, thread)
         return VectorStep(
             instruction=self.instruction,
             thread=thread,
@@ -94,35 +104,27 @@ class VectorTables:
             lanes_first=lanes.start,
             lanes_last=lanes.stop - 1,
             wavefronts=count,
-            warp_sectors=self._sectors(step, thread // WARP, leading_elems),
+            warp_sectors=self._sectors(step, thread // WARP, coord, around),
         )
 
-    def _phase(self, coord: int, thread: int) -> tuple[range, int]:
+    def _phase(self, step: int, thread: int) -> tuple[range, int]:
         """Return the lanes that access shared memory in the same phase as the thread, and their wavefronts."""
         first_lane = thread // WARP * WARP
-        starts, access_bytes = self._access(coord, thread)
-        together = WARP // phases(access_bytes)
-        first = thread % WARP // together * together
-        lanes = range(first, first + together)
-        at = self.placed[starts[first_lane:][first : first + together]] * self.element_bytes
+        together = next(each for each in self.accesses if step in each)
+        starts, access_bytes = self.table[together[0], :, 0], len(together) * self.copy.bits // 8
+        lanes_at_once = WARP // phases(access_bytes)
+        first = thread % WARP // lanes_at_once * lanes_at_once
+        lanes = range(first, first + lanes_at_once)
+        at = self.placed[starts[first_lane:][first : first + lanes_at_once]] * self.element_bytes
         return lanes, int(wavefronts(at, access_bytes))
 
-    def _access(self, coord: int, thread: int) -> tuple[Coordinates, int]:
-        """Return the start of each thread's shared memory access that holds this element, and its bytes."""
-        if self.joins is not None:
-            (starts, lengths), stage = self.joins, self.placed
-            begins = stage[starts[:, thread]]
-            access = int(np.flatnonzero((begins <= stage[coord]) & (stage[coord] < begins + np.array(lengths)))[0])
-            return starts[access], lengths[access] * self.element_bytes
-        step = int(self.where[coord]) // (self.table.shape[1] * self.table.shape[2])
-        return self.table[step, :, 0], self.copy.bits // 8
-
-    def _sectors(self, step: int, warp: int, leading_elems: int) -> int:
-        """Return the global memory sectors that the warp's request touches; the matrix has stride `leading_elems`."""
+    def _sectors(self, step: int, warp: int, coord: int, around: Surroundings) -> int:
+        """Return the global memory sectors that the warp's request touches; nothing past the edges is requested."""
         coords = self.table[step, warp * WARP : (warp + 1) * WARP]
-        x, y = coords % self.tile[0], coords // self.tile[0]
+        x, y = coords % self.tile[0] - coord % self.tile[0], coords // self.tile[0] - coord // self.tile[0]
         along, across = (y, x) if self.major_mode == 1 else (x, y)
-        return len(np.unique((across * leading_elems + along) * self.element_bytes // SECTOR_BYTES))
+        at = around.byte + (across * around.leading_elems + along) * self.element_bytes
+        return len(np.unique(at[(x < around.left[0]) & (y < around.left[1])] // SECTOR_BYTES))
 
 
 def box_step(copy: BulkTensorCopy, within: tuple[int, int], major_mode: int, instruction: tuple[str, ...]) -> BoxStep:

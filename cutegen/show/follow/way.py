@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.dtypes import DType
 from cutegen.plan import GemmPlan
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.places import Element, GlobalPlace, OperandWay, ResultWay, Way, global_place
 from cutegen.show.follow.results import ResultFollower
+from cutegen.show.follow.vectors import Surroundings
 
 _EXCHANGED = {"a": "b", "b": "a"}
 
@@ -46,7 +49,7 @@ class Follower:
             k_tile=tile_k,
             slice=slice_,
             slices=slices,
-            copy=follower.copy(source.within, source.leading_elems),
+            copy=follower.copy(source.within, _around(element, source)),
             shared=follower.shared(source.within, stage),
             loads=follower.loads(source.within, stage),
             reads=follower.reads(source.within, stage),
@@ -59,14 +62,16 @@ class Follower:
         if self.plan.swapped:
             tile, major = (tile[1], tile[0]), "mn"[major == "m"]
         target = self._place(element, (self.problem.m, self.problem.n), major, c.align_bytes, c.dtype, tile)
-        within = (target.within[1], target.within[0]) if self.plan.swapped else target.within
+        within, around = target.within, _around(element, target)
+        if self.plan.swapped:
+            within, around = within[::-1], replace(around, left=around.left[::-1])
         return ResultWay(
             element=element,
             dtype=c.dtype.name,
             read_as="c, transposed" if self.plan.swapped else "c",
             held=self.result.held(within),
             staged=self.result.staged(within),
-            store=self.result.store(within, target.leading_elems),
+            store=self.result.store(within, around),
             target=target,
             slices=1 if self.plan.split_k is None else self.plan.split_k.slices,
         )
@@ -94,6 +99,12 @@ class Follower:
 def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> Way:
     """Follow one element. Raises RequestError if the problem has no such element."""
     return Follower(plan, problem).way(element)
+
+
+def _around(element: Element, place: GlobalPlace) -> Surroundings:
+    """Return the matrix around the element, with its modes in the call's order."""
+    (x, y), (extent_x, extent_y) = element.coordinate, place.extents
+    return Surroundings(byte=place.byte, leading_elems=place.leading_elems, left=(extent_x - x, extent_y - y))
 
 
 def _slice_of(k_tile: int, k_tiles: int, slices: int) -> tuple[int, int]:

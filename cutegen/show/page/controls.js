@@ -81,7 +81,7 @@ function slider(id, label, most, set, read = () => state[id]) {
 /** Build the slider that selects the load of the k-block, the descriptor block or the copy to show by phase. */
 function loadSlider(loads) {
   const label = () => (writesShown() ? "copy" : followed().copied ? "load" : "block");
-  const most = () => (writesShown() ? followed().copiers.steps : loads().length) - 1;
+  const most = () => (writesShown() ? followed().copiers.accesses.length : loads().length) - 1;
   const set = (i) => update(writesShown() ? { step: i } : { load: loads()[i] });
   const read = () => (writesShown() ? Math.min(state.step, most()) : Math.max(0, loads().indexOf(state.load)));
   return slider("load", label, most, set, read);

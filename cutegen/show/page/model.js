@@ -57,14 +57,19 @@ function copiersOf(copy, size) {
   if (copy.kind !== "vectors") return null;
   const { shape, values } = unpacked(copy.vectors);
   const [steps, threads, elements] = shape;
-  const found = { steps, threads, elements, values, index: new Int32Array(size) };
+  // The steps of each access to shared memory: several where the compiler merges stores.
+  const accesses = copy.accesses ?? Array.from({ length: steps }, (_, step) => [step]);
+  const found = { steps, threads, elements, values, accesses, index: new Int32Array(size) };
+  found.bytes = (access) => (accesses[Math.min(access, accesses.length - 1)].length * copy.bits) / 8;
   values.forEach((coordinate, i) => {
     found.index[coordinate] = i;
   });
   found.of = (coordinate) => {
     const i = found.index[coordinate];
+    const step = Math.floor(i / (threads * elements));
     return {
-      step: Math.floor(i / (threads * elements)),
+      step,
+      access: accesses.findIndex((each) => each.includes(step)),
       thread: Math.floor(i / elements) % threads,
       element: i % elements,
       first: values[i - (i % elements)],

@@ -58,7 +58,7 @@ function settle() {
     state.phase = Math.floor(lane / lanesOfPhase(operand.loads.access));
     if (writesShown()) {
       const copy = operand.copiers.of(operand.coordinate(state.x, state.y));
-      Object.assign(state, { thread: copy.thread, step: copy.step });
+      Object.assign(state, { thread: copy.thread, step: copy.access });
       state.phase = Math.floor((copy.thread % WARP) / lanesOfPhase(accessBytes()));
     }
   } else {
@@ -72,7 +72,7 @@ function settle() {
 /** Return whether copies into shared memory are shown instead of reads. TMA boxes have no copies by threads. */
 const writesShown = () => state.side === "writes" && Boolean(followed().copiers);
 
-const accessBytes = () => (writesShown() ? followed().copy.bits / 8 : followed().loads.access);
+const accessBytes = () => (writesShown() ? followed().copiers.bytes(state.step) : followed().loads.access);
 
 /** Clamp every number to its valid range. */
 function bounded() {

@@ -40,26 +40,27 @@ function phasesOfWarp(lanes, bytes, pieceOf) {
 
 /** Return the copies of a warp into shared memory in one step. */
 function writesOf(operand, layout, piece) {
-  const { steps, threads, elements, values } = operand.copiers;
+  const { accesses, threads, elements, values } = operand.copiers;
   const bytes = accessBytes();
-  const step = Math.min(state.step, steps - 1);
+  const step = Math.min(state.step, accesses.length - 1);
   const warp = Math.min(warpOf(state.thread), threads / WARP - 1);
-  const at = (lane) => operand.element(values[(step * threads + warp * WARP + lane) * elements]);
-  const phases = phasesOfWarp(WARP, bytes, (lane) => piece(`lane ${lane}`, at(lane)));
+  const vector = (lane, first = lane * elements) => Array.from(values.subarray(first, first + elements), (at) => operand.element(at));
+  const moved = (lane) => accesses[step].flatMap((i) => vector(i * threads + warp * WARP + lane));
+  const phases = phasesOfWarp(WARP, bytes, (lane) => ({ ...piece(`lane ${lane}`, moved(lane)[0]), elements: moved(lane) }));
   return { operand, bytes, phases, title: `copy ${step}, warp ${warp}`, torn: isTorn(operand, layout, bytes, phases) };
+}
+
+/** Return the elements of a piece: those that it moves, or neighbors along the contiguous mode. */
+function elementsOf(operand, { element: [x, y], elements }, bytes) {
+  const along = (i) => (operand.major === 1 ? [x, y + i] : [x + i, y]);
+  return elements ?? Array.from({ length: bytes / operand.bytes }, (_, i) => along(i));
 }
 
 /** Return whether a layout splits or misaligns some lane's bytes, so that the kernel would use another access. */
 function isTorn(operand, layout, bytes, phases) {
-  const elements = bytes / operand.bytes;
-  return phases.some(({ pieces }) => pieces.some(({ element: [x, y], byte }) => {
-    if (byte % bytes) return true;
-    for (let i = 1; i < elements; i += 1) {
-      const at = operand.major === 1 ? [x, y + i] : [x + i, y];
-      if (operand.place(...at, layout, state.stage).byte !== byte + i * operand.bytes) return true;
-    }
-    return false;
-  }));
+  const placed = (at) => operand.place(...at, layout, state.stage).byte;
+  const torn = (piece) => elementsOf(operand, piece, bytes).some((at, i) => placed(at) !== piece.byte + i * operand.bytes);
+  return phases.some(({ pieces }) => pieces.some((piece) => piece.byte % bytes || torn(piece)));
 }
 
 const OTHERWISE = "This layout splits or misaligns a lane's bytes. The kernel would use another access; the counts are for that one.";
@@ -159,12 +160,10 @@ function accessView() {
       const { access, pieces, grid } = accessGeometry(width);
       if (state.operand === "c" || access.torn) return;
       const { operand, bytes } = access;
-      const [row, column] = operand.cell(state.x, state.y);
-      pieces.forEach(({ element: at, byte }, i) => {
-        const [atRow, atColumn] = operand.cell(...at);
-        if (atRow !== row || column < atColumn || column >= atColumn + bytes / operand.bytes) return;
+      pieces.forEach((piece, i) => {
+        if (!elementsOf(operand, piece, bytes).some(([x, y]) => x === state.x && y === state.y)) return;
         const count = Math.max(1, bytes / BANK_BYTES);
-        framed(painter, grid.x(bankOf(byte)), grid.y(i) + 1, count * grid.width, grid.height - 2, 2.5);
+        framed(painter, grid.x(bankOf(piece.byte)), grid.y(i) + 1, count * grid.width, grid.height - 2, 2.5);
       });
     },
     at(px, py, width) {
@@ -172,9 +171,9 @@ function accessView() {
       const [row, bank] = grid.at(px, py);
       if (!within(row, pieces.length) || !within(bank, BANKS)) return null;
       const { operand } = access;
-      const { element: at, byte } = pieces[row];
-      const behind = clamp(((bank - bankOf(byte)) * BANK_BYTES) / operand.bytes, 0, access.bytes / operand.bytes - 1);
-      const [x, y] = operand.major === 1 ? [at[0], at[1] + Math.floor(behind)] : [at[0] + Math.floor(behind), at[1]];
+      const elements = elementsOf(operand, pieces[row], access.bytes);
+      const after = clamp(((bank - bankOf(pieces[row].byte)) * BANK_BYTES) / operand.bytes, 0, elements.length - 1);
+      const [x, y] = elements[Math.floor(after)];
       return [operand.name.toLowerCase(), x, y];
     },
     words() {

@@ -24,17 +24,19 @@ LANES_PER_HUE = 8
 class Requests:
     """Every request of a copy of a tile: `coords` int64[request, lane, element], in column-major coordinates.
 
-    Rows of the tile are assumed to begin at a sector and to be far apart.
+    Each of the `warps` issues the same number, step by step, one warp after another. Rows of the tile are assumed to
+    begin at a sector and to be far apart.
     """
 
     tile: Tile
     coords: Coordinates
+    warps: int
 
     @classmethod
     def of(cls, copy: VectorCopy, tile: Tile) -> Requests:
         """Return the requests of a copy by threads, step by step, warp after warp."""
         table = by_warp(vectors(copy.threads, copy.values, tile.extents))
-        return cls(tile, table.reshape(-1, *table.shape[2:]))
+        return cls(tile, table.reshape(-1, *table.shape[2:]), table.shape[1])
 
     @property
     def _places(self) -> tuple[Table, Table]:
@@ -60,7 +62,7 @@ class Requests:
         """Say how many requests there are, and what they touch."""
         found = sorted(set(self.sectors))
         each = f"{found[0]}" if len(found) == 1 else f"{found[0]} to {found[-1]}"
-        return f"{len(self.coords):,} per warp, {each} sectors each, at least {self.ideal}"
+        return f"{len(self.coords) // self.warps:,} per warp, {each} sectors each, at least {self.ideal}"
 
     def lines(self, title: str, request: int) -> list[str]:
         """Write a line per matrix row that a request touches: its sectors and the lanes that need them."""

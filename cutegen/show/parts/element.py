@@ -36,7 +36,11 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     way = follow(plan, element, problem)
     size = extents((problem.m, problem.n, problem.k))
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
-    blocks = _result(way, title) if isinstance(way, ResultWay) else _operand(way, title, everything=everything)
+    blocks = (
+        _result(way, title, in_parts=plan.epilogue.part is not None)
+        if isinstance(way, ResultWay)
+        else _operand(way, title, everything=everything)
+    )
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
 
@@ -103,7 +107,7 @@ def _operand(way: OperandWay, title: str, *, everything: bool) -> Iterator[list[
     yield _meetings(way.meets, way)
 
 
-def _result(way: ResultWay, title: str) -> Iterator[list[str]]:
+def _result(way: ResultWay, title: str, *, in_parts: bool) -> Iterator[list[str]]:
     held = way.held
     place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
     facts: list[Fact] = [("accumulator", f"{_thread(held.thread)}: value {held.value} of tCrC, {place}")]
@@ -112,9 +116,9 @@ def _result(way: ResultWay, title: str) -> Iterator[list[str]]:
     if way.slices > 1:
         facts.append(("slices of K", f"each of {way.slices} CTAs holds a partial sum; the epilogue adds them"))
     if way.staged is not None:
-        facts += _staged(way.staged)
+        facts += _staged(way.staged, in_parts=in_parts)
     if way.store is not None:
-        facts += _copied(way.store, "part" if way.staged and way.staged.parts > 1 else "tile", "stored by")
+        facts += _copied(way.store, "part" if in_parts else "tile", "stored by")
     else:
         facts.append(("stored by", "the thread that holds it, directly to global memory"))
     tile, within = way.target.tile, way.target.within
@@ -178,9 +182,10 @@ def _swizzle_name(place: SharedPlace) -> str | None:
     return None if swizzle is None else f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
 
 
-def _staged(staged: StagedResult) -> Iterator[Fact]:
-    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's" if staged.parts > 1 else "the full tile"
-    yield "stored with", part
+def _staged(staged: StagedResult, *, in_parts: bool) -> Iterator[Fact]:
+    whole = "its warpgroup's share of the tile" if in_parts else "the full tile"
+    part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's"
+    yield "stored with", part if staged.parts > 1 else whole
     if staged.matrix is not None:
         yield "written by", staged.instruction
         yield (

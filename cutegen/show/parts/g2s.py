@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from cutegen.algebra import spec_notation
@@ -48,16 +49,24 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
     title = f"{x} from global to shared memory, per k-tile"
     along = operand.major, operand.modes[1 - operand.major_mode]
     return operand.g2s.by_kind(
-        vectors=lambda copy: _vector_blocks(copy, operand, title, cost, warp, everything=everything),
+        vectors=lambda copy: _vector_blocks(plan, copy, operand, title, cost, warp, everything=everything),
         boxes=lambda copy: [section(title, [*bulk_facts(copy, operand.smem, along), *cost])],
     )
 
 
 def _vector_blocks(
-    copy: VectorCopy, operand: OperandPlan, title: str, cost: list[tuple[str, str]], warp: int, *, everything: bool
+    plan: GemmPlan,
+    copy: VectorCopy,
+    operand: OperandPlan,
+    title: str,
+    cost: list[tuple[str, str]],
+    warp: int,
+    *,
+    everything: bool,
 ) -> list[list[str]]:
     tile = Tile.of_operand(operand)
-    requests = Requests.of(copy, tile)
+    requests, together = Requests.of(copy, tile), _accesses(plan, copy, operand)[0]
+    joined = f": {len(together)} vectors of a thread at once" if len(together) > 1 else ""
     facts = [
         ("atom", f"{copy.atom.name}, {copy.bits} bits"),
         ("threads", f"{spec_notation(copy.threads)}, {plural(steps_of(copy, tile), 'vector')} each"),
@@ -72,8 +81,12 @@ def _vector_blocks(
             *corner_lines(tile, copier(copy, tile), everything=everything),
         ],
         requests.lines(f"{requests.caption(warp, warp)}, row by row of the matrix", warp),
-        first_access(copy, tile, warp).lines(f"First copy of warp {warp} into shared memory"),
+        first_access(copy, tile, warp, together).lines(f"First copy of warp {warp} into shared memory{joined}"),
     ]
+
+
+def _accesses(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan) -> tuple[tuple[int, ...], ...]:
+    return copy.accesses(operand.landing(plan.tiled_mma, plan.target))
 
 
 def _vector_table(copy: VectorCopy) -> dict[str, Any]:
@@ -123,7 +136,7 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
     )
     banks = captioned(
         [f"{copy.atom.name}: writes of warp {warp}, {ways(found.ways)}", operand.smem.chosen.name],
-        first_access(copy, tile, warp).picture(),
+        first_access(copy, tile, warp, _accesses(plan, copy, operand)[0]).picture(),
     )
     requests = Requests.of(copy, tile)
     read = captioned([requests.caption(warp, warp), requests.summary], requests.picture(warp))
@@ -143,9 +156,17 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
-    """Return page data: the thread that copies each element of A and B, or the box."""
+    """Return page data: the thread that copies each element of A and B and the vectors of each access, or the box."""
     found = {}
     for x in (plan.a, plan.b):
         sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]
-        found[x.name] = {**copy_page(x.g2s, Tile.of_operand(x)), "sectors": [sectors.predicted, sectors.ideal]}
+        found[x.name] = {
+            **copy_page(x.g2s, Tile.of_operand(x)),
+            **x.g2s.by_kind(vectors=partial(_access_page, plan, x), boxes=lambda _: {}),
+            "sectors": [sectors.predicted, sectors.ideal],
+        }
     return found
+
+
+def _access_page(plan: GemmPlan, operand: OperandPlan, copy: VectorCopy) -> dict[str, Any]:
+    return {"accesses": [list(each) for each in _accesses(plan, copy, operand)]}

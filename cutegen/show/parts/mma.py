@@ -13,6 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.accumulators import sums_of_tile
 from cutegen.show.canvas.colors import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
@@ -202,10 +203,8 @@ def _cell_size(plan: GemmPlan) -> tuple[float, float]:
 
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: the tiled MMA, and coordinates in C's tile of each thread's accumulators, [thread, value]."""
-    tiled, (m, n, _) = plan.tiled_mma, plan.cta_tile
-    share = tiled.partition("C", Layout((m, n)), 0)
-    first, rows = offsets_2d(tiled.tv_layout("C"))[:, 0], tiled.tile_mnk[0]
-    starts = first % rows + first // rows * m
+    tiled, tile = plan.tiled_mma, plan.cta_tile[:2]
+    share = tiled.partition("C", Layout(tile), 0)
     return {
         "atom": plan.atom.name,
         "instruction": plan.atom.ptx,
@@ -215,6 +214,6 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         "tile": list(tiled.tile_mnk),
         "threads": tiled.threads,
         "bits": plan.atom.c_dtype.bits,
-        "accumulators": packed(starts[:, None] + share.offsets()),
+        "accumulators": packed(sums_of_tile(tiled, tile)),
         "extents": [int(size(part)) for part in modes(share.layout)],
     }

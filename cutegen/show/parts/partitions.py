@@ -22,6 +22,7 @@ from cutegen.errors import RequestError
 from cutegen.hardware import DType
 from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.plan import GemmPlan
+from cutegen.plan.swapped import shape_multiplied
 from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.view import View
@@ -41,12 +42,13 @@ def partitions(plan: GemmPlan, problem: ProblemShape, thread: int) -> Mapping[st
     """Return the layouts of `thread` for a problem, in the tutorial's order.
 
     Copies that threads do not execute (TMA) have no thread-value layouts and are left out. Extents and strides of
-    global memory are run-time integers, as in a kernel. Raises RequestError for an invalid thread or extent.
+    global memory are run-time integers, as in a kernel. If A and B are swapped, the names are the kernel's. Raises
+    RequestError for an invalid thread or extent.
     """
     threads = plan.tiled_mma.threads
     if not 0 <= thread < threads:
         raise RequestError(f"thread: found {thread}; expected 0 to {threads - 1}, a math thread")
-    m, n, k = problem.extents.values()
+    m, n, k = (shape_multiplied(problem) if plan.swapped else problem).extents.values()
     if min(m, n, k) < 1:
         raise RequestError(f"problem: found {problem}; expected extents of at least 1")
     a, b = _of_operand(plan, plan.a, (m, k), thread), _of_operand(plan, plan.b, (n, k), thread)

@@ -41,10 +41,10 @@ def copier(copy: VectorCopy, tile: Tile) -> Table:
     return found
 
 
-def first_access(copy: VectorCopy, tile: Tile, warp: int) -> WarpAccess:
-    """Return the shared memory access of a warp's lanes in the copy's first step."""
-    first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[0, warp]
-    return WarpAccess(tile, first, copy.bits // 8)
+def first_access(copy: VectorCopy, tile: Tile, warp: int, together: tuple[int, ...] = (0,)) -> WarpAccess:
+    """Return a warp's first access to shared memory, which moves the vectors `together` of each lane."""
+    first = by_warp(vectors(copy.threads, copy.values, tile.extents)[..., 0])[together[0], warp]
+    return WarpAccess(tile, first, len(together) * copy.bits // 8)
 
 
 def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:

@@ -1,0 +1,95 @@
+"""`show --element` where the tile is not the plain case: at edges, with f16 sums, and with parts of C."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.contract.problem import ProblemShape
+from cutegen.plan import GemmPlan
+from cutegen.plan.geometry.access import vectors
+from cutegen.plan.values.copies import VectorCopy
+from cutegen.show.follow import Element, OperandWay, ResultWay, follow
+from cutegen.show.follow.places import VectorStep
+from cutegen.show.parts import element
+from cutegen.spec import load_spec
+from tests.show.cases import plan_of
+
+
+def shipped(name: str) -> GemmPlan:
+    made = cutegen.plan(load_spec(name), load_spec(name).needs)
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+@pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "cute_tutorial_tn", "sm80_hgemm_tn"])
+def test_a_register_holds_two_sums_of_16_bits_or_one_of_32(name: str) -> None:
+    """m16n8 of mma.sync: values 0 and 1 are neighbors along n, 2 and 3 the same 8 rows below."""
+    plan, random = shipped(name), np.random.default_rng()
+    m, n, _ = plan.cta_tile
+    for row, column in [(8, 1), *random.integers((m, n), size=(20, 2)).tolist()]:
+        way = follow(plan, Element("c", (row, column)), ProblemShape(m, n, 64))
+        assert isinstance(way, ResultWay)
+        number, value = divmod(way.held.value, 4)
+        assert value == row % 16 // 8 * 2 + column % 2
+        if plan.atom.c_dtype.name == "f16":
+            assert (way.held.register, way.held.bits_from) == (2 * number + row % 16 // 8, 16 * (column % 2))
+        else:
+            assert (way.held.register, way.held.bits_from) == (4 * number + value, 0)
+
+
+def sectors_counted(way: OperandWay | ResultWay, step: VectorStep, copy: VectorCopy, tile: tuple[int, int]) -> int:
+    """The sectors of the elements that a warp moves in the element's step and the matrix has, one by one."""
+    place, bits = way.source if isinstance(way, OperandWay) else way.target, copy.bits // step.elems
+    table = vectors(copy.threads, copy.values, tile)[step.step, step.warp * 32 : step.warp * 32 + 32].ravel().tolist()
+    found = set()
+    for at in table:
+        x, y = (place.tile[i] * tile[i] + within for i, within in enumerate((at % tile[0], at // tile[0])))
+        if x < place.extents[0] and y < place.extents[1]:
+            major = way.element.modes.index(place.major)
+            along, across = (x, y)[major], (x, y)[1 - major]
+            found.add((across * place.leading_elems + along) * bits // 8 // 32)
+    return len(found)
+
+
+@pytest.mark.parametrize(
+    ("which", "problem", "sectors"),
+    [
+        ("a,97,0", ProblemShape(98, 128, 64), 8),  # rows 98 and 99 of the warp's four are not there
+        ("a,97,0", ProblemShape(128, 128, 64), 16),
+        ("a,12,70", ProblemShape(128, 128, 72), 4),  # the second k-tile has 16 bytes of each row
+        ("b,5,0", ProblemShape(128, 6, 64), 8),
+        ("c,0,3", ProblemShape(128, 40, 64), None),
+        ("c,130,3", ProblemShape(131, 128, 64), None),
+    ],
+)
+def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: int | None) -> None:
+    plan = plan_of("sm80_hgemm_tn")
+    asked = Element.parse(which)
+    way = follow(plan, asked, problem)
+    step = way.copy if isinstance(way, OperandWay) else way.store
+    copy, tile = (
+        (getattr(plan, asked.operand).g2s, getattr(plan, asked.operand).tile)
+        if isinstance(way, OperandWay)
+        else (plan.epilogue.store, plan.cta_tile[:2])
+    )
+    assert isinstance(step, VectorStep)
+    assert isinstance(copy, VectorCopy)
+    assert step.warp_sectors == sectors_counted(way, step, copy, tile)
+    assert sectors in (None, step.warp_sectors)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sm90_e4m3_tn", "its warpgroup's share of the tile"),
+        ("sm90_hgemm_tn", "part 0 of 0 to 3 of its warpgroup's"),
+        ("sm80_hgemm_tn", "the full tile"),
+    ],
+)
+def test_c_is_stored_with_the_part_or_the_tile(name: str, said: str) -> None:
+    plan = plan_of(name) if name == "sm80_hgemm_tn" else shipped(name)
+    view = element.view(plan, Element("c", (0, 0)), ProblemShape(128, 128, 128))
+    (line,) = (line for line in view.lines if "stored with" in line)
+    assert line.split("stored with")[1].strip() == said
