@@ -36,6 +36,7 @@ from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.support.words import naturals
 from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # for --layout: takes a moment, not a minute
@@ -251,10 +252,10 @@ def _expression(text: str) -> LayoutExpr:
 
 def _tile(text: str) -> tuple[int, int]:
     """Parse M,N of --tv. Raises RequestError."""
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+    extents = naturals(text) or ()
+    if len(extents) != 2 or not all(extents):
         raise RequestError(f"--tv: found {text!r}; expected the extents of a tile, M,N, as in --tv 16,8")
-    m, n = map(int, parts)
+    m, n = extents
     if m * n > MAX_ELEMENTS:
         raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
     return m, n

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from cutegen.bench.benchmark import require_gpu
 from cutegen.bench.suites import SUITES
 from cutegen.cli.many import opened_workers
 from cutegen.cli.options import (
+    LARGEST_SEED,
     ArchOption,
     BatchOption,
     CompilersOption,
@@ -25,7 +25,6 @@ from cutegen.cli.options import (
     SpecArgument,
     named_file,
     named_problems,
-    parse_problem,
 )
 from cutegen.cli.output import Answer, suffix_of, write_file
 from cutegen.cli.progress import progress
@@ -35,6 +34,7 @@ from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.spec import load_spec
+from cutegen.support.words import naturals
 from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
@@ -90,7 +90,9 @@ def measure(
         str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
     ] = "graph",
     most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates per problem.")] = MOST,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of operands and order.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of operands and order.")
+    ] = 0,
     arch: ArchOption = None,
     jobs: CompilersOption = None,
     scheduler: SchedulerOption = None,
@@ -162,27 +164,31 @@ def _problems(
 def _of_file(path: Path) -> tuple[ProblemShape, ...]:
     """Return the problems of a file, one per line; `#` begins a comment. Raises RequestError."""
     try:
-        lines = path.read_bytes()[:LARGEST_LIST_BYTES].decode().splitlines()
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_LIST_BYTES + 1)
+        lines = data.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"--problems: {path} cannot be read: {error}; expected a text file") from error
+    if len(data) > LARGEST_LIST_BYTES:
+        raise RequestError(f"--problems: {path}: found more than {LARGEST_LIST_BYTES:,} bytes; expected a shorter list")
     found = []
     for number, line in enumerate(lines, start=1):
         if words := line.partition("#")[0].strip():
-            extents, batch = words.split(",")[:3], words.split(",")[3:]
             try:
-                shape = parse_problem(",".join(extents))
-                found.append(replace(shape, batch=int(batch[0])) if len(batch) == 1 else shape)
-            except (RequestError, ValueError):
-                raise _no_problem(path, number, words) from None
-            if len(batch) > 1:
-                raise _no_problem(path, number, words)
+                found.append(_of_line(words))
+            except RequestError as error:
+                raise RequestError(f"--problems: {path}:{number}: {error}") from error
     if not found:
         raise RequestError(f"--problems: {path}: found no problem; expected lines such as 4096,4096,4096")
     return tuple(found)
 
 
-def _no_problem(path: Path, number: int, found: str) -> RequestError:
-    return RequestError(f"--problems: {path}:{number}: found {found!r}; expected M,N,K or M,N,K,BATCH")
+def _of_line(words: str) -> ProblemShape:
+    """Parse M,N,K or M,N,K,BATCH. Raises RequestError."""
+    numbers = naturals(words) or ()
+    if len(numbers) not in (3, 4) or 0 in numbers:
+        raise RequestError(f"found {words!r}; expected M,N,K or M,N,K,BATCH")
+    return ProblemShape(*numbers)
 
 
 @verbs.command("list")
