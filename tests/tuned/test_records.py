@@ -53,6 +53,19 @@ def test_a_record_of_an_older_version_still_answers(record: Record) -> None:
     assert read_record(written.encode(), "file") == record
 
 
+@pytest.mark.parametrize("key", ["median_us", "low_us", "high_us", "predicted_us"])
+@pytest.mark.parametrize("value", ["0.0", "-1.0", "inf", "nan"])
+def test_a_record_with_an_impossible_time_is_damaged(record: Record, key: str, value: str) -> None:
+    written, count = re.subn(rf"(\b{key} = )[\d.e-]+", rf"\g<1>{value}", record.to_toml(), count=1)
+    assert count == 1
+    with pytest.raises(
+        ArtifactError, match=r"file: tuned.candidates: found another time in sm90 [^;]+; expected finite times"
+    ):
+        read_record(written.encode(), "file")
+    store.keep(record).write_text(written)
+    assert [type(each) for _, each in store.every()] == [ArtifactError]
+
+
 def test_a_record_is_a_spec_like_any_other(record: Record) -> None:
     path = store.keep(record)
     assert load_spec(path) == record.settled
