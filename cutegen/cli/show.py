@@ -23,7 +23,7 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_page
+from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
@@ -136,7 +136,7 @@ def show(
             f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype or --tv"
         )
     if how is Format.HTML:
-        deliver_page(subject.page(), out)
+        deliver_text(subject.page(), out)
     elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:

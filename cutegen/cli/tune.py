@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,8 @@ from cutegen.cli.options import (
     named_file,
     named_problems,
 )
-from cutegen.cli.output import Answer, suffix_of, write_file
+from cutegen.cli.output import Answer
+from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
@@ -52,6 +54,7 @@ STAND_IN = "stand-in"
 """Device of a timer that needs no GPU."""
 _MEASURE = "measure"
 """Name of the verb for `cutegen tune SPEC`, which has none."""
+_FORMS = (Format.TEXT, Format.SVG)
 
 
 class _SpecOrVerb(TyperGroup):
@@ -203,29 +206,31 @@ def list_records(out: OutOption = None, json: JsonOption = False) -> None:
 def show(
     record: Annotated[str, typer.Argument(metavar="RECORD", help="A name from `tune list`, or a file.")],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text, or svg: predicted against measured times.")
-    ] = "text",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="text, or svg: predicted against measured times; default: from FILE's suffix, else text.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Shows a record: the winner, and every candidate's times."""
-    if form not in ("text", "svg"):
-        raise RequestError(f"--format: found {form!r}; expected text or svg")
+    if form is not None and form not in _FORMS:
+        raise RequestError(f"--format: found {form!r}; expected {' or '.join(_FORMS)}")
+    how = choose_format(None if form is None else Format(form), out, _FORMS)
+    if json and how is not Format.TEXT:
+        raise RequestError(f"--json: found together with a picture in {how}; expected only one of them")
     path = _path(record)
     loaded = store.load(path)
-    if form == "svg" or (out is not None and suffix_of(out, (".txt", ".json", ".svg")) == ".svg"):
-        _give_svg(plot_svg(loaded), out)
+    if how is Format.SVG:
+        deliver_text(plot_svg(loaded), out)
         return
     Answer.asked(json=json, out=out).give(lambda: record_table(loaded, path), lambda: record_lines(loaded))
-
-
-def _give_svg(picture: str, out: Path | None) -> None:
-    if out is None:
-        typer.echo(picture, nl=False)
-    else:
-        write_file("--out", out, picture.encode())
 
 
 @verbs.command()
@@ -239,6 +244,8 @@ def export(
     paths = [_path(each) for each in records or ()] or _sound_paths()
     if not paths:
         raise RequestError(f"export: found no record in {store.folder()}; expected one or more")
+    for path in paths:
+        store.load(path)  # check all before copying any
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
@@ -257,7 +264,7 @@ def import_records(
 ) -> None:
     """Imports records from another machine; they are used on the GPU that they were measured on."""
     answer = Answer.asked(json=json)
-    named = [each for path in files for each in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
+    named = [each for path in files for each in (sorted(path.glob("*.toml")) if os.path.isdir(path) else [path])]
     if not named:
         raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
     loaded = [store.load(named_file("import", path, "a record")) for path in named]  # check all before keeping any
@@ -286,10 +293,10 @@ def forget(
     paths += [path for path, each in found if everything or (damaged and isinstance(each, ArtifactError))]
     if not paths and not (everything or damaged):
         raise RequestError("forget: found no record; expected names in `cutegen tune list`, --damaged or --all")
-    gone = list(dict.fromkeys(paths))
-    for path in gone:
+    for path in paths:
         if not store.holds(path):
             raise RequestError(f"forget: found {path}; expected a name in `cutegen tune list`; rm removes other files")
+    gone = list(dict.fromkeys(store.folder() / path.name for path in paths))
     for path in gone:
         store.forget(path)
     answer.give(
@@ -300,7 +307,7 @@ def forget(
 
 def _path(name: str) -> Path:
     """Return the file of a record, from its path or a prefix of its name. Raises RequestError."""
-    if Path(name).suffix == ".toml" and Path(name).is_file():
+    if Path(name).suffix == ".toml" and os.path.isfile(name):
         return Path(name)
     paths = [path for path, _ in store.every()]
     found = [path for path in paths if path.name == name] or [path for path in paths if path.name.startswith(name)]

@@ -107,6 +107,36 @@ def test_files_that_are_no_specs(cli: Cli, tmp_path: Path) -> None:
         assert mention in outcome.error
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code"),
+    [
+        (f"run {LONG}", 2),
+        (f"run {LONG}.py", 2),
+        (f"bench {LONG} --problem 64,64,64", 2),
+        (f"emit {LONG}", 2),
+        (f"emit sm80_hgemm_tn --out {LONG}.py", 3),
+        (f"emit sm80_hgemm_tn --out {LONG}", 3),
+        (f"pack sm80_hgemm_tn --out {LONG}/x.cutepack", 2),
+        (f"tune import {LONG}.toml", 2),
+        (f"tune show {LONG}.toml", 2),
+        (f"tune export {LONG}", 2),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_in_one_line(
+    sentence: str, code: int, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from cutegen.cli import bench
+
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path / "tuned"))
+    monkeypatch.setattr(bench, "require_gpu", lambda: None)
+    outcome = cli(sentence)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.error
+
+
 def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
     outcome = cli("plan sm80_hgem_tn")
     assert outcome.code == 2

@@ -173,6 +173,16 @@ def test_what_a_stream_cannot_encode_is_escaped(verb: str, tmp_path: Path) -> No
     assert rb"\u03bb" in done.stdout
 
 
+def test_a_name_that_is_not_text_is_escaped_in_files_too(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"s\xff.toml")
+    path.write_text(spec_path(SPEC).read_text())
+    out = tmp_path / "plan.txt"
+    printed, written = cli("plan", str(path)), cli("plan", str(path), "--out", str(out))
+    assert (printed.code, written.code, written.err) == (0, 0, "")
+    assert r"s\udcff" in printed.out
+    assert out.read_text() == printed.out
+
+
 def test_the_kernel_does_not_follow_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its text is the key of the cache."""
     before = cli(f"emit {SPEC} --arch sm_80").out

@@ -150,6 +150,48 @@ def test_nothing_but_records_is_forgotten(records: Any, capsys: pytest.CaptureFi
     assert (tmp_path / "open.toml").read_text() == mine.read_text() == SPEC
 
 
+def test_a_link_is_what_is_forgotten_where_it_is(
+    records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = store.keep(records[0])
+    outside, target = tmp_path / "link.toml", tmp_path / "aside.toml"
+    outside.symlink_to(kept)
+    assert "expected a name in `cutegen tune list`" in run(capsys, "forget", "link.toml", code=2)[1]
+    assert outside.is_symlink()
+    kept.rename(target)
+    kept.symlink_to(target)
+    assert run(capsys, "forget", kept.name, str(kept))[0].splitlines() == ["1 forgotten", f"  {kept.name}"]
+    assert (kept.is_symlink(), target.exists()) == (False, True)
+
+
+def test_only_records_are_exported(records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = store.keep(records[0])
+    assert "open.toml: found no table tuned.asked" in run(capsys, "export", "away", kept.name, "open.toml", code=3)[1]
+    assert not (tmp_path / "away").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--format svg --json", "--json: found together with a picture in svg; expected only one of them"),
+        ("--out a.svg --json", "--json: found together with a picture in svg; expected only one of them"),
+        ("--format svg --out a.json", "--format: found svg together with --out a.json; expected text"),
+        ("--format text --out a.svg", "--format: found text together with --out a.svg; expected svg"),
+        ("--format svg --out a.zzz", "which ends with .zzz; expected .txt or .json or .svg"),
+        ("--out a.png", "which ends with .png; expected .txt or .json or .svg"),
+        ("--format gif", "--format: found 'gif'; expected text or svg"),
+    ],
+)
+def test_one_form_is_asked_for(
+    words: str, message: str, records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = store.keep(records[0])
+    said, errors = run(capsys, "show", kept.name, *words.split(), code=2)
+    assert (said, errors.count("\n")) == ("", 1)
+    assert message in errors
+    assert not list(tmp_path.glob("a.*"))
+
+
 def test_the_picture_has_a_mark_for_each_timed_candidate(
     records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
