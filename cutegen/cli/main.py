@@ -72,7 +72,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
             verb = "cutegen" if context is None else context.command_path
             return error.exit_code, f"{error.format_message().rstrip('.')}; see {verb} --help"
         case MemoryError():
-            return OutsideError.exit_code, f"out of memory: {error}; a smaller --problem needs less"
+            return OutsideError.exit_code, f"out of memory: {error}; a smaller problem or smaller arrays need less"
         case OSError() if error.errno in _OUT_OF:
             return OutsideError.exit_code, f"{error}; free some space, or set TMPDIR to another folder"
         case _:

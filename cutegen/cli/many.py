@@ -12,7 +12,7 @@ from cutegen.build import Cache
 from cutegen.cli.options import named_archs, named_file, named_problems
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
-from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
+from cutegen.errors import DeviceError, RequestError, by_exit_code
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
 from cutegen.executors.gpus import PresentGpu, alike
 from cutegen.executors.processes import StoppableProcesses
@@ -21,8 +21,6 @@ from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
-
-_BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, OutsideError)}
 
 
 def named_kernels(
@@ -150,5 +148,5 @@ def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:
     """Raise an error with the exit code of the worst failure, if any, and state its `consequence`."""
     failures = [each.failure for each in outcomes if each.failure is not None]
     if failures:
-        error: type[CutegenError] = _BY_EXIT_CODE[max(failure.exit_code for failure in failures)]
+        error = by_exit_code(max(failure.exit_code for failure in failures))
         raise error(f"{plural(len(failures), 'kernel')} of {len(outcomes):,} failed; {consequence}")

@@ -116,6 +116,18 @@ def test_the_problem_itself_comes_before_its_neighbors(record: Record) -> None:
     assert store.find(open_spec(), TARGET, PROBLEM, DEVICE) == record
 
 
+def test_the_nearest_neighbor_is_that_of_the_least_ratios(record: Record) -> None:
+    """49 to 64 rows is farther than 3900 to 4096 columns."""
+    more_rows, fewer_columns = (
+        replace(record, evidence=replace(record.evidence, problem=ProblemShape(*extents)))
+        for extents in ((64, 4096, 4096), (49, 3900, 4096))
+    )
+    for each in (more_rows, fewer_columns):
+        store.keep(each)
+    assert store.find(open_spec(), TARGET, ProblemShape(49, 4096, 4096), DEVICE) == fewer_columns
+    assert store.find(open_spec(), TARGET, ProblemShape(63, 4096, 4096), DEVICE) == more_rows
+
+
 def test_defaults_written_out_and_names_ask_for_the_same(record: Record) -> None:
     store.keep(record)
     assert store.find(open_spec("another", align=16), TARGET, PROBLEM, DEVICE) == record
