@@ -141,10 +141,10 @@ def test_a_reader_that_is_gone_does_not_change_the_exit_code(
     (tmp_path / "races.ptx").write_text(RACES)
     read, write = os.pipe()
     os.close(read)
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with os.fdopen(write) as unread:
         words = [sys.executable, "-m", "cutegen", *command.split()]
-        done = subprocess.run(words, **{**both, stream: unread}, cwd=tmp_path, text=True, check=False)
+        out, err = (unread if stream == each else subprocess.PIPE for each in ("stdout", "stderr"))
+        done = subprocess.run(words, stdout=out, stderr=err, cwd=tmp_path, text=True, check=False)
     assert done.returncode == code
     assert "Traceback" not in (done.stderr or "")
 
