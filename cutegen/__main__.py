@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from typing import Any
 
 
 def main() -> int:
     """Run the command line; if its dependencies are not installed, say so and return 3."""
-    _open_closed_streams()
+    _prepare_streams()
     try:
         from cutegen.cli.main import main as command_line
     except ModuleNotFoundError as error:
@@ -24,14 +26,36 @@ def main() -> int:
     return command_line()
 
 
-def _open_closed_streams() -> None:
-    """Send output to a stream that the caller closed (`>&-`) nowhere: Python sets it to None.
+def _prepare_streams() -> None:
+    """Let a command finish and return its own exit code, whoever stops reading: `cutegen check FILE | head`.
 
-    It runs first, so that the streams get their own numbers and no file that is opened later is taken for a stream.
+    Output to a stream that the caller closed (`>&-`), which Python sets to None, goes nowhere. This runs first, so that
+    the streams get their own numbers and no file that is opened later is taken for a stream.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - until the process ends
+        stream = getattr(sys, name)
+        setattr(sys, name, open(os.devnull, "w") if stream is None else _outliving(stream))  # noqa: SIM115
+
+
+def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    raw = _Unread(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        raw if stream.write_through else io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class _Unread(io.FileIO):
+    """File that accepts everything after its reader has closed the pipe."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
 
 
 if __name__ == "__main__":

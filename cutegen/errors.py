@@ -118,3 +118,8 @@ class WorkerError(OutsideError):
 
 class DeviceError(OutsideError):
     """No usable GPU, or the driver reported a failure."""
+
+
+def by_exit_code(exit_code: int) -> type[CutegenError]:
+    """Return the class for an error that was reported by its exit code alone, as from another process."""
+    return {each.exit_code: each for each in (CheckError, RequestError, OutsideError)}[exit_code]

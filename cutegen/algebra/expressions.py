@@ -6,11 +6,10 @@ import re
 from dataclasses import dataclass
 
 from cutegen.algebra.layout import ComposedLayout, Layout, LayoutError, LayoutExpr
-from cutegen.algebra.notation import LayoutParser
+from cutegen.algebra.notation import DEEPEST, LayoutParser
 from cutegen.algebra.operations import OPERATIONS, PRODUCTS, TILERS, Tiler
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?=\s*\()")
-_DEEPEST = 16
 
 
 def parse_expression(text: str) -> LayoutExpr:
@@ -52,8 +51,8 @@ class _ExpressionParser(LayoutParser):
         if name not in OPERATIONS:
             raise self.error(f"found {name!r}; expected a layout or one of {', '.join(OPERATIONS)}", at)
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise self.error(f"found more than {_DEEPEST} nested operations", at)
+        if self.depth > DEEPEST:
+            raise self.error(f"found more than {DEEPEST} nested operations", at)
         self.at += 1
         self.expect("(")
         arguments: list[LayoutExpr | Tiler] = [self.expression()]
@@ -77,9 +76,8 @@ class _ExpressionParser(LayoutParser):
             return self.integer()
         raise self.error(f"expected ')': {name} has one argument", at)
 
-    def tiler(self) -> Tiler:
+    def tiler(self, depth: int = 0) -> Tiler:
         """Parse an integer, a layout, or a tuple of tilers."""
-        at = self.at
         if self.peek() != "(":
             if re.fullmatch(r"_?\d+", self.peek()) and self.peek(1) != ":":
                 return self._positive()
@@ -87,11 +85,11 @@ class _ExpressionParser(LayoutParser):
             return self._affine(self.expression(), start)
         if self._closes_before_a_colon():
             return self.affine()
-        self.at = at + 1
-        parts = [self.tiler()]
+        self.open(depth)
+        parts = [self.tiler(depth + 1)]
         while self.peek() == ",":
             self.at += 1
-            parts.append(self.tiler())
+            parts.append(self.tiler(depth + 1))
         self.expect(")")
         return tuple(parts)
 

@@ -98,6 +98,8 @@ def parse_layout(text: str) -> LayoutExpr:
     return layout
 
 
+DEEPEST = 16
+_LONGEST = 19
 _TOKEN = re.compile(r"\s*(Swizzle|Sw|S|o|[<>(),:]|_?\d+|-\d+|\S)")
 
 
@@ -150,23 +152,31 @@ class LayoutParser:
             raise self.error("the stride is not nested like the shape", stride_at)
         return Layout(shape, stride)
 
-    def tree(self) -> IntTree:
+    def tree(self, depth: int = 0) -> IntTree:
         if self.peek() != "(":
             return self.integer()
-        self.at += 1
-        parts = [self.tree()]
+        self.open(depth)
+        parts = [self.tree(depth + 1)]
         while self.peek() == ",":
             self.at += 1
-            parts.append(self.tree())
+            parts.append(self.tree(depth + 1))
         self.expect(")")
         return tuple(parts)
 
     def integer(self) -> int:
         token = self.peek()
+        if len(token) > _LONGEST:
+            raise self.error(f"found {len(token):,} characters; expected an integer of 64 bits", self.position())
         if not re.fullmatch(r"_?\d+|-\d+", token):
             raise self.error(f"expected an integer, found {token or 'the end'!r}", self.position())
         self.at += 1
         return int(token.removeprefix("_"))
+
+    def open(self, depth: int) -> None:
+        """Read the parenthesis of a mode `depth` levels deep. Raises ValueError below DEEPEST: Python's stack ends."""
+        if depth == DEEPEST:
+            raise self.error(f"found more than {DEEPEST} nested modes", self.position())
+        self.expect("(")
 
     def expect(self, token: str) -> None:
         if self.peek() != token:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -127,7 +128,7 @@ def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:
             sys.stdout.buffer.write(content)
         else:
             sys.stdout.write(content.decode())
-    elif len(contents) == 1 and not out.is_dir():
+    elif len(contents) == 1 and not os.path.isdir(out):
         write_file("--out", out, *contents.values())
     else:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -52,12 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
         sys.stdout.flush()
         return int(code)
-    except (BrokenPipeError, SystemExit) as error:
-        # The reader closed the pipe, as in `cutegen plan SPEC | head`; within a verb typer exits with 1.
-        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
@@ -79,7 +72,7 @@ def _verdict(error: Exception) -> tuple[int, str]:
             verb = "cutegen" if context is None else context.command_path
             return error.exit_code, f"{error.format_message().rstrip('.')}; see {verb} --help"
         case MemoryError():
-            return OutsideError.exit_code, f"out of memory: {error}; a smaller --problem needs less"
+            return OutsideError.exit_code, f"out of memory: {error}; a smaller problem or smaller arrays need less"
         case OSError() if error.errno in _OUT_OF:
             return OutsideError.exit_code, f"{error}; free some space, or set TMPDIR to another folder"
         case _:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import closing, contextmanager
-from multiprocessing import get_context
+from contextlib import contextmanager
 from pathlib import Path
 
 from cutegen.build import Cache
 from cutegen.cli.options import named_archs, named_file, named_problems
 from cutegen.cli.output import complain
 from cutegen.cli.progress import progress
-from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError
+from cutegen.errors import DeviceError, RequestError, by_exit_code
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
 from cutegen.executors.gpus import PresentGpu, alike
+from cutegen.executors.processes import StoppableProcesses
 from cutegen.executors.workers import default_compilers
 from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
 from cutegen.pack.wanted import Wanted, combinations, read_list
 from cutegen.support.words import plural
-
-_BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, OutsideError)}
 
 
 def named_kernels(
@@ -86,20 +83,30 @@ def opened_workers(scheduler: str | None, jobs: int | None, *, gpu: bool = True)
         return
     used = _gpus_of_one_product() if gpu else ()
     target = present_target() if used else None
-    # Processes: planning and rendering take half a second of Python per kernel. This process alone handles Ctrl-C.
-    ignoring = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(jobs or default_compilers(), get_context("spawn"), signal.signal, ignoring)
+    # Processes: planning and rendering take half a second of Python per kernel.
+    pool = StoppableProcesses(jobs or default_compilers())
     local = LocalWorkers(
         compiling=pool,
         gpus=[each.uuid for each in used] or [None],
         product=used[0].name if used else "",
         target=target.name if target else "",
     )
-    with closing(local):
-        try:
-            yield local
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    try:
+        yield local
+    finally:
+        with _undisturbed():
+            pool.stop()  # after Ctrl-C or an error, some still wait for a compiler
+            local.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ignore Ctrl-C: another one would leave the processes that are being ended behind."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _gpus_of_one_product() -> tuple[PresentGpu, ...]:
@@ -121,9 +128,13 @@ def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> I
     """Return the workers of a Dask scheduler. Raises RequestError for --jobs with it, WorkerError, DeviceError."""
     if jobs is not None:
         raise RequestError(f"--jobs: found {jobs} together with --scheduler, whose workers set their own; leave it out")
-    with closing(ClusterWorkers(scheduler, gpu=gpu)) as workers:
+    workers = ClusterWorkers(scheduler, gpu=gpu)
+    try:
         _hush("distributed")
         yield workers
+    finally:
+        with _undisturbed():
+            workers.close()
 
 
 def _hush(library: str) -> None:
@@ -137,5 +148,5 @@ def refuse_failures(outcomes: Sequence[Outcome], consequence: str) -> None:
     """Raise an error with the exit code of the worst failure, if any, and state its `consequence`."""
     failures = [each.failure for each in outcomes if each.failure is not None]
     if failures:
-        error: type[CutegenError] = _BY_EXIT_CODE[max(failure.exit_code for failure in failures)]
+        error = by_exit_code(max(failure.exit_code for failure in failures))
         raise error(f"{plural(len(failures), 'kernel')} of {len(outcomes):,} failed; {consequence}")

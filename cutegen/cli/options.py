@@ -17,6 +17,7 @@ from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS
 from cutegen.hardware.naming import GPU_NAMES
 from cutegen.spec import shipped_specs
+from cutegen.support.words import naturals
 
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
@@ -154,7 +155,10 @@ class Device(StrEnum):
 DeviceOption: TypeAlias = Annotated[
     Device, typer.Option("--device", help="auto: cuda if a GPU and torch are available, else cpu.")
 ]
-SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of the random operands.")]
+LARGEST_SEED = 2**63 - 1
+SeedOption: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of the random operands.")
+]
 StrictOption: TypeAlias = Annotated[
     bool, typer.Option("--strict", help="Exit 1 also if counts differ from the prediction, otherwise a warning.")
 ]
@@ -289,11 +293,9 @@ def parse_problem(text: str) -> ProblemShape:
     >>> parse_problem("5120,5120,4096")
     ProblemShape(m=5120, n=5120, k=4096, batch=1)
     """
-    parts = text.split(",")
-    if len(parts) == 3 and all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-        m, n, k = map(int, parts)
-        if all(1 <= extent <= MAX_EXTENT for extent in (m, n, k)):
-            return ProblemShape(m, n, k)
+    extents = naturals(text) or ()
+    if len(extents) == 3 and all(1 <= extent <= MAX_EXTENT for extent in extents):
+        return ProblemShape(*extents)
     raise RequestError(
         f"--problem: found {text!r}; expected three integers M,N,K from 1 to {MAX_EXTENT}, such as 4096,4096,4096"
     )

@@ -65,7 +65,7 @@ class Answer:
         """Produce the requested form and write it. Raises OutsideError if the file cannot be written."""
         text = json.dumps({"schema": SCHEMA, **table()}, indent=2) if self.json else "\n".join(lines())
         if self.out is not None:
-            write_file("--out", self.out, f"{text}\n".encode())
+            write_file("--out", self.out, encoded(f"{text}\n"))
         elif self.json:
             sys.stdout.write(f"{text}\n")
         else:
@@ -83,12 +83,16 @@ def suffix_of(out: Path | None, known: Collection[str], option: str = "--out") -
 def _print(text: str) -> None:
     """Print text for people. Lines are not wrapped here: the code that lays out text keeps the width."""
     console = Console(theme=_THEME, highlight=False, soft_wrap=True)
-    # A path may hold bytes that are not text: Python keeps them as surrogates, which no stream encodes.
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = encoded(text).decode()
     if console.is_terminal and not console.no_color:
         console.print(_Highlighter()(Text(text)))
     else:
         sys.stdout.write(text + "\n")
+
+
+def encoded(text: str) -> bytes:
+    """Return the text as UTF-8, with surrogates escaped: Python's form of the bytes in a path that are not text."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:

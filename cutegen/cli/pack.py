@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +93,7 @@ def _asked_path(out: Path | None) -> Path:
         raise RequestError(f"pack: found no --out; expected --out FILE{SUFFIX}; --list FILE{SUFFIX} shows one")
     if out.suffix != SUFFIX:
         raise RequestError(f"--out: found {out}; expected a name that ends with {SUFFIX}")
-    if not out.parent.is_dir():  # before anything is compiled
+    if not os.path.isdir(out.parent):  # before anything is compiled
         raise RequestError(f"--out: found {out}, but {out.parent} is not a folder; expected an existing folder")
     return out
 

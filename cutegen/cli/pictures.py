@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, suffix_of, write_file
+from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, encoded, suffix_of, write_file
 from cutegen.errors import RequestError
 from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
@@ -35,12 +35,12 @@ SUFFIXES: Mapping[str, Format] = MappingProxyType(
 )
 
 
-def choose_format(given: Format | None, out: Path | None) -> Format:
+def choose_format(given: Format | None, out: Path | None, known: Collection[Format] = tuple(Format)) -> Format:
     """Return the requested format, else that of the file's suffix, else text; JSON counts as text here.
 
-    Raises RequestError if the file has another format's suffix or an unknown one.
+    Raises RequestError if the file has another format's suffix or that of none in `known`.
     """
-    suffix = suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX, *SUFFIXES))
+    suffix = suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX, *(each for each in SUFFIXES if SUFFIXES[each] in known)))
     named = SUFFIXES.get(suffix, Format.TEXT) if suffix else given or Format.TEXT
     if given is not None and given is not named:
         raise RequestError(f"--format: found {given} together with --out {out}; expected {named}, or another suffix")
@@ -54,9 +54,9 @@ def deliver(picture: Picture, title: str, format_: Format, out: Path | None) -> 
     _leave(_encoded(framed(picture), title, format_), out)
 
 
-def deliver_page(page: str, out: Path | None) -> None:
-    """Write an interactive page to `out` or to stdout. Raises OutsideError if the file cannot be written."""
-    _leave(page.encode(), out)
+def deliver_text(text: str, out: Path | None) -> None:
+    """Write a page or a finished SVG to `out` or to stdout. Raises OutsideError if the file cannot be written."""
+    _leave(encoded(text), out)
 
 
 def _leave(content: bytes, out: Path | None) -> None:
@@ -70,4 +70,4 @@ def _encoded(picture: Picture, title: str, format_: Format) -> bytes:
     if format_ is Format.PNG:
         return to_png(picture, title)
     text = to_svg(picture, title) if format_ is Format.SVG else to_latex(picture, title)
-    return text.encode()
+    return encoded(text)

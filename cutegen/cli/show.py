@@ -23,7 +23,7 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import JSON_SUFFIX, Answer
-from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_page
+from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
 from cutegen.hardware import dtype as find_dtype
@@ -36,6 +36,7 @@ from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import load_spec
+from cutegen.support.words import naturals
 from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # for --layout: takes a moment, not a minute
@@ -135,7 +136,7 @@ def show(
             f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype or --tv"
         )
     if how is Format.HTML:
-        deliver_page(subject.page(), out)
+        deliver_text(subject.page(), out)
     elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
@@ -251,10 +252,10 @@ def _expression(text: str) -> LayoutExpr:
 
 def _tile(text: str) -> tuple[int, int]:
     """Parse M,N of --tv. Raises RequestError."""
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and int(part) for part in parts):
+    extents = naturals(text) or ()
+    if len(extents) != 2 or not all(extents):
         raise RequestError(f"--tv: found {text!r}; expected the extents of a tile, M,N, as in --tv 16,8")
-    m, n = map(int, parts)
+    m, n = extents
     if m * n > MAX_ELEMENTS:
         raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
     return m, n

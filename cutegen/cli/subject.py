@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ class Subject:
 
 def says_all(words: str) -> bool:
     """Return whether `words` name a folder or a kernel file, which leave nothing open."""
-    return Path(words).is_dir() or Path(words).suffix == KERNEL_SUFFIX
+    return os.path.isdir(words) or Path(words).suffix == KERNEL_SUFFIX
 
 
 def named_subject(words: str, arch: str | None, problem: ProblemShape | None = None) -> Subject:
@@ -109,9 +110,9 @@ def _of_file(found: ReadKernel, artifact: Callable[[], Artifact]) -> Subject:
 
 def _artifact_folder(path: Path) -> Path | None:
     """Return the artifact folder: `path` itself or the only one in it; None if `path` is not a folder."""
-    if not path.is_dir():
+    if not os.path.isdir(path):  # accepts any name, unlike Path's method
         return None
-    if (path / MANIFEST).exists():
+    if os.path.exists(path / MANIFEST):
         return path
     found = sorted(each.parent for each in path.glob(f"*/{MANIFEST}"))
     if len(found) == 1:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +15,7 @@ from cutegen.bench.benchmark import require_gpu
 from cutegen.bench.suites import SUITES
 from cutegen.cli.many import opened_workers
 from cutegen.cli.options import (
+    LARGEST_SEED,
     ArchOption,
     BatchOption,
     CompilersOption,
@@ -25,9 +26,9 @@ from cutegen.cli.options import (
     SpecArgument,
     named_file,
     named_problems,
-    parse_problem,
 )
-from cutegen.cli.output import Answer, suffix_of, write_file
+from cutegen.cli.output import Answer
+from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
@@ -35,6 +36,7 @@ from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.spec import load_spec
+from cutegen.support.words import naturals
 from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
@@ -52,6 +54,7 @@ STAND_IN = "stand-in"
 """Device of a timer that needs no GPU."""
 _MEASURE = "measure"
 """Name of the verb for `cutegen tune SPEC`, which has none."""
+_FORMS = (Format.TEXT, Format.SVG)
 
 
 class _SpecOrVerb(TyperGroup):
@@ -90,7 +93,9 @@ def measure(
         str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
     ] = "graph",
     most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates per problem.")] = MOST,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of operands and order.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of operands and order.")
+    ] = 0,
     arch: ArchOption = None,
     jobs: CompilersOption = None,
     scheduler: SchedulerOption = None,
@@ -162,27 +167,31 @@ def _problems(
 def _of_file(path: Path) -> tuple[ProblemShape, ...]:
     """Return the problems of a file, one per line; `#` begins a comment. Raises RequestError."""
     try:
-        lines = path.read_bytes()[:LARGEST_LIST_BYTES].decode().splitlines()
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_LIST_BYTES + 1)
+        lines = data.decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"--problems: {path} cannot be read: {error}; expected a text file") from error
+    if len(data) > LARGEST_LIST_BYTES:
+        raise RequestError(f"--problems: {path}: found more than {LARGEST_LIST_BYTES:,} bytes; expected a shorter list")
     found = []
     for number, line in enumerate(lines, start=1):
         if words := line.partition("#")[0].strip():
-            extents, batch = words.split(",")[:3], words.split(",")[3:]
             try:
-                shape = parse_problem(",".join(extents))
-                found.append(replace(shape, batch=int(batch[0])) if len(batch) == 1 else shape)
-            except (RequestError, ValueError):
-                raise _no_problem(path, number, words) from None
-            if len(batch) > 1:
-                raise _no_problem(path, number, words)
+                found.append(_of_line(words))
+            except RequestError as error:
+                raise RequestError(f"--problems: {path}:{number}: {error}") from error
     if not found:
         raise RequestError(f"--problems: {path}: found no problem; expected lines such as 4096,4096,4096")
     return tuple(found)
 
 
-def _no_problem(path: Path, number: int, found: str) -> RequestError:
-    return RequestError(f"--problems: {path}:{number}: found {found!r}; expected M,N,K or M,N,K,BATCH")
+def _of_line(words: str) -> ProblemShape:
+    """Parse M,N,K or M,N,K,BATCH. Raises RequestError."""
+    numbers = naturals(words) or ()
+    if len(numbers) not in (3, 4) or 0 in numbers:
+        raise RequestError(f"found {words!r}; expected M,N,K or M,N,K,BATCH")
+    return ProblemShape(*numbers)
 
 
 @verbs.command("list")
@@ -197,29 +206,31 @@ def list_records(out: OutOption = None, json: JsonOption = False) -> None:
 def show(
     record: Annotated[str, typer.Argument(metavar="RECORD", help="A name from `tune list`, or a file.")],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text, or svg: predicted against measured times.")
-    ] = "text",
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="text, or svg: predicted against measured times; default: from FILE's suffix, else text.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file.", show_default=False)
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Shows a record: the winner, and every candidate's times."""
-    if form not in ("text", "svg"):
-        raise RequestError(f"--format: found {form!r}; expected text or svg")
+    if form is not None and form not in _FORMS:
+        raise RequestError(f"--format: found {form!r}; expected {' or '.join(_FORMS)}")
+    how = choose_format(None if form is None else Format(form), out, _FORMS)
+    if json and how is not Format.TEXT:
+        raise RequestError(f"--json: found together with a picture in {how}; expected only one of them")
     path = _path(record)
     loaded = store.load(path)
-    if form == "svg" or (out is not None and suffix_of(out, (".txt", ".json", ".svg")) == ".svg"):
-        _give_svg(plot_svg(loaded), out)
+    if how is Format.SVG:
+        deliver_text(plot_svg(loaded), out)
         return
     Answer.asked(json=json, out=out).give(lambda: record_table(loaded, path), lambda: record_lines(loaded))
-
-
-def _give_svg(picture: str, out: Path | None) -> None:
-    if out is None:
-        typer.echo(picture, nl=False)
-    else:
-        write_file("--out", out, picture.encode())
 
 
 @verbs.command()
@@ -233,6 +244,8 @@ def export(
     paths = [_path(each) for each in records or ()] or _sound_paths()
     if not paths:
         raise RequestError(f"export: found no record in {store.folder()}; expected one or more")
+    for path in paths:
+        store.load(path)  # check all before copying any
     try:
         folder.mkdir(parents=True, exist_ok=True)
         written = [Path(shutil.copyfile(path, folder / path.name)) for path in paths]
@@ -251,7 +264,7 @@ def import_records(
 ) -> None:
     """Imports records from another machine; they are used on the GPU that they were measured on."""
     answer = Answer.asked(json=json)
-    named = [each for path in files for each in (sorted(path.glob("*.toml")) if path.is_dir() else [path])]
+    named = [each for path in files for each in (sorted(path.glob("*.toml")) if os.path.isdir(path) else [path])]
     if not named:
         raise RequestError(f"import: found no .toml in {', '.join(map(str, files))}; expected records")
     loaded = [store.load(named_file("import", path, "a record")) for path in named]  # check all before keeping any
@@ -280,10 +293,10 @@ def forget(
     paths += [path for path, each in found if everything or (damaged and isinstance(each, ArtifactError))]
     if not paths and not (everything or damaged):
         raise RequestError("forget: found no record; expected names in `cutegen tune list`, --damaged or --all")
-    gone = list(dict.fromkeys(paths))
-    for path in gone:
+    for path in paths:
         if not store.holds(path):
             raise RequestError(f"forget: found {path}; expected a name in `cutegen tune list`; rm removes other files")
+    gone = list(dict.fromkeys(store.folder() / path.name for path in paths))
     for path in gone:
         store.forget(path)
     answer.give(
@@ -294,7 +307,7 @@ def forget(
 
 def _path(name: str) -> Path:
     """Return the file of a record, from its path or a prefix of its name. Raises RequestError."""
-    if Path(name).suffix == ".toml" and Path(name).is_file():
+    if Path(name).suffix == ".toml" and os.path.isfile(name):
         return Path(name)
     paths = [path for path, _ in store.every()]
     found = [path for path in paths if path.name == name] or [path for path in paths if path.name.startswith(name)]

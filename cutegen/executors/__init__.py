@@ -4,6 +4,7 @@ A job is a module function with plain values: it can be pickled, and may run twi
 artifacts in `Cache.from_environment()` of its process, and leaves artifacts there.
 
     workers.py    the interface of all workers, and those of this machine
+    processes.py  compile processes of this machine, which can be stopped at once
     cluster.py    workers of a Dask cluster: the only module that imports distributed
     there.py      a job on such a worker: version check and artifacts
     parcels.py    artifacts that travel between caches in different folders

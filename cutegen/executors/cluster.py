@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cutegen.build import Cache
-from cutegen.errors import CheckError, CutegenError, DeviceError, OutsideError, RequestError, WorkerError
+from cutegen.errors import DeviceError, WorkerError, by_exit_code
 from cutegen.executors.identity import Identity, identity
 from cutegen.executors.parcels import parcels, unpack
 from cutegen.executors.there import FAILED, REFUSED, Done, Job, Lacking, pack, unpacked
@@ -39,7 +39,6 @@ RESOURCE = "GPU"
 
 Result = TypeVar("Result")
 _log = logging.getLogger("cutegen.executors")
-_BY_EXIT_CODE = {error.exit_code: error for error in (CheckError, RequestError, OutsideError)}
 
 
 class ClusterWorkers:
@@ -146,8 +145,7 @@ class ClusterWorkers:
             raise WorkerError(_of_another_version(self._address, identity().difference(Identity(found))))
         if kind == FAILED:
             message, exit_code = found
-            error_class: type[CutegenError] = _BY_EXIT_CODE[exit_code]
-            raise error_class(message)
+            raise by_exit_code(exit_code)(message)
         return unpacked(found)
 
     def _waited_for(self, future: Any, job: Job) -> Any:

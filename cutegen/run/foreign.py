@@ -20,6 +20,7 @@ from cutegen.ptx import Program, TensorMap
 from cutegen.ptx.checking import Finding, Shape, check_entry, explored_policies
 from cutegen.ptx.machine.policy import Policy
 from cutegen.run.call.bits import bf16_bits
+from cutegen.support.words import naturals
 
 DTYPES = {
     "f16": np.float16, "f32": np.float32, "f64": np.float64,
@@ -145,6 +146,8 @@ def parse_argument(text: str, generator: np.random.Generator) -> Any:
         return _load(Path(text))
     if array := re.fullmatch(r"(\w+)\[(\d{1,12})\]:(\w+)", text):
         name, count, fill = array[1], int(array[2]), array[3]
+        if count > MAX_ELEMENTS:
+            raise RequestError(f"--arg: found {count:,} elements in {text!r}; expected at most {MAX_ELEMENTS:,}")
         if name in DTYPES and fill in FILLS:
             return _filled(name, count, fill, generator)
     elif (number := re.fullmatch(r"(\w+):(\S+)", text)) and number[1] in DTYPES:
@@ -189,9 +192,9 @@ def _load(path: Path) -> NDArray[Any]:
 
 
 def parse_extents(option: str, text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if len(parts) <= 3 and all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        return tuple(map(int, parts))
+    extents = naturals(text) or ()
+    if 1 <= len(extents) <= 3 and all(extents):
+        return extents
     raise RequestError(f"{option}: found {text!r}; expected one to three positive integers X[,Y,Z]")
 
 

@@ -36,7 +36,7 @@ _UNIT_BYTES = {"": 1, "b": 1} | {
 def cache_dir() -> Path | None:
     """Return the absolute folder that CUTEGEN_CACHE_DIR names; `~` is the home directory.
 
-    Raises RequestError if `~` cannot be resolved.
+    Raises RequestError if `~` or the current folder cannot be resolved.
     """
     return _path(CACHE_DIR, "a folder")
 
@@ -44,7 +44,7 @@ def cache_dir() -> Path | None:
 def record_file() -> Path | None:
     """Return the absolute path of the list that CUTEGEN_RECORD names; `~` is the home directory.
 
-    Raises RequestError if `~` cannot be resolved.
+    Raises RequestError if `~` or the current folder cannot be resolved.
     """
     return _path(RECORD, "a file")
 
@@ -52,7 +52,7 @@ def record_file() -> Path | None:
 def tuned_dir() -> Path | None:
     """Return the absolute folder that CUTEGEN_TUNED_DIR names; `~` is the home directory.
 
-    Raises RequestError if `~` cannot be resolved.
+    Raises RequestError if `~` or the current folder cannot be resolved.
     """
     return _path(TUNED_DIR, "a folder")
 
@@ -92,7 +92,7 @@ def _path(variable: str, expected: str) -> Path | None:
         return None
     try:
         return Path(text).expanduser().absolute()
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:  # a relative path needs the current folder, which may be removed
         raise RequestError(f"{variable}: found {text!r}; expected {expected}; {error}") from error
 
 

@@ -1,8 +1,11 @@
-"""Rounds numbers and formats them for reasons and errors."""
+"""Reads and rounds numbers, and formats them for reasons and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+_MOST_DIGITS = 18
+"""Any such number fits 64 bits."""
 
 
 def extents(values: Iterable[int]) -> str:
@@ -21,6 +24,18 @@ def plural(count: int, word: str) -> str:
     ('1 stage', '3 stages')
     """
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def naturals(text: str) -> tuple[int, ...] | None:
+    """Parse integers from 0 with at most 18 digits, separated by commas; None for any other text.
+
+    >>> naturals("128, 64"), naturals("1_0"), naturals("9" * 5000)
+    ((128, 64), None, None)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    # int() also accepts signs, underscores and the digits of every script, and fails on thousands of digits.
+    valid = all(part.isascii() and part.isdigit() and len(part) <= _MOST_DIGITS for part in parts)
+    return tuple(map(int, parts)) if valid else None
 
 
 def round_up(value: int, unit: int) -> int:

@@ -43,13 +43,11 @@ class CompileJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """The artifact's key and folder; if there is none, `why`."""
+    """The artifact's key; if there is none, `why`."""
 
     id: str
     key: str | None = None
-    path: str | None = None
     why: str | None = None
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,12 +41,12 @@ def measure_job(job: MeasureJob, *, gpu: str | None = None) -> Measured:
     If no candidate is correct, or the process could not be started, the result has `why`.
     """
     begin_s = time.monotonic()
-    with _children.lock(gpu):
-        run = _Run(job)
+    run, era = _Run(job), _children.era
+    with _children.lock(gpu), suppress(_EndedError):
         for _ in range(MOST_CHILDREN):
             if run.over or not run.left or run.unexplained >= MOST_UNEXPLAINED:
                 break
-            _one_process(run, gpu)
+            _one_process(run, _children.take(gpu, era), gpu)
         else:
             run.why = run.why or f"{MOST_CHILDREN} processes ended in a row"
     return run.measured(time.monotonic() - begin_s)
@@ -142,9 +142,8 @@ class _Run:
         return winner(self.duel[by], self.duel["launch" if by == "graph" else "graph"], self.duel["favorite"])
 
 
-def _one_process(run: _Run, gpu: str | None) -> None:
+def _one_process(run: _Run, child: _Child, gpu: str | None) -> None:
     """Send the remaining work to a process, and listen until it is done, gone, or silent for too long."""
-    child = _children.take(gpu)
     job = replace(run.job, candidates=run.left)
     run.duel = None
     try:
@@ -154,17 +153,17 @@ def _one_process(run: _Run, gpu: str | None) -> None:
             message = child.next_message(limit_s)
             limit_s = run.job.settings.candidate_limit_s
             if message.get("say") == "fatal":
-                child.end()
+                _children.end_one(child)
                 run.broken("failed", str(message["why"]))
                 return
             run.hear(message)
     except TimeoutError:
-        child.end()
+        _children.end_one(child)
         run.broken("timeout", f"no response within {run.job.settings.candidate_limit_s:g} s")
     except (EOFError, OSError):
-        run.broken("failed", child.end())
+        run.broken("failed", _children.end_one(child))
     except BaseException:  # Ctrl-C: leave no process running
-        child.end()
+        _children.end_one(child)
         raise
     else:
         _children.give_back(gpu, child)
@@ -232,47 +231,78 @@ class _Child:
         last = " ".join((text.splitlines() or [""])[-1].split())
         return f"the process ended with {self._process.returncode}" + (f": {last[:300]}" if last else "")
 
+    def kill(self) -> None:
+        """Kill it while another thread waits for its messages, which then calls `end`."""
+        self._process.kill()
+
     @property
     def alive(self) -> bool:
         """Return whether it can take another job."""
         return self._process.poll() is None
 
 
+class _EndedError(Exception):
+    """`end_children` was called while a problem was measured."""
+
+
 class _Children:
-    """One waiting process per GPU, and a lock so that one problem at a time is measured on it."""
+    """One process per GPU, waiting or at work, and a lock so that one problem at a time is measured on it."""
 
     def __init__(self) -> None:
         self._waiting: dict[str | None, _Child] = {}
+        self._at_work: set[_Child] = set()
         self._locks: dict[str | None, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._times_ended = 0
+
+    @property
+    def era(self) -> int:
+        """Return what `take` needs: jobs that began before the last `end` receive no more processes."""
+        return self._times_ended
 
     def lock(self, gpu: str | None) -> threading.Lock:
         """Return the entry of a GPU."""
         with self._lock:
             return self._locks.setdefault(gpu, threading.Lock())
 
-    def take(self, gpu: str | None) -> _Child:
-        """Return the waiting process, or a fresh one."""
-        child = self._waiting.pop(gpu, None)
-        if child is not None and child.alive:
-            return child
-        if child is not None:
-            child.end()
-        return _Child(gpu)
+    def take(self, gpu: str | None, era: int) -> _Child:
+        """Return the waiting process, or a fresh one. Raises _EndedError."""
+        with self._lock:
+            if era != self._times_ended:
+                raise _EndedError
+            child = self._waiting.pop(gpu, None)
+            if child is not None and not child.alive:
+                child.end()
+                child = None
+            child = child or _Child(gpu)
+            self._at_work.add(child)
+        return child
+
+    def end_one(self, child: _Child) -> str:
+        """End a process at work, and return how it ended."""
+        with self._lock:
+            self._at_work.discard(child)
+        return child.end()
 
     def give_back(self, gpu: str | None, child: _Child) -> None:
         """Keep it for the next job."""
-        self._waiting[gpu] = child
+        with self._lock:
+            self._at_work.discard(child)
+            self._waiting[gpu] = child
 
     def end(self) -> None:
-        """End the waiting processes."""
-        for gpu in list(self._waiting):
-            self._waiting.pop(gpu).end()
+        """End the waiting processes, and kill those at work: their jobs end without a winner."""
+        with self._lock:
+            self._times_ended += 1
+            for child in self._at_work:
+                child.kill()
+            for gpu in list(self._waiting):
+                self._waiting.pop(gpu).end()
 
 
 _children = _Children()
 
 
 def end_children() -> None:
-    """End the processes that wait for another job; they also end when this process does."""
+    """End the processes that measure or wait for another job; they also end when this process does."""
     _children.end()

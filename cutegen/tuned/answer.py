@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.errors import SpecError
@@ -47,7 +48,7 @@ def record_for(
         return None
     from cutegen.tuned.store import find, folder  # imports the cache, which planning elsewhere does not need
 
-    return find(asked, target.name, problem, device) if folder().is_dir() else None
+    return find(asked, target.name, problem, device) if os.path.isdir(folder()) else None
 
 
 def plan_by(

@@ -147,6 +147,9 @@ def read_record(data: bytes, file: str) -> Record:
         raise
     except CutegenError as error:  # an invalid spec or problem
         raise ArtifactError(f"{file}: {' '.join(str(error).split())}") from error
+    if wrong := [each.name for each in found.candidates if not each.is_possible]:
+        expected = "expected finite times above 0"
+        raise ArtifactError(f"{file}: {EVIDENCE}.candidates: found another time in {wrong[0]}; {expected}")
     if spec_table(record.settled)["problem"] != spec_table(record.asked)["problem"]:
         raise ArtifactError(f"{file}: problem: differs from tuned.asked; expected the same")
     return record

@@ -74,8 +74,8 @@ def every() -> Iterator[tuple[Path, Record | ArtifactError]]:
 
 
 def holds(path: Path) -> bool:
-    """Return whether the path is that of a record in the folder, intact or damaged."""
-    return path.resolve().parent == folder().resolve() and _RECORD.fullmatch(path.name) is not None
+    """Return whether the path is that of a record in the folder, intact or damaged; a link counts where it is."""
+    return path.parent.resolve() == folder().resolve() and _RECORD.fullmatch(path.name) is not None
 
 
 def forget(path: Path) -> None:

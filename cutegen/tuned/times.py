@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,20 @@ class Times:
     high_us: float
     rounds: int
 
+    @property
+    def are_possible(self) -> bool:
+        """Return whether each time is a positive, finite number."""
+        return all(map(is_possible, (self.median_us, self.low_us, self.high_us)))
+
+
+def is_possible(time_us: float) -> bool:
+    """Return whether a time is a positive, finite number.
+
+    >>> is_possible(1.5), is_possible(0.0), is_possible(float("inf")), is_possible(float("nan"))
+    (True, False, False, False)
+    """
+    return time_us > 0.0 and math.isfinite(time_us)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
@@ -29,6 +44,12 @@ class Tried:
     why: str | None = None
     graph: Times | None = None
     launch: Times | None = None
+
+    @property
+    def is_possible(self) -> bool:
+        """Return whether all of its times are possible, measured and predicted."""
+        predicted = self.predicted_us is None or is_possible(self.predicted_us)
+        return predicted and all(each.are_possible for each in (self.graph, self.launch) if each is not None)
 
     def times(self, regime: RegimeName) -> Times | None:
         """Return the times of one regime."""

@@ -107,6 +107,36 @@ def test_files_that_are_no_specs(cli: Cli, tmp_path: Path) -> None:
         assert mention in outcome.error
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("sentence", "code"),
+    [
+        (f"run {LONG}", 2),
+        (f"run {LONG}.py", 2),
+        (f"bench {LONG} --problem 64,64,64", 2),
+        (f"emit {LONG}", 2),
+        (f"emit sm80_hgemm_tn --out {LONG}.py", 3),
+        (f"emit sm80_hgemm_tn --out {LONG}", 3),
+        (f"pack sm80_hgemm_tn --out {LONG}/x.cutepack", 2),
+        (f"tune import {LONG}.toml", 2),
+        (f"tune show {LONG}.toml", 2),
+        (f"tune export {LONG}", 2),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_in_one_line(
+    sentence: str, code: int, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from cutegen.cli import bench
+
+    monkeypatch.setenv("CUTEGEN_TUNED_DIR", str(tmp_path / "tuned"))
+    monkeypatch.setattr(bench, "require_gpu", lambda: None)
+    outcome = cli(sentence)
+    assert (outcome.code, outcome.out) == (code, "")
+    assert outcome.error
+
+
 def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
     outcome = cli("plan sm80_hgem_tn")
     assert outcome.code == 2
@@ -158,6 +188,13 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("show sm80_hgemm_tn mma --thread x", "'x'"),
         ("show sm80_hgemm_tn partitions --problem 5120,5120", "--problem: found '5120,5120'; expected three integers"),
         ("show sm80_hgemm_tn partitions --problem 1,0,1", f"from 1 to {MAX_EXTENT}"),
+        (f"plan sm80_hgemm_tn --problem {'1' * 5000},1,1", "expected three integers M,N,K"),
+        (f"show --layout (8,4):(4,1) --tv {'1' * 5000},1", "expected the extents of a tile"),
+        (f"show sm80_hgemm_tn --element a,{'1' * 5000},1", "expected a, b or c and its two coordinates"),
+        (f"show --layout {'1' * 5000}", "position 0: found 5,000 characters; expected an integer of 64 bits"),
+        (f"show --layout {'(' * 20000}", "position 16: found more than 16 nested modes"),
+        (f"show --layout zipped_divide((8,8),{'(' * 20000}", "position 36: found more than 16 nested modes"),
+        ("check examples/reverse.ptx --arg i32[999999999999]:zeros", "--arg: found 999,999,999,999 elements in"),
         ("run", "expected either SPEC or --ptx FILE"),
         ("run sm80_hgemm_tn --device tpu", "'tpu'"),
         ("run sm80_hgemm_tn --grid 1", "--grid: found without --ptx"),

@@ -108,14 +108,45 @@ def test_text_follows_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     assert widest["60"] < widest["100"]
 
 
-@pytest.mark.parametrize("command", [f"plan {SPEC}", f"emit {SPEC} --json", "--help"])
-def test_a_reader_that_is_gone_is_no_failure(command: str) -> None:
+RACES = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry races(.param .u64 p)
+{
+  .reg .b32 %r<2>;
+  .reg .b64 %rd<3>;
+  mov.u32 %r1, %tid.x;
+  ld.param.u64 %rd1, [p];
+  cvta.to.global.u64 %rd2, %rd1;
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (f"plan {SPEC}", 0),
+        ("--help", 0),
+        ("plan nothing", 2),
+        ("check races.ptx --arg i32[4]:zeros", 1),
+        ("emit sm80_hgemm_tn --out no/kernel.py", 3),
+    ],
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_is_gone_does_not_change_the_exit_code(
+    command: str, code: int, stream: str, tmp_path: Path
+) -> None:
+    (tmp_path / "races.ptx").write_text(RACES)
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write) as unread:
         words = [sys.executable, "-m", "cutegen", *command.split()]
-        done = subprocess.run(words, stdout=unread, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+        out, err = (unread if stream == each else subprocess.PIPE for each in ("stdout", "stderr"))
+        done = subprocess.run(words, stdout=out, stderr=err, cwd=tmp_path, text=True, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in (done.stderr or "")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +171,16 @@ def test_what_a_stream_cannot_encode_is_escaped(verb: str, tmp_path: Path) -> No
     done = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert rb"\u03bb" in done.stdout
+
+
+def test_a_name_that_is_not_text_is_escaped_in_files_too(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"s\xff.toml")
+    path.write_text(spec_path(SPEC).read_text())
+    out = tmp_path / "plan.txt"
+    printed, written = cli("plan", str(path)), cli("plan", str(path), "--out", str(out))
+    assert (printed.code, written.code, written.err) == (0, 0, "")
+    assert r"s\udcff" in printed.out
+    assert out.read_text() == printed.out
 
 
 def test_the_kernel_does_not_follow_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

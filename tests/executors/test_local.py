@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from cutegen.errors import DeviceError
 from cutegen.executors import LocalWorkers, Workers
 from cutegen.executors.gpus import PresentGpu, _visible
+from cutegen.executors.processes import StoppableProcesses
 from tests.executors import jobs
 
 
@@ -46,6 +48,18 @@ def test_what_has_not_begun_is_cancelled() -> None:
     futures = [workers.submit(jobs.sleeping, 0.1) for _ in range(20)]
     workers.close()
     assert sum(each.cancelled() for each in futures) >= 18
+
+
+def test_stopped_processes_end_what_they_do_and_begin_nothing_more() -> None:
+    processes = StoppableProcesses(2)
+    assert processes.submit(jobs.square, 2).result() == 4
+    begin_s = time.monotonic()
+    futures = [processes.submit(jobs.sleeping, 60.0) for _ in range(8)]
+    while not futures[0].running():
+        time.sleep(0.01)
+    processes.stop()
+    assert time.monotonic() - begin_s < 20.0
+    assert all(each.cancelled() or isinstance(each.exception(), SystemExit) for each in futures)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,16 @@ def test_a_home_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) 
         environment.cache_dir()
 
 
+def test_a_relative_folder_in_a_removed_one_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", "kernels")
+    with pytest.raises(RequestError, match=r"CUTEGEN_CACHE_DIR: found .kernels.; expected a folder; .*No such file"):
+        environment.cache_dir()
+
+
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [

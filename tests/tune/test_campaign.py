@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +20,10 @@ from cutegen.contract import ProblemShape
 from cutegen.errors import RequestError, WorkerError
 from cutegen.executors import LocalWorkers
 from cutegen.spec.parse import spec_of_table
+from cutegen.tune import campaign
 from cutegen.tune.asking import Ask, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.campaign import campaign_id, run_campaign
-from cutegen.tune.jobs import Compiled, Measured, Timer, as_json
+from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer, as_json
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import end_children
 from cutegen.tune.stand_in import stand_in_us
@@ -188,6 +192,48 @@ def test_workers_that_are_lost_leave_what_is_done(journal: Journal, kept: list[M
 
     with pytest.raises(WorkerError, match=r"lost; 0 of 2 problems are kept; the same command continues"):
         run_campaign(asks(2), Lost(), journal, keep=kept.append)
+
+
+class Measures:
+    """Workers whose candidates are compiled at once, and whose measurement ends `late_s` after it began."""
+
+    gpus, product, target = 1, "", ""
+
+    def __init__(self, late_s: float) -> None:
+        self._late_s, self._threads = late_s, ThreadPoolExecutor(1)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, gpu: bool = False, **more: Any) -> Future[Any]:
+        if not gpu:
+            future: Future[Any] = Future()
+            future.set_result(Compiled(id=arguments[0].id, key="0" * 64))
+            return future
+        return self._threads.submit(self._measured, arguments[0])
+
+    def _measured(self, job: MeasureJob) -> Measured:
+        time.sleep(0.3)  # until the campaign waits for it
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(self._late_s)
+        name = job.candidates[0].name
+        return Measured(**{each: getattr(job, each) for each in SHARED}, results=(), winner=name)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
+SHARED = ("id", "spec_name", "asked", "target", "problem")
+
+
+@pytest.mark.parametrize(("grace_s", "wins"), [(30.0, 1), (0.2, 0)])
+def test_after_ctrl_c_a_measurement_may_end_within_the_grace_period(
+    grace_s: float, wins: int, journal: Journal, kept: list[Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "GRACE_S", grace_s)
+    workers = Measures(1.0)
+    begin_s = time.monotonic()
+    done = run_campaign(asks(1), workers, journal, keep=kept.append)
+    assert (time.monotonic() - begin_s > 1.0) == (wins == 1)
+    workers.close()
+    assert (done.interrupted, len(done.measured), len(kept)) == (True, wins, wins)
 
 
 def test_no_problem_is_refused_in_one_line(journal: Journal) -> None:

@@ -61,6 +61,15 @@ def table(capsys: pytest.CaptureFixture[str], row: str, *words: str) -> dict[str
         (["open.toml", "--problems", "none.txt"], 2, "none.txt cannot be read"),
         (["open.toml", "--problems", "empty.txt"], 2, "empty.txt: found no problem; expected lines such as"),
         (["open.toml", "--problems", "wrong.txt"], 2, "wrong.txt:2: found '4,x,4'; expected M,N,K or M,N,K,BATCH"),
+        (["open.toml", "--problems", "digits.txt"], 2, "digits.txt:1: found '64,64,64,1_0'; expected M,N,K or"),
+        (["open.toml", "--problems", "zero.txt"], 2, "zero.txt:1: found '64,64,64,0'; expected M,N,K or M,N,K,BATCH"),
+        (["open.toml", "--problems", "large.txt"], 2, "large.txt:1: problem: found M, N, K = (99999999999, 1, 1)"),
+        (["open.toml", "--problems", "long.txt"], 2, "long.txt: found more than 1,048,576 bytes; expected a shorter"),
+        (
+            ["open.toml", "--problem", "64,64,64", "--seed", f"{2**63}"],
+            2,
+            f"{2**63} is not in the range 0<=x<={2**63 - 1}",
+        ),
         (["open.toml", "--problem", "64,64,64", "--by", "luck"], 2, "--by: found 'luck'; expected graph or launch"),
         (["open.toml", "--suite", "bunk"], 2, "bunk"),
         (["show", "nobody"], 2, "expected one; `cutegen tune SPEC --problem M,N,K` makes the first"),
@@ -74,6 +83,10 @@ def test_what_cannot_be_is_said_in_a_line(
     words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n\n")
+    (tmp_path / "digits.txt").write_text("64,64,64,1_0")
+    (tmp_path / "zero.txt").write_text("64,64,64,0")
+    (tmp_path / "large.txt").write_text("99999999999,1,1")
+    (tmp_path / "long.txt").write_text("64,64,64\n" * (1 << 17))
     (tmp_path / "wrong.txt").write_text("64,64,64,3 # a batch\n4,x,4\n")
     _, errors = run(capsys, *words, code=code)
     assert message in errors
@@ -135,6 +148,48 @@ def test_nothing_but_records_is_forgotten(records: Any, capsys: pytest.CaptureFi
     run(capsys, "forget", "--all")
     assert not kept.exists()
     assert (tmp_path / "open.toml").read_text() == mine.read_text() == SPEC
+
+
+def test_a_link_is_what_is_forgotten_where_it_is(
+    records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = store.keep(records[0])
+    outside, target = tmp_path / "link.toml", tmp_path / "aside.toml"
+    outside.symlink_to(kept)
+    assert "expected a name in `cutegen tune list`" in run(capsys, "forget", "link.toml", code=2)[1]
+    assert outside.is_symlink()
+    kept.rename(target)
+    kept.symlink_to(target)
+    assert run(capsys, "forget", kept.name, str(kept))[0].splitlines() == ["1 forgotten", f"  {kept.name}"]
+    assert (kept.is_symlink(), target.exists()) == (False, True)
+
+
+def test_only_records_are_exported(records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    kept = store.keep(records[0])
+    assert "open.toml: found no table tuned.asked" in run(capsys, "export", "away", kept.name, "open.toml", code=3)[1]
+    assert not (tmp_path / "away").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--format svg --json", "--json: found together with a picture in svg; expected only one of them"),
+        ("--out a.svg --json", "--json: found together with a picture in svg; expected only one of them"),
+        ("--format svg --out a.json", "--format: found svg together with --out a.json; expected text"),
+        ("--format text --out a.svg", "--format: found text together with --out a.svg; expected svg"),
+        ("--format svg --out a.zzz", "which ends with .zzz; expected .txt or .json or .svg"),
+        ("--out a.png", "which ends with .png; expected .txt or .json or .svg"),
+        ("--format gif", "--format: found 'gif'; expected text or svg"),
+    ],
+)
+def test_one_form_is_asked_for(
+    words: str, message: str, records: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    kept = store.keep(records[0])
+    said, errors = run(capsys, "show", kept.name, *words.split(), code=2)
+    assert (said, errors.count("\n")) == ("", 1)
+    assert message in errors
+    assert not list(tmp_path.glob("a.*"))
 
 
 def test_the_picture_has_a_mark_for_each_timed_candidate(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cutegen.tune.deciding import gain, is_faster, is_settled, leaders, times_of, winner
+from cutegen.tune.deciding import MARGIN, gain, is_faster, is_settled, leaders, times_of, winner
 
 
 def noisy(us: float, share: float, seed: int, rounds: int = 36) -> list[float]:
@@ -21,6 +21,14 @@ def test_differences_beyond_noise_count(faster_by: float, expected: bool) -> Non
     samples = {"favorite": noisy(10.0, 0.005, 1), "other": noisy(10.0 / (1 + faster_by), 0.005, 2)}
     assert is_faster(samples, "other", "favorite") == expected
     assert is_settled(samples, "other", "favorite")
+
+
+def test_a_gain_near_the_margin_needs_more_rounds() -> None:
+    """However far it is from no gain at all: the margin is what decides."""
+    samples = {"favorite": noisy(10.0, 0.002, 1), "other": noisy(10.0 / (1 + MARGIN), 0.002, 2)}
+    ratio, error = gain(samples, "other", "favorite")
+    assert abs(ratio - 1 - MARGIN) < 2 * error < abs(ratio - 1) / 4
+    assert not is_settled(samples, "other", "favorite")
 
 
 def test_noise_hides_a_difference() -> None:

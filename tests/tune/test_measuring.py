@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -75,3 +77,18 @@ def test_a_job_without_the_favorite_is_won_by_somebody() -> None:
 def test_seeds_make_other_times() -> None:
     one, other = (measure_job(replace(job(), timer=Timer(kind="stand-in", seed=seed))) for seed in (1, 2))
     assert one.results != other.results
+
+
+def test_ending_the_children_ends_a_measurement_at_once() -> None:
+    hangs = replace(job(hanging=NAMES), settings=Settings(candidate_limit_s=120.0))
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(measure_job, hangs)
+        time.sleep(3.0)  # most of it for the start of the process; it may be ended before that
+        assert not future.done()
+        begin_s = time.monotonic()
+        end_children()
+        found = future.result(timeout=60.0)
+    assert time.monotonic() - begin_s < 10.0
+    assert found.winner is None
+    assert len(found.results) <= 1, "no other process went on"
+    assert measure_job(job()).winner, "the next job has a process again"

@@ -1,10 +1,13 @@
-"""A process that measures does not outlive whoever started it, even while a candidate hangs."""
+"""A process that measures or compiles does not outlive whoever started it, even while a candidate hangs."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,3 +64,42 @@ def test_it_ends_with_its_parent() -> None:
             return
         time.sleep(0.05)
     raise AssertionError(f"{child} still runs")
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for child in _children(pid):
+        yield child
+        yield from _descendants(child)
+
+
+def _compilers(pid: int) -> list[int]:
+    return [each for each in _descendants(pid) if b"build/child.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_while_compiling_ends_the_command_and_its_compilers(presses: int, tmp_path: Path) -> None:
+    words = ["tune", "sm80_hgemm_tn", "--stand-in", "0", "--problem", "64,64,64", "--most", "8", "--jobs", "2"]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "cutegen", *words],
+        env={**os.environ, "CUTEGEN_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        for _ in range(600):
+            if compilers := _compilers(command.pid):
+                break
+            time.sleep(0.1)
+        assert compilers
+        for _ in range(presses):
+            os.killpg(command.pid, signal.SIGINT)
+            time.sleep(0.3)
+        _, said = command.communicate(timeout=10.0)
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+    assert (command.returncode, said.count(b"\n")) == (3, 1), said
+    assert b"interrupted: 0 of 1 problems are kept" in said
+    assert [each for each in compilers if _runs(each)] == []
+    assert not list(tmp_path.glob("cutegen-build-*")), "a compiler's folder is removed"

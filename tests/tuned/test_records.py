@@ -53,6 +53,19 @@ def test_a_record_of_an_older_version_still_answers(record: Record) -> None:
     assert read_record(written.encode(), "file") == record
 
 
+@pytest.mark.parametrize("key", ["median_us", "low_us", "high_us", "predicted_us"])
+@pytest.mark.parametrize("value", ["0.0", "-1.0", "inf", "nan"])
+def test_a_record_with_an_impossible_time_is_damaged(record: Record, key: str, value: str) -> None:
+    written, count = re.subn(rf"(\b{key} = )[\d.e-]+", rf"\g<1>{value}", record.to_toml(), count=1)
+    assert count == 1
+    with pytest.raises(
+        ArtifactError, match=r"file: tuned.candidates: found another time in sm90 [^;]+; expected finite times"
+    ):
+        read_record(written.encode(), "file")
+    store.keep(record).write_text(written)
+    assert [type(each) for _, each in store.every()] == [ArtifactError]
+
+
 def test_a_record_is_a_spec_like_any_other(record: Record) -> None:
     path = store.keep(record)
     assert load_spec(path) == record.settled
@@ -101,6 +114,18 @@ def test_the_problem_itself_comes_before_its_neighbors(record: Record) -> None:
     store.keep(neighbor)
     assert store.find(open_spec(), TARGET, other, DEVICE) == neighbor
     assert store.find(open_spec(), TARGET, PROBLEM, DEVICE) == record
+
+
+def test_the_nearest_neighbor_is_that_of_the_least_ratios(record: Record) -> None:
+    """49 to 64 rows is farther than 3900 to 4096 columns."""
+    more_rows, fewer_columns = (
+        replace(record, evidence=replace(record.evidence, problem=ProblemShape(*extents)))
+        for extents in ((64, 4096, 4096), (49, 3900, 4096))
+    )
+    for each in (more_rows, fewer_columns):
+        store.keep(each)
+    assert store.find(open_spec(), TARGET, ProblemShape(49, 4096, 4096), DEVICE) == fewer_columns
+    assert store.find(open_spec(), TARGET, ProblemShape(63, 4096, 4096), DEVICE) == more_rows
 
 
 def test_defaults_written_out_and_names_ask_for_the_same(record: Record) -> None:

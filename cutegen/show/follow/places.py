@@ -10,6 +10,7 @@ from cutegen.algebra.layout import ComposedLayout
 from cutegen.errors import RequestError
 from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
 from cutegen.spec import MODES
+from cutegen.support.words import naturals
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,12 @@ class Element:
         >>> Element.parse("a,12,40")
         Element(operand='a', coordinate=(12, 40))
         """
-        name, *numbers = (part.strip() for part in text.split(","))
-        wrong = name.lower() not in MODES or len(numbers) != 2 or not all(x.isascii() and x.isdigit() for x in numbers)
-        if wrong:
+        name, _, numbers = text.partition(",")
+        operand, coordinate = name.strip().lower(), naturals(numbers) or ()
+        if operand not in MODES or len(coordinate) != 2:
             expected = "a, b or c and its two coordinates, as in a,12,40: a(m, k), b(n, k), c(m, n)"
             raise RequestError(f"--element: found {text!r}; expected {expected}")
-        return cls(name.lower(), (int(numbers[0]), int(numbers[1])))
+        return cls(operand, (coordinate[0], coordinate[1]))
 
     @property
     def modes(self) -> tuple[str, str]:
