@@ -16,6 +16,19 @@ TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
 """Names of a call's tensors."""
 
 
+class Like(NamedTuple):
+    """Attributes of an operand that its gradient has as well. They take no memory, unlike its values."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, x: Tensor) -> Like:
+        """Return those of `x`."""
+        return cls(x.shape, x.stride(), x.dtype)
+
+
 class Call(NamedTuple):
     """The arguments of a call; `aux` requests the value before the activation as well."""
 

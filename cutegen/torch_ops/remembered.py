@@ -21,7 +21,7 @@ from cutegen.dispatch.ready import Ready, ordered
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
-from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.call import Call, Like
 from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
@@ -66,18 +66,22 @@ class Simple:
     `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, which show autocast,
     functorch and the negative bit. `low` are the address bits of a, b and out that must be 0. Memory is allocated and
     `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor. `recorded` is True
-    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it.
+    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it. The
+    gradient of the other operand then `needs_a` or `needs_b`; gradients are `like_a` and `like_b`.
     """
 
     __slots__ = (
-        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "low", "low_bias"),
-        *("ordinal", "recorded", "shape", "span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
+        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "like_a", "like_b"),
+        *("low", "low_bias", "needs_a", "needs_b", "ordinal", "recorded", "shape", "span_a", "span_b", "span_bias"),
+        *("span_out", "steps", "stream", "tf32"),
     )
 
     def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, across: bool) -> None:
         self.guards = guards_of(tensors)
         self.activation, self.aux, self.across = call.activation, call.aux, across
         self.recorded, self.dtype_bias = call.wants_grad, None if call.bias is None else call.bias.dtype
+        self.like_a, self.like_b = Like.of(call.a), Like.of(call.b)
+        self.needs_a, self.needs_b = call.b.requires_grad, call.a.requires_grad
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         self.allocate, self.stream = allocator(known.ordinal), known.stream

@@ -91,6 +91,32 @@ def check_gradients(
         close(leaf.grad, x.grad, dtype, f"gradient of {name}", times=2.0)
 
 
+def check_kept(call: Callable[[Tensor, Tensor, Tensor], Tensor], activation: str | None = None) -> None:
+    """A, B and bias in turn need a gradient alone: autograd keeps what it reads, and other operands may change."""
+    for needed, read in (("a", {"b"}), ("b", {"a"}), ("bias", set[str]())):
+        named = {"a": half(16, 64), "b": half(32, 64).T, "bias": half(32)}
+        exact = {name: x.double().requires_grad_() for name, x in named.items()}
+        named[needed].requires_grad_()
+        kept: list[int] = []
+
+        def keep(x: Tensor, kept: list[int] = kept) -> Tensor:
+            kept.append(x.data_ptr())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            found = call(*named.values())
+        assert {name for name, x in named.items() if x.data_ptr() in kept} == read, needed
+        assert len(kept) == len(read) + (activation is not None), needed
+        inner = exact["a"] @ exact["b"] + exact["bias"]
+        grad = random_gradient(inner, torch.float16)
+        with torch.no_grad():
+            for name in named.keys() - read:
+                named[name].add_(1)
+        found.backward(grad)
+        ACTIVATIONS[activation](inner).backward(grad.double())
+        close(named[needed].grad, exact[needed].grad, torch.float16, f"gradient of {needed}", times=2)
+
+
 class Block(nn.Module):
     """A block of a transformer; with `fused` the activation is the layer's."""
 

@@ -19,7 +19,7 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
-from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close, half  # noqa: E402
+from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, check_kept, close, half  # noqa: E402
 
 HALF = torch.float16
 
@@ -45,6 +45,24 @@ def test_gradients_of_all_majors_and_activations(majors: str, activation: str | 
 def test_gradients_of_batches_and_residuals(activation: str | None) -> None:
     check_gradients("cpu", "tn", activation, bias=True, residual=True, batch=(3, 2))
     check_gradients("cpu", "nt", activation, bias=False, batch=(3, 2), batched_b=True, residual=True)
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_autograd_keeps_only_what_a_needed_gradient_reads(activation: str | None) -> None:
+    check_kept(lambda a, b, bias: cutegen.matmul(a, b, bias=bias, activation=activation), activation)
+    if activation != "gelu":  # which the op recomputes from all operands
+        check_kept(lambda a, b, bias: torch.ops.cutegen.matmul(a, b, bias, activation), activation)
+
+
+def test_a_residual_that_alone_needs_a_gradient_keeps_nothing() -> None:
+    kept: list[Any] = []
+    residual = half(4, 6).requires_grad_()
+    for call in (cutegen.matmul, lambda a, b, **terms: torch.ops.cutegen.matmul(a, b, **terms)):
+        with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda x: x):
+            found = call(half(4, 8), half(8, 6), activation="silu", residual=residual)
+        (grad,) = torch.autograd.grad(found.sum(), residual)
+        assert torch.equal(grad, torch.ones(4, 6, dtype=HALF))
+    assert kept == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

@@ -113,6 +113,25 @@ def test_a_result_in_8_bits_has_gradients(activation: str | None) -> None:
         assert (wide - narrow).norm() < 0.08 * wide.norm()
 
 
+def test_only_copies_that_a_needed_gradient_reads_are_kept() -> None:
+    for needed, (of_x_kept, of_weight_kept) in enumerate(((False, True), (True, False), (False, False))):
+        given = [x.detach() for x in operands((32, 64), 48)]
+        given[needed].requires_grad_()
+        of_x, of_weight = (cutegen.Float8Copies.of(x) for x in given[:2])
+        kept: list[int] = []
+
+        def keep(x: Any, kept: list[int] = kept) -> Any:
+            kept.append(x.data_ptr())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            out = cutegen.float8_linear(*given, of_x=of_x, of_weight=of_weight)
+        out.sum().backward()
+        assert given[needed].grad is not None
+        pairs = ((of_x, of_x_kept), (of_weight, of_weight_kept))
+        assert kept == [x.data_ptr() for copies, is_kept in pairs if is_kept for x in copies[2:]]
+
+
 def test_copies_hold_a_matrix_by_its_rows_and_by_its_columns() -> None:
     matrix = torch.randn(30, 50) * torch.logspace(-6, 6, 30)[:, None] * torch.logspace(-2, 2, 50)
     matrix[3], matrix[:, 7] = 0, 0

@@ -19,7 +19,8 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import door, eager, recorded  # noqa: E402
-from tests.torch_ops.cases import close, half, random_gradient  # noqa: E402
+from cutegen.torch_ops.linear import linear  # noqa: E402
+from tests.torch_ops.cases import check_kept, close, half, random_gradient  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
@@ -149,6 +150,20 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
             assert not call(x).requires_grad
         with pytest.raises(RequestError, match="create_graph=True"):
             torch.autograd.grad(call(x).sum(), x, create_graph=True)
+
+
+def test_a_recorded_call_like_one_before_keeps_only_what_a_needed_gradient_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = (
+        lambda a, b, bias: cutegen.matmul(a, b, bias=bias, activation="relu"),
+        lambda a, b, bias: linear(a, b.T, bias, "relu"),
+    )
+    for call in calls:
+        check_kept(call, "relu")
+    monkeypatch.setattr(recorded, "compute", None)
+    for call in calls:
+        check_kept(call, "relu")
 
 
 def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
