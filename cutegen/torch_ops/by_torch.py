@@ -37,7 +37,7 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         scale = 1.0 if beta is None else beta
         x = x + scale * c.to(torch.float32) if scale else x.expand(torch.broadcast_shapes(x.shape, c.shape))
     if bias is not None:
-        x = x + bias.to(torch.float32)
+        x = x + (bias if x.dim() else bias.reshape(())).to(torch.float32)  # two vectors have one sum
     before = x
     if activation is not None:
         x = ACTIVATIONS[activation](x)

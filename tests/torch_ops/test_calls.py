@@ -108,6 +108,23 @@ def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any
     close_with_gradients(out, torch.matmul(exact_a, exact_b), {"a": (a, exact_a), "b": (b, exact_b)})
 
 
+@pytest.mark.parametrize(("of_a", "of_b"), [((8,), (8,)), ((4, 8), (8,)), ((3, 4, 8), (8,)), ((8,), (8, 6))])
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_products_of_vectors_with_a_bias_have_torchs_shape_and_gradients(
+    of_a: Any, of_b: Any, activation: str | None
+) -> None:
+    a, b, bias = (half(*shape).requires_grad_() for shape in (of_a, of_b, of_b[1:] or (1,)))
+    exact = [x.detach().double().requires_grad_() for x in (a, b, bias)]
+    wanted = torch.matmul(*exact[:2])
+    wanted = ACTIVATIONS[activation](wanted + (exact[2] if wanted.dim() else exact[2].sum()))
+    with torch.no_grad():
+        out = torch.empty(wanted.shape, dtype=HALF)
+        close(cutegen.matmul(a, b, bias=bias, activation=activation, out=out), wanted, HALF, "out")
+    found = cutegen.matmul(a, b, bias=bias, activation=activation)
+    leaves = {name: pair for name, *pair in zip(("a", "b", "bias"), (a, b, bias), exact, strict=True)}
+    close_with_gradients(found, wanted, leaves)
+
+
 @pytest.mark.parametrize(
     ("of_a", "of_b"),
     [
