@@ -18,7 +18,7 @@ from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from cutegen.torch_ops import door, eager, recorded  # noqa: E402
+from cutegen.torch_ops import door, eager, recorded, remembered  # noqa: E402
 from cutegen.torch_ops.linear import linear  # noqa: E402
 from tests.torch_ops.cases import check_kept, close, half, random_gradient  # noqa: E402
 
@@ -210,6 +210,26 @@ def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.Monkey
     a = memory[1 : 1 + 16 * 64].view(16, 64)
     close(cutegen.matmul(a, w), a.double() @ w.double(), HALF, "aligned to 2 bytes")
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("terms", [{}, {"residual": half(16, 32)}])
+def test_each_alignment_keeps_a_kernel_of_its_own(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
+    chosen: list[int] = []
+    real = eager.make_ready
+
+    def spy(*arguments: Any, **how: Any) -> Any:
+        ready = real(*arguments, **how)
+        chosen.append(ready.served.kernel.contract.tensor("a").align_bytes)
+        return ready
+
+    monkeypatch.setattr(eager, "make_ready", spy)
+    w, memory = half(32, 64).T, half(16 * 64 + 8)
+    for start in (1, 0, 4, 1, 0, 4):
+        a = memory[start : start + 16 * 64].view(16, 64)
+        wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
+        close(cutegen.matmul(a, w, **terms), wanted, HALF, str(start))
+    assert chosen == [2, 16, 8]
 
 
 @pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": half(32).requires_grad_()}])
