@@ -228,7 +228,7 @@ def _as_vectors(form: Form, *, fold: bool, many: bool) -> Form | None:
     if form.shape[-1] > 1 and form.strides[-1] != 1:
         return None
     one = merged(form.shape[:-1], form.strides[:-1])
-    if one is None:
+    if one is None or one[1] < 0:  # a reversed batch
         return None
     if one[0] == 1:
         return form._replace(shape=form.shape[-1:], strides=(1,))

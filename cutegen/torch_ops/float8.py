@@ -6,6 +6,7 @@ mode, and a scale must be constant along it. Each matrix therefore exists twice,
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -78,7 +79,9 @@ def float8_linear(
         raise RequestError(
             f"float8_linear: grad_dtype: found {grad_dtype}; expected one of {', '.join(map(str, FLOAT8))}"
         )
-    _check_copies("of_x", of_x, (x.numel() // max(x.shape[-1], 1), x.shape[-1]))
+    if x.dim() == 0:
+        raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
+    _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
     _check_copies("of_weight", of_weight, tuple(weight.shape))
     found: Tensor = _Float8Linear.apply(x, weight, bias, *of_x, *of_weight, activation, out_dtype, grad_dtype)
     return found

@@ -50,6 +50,25 @@ def test_shapes_and_strides_of_any_kind() -> None:
 
 
 @pytest.mark.dsl
+def test_reversed_batches_are_copied() -> None:
+    a, b, scale = half(2, 16, 64), half(2, 64, 32), np.float32(1.5) ** np.arange(32, dtype=np.float32).reshape(2, 16)
+    scale = scale / scale.max()
+    near(cutegen.matmul(a[::-1], b), exact(a[::-1], b))
+    near(cutegen.matmul(a, b[::-1]), exact(a, b[::-1]))
+    near(cutegen.matmul(a, b, scale_a=scale[::-1]), scale[::-1, :, None] * exact(a, b))
+    near(cutegen.matmul(a, b, scale_b=scale.reshape(1, 32)[:, ::-1]), scale.reshape(32)[::-1] * exact(a, b))
+
+
+def test_an_empty_result_is_written_nowhere() -> None:
+    for a, b in ((half(0, 4), half(4, 8)), (half(4, 8), half(8, 0)), (half(2, 0, 4), half(4, 8))):
+        out = np.empty((*a.shape[:-1], b.shape[-1]), np.float16)
+        assert cutegen.matmul(a, b, out=out) is out
+    shared = np.lib.stride_tricks.as_strided(half(8), (4, 8), (0, 2))
+    with pytest.raises(OperandError, match=r"operand out: found strides \(0, 1\), with elements that share memory"):
+        cutegen.matmul(half(4, 4), half(4, 8), out=shared)
+
+
+@pytest.mark.dsl
 def test_the_whole_formula_in_place_of_c() -> None:
     a, b, bias, residual = half(16, 64), half(64, 32), half(32), half(16, 32)
     c = half(16, 32)
