@@ -284,6 +284,10 @@ def test_a_traced_call_is_an_op_of_its_program() -> None:
     assert "cutegen::matmul" in str(traced.graph)
     x = half(7, 8)
     assert torch.equal(traced(x), cutegen.matmul(x, w, activation="silu"))
+    for activation in ACTIVATIONS:
+        layer = cutegen.Linear(8, 6, activation=activation, dtype=HALF)
+        found, wanted = (torch.autograd.grad(f(x).sum(), layer.weight) for f in (torch.jit.trace(layer, (x,)), layer))
+        close(found[0], wanted[0].double(), HALF, str(activation))
 
 
 def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
