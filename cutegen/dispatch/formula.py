@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any
 
 from cutegen.errors import OperandError, RequestError
+from cutegen.run.call.epilogue_operands import check_range
 from cutegen.support.literals import literal, nearest
 
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
@@ -62,9 +63,12 @@ def check_activation(name: str | None) -> None:
 
 
 def check_scalars(alpha: Any, beta: Any, *, has_c: bool) -> None:
-    """Reject a value that is not a number, and a beta without c. Raises OperandError, RequestError."""
+    """Reject a value that is not a number of float32, and a beta without c. Raises OperandError, RequestError."""
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if value is None or isinstance(value, Real):
+        if value is None:
+            continue
+        if isinstance(value, Real):
+            check_range(name, value)
             continue
         fix = f"`{name}.item()`" if hasattr(value, "item") else f"`float({name})`"
         fix += "; for a factor on the device use scale_a=" if name == "alpha" else ""

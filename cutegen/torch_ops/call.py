@@ -72,7 +72,7 @@ class Call(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """Return the arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:10], _torch_type(self.out_dtype))
+        return (*self[:10], torch_type(self.out_dtype))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -87,10 +87,10 @@ class Call(NamedTuple):
         return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
 
 
-def _torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
-    """Return `out_dtype` for the op, whose schema has no names."""
-    if not isinstance(asked, str):
+def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
+    """Return `out_dtype` for the op, whose schema has no names. Raises RequestError for anything else."""
+    if asked is None or isinstance(asked, torch.dtype):
         return asked
-    name = result_type("f32", name_of(asked.removeprefix("torch.")))
+    name = result_type("f32", name_of(str(asked).removeprefix("torch.")))
     found: torch.dtype = getattr(torch, element_type(name).torch_name)
     return found

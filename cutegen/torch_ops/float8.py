@@ -15,6 +15,7 @@ from torch import Tensor
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import gradients, ops
+from cutegen.torch_ops.call import torch_type
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -63,7 +64,7 @@ def float8_linear(
     of_x: Float8Copies,
     of_weight: Float8Copies,
     activation: str | None = None,
-    out_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | str | None = None,
     grad_dtype: torch.dtype = torch.float8_e5m2,
 ) -> Tensor:
     """Compute `activation(x @ weight.T + bias)` of the 8-bit copies of `x` (..., K), as rows, and of `weight` (N,K).
@@ -83,7 +84,9 @@ def float8_linear(
         raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
     _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
     _check_copies("of_weight", of_weight, tuple(weight.shape))
-    found: Tensor = _Float8Linear.apply(x, weight, bias, *of_x, *of_weight, activation, out_dtype, grad_dtype)
+    found: Tensor = _Float8Linear.apply(
+        x, weight, bias, *of_x, *of_weight, activation, torch_type(out_dtype), grad_dtype
+    )
     return found
 
 
@@ -115,6 +118,14 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
         if scales.numel() not in (1, extent):
             raise OperandError(
                 operand=f"{name}.{scale}", found=f"shape {tuple(scales.shape)}", expected=f"one element, or {extent}"
+            )
+    for part, tensor in copies._asdict().items():
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise OperandError(
+                operand=f"{name}.{part}",
+                found="a tensor that requires grad",
+                expected=f"one that does not: the gradient goes to {name.removeprefix('of_')}",
+                fix=f"`{part}.detach()`",
             )
 
 

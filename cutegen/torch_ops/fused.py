@@ -10,6 +10,7 @@ from torch import Tensor
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
+from cutegen.run.call.epilogue_operands import TOO_LARGE
 from cutegen.torch_ops import remembered
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
@@ -80,13 +81,13 @@ def quick_fused(call: Call) -> Tensor | None:
         return None
     scalars: tuple[float, ...] = ()
     if alpha is not None:
-        if type(alpha) not in _NUMBERS:
+        if type(alpha) not in _NUMBERS or not -TOO_LARGE < alpha < TOO_LARGE:
             return None
         scalars = (alpha,)
     if c is not None:
         beta = 1.0 if beta is None else beta
         scalars = (*scalars, beta)
-    if beta is not None and (c is None or type(beta) not in _NUMBERS):
+    if beta is not None and (c is None or type(beta) not in _NUMBERS or not -TOO_LARGE < beta < TOO_LARGE):
         return None
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     every = (a, b, *given, result)

@@ -129,6 +129,8 @@ def test_a_call_that_takes_minutes_is_announced_and_made(
         ({"a": [[1.0]]}, "operand a: found a list; expected a torch tensor or a NumPy array"),
         ({"b": None}, "operand b: found a NoneType"),
         ({"out_dtype": "f99"}, "f99"),
+        ({"out_dtype": 5}, "out_dtype: found 5; expected a type of NumPy, or one of f16, bf16"),
+        ({"alpha": 1e300}, "operand alpha: found 1e\\+300; expected a number within the range of float32"),
         ({"alpha": "x"}, "alpha: found a str; expected a number"),
     ],
 )
@@ -140,6 +142,8 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], match: str) -> Non
 def test_switches_are_set_for_a_while_or_refused() -> None:
     with pytest.raises(RequestError, match="cpu_tensors: found \"gpu\"; expected 'torch' or 'executor'"):
         cutegen.matmul_settings(cpu_tensors="gpu")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="batch_invariant: found 1; expected False or True"):
+        cutegen.matmul_settings(batch_invariant=1)  # type: ignore[arg-type]
 
 
 def test_no_framework_is_imported_for_arrays() -> None:

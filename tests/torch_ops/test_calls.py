@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -236,20 +237,20 @@ def test_fakes_say_what_comes() -> None:
         ({"residual": (5, 6)}, r"operand residual: found shape \(5, 6\); expected \(4, 6\)"),
         ({"c": (4, 6, 1)}, r"operand c: found shape \(4, 6, 1\)"),
         ({"scale_a": (6,)}, r"operand scale_a: found shape \(6,\); expected one element, or .*row of a: \(4,\)"),
+        ({"out": (4, 6), "out_dtype": torch.float32}, "operand out: found dtype f16; expected f32, the result's"),
         ({"scale_b": (6, 1)}, r"operand scale_b: found shape \(6, 1\).*column of b: \(6,\)"),
         ({"out": (6, 4)}, r"operand out: found shape \(6, 4\); expected \(4, 6\)"),
     ],
 )
-def test_fakes_refuse_what_calls_refuse(terms: dict[str, tuple[int, ...]], match: str) -> None:
+def test_fakes_refuse_what_calls_refuse(terms: dict[str, Any], match: str) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    given = {name: half(*shape) for name, shape in terms.items()}
-    with pytest.raises(OperandError, match=match):
-        cutegen.matmul(half(4, 8), half(8, 6), **given)
-    with FakeTensorMode():
-        a, b, *fakes = (torch.empty(shape, dtype=HALF) for shape in ((4, 8), (8, 6), *terms.values()))
-        with pytest.raises(OperandError, match=match):
-            cutegen.matmul(a, b, **dict(zip(terms, fakes, strict=True)))
+    for mode in (contextlib.nullcontext(), FakeTensorMode()):
+        with mode:
+            given = {name: torch.ones(x, dtype=HALF) if isinstance(x, tuple) else x for name, x in terms.items()}
+            a, b = torch.ones(4, 8, dtype=HALF), torch.ones(8, 6, dtype=HALF)
+            with pytest.raises(OperandError, match=match):
+                cutegen.matmul(a, b, **given)
 
 
 def test_a_wrong_bias_is_refused_while_torch_compiles() -> None:
@@ -346,6 +347,10 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         (lambda a, b: cutegen.matmul(a, b, activation="gleu"), "did you mean gelu"),
         (lambda a, b: cutegen.matmul(a, b, alpha=torch.ones(1)), r"alpha: found a Tensor.*`alpha.item\(\)`.*scale_a="),
         (lambda a, b: cutegen.matmul(a, b, beta=1.0), "beta: found without c"),
+        (lambda a, b: cutegen.matmul(a, b, alpha=1e300), "alpha: found 1e\\+300; expected .* range of float32"),
+        (lambda a, b: cutegen.matmul(a, b, alpha=-(10**400)), "alpha: .* range of float32"),
+        (lambda a, b: cutegen.matmul(a, b, beta=Fraction(10) ** 400, c=half(4, 6)), "beta: .* range of float32"),
+        (lambda a, b: torch.vmap(lambda x: cutegen.matmul(x, b, out_dtype=5))(a[None]), "out_dtype: found 5; expected"),
         (lambda a, b: cutegen.matmul(a, b, bias=half(8)), r"bias: found shape \(8,\); expected \(6,\)"),
         (lambda a, b: cutegen.matmul(a.requires_grad_(), b, out=half(4, 6)), "operand out:.*torch.no_grad"),
         (lambda a, b: cutegen.matmul(a.to_sparse(), b), "without strided memory"),

@@ -189,6 +189,14 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
         cutegen.float8_linear(x, weight, of_x=tuple(of_x), of_weight=of_weight)
     with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
         cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
+    scale = of_x.scale.clone().requires_grad_()
+    with pytest.raises(OperandError, match=r"operand of_x\.scale: .* requires grad.*goes to x; `scale\.detach\(\)`"):
+        cutegen.float8_linear(x, weight, of_x=of_x._replace(scale=scale), of_weight=of_weight)
+    with torch.no_grad():
+        cutegen.float8_linear(x, weight, of_x=of_x._replace(scale=scale), of_weight=of_weight)
+    with pytest.raises(RequestError, match="out_dtype: found f99; expected one of f16"):
+        cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, out_dtype="f99")
+    assert cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, out_dtype="f32").dtype is torch.float32
     with pytest.raises(OperandError, match=r"operand x: found shape \(\); expected \(\.\.\., K\)"):
         cutegen.float8_linear(x[0, 0], weight, of_x=of_x, of_weight=of_weight)
     with pytest.raises(RequestError, match=r"dtype: found torch\.int8"):

@@ -243,6 +243,17 @@ def test_memory_that_was_freed_is_noticed_the_second_time(terms: dict[str, Any])
             cutegen.matmul(*operands, **terms)
 
 
+def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
+    a, w, c = half(16, 64), half(32, 64).T, half(16, 32)
+    largest, too_large = 2.0**128 - 2.0**104, 2.0**128 - 2.0**103
+    for _ in range(2):
+        assert cutegen.matmul(a, w, alpha=-largest, out_dtype=torch.float32).isfinite().any()
+        assert not cutegen.matmul(a, w, c=c, beta=torch.inf).isfinite().any()
+        for terms in ({"alpha": too_large}, {"c": c, "beta": -too_large}, {"alpha": 10**400}):
+            with pytest.raises(OperandError, match="expected a number within the range of float32"):
+                cutegen.matmul(a, w, out_dtype=torch.float32 if "c" not in terms else None, **terms)
+
+
 def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
