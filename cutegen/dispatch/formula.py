@@ -17,6 +17,10 @@ from cutegen.support.literals import literal, nearest
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
 """Names of activations in calls, and their ops. `gelu` is PyTorch's, with the error function."""
 
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+"""Names of a call's tensors."""
+_TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
@@ -30,6 +34,12 @@ class Formula:
     bias: bool = False
     residual: bool = False
     aux: bool = False
+
+    @classmethod
+    def of(cls, call: Any, *, aux: bool = False) -> Formula:
+        """Return the terms of a call, which has `matmul`'s arguments as attributes. Raises RequestError."""
+        check_activation(call.activation)
+        return cls(call.activation, aux=aux, **{name: getattr(call, name) is not None for name in _TERMS})
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -75,3 +85,9 @@ def check_scalars(alpha: Any, beta: Any, *, has_c: bool) -> None:
         raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
     if beta is not None and not has_c:
         raise RequestError("matmul: beta: found without c; expected both, because beta * c is added; pass c=")
+
+
+def scalars_of(call: Any) -> dict[str, float]:
+    """Return the numbers that a kernel takes from a call; with c, beta is 1 by default."""
+    numbers = {} if call.alpha is None else {"alpha": float(call.alpha)}
+    return numbers if call.c is None else {**numbers, "beta": 1.0 if call.beta is None else float(call.beta)}

@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import Formula, check_activation
+from cutegen.dispatch.formula import TENSORS, Formula, scalars_of
 from cutegen.dispatch.types import result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
-
-TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""Names of a call's tensors."""
 
 
 class Like(NamedTuple):
@@ -49,9 +46,7 @@ class Call(NamedTuple):
     @property
     def formula(self) -> Formula:
         """Return its terms. Raises RequestError."""
-        check_activation(self.activation)
-        terms = ("alpha", "c", "bias", "residual", "scale_a", "scale_b")
-        return Formula(self.activation, aux=self.aux, **{name: getattr(self, name) is not None for name in terms})
+        return Formula.of(self, aux=self.aux)
 
     @property
     def has_more(self) -> bool:
@@ -82,9 +77,8 @@ class Call(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the numbers that a kernel takes; with c, beta is 1 by default."""
-        numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
-        return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
+        """Return the numbers that a kernel takes."""
+        return scalars_of(self)
 
 
 def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import check_scalars
+from cutegen.dispatch.formula import TENSORS, check_scalars
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import ops
-from cutegen.torch_ops.call import TENSORS, Call
+from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.fused import quick_fused, shorten_fused
 from cutegen.torch_ops.recorded import quick, record

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.formula import TENSORS
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
@@ -30,17 +31,13 @@ class Fused:
     )
 
     def __init__(self, known: remembered.Known, call: Call, guards: Callable[..., bool], result: Tensor) -> None:
-        self.guards, self.order = guards, tuple(_NAMES.index(name) for name in known.names)
+        self.guards, self.order = guards, tuple(TENSORS.index(name) for name in known.names)
         self.graded = any(tensor.requires_grad for tensor in call.tensors.values())
         self.tf32 = tf32_allowed() if call.a.dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         self.allocate, self.stream = remembered.allocator(known.ordinal), known.stream
         self.shape, self.steps, self.dtype = tuple(result.shape), result.stride(), result.dtype
         self.low, self.check_addresses = known.low, known.check_addresses
-
-
-_NAMES = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""Return indices of a call with its result."""
 
 
 def quick_fused(call: Call) -> Tensor | None:

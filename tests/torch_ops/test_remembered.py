@@ -24,6 +24,7 @@ from tests.torch_ops.cases import check_kept, close, half, random_gradient  # no
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
+PLAIN_AND_FUSED = pytest.mark.parametrize("terms", [{}, {"residual": half(16, 32)}])
 
 
 @pytest.fixture(autouse=True)
@@ -203,16 +204,37 @@ def test_a_tensor_times_itself_is_right_each_time() -> None:
         close(cutegen.matmul(a, a), a.double() @ a.double(), HALF, "a a")
 
 
-def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@PLAIN_AND_FUSED
+def test_a_worse_aligned_tensor_goes_the_thorough_way(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
     w, memory = half(32, 64).T, half(16 * 64 + 8)
-    cutegen.matmul(half(16, 64), w)
+    cutegen.matmul(half(16, 64), w, **terms)
     seen = resolved(monkeypatch)
     a = memory[1 : 1 + 16 * 64].view(16, 64)
-    close(cutegen.matmul(a, w), a.double() @ w.double(), HALF, "aligned to 2 bytes")
+    wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
+    close(cutegen.matmul(a, w, **terms), wanted, HALF, "aligned to 2 bytes")
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("terms", [{}, {"residual": half(16, 32)}])
+@PLAIN_AND_FUSED
+def test_tf32_is_noticed_the_second_time(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
+    a, w, seen = torch.randn(16, 64), torch.randn(32, 64).T, resolved(monkeypatch)
+    before = torch.backends.cuda.matmul.fp32_precision
+    found = []
+    try:
+        for precision in ("ieee", "ieee", "tf32", "tf32", "ieee"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            found.append((cutegen.matmul(a, w, **terms), len(seen)))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert [count for _, count in found] == [1, 1, 2, 2, 2]
+    exact, rounded = found[0][0], found[2][0]
+    assert not torch.equal(exact, rounded)
+    assert all(torch.equal(x, exact if i in (0, 1, 4) else rounded) for i, (x, _) in enumerate(found))
+
+
+@PLAIN_AND_FUSED
 def test_each_alignment_keeps_a_kernel_of_its_own(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "table", remembered._Table())
     chosen: list[int] = []
@@ -254,12 +276,13 @@ def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
                 cutegen.matmul(a, w, out_dtype=torch.float32 if "c" not in terms else None, **terms)
 
 
-def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
+@pytest.mark.parametrize("terms", [{}, {"residual": half(16, 64)}])
+def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
-    cutegen.matmul(a, w, out=apart)
+    cutegen.matmul(a, w, out=apart, **terms)
     with pytest.raises(OperandError, match="memory shared with a"):
-        cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64))
+        cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64), **terms)
 
 
 def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -> None:
