@@ -43,6 +43,16 @@ def close(found: Tensor, wanted: Tensor, dtype: torch.dtype, what: str, times: f
     assert worst <= times * TOLERANCE[dtype] * scale, f"{what}: {worst} of {scale}"
 
 
+def close_with_gradients(out: Any, wanted: Any, leaves: dict[str, tuple[Any, Any]]) -> None:
+    """A product and a random gradient's way back, each leaf beside its float64."""
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, torch.float16, "result")
+    for name, (leaf, exact) in leaves.items():
+        close(leaf.grad, exact.grad, torch.float16, name, times=2)
+
+
 def random_gradient(inner: Tensor, dtype: torch.dtype) -> Tensor:
     """Of an activation's result, given the exact values before it: 0 where one of them is within its rounding of 0.
 
