@@ -17,7 +17,7 @@ import numpy as np
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
-from cutegen.dispatch.formula import Formula, check_activation, check_scalars
+from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
@@ -166,7 +166,7 @@ class Arguments(NamedTuple):
         """Return the given ones, by name. Raises OperandError for one of another framework than `a`'s."""
         torch = sys.modules.get("torch")
         of_torch = torch is not None and isinstance(self.a, torch.Tensor)
-        found = {name: getattr(self, name) for name in _TENSORS if name in "ab" or getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in TENSORS if name in "ab" or getattr(self, name) is not None}
         for name, value in found.items():
             if not isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray):
                 raise OperandError(
@@ -180,14 +180,7 @@ class Arguments(NamedTuple):
     def formula(self) -> Formula:
         """Return the terms. Raises OperandError, RequestError."""
         check_scalars(self.alpha, self.beta, has_c=self.c is not None)
-        check_activation(self.activation)
-        terms = {name: getattr(self, name) is not None for name in _TERMS}
-        return Formula(self.activation, **terms)
-
-    def scalars(self) -> dict[str, float]:
-        """Return the numbers that a kernel takes."""
-        numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
-        return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
+        return Formula.of(self)
 
     def resolved(self, tensors: Mapping[str, Any], arch: str | None, rows: int | None = None) -> Resolved:
         """Return the request of a call with these tensors, for an `a` with so many `rows` if given."""
@@ -207,11 +200,7 @@ def _arguments(function: str, a: Any, b: Any, terms: Terms) -> Arguments:
     return Arguments(a, b, **terms)
 
 
-_TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
-_TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-
-
 def _of_arrays(call: Arguments) -> Any:
     tensors, formula = call.tensors(), call.formula()
     dtype = None if call.out_dtype is None else arrays.dtype_name(call.out_dtype)
-    return arrays.matmul(tensors, formula, call.scalars(), dtype)
+    return arrays.matmul(tensors, formula, scalars_of(call), dtype)

@@ -14,6 +14,8 @@ from cutegen.dispatch.placement import VECTOR_BYTES, Copy
 from cutegen.dispatch.ready import make_ready
 from cutegen.dispatch.resolve import Resolved, Where, resolve, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.dispatch.types import OUT_DTYPES
+from cutegen.errors import RequestError
 from cutegen.hardware import dtype as element_type
 from cutegen.hardware.targeting import choose_target
 from cutegen.run.call.operands import name_of, view_of
@@ -60,8 +62,14 @@ def resolve_arrays(
 
 
 def dtype_name(asked: Any) -> str:
-    """Return the element type of NumPy's `asked`, or of that name."""
-    return asked if isinstance(asked, str) and asked not in np.sctypeDict else name_of(np.dtype(asked).name)
+    """Return the element type of NumPy's `asked`, or of that name. Raises RequestError for anything else."""
+    if isinstance(asked, str) and asked not in np.sctypeDict:
+        return asked
+    try:
+        return name_of(np.dtype(asked).name)
+    except (TypeError, ValueError):
+        expected = f"a type of NumPy, or one of {', '.join(OUT_DTYPES)}"
+        raise RequestError(f"matmul: out_dtype: found {asked!r}; expected {expected}") from None
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -11,10 +11,15 @@ from numbers import Real
 from typing import Any
 
 from cutegen.errors import OperandError, RequestError
+from cutegen.run.call.epilogue_operands import check_range
 from cutegen.support.literals import literal, nearest
 
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
 """Names of activations in calls, and their ops. `gelu` is PyTorch's, with the error function."""
+
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+"""Names of a call's tensors."""
+_TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,12 @@ class Formula:
     bias: bool = False
     residual: bool = False
     aux: bool = False
+
+    @classmethod
+    def of(cls, call: Any, *, aux: bool = False) -> Formula:
+        """Return the terms of a call, which has `matmul`'s arguments as attributes. Raises RequestError."""
+        check_activation(call.activation)
+        return cls(call.activation, aux=aux, **{name: getattr(call, name) is not None for name in _TERMS})
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -62,12 +73,21 @@ def check_activation(name: str | None) -> None:
 
 
 def check_scalars(alpha: Any, beta: Any, *, has_c: bool) -> None:
-    """Reject a value that is not a number, and a beta without c. Raises OperandError, RequestError."""
+    """Reject a value that is not a number of float32, and a beta without c. Raises OperandError, RequestError."""
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if value is None or isinstance(value, Real):
+        if value is None:
+            continue
+        if isinstance(value, Real):
+            check_range(name, value)
             continue
         fix = f"`{name}.item()`" if hasattr(value, "item") else f"`float({name})`"
         fix += "; for a factor on the device use scale_a=" if name == "alpha" else ""
         raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
     if beta is not None and not has_c:
         raise RequestError("matmul: beta: found without c; expected both, because beta * c is added; pass c=")
+
+
+def scalars_of(call: Any) -> dict[str, float]:
+    """Return the numbers that a kernel takes from a call; with c, beta is 1 by default."""
+    numbers = {} if call.alpha is None else {"alpha": float(call.alpha)}
+    return numbers if call.c is None else {**numbers, "beta": 1.0 if call.beta is None else float(call.beta)}

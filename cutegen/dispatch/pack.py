@@ -193,7 +193,7 @@ def _serves(entry: PackEntry, request: Request) -> bool:
         return False
     if request.batch_invariant and entry.launch.split is not None:
         return False
-    tensors = entry.launch.of_a_call().tensors
+    tensors = entry.launch.tensors  # as the kernel reads them: a call of `matmul` makes no lasting copy of B
     asked = {name for name in _MATRICES if getattr(request, name) is not None}
     return asked <= {tensor.name for tensor in tensors} and all(_fits(tensor, request) for tensor in tensors)
 
@@ -214,4 +214,4 @@ def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:
 
 
 def _least_aligned(entry: PackEntry) -> int:
-    return min(tensor.align_bytes for tensor in entry.launch.tensors)
+    return min(tensor.align_bytes for tensor in entry.launch.tensors if len(tensor.modes) > 1)

@@ -101,6 +101,13 @@ def alignment(form: Form, address: int, *, last: bool, element_bytes: int) -> in
     return bits & -bits
 
 
+def is_narrowed(name: str, placed: Placement) -> bool:
+    """Return whether a matrix has narrower accesses because of its address than its strides allow."""
+    form, matrix = placed.form, placed.matrix
+    last = matrix.major == ("k" if name == "a" else "n")
+    return matrix.align_bytes < alignment(form, 0, last=last, element_bytes=element_type(matrix.dtype).bytes)
+
+
 def place_operand(
     name: str, form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, reuse: int
 ) -> Placement:
@@ -221,7 +228,7 @@ def _as_vectors(form: Form, *, fold: bool, many: bool) -> Form | None:
     if form.shape[-1] > 1 and form.strides[-1] != 1:
         return None
     one = merged(form.shape[:-1], form.strides[:-1])
-    if one is None:
+    if one is None or one[1] < 0:  # a reversed batch
         return None
     if one[0] == 1:
         return form._replace(shape=form.shape[-1:], strides=(1,))

@@ -71,8 +71,9 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     """Check a call and place its tensors. Raises OperandError if they do not fit together, RequestError."""
     (a, at_a), (b, at_b) = given["a"], given["b"]
     out, at_out = given.get("out") or (None, 0)
-    problem, element = product_of(a, b, out.dtype if out is not None and out_dtype is None else out_dtype)
-    check_given({name: form for name, (form, _) in given.items()}, problem, element)
+    forms = {name: form for name, (form, _) in given.items()}
+    problem, element = product_of(forms, out_dtype)
+    check_given(forms, problem, element)
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
     beside = {name: given[name] for name in ("c", "residual") if name in given}
@@ -111,10 +112,12 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     )
 
 
-def product_of(a: Form, b: Form, out_dtype: str | None) -> tuple[Multiplied, str]:
-    """Return the product of two tensors, and the element type of its result. Raises OperandError, RequestError."""
+def product_of(given: Mapping[str, Form], out_dtype: str | None) -> tuple[Multiplied, str]:
+    """Return the product of A and B, and the element type of its result. Raises OperandError, RequestError."""
+    a, b, out = given["a"], given["b"], given.get("out")
     check_operands(a.dtype, b.dtype)
-    return multiplied(a.shape, b.shape), result_type(a.dtype, out_dtype)
+    asked = out.dtype if out is not None and out_dtype is None else out_dtype
+    return multiplied(a.shape, b.shape), result_type(a.dtype, asked)
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
@@ -240,6 +243,8 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
 
 def _check_apart(name: str, form: Form) -> None:
     """Reject a tensor whose elements share memory: which of them is written last would be undefined."""
+    if 0 in form.shape:
+        return
     reach = 1
     modes = zip(map(abs, form.strides), form.shape, strict=True)
     for stride, extent in sorted((stride, extent) for stride, extent in modes if extent > 1):

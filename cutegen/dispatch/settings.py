@@ -24,7 +24,7 @@ class Settings:
     def change(self, **values: Any) -> dict[str, Any]:
         """Set the given switches; return their previous values. Raises RequestError for an invalid value."""
         for name, value in values.items():
-            if value not in _VALUES[name]:
+            if (type(value), value) not in [(type(each), each) for each in _VALUES[name]]:  # True == 1
                 expected = " or ".join(map(repr, _VALUES[name]))
                 raise RequestError(f"matmul_settings: {name}: found {literal(value)}; expected {expected}")
         before = {name: getattr(self, name) for name in values}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutegen.dispatch.shapes import Shape
 from cutegen.torch_ops.call import Call
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -29,14 +30,14 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if alpha is not None:
         x = alpha * x
     if scale_a is not None:
-        x = per_row(scale_a, a, b) * x
+        x = per_row(scale_a, a.shape, b.shape) * x
     if scale_b is not None:
-        x = per_column(scale_b, a, b) * x
+        x = per_column(scale_b, a.shape, b.shape) * x
     if c is not None:
         scale = 1.0 if beta is None else beta
         x = x + scale * c.to(torch.float32) if scale else x.expand(torch.broadcast_shapes(x.shape, c.shape))
     if bias is not None:
-        x = x + bias.to(torch.float32)
+        x = x + (bias if x.dim() else bias.reshape(())).to(torch.float32)  # two vectors have one sum
     before = x
     if activation is not None:
         x = ACTIVATIONS[activation](x)
@@ -45,24 +46,24 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return rounded(x, dtype), rounded(before, dtype)
 
 
-def per_row(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return a scale of A's rows in the shape that multiplies the result of `a @ b`."""
+def per_row(scale: Tensor, a: Shape, b: Shape) -> Tensor:
+    """Return a scale of A's rows in the shape that multiplies the product of such matrices."""
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
     # (M,), (M,1), (batch,M) or (batch,M,1), as `place_scale` reads them; a batch of ones may be shorter
-    if scale.dim() != max(a.dim(), b.dim()):
-        scale = scale.reshape(-1, 1) if scale.numel() == a.shape[-2] else scale.unsqueeze(-1)
-    return (scale if b.dim() > 1 else scale.squeeze(-1)).to(torch.float32)
+    if scale.dim() != max(len(a), len(b)):
+        scale = scale.reshape(-1, 1) if scale.numel() == a[-2] else scale.unsqueeze(-1)
+    return (scale if len(b) > 1 else scale.squeeze(-1)).to(torch.float32)
 
 
-def per_column(scale: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """Return a scale of B's columns in the shape that multiplies the result of `a @ b`."""
+def per_column(scale: Tensor, a: Shape, b: Shape) -> Tensor:
+    """Return a scale of B's columns in the shape that multiplies the product of such matrices."""
     if scale.numel() == 1:
         return scale.reshape(()).to(torch.float32)
     # (N,), (1,N), (batch,N) or (batch,1,N)
-    if scale.dim() != max(a.dim(), b.dim()):
-        scale = scale.reshape(-1) if scale.numel() == b.shape[-1] else scale.unsqueeze(-2)
-    return (scale if a.dim() > 1 or scale.dim() == 1 else scale.squeeze(-2)).to(torch.float32)
+    if scale.dim() != max(len(a), len(b)):
+        scale = scale.reshape(-1) if scale.numel() == b[-1] else scale.unsqueeze(-2)
+    return (scale if len(a) > 1 or scale.dim() == 1 else scale.squeeze(-2)).to(torch.float32)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -7,13 +7,23 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import Formula, check_activation
+from cutegen.dispatch.formula import TENSORS, Formula, scalars_of
 from cutegen.dispatch.types import result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 
-TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""Names of a call's tensors."""
+
+class Like(NamedTuple):
+    """Attributes of an operand that its gradient has as well. They take no memory, unlike its values."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, x: Tensor) -> Like:
+        """Return those of `x`."""
+        return cls(x.shape, x.stride(), x.dtype)
 
 
 class Call(NamedTuple):
@@ -36,9 +46,7 @@ class Call(NamedTuple):
     @property
     def formula(self) -> Formula:
         """Return its terms. Raises RequestError."""
-        check_activation(self.activation)
-        terms = ("alpha", "c", "bias", "residual", "scale_a", "scale_b")
-        return Formula(self.activation, aux=self.aux, **{name: getattr(self, name) is not None for name in terms})
+        return Formula.of(self, aux=self.aux)
 
     @property
     def has_more(self) -> bool:
@@ -59,7 +67,7 @@ class Call(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """Return the arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:10], _torch_type(self.out_dtype))
+        return (*self[:10], torch_type(self.out_dtype))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -69,15 +77,14 @@ class Call(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the numbers that a kernel takes; with c, beta is 1 by default."""
-        numbers = {} if self.alpha is None else {"alpha": float(self.alpha)}
-        return numbers if self.c is None else {**numbers, "beta": 1.0 if self.beta is None else float(self.beta)}
+        """Return the numbers that a kernel takes."""
+        return scalars_of(self)
 
 
-def _torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
-    """Return `out_dtype` for the op, whose schema has no names."""
-    if not isinstance(asked, str):
+def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
+    """Return `out_dtype` for the op, whose schema has no names. Raises RequestError for anything else."""
+    if asked is None or isinstance(asked, torch.dtype):
         return asked
-    name = result_type("f32", name_of(asked.removeprefix("torch.")))
+    name = result_type("f32", name_of(str(asked).removeprefix("torch.")))
     found: torch.dtype = getattr(torch, element_type(name).torch_name)
     return found

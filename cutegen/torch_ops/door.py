@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import check_scalars
+from cutegen.dispatch.formula import TENSORS, check_scalars
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import ops
-from cutegen.torch_ops.call import TENSORS, Call
+from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.fused import quick_fused, shorten_fused
 from cutegen.torch_ops.recorded import quick, record
@@ -69,7 +69,8 @@ def dispatched(call: Call) -> Tensor:
             )
         ops.OPS.matmul_out(*call.of_op, out=out)
         return out
-    if wants_grad and call.keeps_before:
+    # torch.jit.trace checks the program against a second one, traced without gradients: the same op for both
+    if wants_grad and call.keeps_before and not torch.jit.is_tracing():
         found: Tensor = ops.OPS.matmul_aux(*call.of_op)[0]
         return found
     result: Tensor = ops.OPS.matmul(*call.of_op)

@@ -6,6 +6,7 @@ mode, and a scale must be constant along it. Each matrix therefore exists twice,
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops import gradients, ops
+from cutegen.torch_ops.call import torch_type
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -62,7 +64,7 @@ def float8_linear(
     of_x: Float8Copies,
     of_weight: Float8Copies,
     activation: str | None = None,
-    out_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | str | None = None,
     grad_dtype: torch.dtype = torch.float8_e5m2,
 ) -> Tensor:
     """Compute `activation(x @ weight.T + bias)` of the 8-bit copies of `x` (..., K), as rows, and of `weight` (N,K).
@@ -78,9 +80,13 @@ def float8_linear(
         raise RequestError(
             f"float8_linear: grad_dtype: found {grad_dtype}; expected one of {', '.join(map(str, FLOAT8))}"
         )
-    _check_copies("of_x", of_x, (x.numel() // max(x.shape[-1], 1), x.shape[-1]))
+    if x.dim() == 0:
+        raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
+    _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
     _check_copies("of_weight", of_weight, tuple(weight.shape))
-    found: Tensor = _Float8Linear.apply(x, weight, bias, *of_x, *of_weight, activation, out_dtype, grad_dtype)
+    found: Tensor = _Float8Linear.apply(
+        x, weight, bias, *of_x, *of_weight, activation, torch_type(out_dtype), grad_dtype
+    )
     return found
 
 
@@ -113,6 +119,14 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
             raise OperandError(
                 operand=f"{name}.{scale}", found=f"shape {tuple(scales.shape)}", expected=f"one element, or {extent}"
             )
+    for part, tensor in copies._asdict().items():
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise OperandError(
+                operand=f"{name}.{part}",
+                found="a tensor that requires grad",
+                expected=f"one that does not: the gradient goes to {name.removeprefix('of_')}",
+                fix=f"`{part}.detach()`",
+            )
 
 
 class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
@@ -120,13 +134,14 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, *others: Any) -> Tensor:
-        """Keep the copies for sums along the other modes, and the value before an activation."""
+        """Keep the copies for sums along the other modes that gradients need, and the value before an activation."""
         values, scale, across, across_scale = others[:4]
         of_weight, (activation, out_dtype, grad_dtype) = others[4:8], others[8:]
         terms = (bias, activation, None, None, None, None, scale.reshape(-1), of_weight[1].reshape(-1), out_dtype)
         arguments = (values, of_weight[0].t(), *terms)
         out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
-        ctx.save_for_backward(across, across_scale, of_weight[2], of_weight[3], before)
+        of_x = (across, across_scale) if ctx.needs_input_grad[1] else (None, None)
+        ctx.save_for_backward(*of_x, *(of_weight[2:] if ctx.needs_input_grad[0] else (None, None)), before)
         ctx.activation, ctx.grad_dtype = activation, grad_dtype
         ctx.like = x.shape, x.dtype, weight.dtype, None if bias is None else bias.dtype
         return out.view(*x.shape[:-1], weight.shape[0])

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.formula import TENSORS
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
+from cutegen.run.call.epilogue_operands import TOO_LARGE
 from cutegen.torch_ops import remembered
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
@@ -29,17 +31,13 @@ class Fused:
     )
 
     def __init__(self, known: remembered.Known, call: Call, guards: Callable[..., bool], result: Tensor) -> None:
-        self.guards, self.order = guards, tuple(_NAMES.index(name) for name in known.names)
+        self.guards, self.order = guards, tuple(TENSORS.index(name) for name in known.names)
         self.graded = any(tensor.requires_grad for tensor in call.tensors.values())
         self.tf32 = tf32_allowed() if call.a.dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         self.allocate, self.stream = remembered.allocator(known.ordinal), known.stream
         self.shape, self.steps, self.dtype = tuple(result.shape), result.stride(), result.dtype
         self.low, self.check_addresses = known.low, known.check_addresses
-
-
-_NAMES = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
-"""Return indices of a call with its result."""
 
 
 def quick_fused(call: Call) -> Tensor | None:
@@ -80,13 +78,13 @@ def quick_fused(call: Call) -> Tensor | None:
         return None
     scalars: tuple[float, ...] = ()
     if alpha is not None:
-        if type(alpha) not in _NUMBERS:
+        if type(alpha) not in _NUMBERS or not -TOO_LARGE < alpha < TOO_LARGE:
             return None
         scalars = (alpha,)
     if c is not None:
         beta = 1.0 if beta is None else beta
         scalars = (*scalars, beta)
-    if beta is not None and (c is None or type(beta) not in _NUMBERS):
+    if beta is not None and (c is None or type(beta) not in _NUMBERS or not -TOO_LARGE < beta < TOO_LARGE):
         return None
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     every = (a, b, *given, result)

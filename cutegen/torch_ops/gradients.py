@@ -1,8 +1,8 @@
 """The backward passes: products of the same ops, and torch's derivative of the activation.
 
-Without an activation, a call keeps A and B. With one, `cutegen.matmul` also keeps the value before it, in the result's
-type, if a gradient will be needed; `torch.ops.cutegen.matmul` keeps what it needs to recompute that value. For relu
-without a residual the result is enough.
+A call keeps A if the gradient of B is needed, and B if that of A is. With an activation, `cutegen.matmul` also keeps
+the value before it, in the result's type; `torch.ops.cutegen.matmul` keeps what it needs to recompute that value. For
+relu without a residual the result is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from cutegen.errors import RequestError
 from cutegen.torch_ops.by_torch import per_column, per_row
+from cutegen.torch_ops.call import Like
 from cutegen.torch_ops.remembered import quick
 
 COUNT = 11
@@ -34,7 +35,7 @@ def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -
 
 
 def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
-    """Keep the operands and the value before the activation; None if it is to be recomputed.
+    """Keep what the gradients need of the operands and of the value before the activation; None is to be recomputed.
 
     Raises RequestError for unsupported gradients.
     """
@@ -51,11 +52,15 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
             "matmul: found a scale that requires grad; expected one that does not: its gradient is not supported; pass "
             "`scale.detach()`, or multiply by it in torch"
         )
+    need_a, need_b, need_bias, _, _, _, _, need_c, *_ = needed
+    if not (need_a or need_b or need_bias or need_c):
+        activation = None  # a residual is added after it
     again = activation is not None and before is None
     before = before if activation is not None else None
-    ctx.save_for_backward(a, b, before, scale_a, scale_b, *((bias, c) if again else (None, None)))
+    kept = (a if need_b or again else None, b if need_a or again else None, before, scale_a, scale_b)
+    ctx.save_for_backward(*kept, *((bias, c) if again else (None, None)))
     ctx.activation, ctx.alpha, ctx.beta, ctx.out_dtype = activation, alpha, 1.0 if beta is None else beta, out_dtype
-    ctx.like = tuple(None if x is None else (x.shape, x.dtype) for x in (bias, residual, c))
+    ctx.like = tuple(None if x is None else Like.of(x) for x in (a, b, bias, residual, c))
 
 
 def _needed(ctx: Any) -> tuple[bool, ...]:
@@ -68,7 +73,7 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
     refuse_to_be_recorded()
     a, b, before, scale_a, scale_b, bias, c = ctx.saved_tensors
     need_a, need_b, need_bias, _, need_residual, _, _, need_c, *_ = _needed(ctx)
-    like_bias, like_residual, like_c = ctx.like
+    like_a, like_b, like_bias, like_residual, like_c = ctx.like
     whole = grad = wide(grad)
     if ctx.activation is not None:
         if before is None:
@@ -77,17 +82,17 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         grad = through(ctx.activation, grad, before)
     scaled = grad
     if scale_a is not None:
-        scaled = per_row(scale_a, a, b) * scaled
+        scaled = per_row(scale_a, like_a.shape, like_b.shape) * scaled
     if scale_b is not None:
-        scaled = per_column(scale_b, a, b) * scaled
+        scaled = per_column(scale_b, like_a.shape, like_b.shape) * scaled
     found = (
-        *of_product(scaled, a, b, ctx.alpha, need_a, need_b),
-        of_bias(grad, b, like_bias[1]) if need_bias else None,
+        *of_product(scaled, a, b, like_a, like_b, ctx.alpha, need_a, need_b),
+        of_bias(grad, like_b, like_bias.dtype) if need_bias else None,
         None,
-        whole.sum_to_size(like_residual[0]).to(like_residual[1]) if need_residual else None,
+        whole.sum_to_size(like_residual.shape).to(like_residual.dtype) if need_residual else None,
         None,
         None,
-        (ctx.beta * grad).sum_to_size(like_c[0]).to(like_c[1]) if need_c else None,
+        (ctx.beta * grad).sum_to_size(like_c.shape).to(like_c.dtype) if need_c else None,
         None,
         None,
         None,
@@ -105,22 +110,34 @@ def refuse_to_be_recorded() -> None:
 
 
 def of_product(
-    grad: Tensor, a: Tensor, b: Tensor, alpha: float | None, need_a: bool, need_b: bool
+    grad: Tensor, a: Tensor, b: Tensor, like_a: Like, like_b: Like, alpha: float | None, need_a: bool, need_b: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of A and B from that of `alpha a @ b`; None for one that is not needed."""
+    """Return the gradients of A and B from that of `alpha a @ b`; None for one that is not needed.
+
+    The gradient of A reads only B's values, and that of B only A's; the other tensor may be None.
+    """
+    shape_a, shape_b = like_a.shape, like_b.shape
+    is_row, is_column = len(shape_a) == 1, len(shape_b) == 1
     # (..., M, N), even if A or B is a vector
-    as_a = a.unsqueeze(0) if a.dim() == 1 else a
-    as_b = b.unsqueeze(1) if b.dim() == 1 else b
-    narrow = grad.to(a.dtype)
-    narrow = narrow.unsqueeze(-1) if b.dim() == 1 else narrow
-    narrow = narrow.unsqueeze(-2) if a.dim() == 1 else narrow
-    of_a = _grad_a(narrow, as_a, as_b, alpha).reshape(a.shape) if need_a else None
-    return of_a, _grad_b(narrow, as_a, as_b, alpha).reshape(b.shape) if need_b else None
+    narrow = grad.to(like_a.dtype)
+    narrow = narrow.unsqueeze(-1) if is_column else narrow
+    narrow = narrow.unsqueeze(-2) if is_row else narrow
+    of_a = of_b = None
+    if need_a:  # (..., M, N) @ (..., N, K)
+        of_a = _product(narrow, (b.unsqueeze(1) if is_column else b).mT, like_a, alpha)
+        of_a = of_a.sum_to_size((1, *shape_a) if is_row else shape_a).reshape(shape_a)
+    if need_b:  # (..., K, M) @ (..., M, N); a batch that B lacks becomes more rows of one product
+        a = a.unsqueeze(0) if is_row else a
+        if len(shape_b) <= 2 and narrow.dim() > 2:
+            a, narrow = as_rows(a), as_rows(narrow)
+        of_b = _product(a.mT, narrow, like_b, alpha)
+        of_b = of_b.sum_to_size((*shape_b, 1) if is_column else shape_b).reshape(shape_b)
+    return of_a, of_b
 
 
-def of_bias(grad: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+def of_bias(grad: Tensor, like_b: Like, dtype: torch.dtype) -> Tensor:
     """Return the gradient of a bias of this type: sums over all rows."""
-    return as_rows(grad.unsqueeze(-1) if b.dim() == 1 else grad).sum(0, dtype=dtype)
+    return as_rows(grad.unsqueeze(-1) if len(like_b.shape) == 1 else grad).sum(0, dtype=dtype)
 
 
 def as_rows(x: Tensor) -> Tensor:
@@ -147,26 +164,14 @@ def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
     return aten.gelu_backward(grad, before, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
-def _grad_a(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """Return (..., M, N) @ (..., N, K) in the layout of A."""
-    return _product(of_z, b.mT, a, alpha).sum_to_size(a.shape)
-
-
-def _grad_b(of_z: Tensor, a: Tensor, b: Tensor, alpha: float | None) -> Tensor:
-    """Return (..., K, M) @ (..., M, N) in the layout of B; a batch that B lacks becomes more rows of one product."""
-    if b.dim() == 2 and of_z.dim() > 2:
-        a, of_z = as_rows(a), as_rows(of_z)
-    return _product(a.mT, of_z, b, alpha).sum_to_size(b.shape)
-
-
-def _product(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
+def _product(x: Tensor, y: Tensor, like: Like, alpha: float | None) -> Tensor:
     """Return `alpha x @ y` with the contiguous mode of `like`, so that gradients need no copy."""
-    if like.stride(-2) == 1 and like.stride(-1) != 1:
+    if len(like.shape) > 1 and like.strides[-2] == 1 and like.strides[-1] != 1:
         return _multiplied(y.mT, x.mT, like, alpha).mT
     return _multiplied(x, y, like, alpha)
 
 
-def _multiplied(x: Tensor, y: Tensor, like: Tensor, alpha: float | None) -> Tensor:
+def _multiplied(x: Tensor, y: Tensor, like: Like, alpha: float | None) -> Tensor:
     dtype = None if like.dtype == x.dtype else like.dtype
     if alpha is None and dtype is None and (found := quick(x, y, None, None, None)) is not None:
         return found

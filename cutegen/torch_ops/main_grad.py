@@ -18,14 +18,14 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
-        """Keep x, the weight, and the value before an activation; x and the weight as multiplied under autocast."""
+        """Keep x, the weight if x needs a gradient, and the value before an activation; of autocast's type."""
         ctx.main_grad = weight.main_grad
         if torch.is_autocast_enabled(x.device.type):
             wanted = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(wanted), weight.to(wanted)
         arguments = (x, weight.t(), bias, activation)
         out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
-        ctx.save_for_backward(x, weight, before)
+        ctx.save_for_backward(x, weight if ctx.needs_input_grad[0] else None, before)
         ctx.activation = activation
         ctx.bias_dtype = None if bias is None else bias.dtype
         return out
@@ -37,7 +37,7 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         x, weight, before = ctx.saved_tensors
         if before is not None:
             grad = gradients.through(ctx.activation, grad, before)
-        rows = gradients.as_rows(grad).to(weight.dtype)
+        rows = gradients.as_rows(grad).to(x.dtype)
         main = ctx.main_grad
         ops.OPS.matmul_out(rows.t(), gradients.as_rows(x), None, None, None, None, 1.0, main, out=main)
         need_x, _, need_bias, _ = ctx.needs_input_grad

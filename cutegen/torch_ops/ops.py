@@ -73,9 +73,8 @@ def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
 
     call = _call(arguments)._replace(out=out)
     check_activation(call.activation)
-    dtype = call.out_dtype if out is None else out.dtype
     given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
-    problem, element = product_of(given["a"], given["b"], None if dtype is None else dtype_name(dtype))
+    problem, element = product_of(given, None if call.out_dtype is None else dtype_name(call.out_dtype))
     with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
         check_given(given, problem, element)
     return call.a.new_empty(problem.result, dtype=getattr(torch, element_type(element).torch_name))

@@ -31,7 +31,8 @@ class Again(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, known: Simple, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
         """Keep what `Recorded` does, and `known` instead of the arguments."""
         result, aux = _launched(known, a, b, bias)
-        ctx.save_for_backward(a, b, aux if known.aux else None if known.activation is None else result)
+        before = aux if known.aux else None if known.activation is None else result
+        ctx.save_for_backward(a if known.needs_a else None, b if known.needs_b else None, before)
         ctx.known = known
         return result
 
@@ -44,10 +45,11 @@ class Again(torch.autograd.Function):  # type: ignore[misc]
         known: Simple = ctx.known
         if known.activation is not None:
             grad = gradients.through(known.activation, grad, before)
-        b = b.t() if known.across else b
-        of_a, of_b = gradients.of_product(grad, a, b, None, need_a, need_b)
-        of_b = of_b.t() if of_b is not None and known.across else of_b
-        return None, of_a, of_b, gradients.of_bias(grad, b, known.dtype_bias) if need_bias else None
+        like_a, like_b, across = known.like_a, known.like_b, known.across
+        b = b.t() if across and need_a else b
+        of_a, of_b = gradients.of_product(grad, a, b, like_a, like_b, None, need_a, need_b)
+        of_b = of_b.t() if of_b is not None and across else of_b
+        return None, of_a, of_b, gradients.of_bias(grad, like_b, known.dtype_bias) if need_bias else None
 
 
 _record: Callable[..., Tensor] = super(torch.autograd.Function, Again).apply

@@ -3,7 +3,8 @@
 `find` knows simple calls, by shapes and Dynamo guards; `again` knows all calls, by every attribute.
 
 The first call checks everything that depends on attributes. Each call checks addresses: their alignment, and whether
-`out` overlaps an operand. Every unusual call takes the slow path again.
+`out` overlaps an operand. Every unusual call takes the slow path again. A call whose addresses allow only narrow
+accesses has a kernel that serves better aligned ones slowly: it is known to `again` alone, by its alignment.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.placement import VECTOR_BYTES, is_narrowed
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.ready import Ready, ordered
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
-from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.call import Call, Like
 from cutegen.torch_ops.switches import tf32_allowed
 
 _REMEMBERED_CALLS = 1024
+_MATRICES = frozenset({"a", "b", "out", "c", "residual"})
 
 # Local names, because every call looks each of them up.
 is_traced = torch.compiler.is_dynamo_compiling
@@ -47,7 +50,8 @@ class Known(NamedTuple):
     """Remaining work of a call that was made before.
 
     `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
-    `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor.
+    `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor. With `narrowed`,
+    a matrix is aligned less than its strides allow.
     """
 
     launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
@@ -58,6 +62,7 @@ class Known(NamedTuple):
     allocate: Callable[[], Tensor]
     stream: Callable[[int], int]
     ordinal: int
+    narrowed: bool
 
 
 class Simple:
@@ -66,18 +71,22 @@ class Simple:
     `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, which show autocast,
     functorch and the negative bit. `low` are the address bits of a, b and out that must be 0. Memory is allocated and
     `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor. `recorded` is True
-    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it.
+    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it. The
+    gradient of the other operand then `needs_a` or `needs_b`; gradients are `like_a` and `like_b`.
     """
 
     __slots__ = (
-        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "low", "low_bias"),
-        *("ordinal", "recorded", "shape", "span_a", "span_b", "span_bias", "span_out", "steps", "stream", "tf32"),
+        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "like_a", "like_b"),
+        *("low", "low_bias", "needs_a", "needs_b", "ordinal", "recorded", "shape", "span_a", "span_b", "span_bias"),
+        *("span_out", "steps", "stream", "tf32"),
     )
 
     def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, across: bool) -> None:
         self.guards = guards_of(tensors)
         self.activation, self.aux, self.across = call.activation, call.aux, across
         self.recorded, self.dtype_bias = call.wants_grad, None if call.bias is None else call.bias.dtype
+        self.like_a, self.like_b = Like.of(call.a), Like.of(call.b)
+        self.needs_a, self.needs_b = call.b.requires_grad, call.a.requires_grad
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
         self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
         self.allocate, self.stream = allocator(known.ordinal), known.stream
@@ -204,8 +213,10 @@ def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
 
 
 def known_here(call: Call) -> Known | None:
-    """Return the call's entry if this thread can repeat it now: its GPU is the current one."""
+    """Return the call's entry if it also serves better aligned tensors, and this thread's GPU is the entry's."""
     known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
+    if known is not None and known.narrowed:
+        return None
     if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
         return known
     return None
@@ -223,10 +234,9 @@ def _is_at_home(launch: object) -> bool:
 
 
 def _key(call: Call) -> tuple[object, ...]:
-    """Return everything but the addresses that a call's kernel and launch depend on; for simple calls as in `quick`."""
+    """Return everything that a call's kernel and launch depend on, of the addresses only their alignment."""
     a, b, bias, out = call.a, call.b, call.bias, call.out
-    key: tuple[object, ...] = (a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype, b.device)
-    key = (*key, call.activation)
+    key = (*_attributes(a), *_attributes(b), call.activation)
     if bias is not None:
         key = (*key, *_attributes(bias))
     if out is not None:
@@ -239,7 +249,8 @@ def _key(call: Call) -> tuple[object, ...]:
 
 
 def _attributes(x: Tensor) -> tuple[object, ...]:
-    return x.shape, x.stride(), x.dtype, x.device
+    address = x.data_ptr()
+    return x.shape, x.stride(), x.dtype, x.device, address & -address & (VECTOR_BYTES - 1)
 
 
 def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
@@ -257,7 +268,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     if aux is not None:
         addresses["aux"] = aux.data_ptr()
     pointers = tuple([addresses[name] for name in known.names])
-    if 0 in pointers or any(pointer & low for pointer, low in zip(pointers, known.low, strict=True)):
+    if 0 in pointers:  # its memory was freed; their alignment is in the key
         return None
     if call.out is not None:
         known.check_addresses(pointers)
@@ -286,4 +297,5 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
         stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
         ordinal=out.device.index if out.is_cuda else -1,
+        narrowed=any(is_narrowed(name, resolved.placements[name]) for name in ready.names if name in _MATRICES),
     )

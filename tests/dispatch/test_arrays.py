@@ -50,6 +50,25 @@ def test_shapes_and_strides_of_any_kind() -> None:
 
 
 @pytest.mark.dsl
+def test_reversed_batches_are_copied() -> None:
+    a, b, scale = half(2, 16, 64), half(2, 64, 32), np.float32(1.5) ** np.arange(32, dtype=np.float32).reshape(2, 16)
+    scale = scale / scale.max()
+    near(cutegen.matmul(a[::-1], b), exact(a[::-1], b))
+    near(cutegen.matmul(a, b[::-1]), exact(a, b[::-1]))
+    near(cutegen.matmul(a, b, scale_a=scale[::-1]), scale[::-1, :, None] * exact(a, b))
+    near(cutegen.matmul(a, b, scale_b=scale.reshape(1, 32)[:, ::-1]), scale.reshape(32)[::-1] * exact(a, b))
+
+
+def test_an_empty_result_is_written_nowhere() -> None:
+    for a, b in ((half(0, 4), half(4, 8)), (half(4, 8), half(8, 0)), (half(2, 0, 4), half(4, 8))):
+        out = np.empty((*a.shape[:-1], b.shape[-1]), np.float16)
+        assert cutegen.matmul(a, b, out=out) is out
+    shared = np.lib.stride_tricks.as_strided(half(8), (4, 8), (0, 2))
+    with pytest.raises(OperandError, match=r"operand out: found strides \(0, 1\), with elements that share memory"):
+        cutegen.matmul(half(4, 4), half(4, 8), out=shared)
+
+
+@pytest.mark.dsl
 def test_the_whole_formula_in_place_of_c() -> None:
     a, b, bias, residual = half(16, 64), half(64, 32), half(32), half(16, 32)
     c = half(16, 32)
@@ -110,6 +129,8 @@ def test_a_call_that_takes_minutes_is_announced_and_made(
         ({"a": [[1.0]]}, "operand a: found a list; expected a torch tensor or a NumPy array"),
         ({"b": None}, "operand b: found a NoneType"),
         ({"out_dtype": "f99"}, "f99"),
+        ({"out_dtype": 5}, "out_dtype: found 5; expected a type of NumPy, or one of f16, bf16"),
+        ({"alpha": 1e300}, "operand alpha: found 1e\\+300; expected a number within the range of float32"),
         ({"alpha": "x"}, "alpha: found a str; expected a number"),
     ],
 )
@@ -121,6 +142,8 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], match: str) -> Non
 def test_switches_are_set_for_a_while_or_refused() -> None:
     with pytest.raises(RequestError, match="cpu_tensors: found \"gpu\"; expected 'torch' or 'executor'"):
         cutegen.matmul_settings(cpu_tensors="gpu")  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="batch_invariant: found 1; expected False or True"):
+        cutegen.matmul_settings(batch_invariant=1)  # type: ignore[arg-type]
 
 
 def test_no_framework_is_imported_for_arrays() -> None:

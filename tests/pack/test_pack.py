@@ -12,6 +12,7 @@ import pytest
 import cutegen
 from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
+from cutegen.contract.launch import TensorContract
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
@@ -155,6 +156,25 @@ def test_of_two_that_serve_a_call_the_wider_accesses_are_taken(pack: Pack, monke
     assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
     eight = Matrix("f16", "k", 8)
     assert pack.answer(replace(REQUEST, a=eight)).why == "narrow, made for every problem"
+    bias = TensorContract("bias_n", "f16", ("n",), "n", 2)  # always read by elements
+    biased = [
+        replace(each, ops=("bias_n",), launch=replace(each.launch, tensors=(*each.launch.tensors, bias)))
+        for each in (narrow, wide)
+    ]
+    monkeypatch.setattr(Pack, "entries", tuple(biased))
+    asked = replace(REQUEST, ops=("bias_n",), bias="f16")
+    assert pack.answer(asked).why == "sm80_hgemm_tn, made for every problem"
+
+
+def test_a_kernel_that_reads_a_transposed_copy_serves_what_it_reads(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls of the kernel pass B n-major and it reads a copy that is K-major; `matmul` passes what a kernel reads."""
+    entry = pack.entries[0]
+    passed = replace(entry.launch.tensor("b"), major="n")
+    monkeypatch.setattr(Pack, "entries", (replace(entry, launch=replace(entry.launch, given=(passed,))),))
+    assert pack.answer(replace(REQUEST, b=Matrix("f16", "n", 16))).open is None
+    assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
 
 
 def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:

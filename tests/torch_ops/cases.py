@@ -43,6 +43,16 @@ def close(found: Tensor, wanted: Tensor, dtype: torch.dtype, what: str, times: f
     assert worst <= times * TOLERANCE[dtype] * scale, f"{what}: {worst} of {scale}"
 
 
+def close_with_gradients(out: Any, wanted: Any, leaves: dict[str, tuple[Any, Any]]) -> None:
+    """A product and a random gradient's way back, each leaf beside its float64."""
+    grad = torch.randn_like(out)
+    out.backward(grad)
+    wanted.backward(grad.double())
+    close(out, wanted, torch.float16, "result")
+    for name, (leaf, exact) in leaves.items():
+        close(leaf.grad, exact.grad, torch.float16, name, times=2)
+
+
 def random_gradient(inner: Tensor, dtype: torch.dtype) -> Tensor:
     """Of an activation's result, given the exact values before it: 0 where one of them is within its rounding of 0.
 
@@ -89,6 +99,32 @@ def check_gradients(
         leaf = {"a": a, "b": b, **named}[name]
         assert leaf is not None
         close(leaf.grad, x.grad, dtype, f"gradient of {name}", times=2.0)
+
+
+def check_kept(call: Callable[[Tensor, Tensor, Tensor], Tensor], activation: str | None = None) -> None:
+    """A, B and bias in turn need a gradient alone: autograd keeps what it reads, and other operands may change."""
+    for needed, read in (("a", {"b"}), ("b", {"a"}), ("bias", set[str]())):
+        named = {"a": half(16, 64), "b": half(32, 64).T, "bias": half(32)}
+        exact = {name: x.double().requires_grad_() for name, x in named.items()}
+        named[needed].requires_grad_()
+        kept: list[int] = []
+
+        def keep(x: Tensor, kept: list[int] = kept) -> Tensor:
+            kept.append(x.data_ptr())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            found = call(*named.values())
+        assert {name for name, x in named.items() if x.data_ptr() in kept} == read, needed
+        assert len(kept) == len(read) + (activation is not None), needed
+        inner = exact["a"] @ exact["b"] + exact["bias"]
+        grad = random_gradient(inner, torch.float16)
+        with torch.no_grad():
+            for name in named.keys() - read:
+                named[name].add_(1)
+        found.backward(grad)
+        ACTIVATIONS[activation](inner).backward(grad.double())
+        close(named[needed].grad, exact[needed].grad, torch.float16, f"gradient of {needed}", times=2)
 
 
 class Block(nn.Module):

@@ -1,15 +1,16 @@
-"""One of two processes: a layer pair sharded by columns and rows, and by FSDP, held against the whole one."""
+"""One of two processes: layers and calls with sharded tensors, compared with the same on whole ones."""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import cutegen
@@ -37,6 +38,43 @@ def close(found: torch.Tensor, wanted: torch.Tensor, tolerance: float, what: str
     assert worst <= tolerance * scale, f"{what}: {worst} of {scale}"
 
 
+def check_calls(mesh: DeviceMesh) -> None:
+    """Calls with sharded tensors; a case has their placements, the terms, and the placement of the result."""
+    torch.manual_seed(2)
+    all_ranks, rows, columns, summed = Replicate(), Shard(0), Shard(1), Partial()
+    a, b = torch.randn(4, 16), torch.randn(16, 8)
+    batch_a, batch_b = torch.randn(2, 4, 16), torch.randn(2, 16, 8)
+    ints = [torch.randint(-100, 100, shape, dtype=torch.int8) for shape in ((4, 16), (16, 8))]
+    c, bias, by_k, by_batch = torch.randn(4, 8), torch.randn(8), (columns, rows), (rows, rows)
+    cases: list[tuple[Any, ...]] = [
+        ("a row", (a, b), (rows, all_ranks), {"c": c, "beta": 0.5}, rows),
+        ("a column", (a, b), (all_ranks, columns), {"bias": bias, "residual": c}, columns),
+        ("K, alpha", (a, b), by_k, {"alpha": 0.5, "out_dtype": torch.float32}, summed),
+        ("K, gelu", (a, b), by_k, {"activation": "gelu", "out_dtype": torch.float32}, all_ranks),
+        ("K, c", (a, b), by_k, {"c": c, "beta": 0.5}, summed),
+        ("K, bias and residual", (a, b), by_k, {"bias": bias, "residual": c}, summed),
+        ("K, a residual of integers", (a, b), by_k, {"residual": ints[1][:4]}, all_ranks),
+        ("K, exact sums", ints, by_k, {}, summed),
+        ("K, scaled sums as integers", ints, by_k, {"alpha": 0.25}, all_ranks),
+        *[
+            (f"K, {dtype}", (10 * a, 10 * b), by_k, {"out_dtype": dtype}, all_ranks)
+            for dtype in (torch.int8, torch.uint8, torch.int32, torch.float8_e4m3fn)
+        ],
+        ("K, int8 as int8", ints, by_k, {"out_dtype": torch.int8}, all_ranks),
+        ("a batch", (batch_a, batch_b), by_batch, {"c": torch.randn(2, 4, 8)}, rows),
+        ("a batch of A", (batch_a, b), (rows, all_ranks), {"bias": bias}, rows),
+        ("residual of one batch", (batch_a, batch_b), by_batch, {"residual": torch.randn(1, 4, 8)}, all_ranks),
+    ]
+    for name, operands, placements, terms, placed in cases:
+        shards = [distribute_tensor(x, mesh, [each]) for x, each in zip(operands, placements, strict=True)]
+        tensors = {key: x for key, x in terms.items() if isinstance(x, torch.Tensor)}
+        given = terms | {key: distribute_tensor(x, mesh, [all_ranks]) for key, x in tensors.items()}
+        found, wanted = cutegen.matmul(*shards, **given), cutegen.matmul(*operands, **terms)
+        assert found.placements == (placed,), f"{name}: {found.placements}"
+        assert found.dtype == wanted.dtype, name
+        close(whole(found).double(), wanted.double(), 1e-6, name)
+
+
 def main(rank: int, port: int, device: str) -> None:
     if device == "cuda":
         torch.cuda.set_device(rank)
@@ -58,6 +96,8 @@ def main(rank: int, port: int, device: str) -> None:
         for (key, mine), theirs in zip(made.named_parameters(), reference.parameters(), strict=True):
             assert isinstance(mine, DTensor), key
             close(whole(mine.grad), theirs.grad, 10 * tolerance, f"{name}: {key}")
+    if device == "cpu":  # how a call is sharded does not depend on the device
+        check_calls(mesh)
     dist.barrier()  # who leaves while the other still talks to it dies of it, one time in four
     dist.destroy_process_group()
 

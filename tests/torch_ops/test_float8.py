@@ -113,6 +113,37 @@ def test_a_result_in_8_bits_has_gradients(activation: str | None) -> None:
         assert (wide - narrow).norm() < 0.08 * wide.norm()
 
 
+@pytest.mark.parametrize(("x_shape", "n"), [((5, 0), 7), ((0, 16), 7), ((2, 3, 0), 7), ((5, 16), 0)])
+def test_empty_layers_are_as_torchs(x_shape: tuple[int, ...], n: int) -> None:
+    x, weight = (torch.randn(shape, dtype=BF16).requires_grad_() for shape in (x_shape, (n, x_shape[-1])))
+    of_x, of_weight = cutegen.Float8Copies.of(x.flatten(0, -2)), cutegen.Float8Copies.of(weight)
+    out = cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight)
+    assert torch.equal(out, torch.nn.functional.linear(x, weight))
+    out.sum().backward()
+    assert (x.grad.shape, weight.grad.shape) == (x.shape, weight.shape)
+    assert not x.grad.any()
+    assert not weight.grad.any()
+
+
+def test_only_copies_that_a_needed_gradient_reads_are_kept() -> None:
+    for needed, (of_x_kept, of_weight_kept) in enumerate(((False, True), (True, False), (False, False))):
+        given = [x.detach() for x in operands((32, 64), 48)]
+        given[needed].requires_grad_()
+        of_x, of_weight = (cutegen.Float8Copies.of(x) for x in given[:2])
+        kept: list[int] = []
+
+        def keep(x: Any, kept: list[int] = kept) -> Any:
+            kept.append(x.data_ptr())
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            out = cutegen.float8_linear(*given, of_x=of_x, of_weight=of_weight)
+        out.sum().backward()
+        assert given[needed].grad is not None
+        pairs = ((of_x, of_x_kept), (of_weight, of_weight_kept))
+        assert kept == [x.data_ptr() for copies, is_kept in pairs if is_kept for x in copies[2:]]
+
+
 def test_copies_hold_a_matrix_by_its_rows_and_by_its_columns() -> None:
     matrix = torch.randn(30, 50) * torch.logspace(-6, 6, 30)[:, None] * torch.logspace(-2, 2, 50)
     matrix[3], matrix[:, 7] = 0, 0
@@ -158,6 +189,16 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
         cutegen.float8_linear(x, weight, of_x=tuple(of_x), of_weight=of_weight)
     with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
         cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
+    scale = of_x.scale.clone().requires_grad_()
+    with pytest.raises(OperandError, match=r"operand of_x\.scale: .* requires grad.*goes to x; `scale\.detach\(\)`"):
+        cutegen.float8_linear(x, weight, of_x=of_x._replace(scale=scale), of_weight=of_weight)
+    with torch.no_grad():
+        cutegen.float8_linear(x, weight, of_x=of_x._replace(scale=scale), of_weight=of_weight)
+    with pytest.raises(RequestError, match="out_dtype: found f99; expected one of f16"):
+        cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, out_dtype="f99")
+    assert cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, out_dtype="f32").dtype is torch.float32
+    with pytest.raises(OperandError, match=r"operand x: found shape \(\); expected \(\.\.\., K\)"):
+        cutegen.float8_linear(x[0, 0], weight, of_x=of_x, of_weight=of_weight)
     with pytest.raises(RequestError, match=r"dtype: found torch\.int8"):
         cutegen.Float8Copies.of(x, torch.int8)
     with pytest.raises(OperandError, match=r"shape \(2, 4, 16\); expected a matrix"):

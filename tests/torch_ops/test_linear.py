@@ -51,6 +51,26 @@ def test_computed_weights_are_no_parameters_of_a_layer() -> None:
     close(mine(x), x.double() @ weight.double().T + theirs.bias.double(), torch.float32, "result")
 
 
+def test_frozen_layers_keep_no_activations() -> None:
+    kept: list[int] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.data_ptr())
+        return x
+
+    frozen = torch.nn.Sequential(*[cutegen.Linear(16, 16) for _ in range(4)]).requires_grad_(False)
+    x = torch.randn(3, 16, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        frozen(x)
+        assert set(kept) == {layer.weight.data_ptr() for layer in frozen}
+        kept.clear()
+        first = cutegen.Linear(16, 8)
+        first.weight.main_grad = torch.zeros(8, 16)
+        first(x.detach()).sum().backward()
+    assert kept == [x.data_ptr()]
+    assert torch.allclose(first.weight.main_grad, x.detach().sum(0).expand(8, 16))
+
+
 @pytest.mark.slow
 def test_a_compiled_block_trains_as_with_torchs_linear_at_every_length() -> None:
     theirs, mine = pair()

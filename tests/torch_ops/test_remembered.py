@@ -18,11 +18,13 @@ from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from cutegen.torch_ops import door, eager, recorded  # noqa: E402
-from tests.torch_ops.cases import close, half, random_gradient  # noqa: E402
+from cutegen.torch_ops import door, eager, recorded, remembered  # noqa: E402
+from cutegen.torch_ops.linear import linear  # noqa: E402
+from tests.torch_ops.cases import check_kept, close, half, random_gradient  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
+PLAIN_AND_FUSED = pytest.mark.parametrize("terms", [{}, {"residual": half(16, 32)}])
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +153,20 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
             torch.autograd.grad(call(x).sum(), x, create_graph=True)
 
 
+def test_a_recorded_call_like_one_before_keeps_only_what_a_needed_gradient_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = (
+        lambda a, b, bias: cutegen.matmul(a, b, bias=bias, activation="relu"),
+        lambda a, b, bias: linear(a, b.T, bias, "relu"),
+    )
+    for call in calls:
+        check_kept(call, "relu")
+    monkeypatch.setattr(recorded, "compute", None)
+    for call in calls:
+        check_kept(call, "relu")
+
+
 def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
     """Of the same A, B and bias, one after the other, and twice."""
     a, w, bias, residual = half(16, 64).requires_grad_(), half(32, 64).T, half(32), half(16, 32)
@@ -188,13 +204,54 @@ def test_a_tensor_times_itself_is_right_each_time() -> None:
         close(cutegen.matmul(a, a), a.double() @ a.double(), HALF, "a a")
 
 
-def test_a_worse_aligned_tensor_goes_the_thorough_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@PLAIN_AND_FUSED
+def test_a_worse_aligned_tensor_goes_the_thorough_way(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
     w, memory = half(32, 64).T, half(16 * 64 + 8)
-    cutegen.matmul(half(16, 64), w)
+    cutegen.matmul(half(16, 64), w, **terms)
     seen = resolved(monkeypatch)
     a = memory[1 : 1 + 16 * 64].view(16, 64)
-    close(cutegen.matmul(a, w), a.double() @ w.double(), HALF, "aligned to 2 bytes")
+    wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
+    close(cutegen.matmul(a, w, **terms), wanted, HALF, "aligned to 2 bytes")
     assert len(seen) == 1
+
+
+@PLAIN_AND_FUSED
+def test_tf32_is_noticed_the_second_time(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
+    a, w, seen = torch.randn(16, 64), torch.randn(32, 64).T, resolved(monkeypatch)
+    before = torch.backends.cuda.matmul.fp32_precision
+    found = []
+    try:
+        for precision in ("ieee", "ieee", "tf32", "tf32", "ieee"):
+            torch.backends.cuda.matmul.fp32_precision = precision
+            found.append((cutegen.matmul(a, w, **terms), len(seen)))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert [count for _, count in found] == [1, 1, 2, 2, 2]
+    exact, rounded = found[0][0], found[2][0]
+    assert not torch.equal(exact, rounded)
+    assert all(torch.equal(x, exact if i in (0, 1, 4) else rounded) for i, (x, _) in enumerate(found))
+
+
+@PLAIN_AND_FUSED
+def test_each_alignment_keeps_a_kernel_of_its_own(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "table", remembered._Table())
+    chosen: list[int] = []
+    real = eager.make_ready
+
+    def spy(*arguments: Any, **how: Any) -> Any:
+        ready = real(*arguments, **how)
+        chosen.append(ready.served.kernel.contract.tensor("a").align_bytes)
+        return ready
+
+    monkeypatch.setattr(eager, "make_ready", spy)
+    w, memory = half(32, 64).T, half(16 * 64 + 8)
+    for start in (1, 0, 4, 1, 0, 4):
+        a = memory[start : start + 16 * 64].view(16, 64)
+        wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
+        close(cutegen.matmul(a, w, **terms), wanted, HALF, str(start))
+    assert chosen == [2, 16, 8]
 
 
 @pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": half(32).requires_grad_()}])
@@ -208,12 +265,24 @@ def test_memory_that_was_freed_is_noticed_the_second_time(terms: dict[str, Any])
             cutegen.matmul(*operands, **terms)
 
 
-def test_memory_shared_with_an_operand_is_noticed_the_second_time() -> None:
+def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
+    a, w, c = half(16, 64), half(32, 64).T, half(16, 32)
+    largest, too_large = 2.0**128 - 2.0**104, 2.0**128 - 2.0**103
+    for _ in range(2):
+        assert cutegen.matmul(a, w, alpha=-largest, out_dtype=torch.float32).isfinite().any()
+        assert not cutegen.matmul(a, w, c=c, beta=torch.inf).isfinite().any()
+        for terms in ({"alpha": too_large}, {"c": c, "beta": -too_large}, {"alpha": 10**400}):
+            with pytest.raises(OperandError, match="expected a number within the range of float32"):
+                cutegen.matmul(a, w, out_dtype=torch.float32 if "c" not in terms else None, **terms)
+
+
+@pytest.mark.parametrize("terms", [{}, {"residual": half(16, 64)}])
+def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
-    cutegen.matmul(a, w, out=apart)
+    cutegen.matmul(a, w, out=apart, **terms)
     with pytest.raises(OperandError, match="memory shared with a"):
-        cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64))
+        cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64), **terms)
 
 
 def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -> None:

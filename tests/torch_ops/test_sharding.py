@@ -28,7 +28,7 @@ def run_both(device: str) -> None:
 
 
 @pytest.mark.slow
-def test_sharded_layers_compute_what_the_whole_ones_do() -> None:
+def test_sharded_layers_and_calls_compute_what_the_whole_ones_do() -> None:
     run_both("cpu")
 
 

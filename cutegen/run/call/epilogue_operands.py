@@ -16,6 +16,9 @@ from cutegen.support.literals import literal
 TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux")
 """The epilogue's tensors by their argument names, in the order of a contract."""
 
+TOO_LARGE = 2.0**128 - 2.0**103
+"""The smallest number that float32 rounds to infinity."""
+
 _NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
 _NONE: tuple[tuple[tuple[str, Any], ...], tuple[float, ...]] = (), ()
 _USES = {
@@ -93,11 +96,19 @@ def _number(name: str, value: Any) -> float:
         fix = f"pass `{name}.item()`" if hasattr(value, "item") else ""
         raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a number, by value", fix=fix)
     try:
-        number = float(value)
+        rounded = ctypes.c_float(float(value)).value
     except OverflowError:  # an integer or a fraction beyond float64
-        number, rounded = 0.0, math.inf
-    else:
-        rounded = ctypes.c_float(number).value
-    if math.isinf(rounded) and math.isfinite(number):
-        raise OperandError(operand=name, found=literal(value), expected="a number within the range of float32")
+        rounded = math.inf
+    if math.isinf(rounded):
+        check_range(name, value)
     return rounded
+
+
+def check_range(name: str, value: Any) -> None:
+    """Reject a finite number that float32 rounds to infinity. Raises OperandError."""
+    try:
+        number = value if isinstance(value, (float, int)) else float(value)
+    except OverflowError:  # a fraction beyond float64
+        number = TOO_LARGE
+    if TOO_LARGE <= abs(number) < math.inf:
+        raise OperandError(operand=name, found=literal(value), expected="a number within the range of float32")
