@@ -36,7 +36,7 @@ from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
-from cutegen.plan.search.warpgroup_space import every_row, splits_of_given
+from cutegen.plan.search.warpgroup_space import CLUSTERED_SPLITS, every_row, splits_of_given
 from cutegen.plan.search.warpgroup_tiles import (
     H200,
     MEASURED,
@@ -261,7 +261,7 @@ def _added_as_asked(rows: list[Row], schedule: Schedule) -> list[Row]:
 def _in_cluster(row: Row) -> Row:
     """Return the row with its slices in a cluster: as many as the rules choose if the cluster is open."""
     m, n, together = row.cluster
-    most = next((k for k in (8, 4, 2) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS), 1)
+    most = next((k for k in reversed(CLUSTERED_SPLITS) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS), 1)
     return row if together > 1 else replace(row, cluster=(m, n, most))
 
 
