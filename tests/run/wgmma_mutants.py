@@ -33,7 +33,7 @@ MANY_K_TILES, MANY_TILES = (136, 72, 328), (648, 136, 136)
 RUNS = (("in-order", MANY_K_TILES), ("reversed", MANY_K_TILES), ("in-order", MANY_TILES))
 """Orders and problems (M, N, K): with many tiles, buffers of C are used again."""
 MAX_STEPS = 100_000
-"""Warp instructions, several times what a right kernel takes: a mutant may wait for ever."""
+"""Warp instructions, several times what a right kernel takes: a mutant may wait forever."""
 FAULT, WRONG, SURVIVED = "fault", "wrong result", "survived"
 OTHER_COMPARISON = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "ne": "eq"}
 DROPPED = (
