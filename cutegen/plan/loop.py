@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Action(StrEnum):
-    """Action of a step, by its instruction."""
+    """Action of a step, by its instruction; `load` and `mma` have different ones in different plans."""
 
     WAIT = "cp.async.wait_group"
     BARRIER = "bar.sync"
@@ -30,7 +30,7 @@ class Action(StrEnum):
     RELEASE = "mbarrier.arrive"
     GLOBAL_LOAD = "ld.global"
     STORE = "st.shared"
-    MULTIPLY = "mma.sync"
+    MULTIPLY = "mma"
     MMA_FENCE = "wgmma.fence.sync.aligned"
     MMA_COMMIT = "wgmma.commit_group.sync.aligned"
     MMA_WAIT = "wgmma.wait_group.sync.aligned"

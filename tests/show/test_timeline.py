@@ -57,3 +57,13 @@ def test_how_later_k_tiles_differ_is_said(name: str, said: list[str]) -> None:
     text = " ".join(pipeline.view(plan, 0, ProblemShape(1024, 1024, 1024)).lines)
     written = [item.text for item in pipeline.picture(plan, 0).items if isinstance(item, Text)]
     assert all(sentence in text and sentence in written for sentence in found)
+
+
+@pytest.mark.parametrize(("name", "arch"), [("sm90_hgemm_tn", "sm_90"), ("simt_sgemm_tn", "sm_80")])
+def test_json_calls_no_other_multiplication_mma_sync(name: str, arch: str) -> None:
+    plan = cutegen.plan(cutegen.load_spec(name), arch)
+    assert isinstance(plan, GemmPlan)
+    view = pipeline.view(plan, 0, ProblemShape(1024, 1024, 1024))
+    actions = {step["action"] for slot in view.table["slots"] for step in slot["steps"]}
+    assert "mma" in actions
+    assert "mma.sync" not in f"{view.table} {plan.to_json()['loop']}"

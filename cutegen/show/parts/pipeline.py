@@ -47,7 +47,7 @@ WORDS = {
     Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
     Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
     Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
-    Action.MULTIPLY: Words("mma", "mma.sync", "mma of a k-tile's block"),
+    Action.MULTIPLY: Words("mma", "mma", "mma of a k-tile's block"),
     Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
 """In the order in which a slot issues them; the name of the multiplication is the plan's atom."""
