@@ -27,6 +27,7 @@ from cutegen.plan.search.options import (
     with_stages,
 )
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.small_tiles import is_small, of_mma_sync
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
 
@@ -39,11 +40,13 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Option]:
     gpu, schedule = GPUS[target.name], spec.schedule
     is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # no cluster adds slices here
+    small = is_small(spec, problem)
     splits = SPLITS if is_open else (schedule.split_k or 1,)
     for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
         whole = work_of(spec, target, candidate, 1)
         for slices in splits:
-            estimated = estimate(replace(whole, slices=slices), problem, gpu, H200)
+            overall = whole.overall * (of_mma_sync(slices) if small else 1.0)
+            estimated = estimate(replace(whole, slices=slices, overall=overall), problem, gpu, H200)
             yield Option(_for_one_k_tile(spec, candidate, slices, problem), slices, estimated)
 
 

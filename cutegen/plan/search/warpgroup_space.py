@@ -14,7 +14,7 @@ from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.wgmma_sums import MOST_SUMS, sum_registers
 from cutegen.plan.search.fitted_tiles import WARPGROUPS_BY_ROWS
-from cutegen.plan.search.warpgroup_tiles import MEASURED, Row
+from cutegen.plan.search.warpgroup_tiles import MEASURED, Row, each_kernel_once
 from cutegen.spec.values import Consumers
 
 NEVER_MEASURED = 1.03
@@ -34,12 +34,7 @@ LARGEST_SPLIT = 128 * 128
 
 def every_row() -> Iterator[Row]:
     """Yield those of the model first, then all other possible ones, each once."""
-    seen: set[object] = set()
-    for row in (*MEASURED, *_unmeasured()):
-        key = (row.cta, row.warpgroups, row.consumers, row.cluster, row.swap, row.slices)
-        if key not in seen:
-            seen.add(key)
-            yield row
+    yield from each_kernel_once((*MEASURED, *_unmeasured()))
 
 
 def splits_of_given(row: Row) -> Iterator[Row]:

@@ -7,7 +7,7 @@ stages as fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
@@ -37,6 +37,19 @@ class Row:
     slices: int = 1
     correction: float = UNMEASURED
     overall: float = UNMEASURED
+
+    @property
+    def kernel(self) -> tuple[object, ...]:
+        """The row without its corrections."""
+        return self.cta, self.warpgroups, self.consumers, self.cluster, self.swap, self.slices
+
+
+def each_kernel_once(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the first row of each kernel."""
+    found: dict[tuple[object, ...], Row] = {}
+    for row in rows:
+        found.setdefault(row.kernel, row)
+    yield from found.values()
 
 
 MEASURED = (

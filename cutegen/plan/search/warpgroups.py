@@ -33,6 +33,7 @@ from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.small_tiles import SMALL, is_small
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
@@ -46,6 +47,7 @@ from cutegen.plan.search.warpgroup_tiles import (
     WIDE_EXCHANGED,
     Row,
     as_nearest,
+    each_kernel_once,
 )
 from cutegen.spec import GemmSpec, Schedule
 
@@ -77,7 +79,7 @@ Measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 11
 
 def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
     """Return specs with the open keys filled in, the fastest for `problem` first."""
-    compared = compared_rows(spec, target, problem, MEASURED)
+    compared = compared_rows(spec, target, problem)
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared))
 
 
@@ -87,10 +89,26 @@ def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
 
 
-def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Yield `rows` and those derived from the problem, with their corrections for it."""
-    compared = (*rows, *_fitted(spec, target, problem))
-    return tuple(map(as_streamed, compared)) if is_streamed(spec, problem) else compared
+def compared_rows(
+    spec: GemmSpec, target: Target, problem: ProblemShape, others: Iterable[Row] = ()
+) -> tuple[Row, ...]:
+    """Return the rows that plans compare, with their corrections for the problem, then those of `others` not among them.
+
+    A small product has rows of its own. The rest follows only if the spec gives keys that these may not have.
+    """
+    compared = (*MEASURED, *_fitted(spec, target, problem))
+    if is_streamed(spec, problem):
+        return tuple(map(as_streamed, each_kernel_once((*compared, *others))))
+    if is_small(spec, problem):
+        compared = SMALL if _leaves_kernel_open(spec) else (*SMALL, *compared)
+    return tuple(each_kernel_once((*compared, *others)))
+
+
+def _leaves_kernel_open(spec: GemmSpec) -> bool:
+    """Return whether the spec gives no key of a row."""
+    schedule = spec.schedule
+    given = (schedule.consumers, schedule.cluster, schedule.swap, schedule.split_k, schedule.reduction)
+    return tile_is_open(spec) and all(key is None for key in given)
 
 
 def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
@@ -149,8 +167,8 @@ def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, can
     is_line = k * element_bytes == LINE_BYTES
     is_long = problem.k // row.slices * element_bytes >= JOINED_LINES * LINE_BYTES
     is_open = tile_is_open(spec) and (spec.mma.promote_k or 0) % (2 * k) == 0
-    if not (is_line and is_long and is_open and row.cluster[2] == 1):
-        return candidate
+    if is_small(spec, problem) or not (is_line and is_long and is_open and row.cluster[2] == 1):
+        return candidate  # small products compare rows of both lengths
     joined = candidate_of(spec, target, replace(row, cta=(m, n, 2 * k)))
     return joined if joined.stages >= JOINED_STAGES else candidate
 
