@@ -276,7 +276,6 @@ def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
         cta=row.cta,
         atom_layout=(*row.warpgroups, 1),
         stages=spec.tile.stages or min(DEEPEST[-1], _most_stages(spec, target, row)),
-        atoms_are="warpgroups",
         consumers=row.consumers,
         cluster=row.cluster,
         swap=row.swap,
