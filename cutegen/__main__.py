@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from typing import Any
 
@@ -12,6 +13,7 @@ def main() -> int:
     """Run the command line; if its dependencies are not installed, say so and return 3."""
     _prepare_streams()
     try:
+        from cutegen.cli.main import INTERRUPTED
         from cutegen.cli.main import main as command_line
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("cutegen"):
@@ -23,7 +25,10 @@ def main() -> int:
         return 3
     except KeyboardInterrupt:
         return 130  # as in shells, before a command can say more
-    return command_line()
+    code = command_line()
+    if code == INTERRUPTED:  # Python waits for threads with running compilers: another Ctrl-C ends it without traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return code
 
 
 def _prepare_streams() -> None:

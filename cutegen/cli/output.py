@@ -62,8 +62,11 @@ class Answer:
         return cls(json or suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX)) == JSON_SUFFIX, out)
 
     def give(self, table: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
-        """Produce the requested form and write it. Raises OutsideError if the file cannot be written."""
-        text = json.dumps({"schema": SCHEMA, **table()}, indent=2) if self.json else "\n".join(lines())
+        """Produce the requested form and write it. Raises OutsideError if the file cannot be written.
+
+        JSON has neither NaN nor infinity: a table with one is a defect.
+        """
+        text = json.dumps({"schema": SCHEMA, **table()}, indent=2, allow_nan=False) if self.json else "\n".join(lines())
         if self.out is not None:
             write_file("--out", self.out, encoded(f"{text}\n"))
         elif self.json:

@@ -31,7 +31,7 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan
-from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, probe, thread_values
+from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values, view_of
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
@@ -185,7 +185,7 @@ def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
 
     title = f"{plan.spec.name or plan.kernel_name}: {part or 'overview'}"
     page = partial(_page, plan, asked, Opened(thread=thread, part=part, loads_only=asked.loads_only))
-    return _Subject(title, lambda: VIEWS[part](plan, thread, extents, everything=asked.everything), picture, page)
+    return _Subject(title, partial(view_of, part, plan, thread, extents, everything=asked.everything), picture, page)
 
 
 def _page(plan: GemmPlan, asked: _Asked, opened: Opened) -> str:

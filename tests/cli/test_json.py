@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from cutegen.algebra import format_layout, parse_layout
+from cutegen.cli.output import Answer
 from cutegen.contract import LaunchContract
 from tests.cli.commands import Cli
 
@@ -93,6 +95,11 @@ def test_partitions_are_the_tutorials_printout(cli: Cli) -> None:
     assert {name: table["layouts"].get(name) for name in expected} == expected
     printed = cli(sentence).out.splitlines()
     assert set(TUTORIAL.read_text().splitlines()) <= set(printed)
+
+
+def test_no_number_is_printed_that_json_does_not_have() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Answer(json=True, out=None).give(lambda: {"ratio": math.nan}, list)
 
 
 @pytest.mark.parametrize("part", ["", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions"])

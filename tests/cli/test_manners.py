@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from importlib import metadata
@@ -106,6 +107,30 @@ def test_text_follows_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
         widest[columns] = max(map(len, cli(f"plan {SPEC} --arch sm_80").out.splitlines()))
     assert widest["100"] == widest["nonsense"] <= 100 < widest["200"] <= 200
     assert widest["60"] < widest["100"]
+
+
+INTERRUPTED_AT_WORK = """
+import threading, time
+from cutegen import __main__
+from cutegen.cli import main
+
+def command():
+    threading.Thread(target=time.sleep, args=(30,)).start()  # as a thread that waits for a compiler
+    return main.INTERRUPTED
+
+main.main = command
+print(__main__.main(), flush=True)
+"""
+
+
+def test_another_ctrl_c_ends_the_wait_for_compilers_without_traceback() -> None:
+    command = [sys.executable, "-c", INTERRUPTED_AT_WORK]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "130\n"
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (-signal.SIGINT, "", "")
 
 
 RACES = """.version 8.0

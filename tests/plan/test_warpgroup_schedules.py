@@ -9,8 +9,10 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
+from cutegen.hardware import TARGETS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
+from cutegen.plan.search.warpgroups import space_for
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import Epilogue, Operand, Schedule, Tile
 from tests.plan.specs import gemm
@@ -141,12 +143,34 @@ def searched(problem: tuple[int, int, int], tile: Tile | None = None, **schedule
     return found
 
 
-@pytest.mark.parametrize("problem", [(7040, 4800, 256), (2304, 1344, 3200)])
-def test_a_given_tile_gets_the_schedule_that_it_has_where_it_is_chosen(problem: tuple[int, int, int]) -> None:
-    left_open = searched(problem)
-    given = searched(problem, Tile(cta=left_open.cta_tile))
-    assert not left_open.swapped
+@pytest.mark.parametrize(
+    ("problem", "asked"),
+    [
+        ((7040, 4800, 256), {}),
+        ((2304, 1344, 3200), {}),
+        ((4784, 4856, 2048), {"swap": True}),
+        ((384, 8192, 256), {"swap": True, "cluster": (2, 1)}),
+    ],
+)
+def test_a_given_tile_gets_the_schedule_that_it_has_where_it_is_chosen(
+    problem: tuple[int, int, int], asked: dict[str, Any]
+) -> None:
+    left_open = searched(problem, **asked)
+    given = searched(problem, Tile(cta=left_open.cta_tile), **asked)
+    assert left_open.swapped == ("swap" in asked)
     assert (given.mma.pingpong, given.mma.cluster) == (left_open.mma.pingpong, left_open.mma.cluster)
+
+
+def test_a_given_tile_that_was_measured_in_clusters_alone_is_not_always_in_one() -> None:
+    """64 rows are one tile of 64x256: half of the CTAs of clusters of two along M would have none."""
+    assert searched((64, 4096, 4096), Tile(cta=(64, 256, 64))).mma.cluster == (1, 1, 1)
+
+
+def test_tuning_of_a_given_tile_compares_clusters_and_slices_that_were_not_measured() -> None:
+    asked = replace(OPEN, tile=Tile(cta=(128, 112, 64)))
+    found = [each.spec.schedule for each in space_for(asked, TARGETS["sm_90"], ProblemShape(512, 512, 4096))]
+    assert {each.cluster for each in found} >= {(1, 1), (2, 1), (1, 2), (1, 1, 2)}
+    assert {each.split_k for each in found} >= {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize(

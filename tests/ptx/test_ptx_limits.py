@@ -252,6 +252,8 @@ REFUSED = [
     ("mov.f32 %f0, 1;", "", "integer literal cannot be a .f32"),
     ("add.u32 %r3, %r0, {%r1, %r2};", "", "not allowed here"),
     ("bar.warp.sync;", "", "member mask"),
+    ("bar.warp -1;", "", r"expected one of \.sync"),
+    ("cp.async.bulk.commit_group 5;", "", "has no operands"),
     ("mov.b64 %rd2, 0f3F800000;", "", "float literal cannot be a .b64"),
     ("cvt.sat.s32.u8 %r3, %h0;", "", "not PTX"),
     ("fma.f32 %f0, %f1, %f2, %f3;", "", r"the nearest that is: fma\.r[nzmp]\.f32"),

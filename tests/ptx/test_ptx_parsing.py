@@ -102,6 +102,13 @@ def test_a_body_that_cannot_be_read_keeps_no_other_from_running(body: str, messa
     assert caught.value.line in (7, 8)
 
 
+def test_a_body_without_end_is_refused_at_its_first_error() -> None:
+    before = ".visible .entry first() {\n.reg .b32 %r<4>;\n{ mov.u32 %r1, 5\n}\n"
+    with pytest.raises(PtxSyntaxError, match="expected ',', found '}'") as caught:
+        Program.parse(kernel("mov.u32 %r3, 9;", before=before))
+    assert caught.value.line in (7, 8)
+
+
 TWO_TABLES = """
     mov.u32 %r1, 1;
     { ts: .branchtargets A, B; brx.idx %r1, ts; }

@@ -8,7 +8,8 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part
+from cutegen.contract.problem import ProblemShape
+from cutegen.show.parts import OF_A_PROBE, PICTURES, VIEWS, Part, view_of
 from cutegen.show.parts.tile import Tile
 from cutegen.show.parts.warp_access import WarpAccess
 from tests.show.cases import plan_of
@@ -27,6 +28,16 @@ def test_a_parts_view_and_picture_are_of_the_file_with_its_name(part: Part) -> N
 def test_no_view_is_of_anything_else() -> None:
     assert set(VIEWS) == {None, *Part}
     assert set(OF_A_PROBE) <= set(Part)
+
+
+@pytest.mark.parametrize("part", [None, *Part])
+def test_a_view_of_swapped_operands_says_whose_names_it_has(part: Part | None) -> None:
+    swapped, plain = (
+        view_of(part, plan_of(name), 0, ProblemShape(512, 512, 512)) for name in ("wgmma, A and B exchanged", "wgmma")
+    )
+    assert swapped.lines[:2] == ["A and B swapped: A here is the call's B", ""]
+    assert swapped.table["swapped"] is True
+    assert "swapped" not in (plain.lines[0], *plain.table)
 
 
 def served_in_turns(byte_offsets: list[int], access_bytes: int) -> int:

@@ -30,7 +30,7 @@ def cluster_text(cluster: Extents) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A CTA tile, its warps (or other units) along M, N and K, and its stages.
+    """A CTA tile, its warps or warpgroups along M, N and K, and its stages.
 
     For warpgroups also their schedule, the CTAs of a cluster, and whether A and B are swapped: the tile is then one of
     the swapped product. `overall` is a measured factor on the model's time.
@@ -39,7 +39,6 @@ class Candidate:
     cta: tuple[int, int, int]
     atom_layout: tuple[int, int, int]
     stages: int
-    atoms_are: str = "warps"
     consumers: Consumers | None = None
     cluster: Extents = ALONE
     swap: bool = False
@@ -48,7 +47,8 @@ class Candidate:
     def __str__(self) -> str:
         m, n, k = self.cta
         warps_m, warps_n, _ = self.atom_layout
-        shared = f"{warps_m}x{warps_n} {self.atoms_are}" if self.consumers != PINGPONG else PINGPONG
+        units = "warps" if self.consumers is None else "warpgroups"
+        shared = f"{warps_m}x{warps_n} {units}" if self.consumers != PINGPONG else PINGPONG
         text = f"{m}x{n}x{k}, {shared}, {plural(self.stages, 'stage')}"
         if self.cluster != ALONE:
             text += f", clusters of {cluster_text(self.cluster)}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -228,12 +229,15 @@ def _of_span(spec: GemmSpec, row: Row) -> float:
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: list[Row]) -> Iterator[Row]:
     """Return the spec's own tile, also swapped if C has fewer rows than an instruction: as `rows` have it, if they do.
 
-    A given tile then gets the schedule and the cluster that a search which finds the same tile gives it. Tiles of two
-    joined k-tiles have no rows of their own.
+    A given tile then gets the schedule and the cluster that a search which finds the same tile gives it. What `rows`
+    lack is added without corrections: some tiles were only measured in clusters for large problems. Tiles of two joined
+    k-tiles have no rows of their own.
     """
     if spec.tile.cta is None:
         return
     swaps = (False, True) if problem.m < WGMMA_ROWS else (False,)
+    if spec.schedule.swap is not None:
+        swaps = (spec.schedule.swap,)
     for consumers in (spec.schedule.consumers,) if spec.schedule.consumers else (COOPERATIVE, PINGPONG):
         if consumers == PINGPONG and spec.mma.atom_layout not in (None, (1, 1, 1)):
             continue
@@ -244,10 +248,11 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: 
         warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value[:2]
         alike = (spec.tile.cta, warpgroups, consumers, 1)
         found = [row for row in rows if (row.cta, row.warpgroups, row.consumers, row.slices) == alike]
-        of_swaps = [row for row in found if row.swap in swaps]
-        yield from of_swaps or (
-            Row(spec.tile.cta, warpgroups, consumers, cluster, swap) for cluster in CLUSTERS for swap in swaps
-        )
+        yield from (row for row in found if row.swap in swaps)
+        having = {(row.cluster, row.swap) for row in found}
+        for cluster, swap in product(CLUSTERS, swaps):
+            if (cluster, swap) not in having:
+                yield Row(spec.tile.cta, warpgroups, consumers, cluster, swap)
 
 
 def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -289,7 +294,6 @@ def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
         cta=row.cta,
         atom_layout=(*row.warpgroups, 1),
         stages=spec.tile.stages or min(DEEPEST[-1], _most_stages(spec, target, row)),
-        atoms_are="warpgroups",
         consumers=row.consumers,
         cluster=row.cluster,
         swap=row.swap,

@@ -32,6 +32,8 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
     """`cp.async.bulk...` without its first three words."""
     if modifiers.flag("commit_group"):
         modifiers.finish()
+        if instruction.operands:
+            raise instruction.error("this instruction has no operands")
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
     if modifiers.flag("wait_group"):
         return _lower_wait(instruction, modifiers, only_read=modifiers.flag("read"))

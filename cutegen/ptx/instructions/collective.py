@@ -190,7 +190,8 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
 def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
     """`bar.warp.sync members`: orders the memory accesses of the warp's lanes."""
     modifiers = Modifiers(instruction)
-    modifiers.flag("warp", "sync")
+    modifiers.need("warp")
+    modifiers.need("sync")
     modifiers.finish()
     if len(instruction.operands) != 1:
         raise instruction.error("expected a member mask")

@@ -121,7 +121,10 @@ class _EntryReader:
             return self._with_body(entry)
         except PtxSyntaxError as error:
             cursor.back_to(start)
-            cursor.skip_block()
+            try:
+                cursor.skip_block()
+            except PtxSyntaxError:  # nobody can tell where it ends, and the first error says why
+                raise error from None
             return replace(entry, error=error)
 
     def _with_body(self, entry: Entry) -> Entry:

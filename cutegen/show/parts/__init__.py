@@ -71,4 +71,13 @@ PAGES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
 )
 """Function for each part that supplies its data to the interactive page."""
 
-__all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part"]
+SWAPPED = "A and B swapped: A here is the call's B"
+
+
+def view_of(part: Part | None, plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
+    """Return the text and the JSON of a part; those of a kernel that swaps A and B begin with whose names they have."""
+    found = VIEWS[part](plan, thread, problem, everything=everything)
+    return View(([SWAPPED], *found.blocks), {"swapped": True, **found.table}) if plan.swapped else found
+
+
+__all__ = ["OF_A_PROBE", "PAGES", "PICTURES", "VIEWS", "Part", "view_of"]
