@@ -90,7 +90,7 @@ def of_plans() -> tuple[Setting, ...]:
 @cache
 def _compared(shape: tuple[int, int, int]) -> dict[Row, Row]:
     """Rows of warpgroups that plans compare for a problem, by what they are without their corrections."""
-    rows = compared_rows(_OPEN, target(TARGET), ProblemShape(*shape), MEASURED)
+    rows = compared_rows(_OPEN, target(TARGET), ProblemShape(*shape))
     return {bare(row): row for row in reversed(rows)}  # one that was measured before one that follows the problem
 
 

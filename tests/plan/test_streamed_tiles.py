@@ -79,8 +79,8 @@ def test_bytes_count_not_elements() -> None:
 
 
 def test_own_corrections_count_for_less_there_and_as_they_are_elsewhere() -> None:
-    streamed = warpgroups.compared_rows(OPEN, DEVICE, ProblemShape(16, 4096, 4096), MEASURED)
-    others = warpgroups.compared_rows(OPEN, DEVICE, ProblemShape(4096, 4096, 4096), MEASURED)
+    streamed = warpgroups.compared_rows(OPEN, DEVICE, ProblemShape(16, 4096, 4096))
+    others = warpgroups.compared_rows(OPEN, DEVICE, ProblemShape(4096, 4096, 4096))
     assert others[: len(MEASURED)] == MEASURED
     for row, one in zip(MEASURED, streamed, strict=False):
         assert one == as_streamed(row)

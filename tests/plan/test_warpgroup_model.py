@@ -178,7 +178,7 @@ def test_a_tile_that_was_not_measured_is_corrected_as_the_nearest_that_was() -> 
 def test_a_plan_takes_what_the_model_ranks_first(problem: tuple[int, int, int]) -> None:
     shape, planned = ProblemShape(*problem), made(OPEN, problem)
     device = target("sm_90")
-    compared = warpgroups.compared_rows(OPEN, device, shape, MEASURED)
+    compared = warpgroups.compared_rows(OPEN, device, shape)
     assert {bare(row) for row in compared} == {bare(row) for row in compared_for(shape)}
     kernels = {row: warpgroups.candidate_of(OPEN, device, row) for row in compared}
     built = {row: warpgroups._joined(OPEN, device, shape, row, kernel) for row, kernel in kernels.items()}

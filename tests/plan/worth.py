@@ -16,7 +16,6 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan.search import warpgroups
-from cutegen.plan.search.warpgroup_tiles import MEASURED
 from tests.gpu import estimates
 from tests.gpu.estimates import setting_of
 from tests.gpu.measured import TORCH, geometric_mean
@@ -65,7 +64,7 @@ def cost(table: Times) -> float:
 def _compared(problem: Shape) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """What plans compare for a problem, each by the name it was measured under, and what the model is asked about."""
     shape = ProblemShape(*problem)
-    rows = warpgroups.compared_rows(OPEN, DEVICE, shape, MEASURED)
+    rows = warpgroups.compared_rows(OPEN, DEVICE, shape)
     found = []
     for row, candidate in warpgroups._candidates(OPEN, DEVICE, shape, rows):
         built = warpgroups._joined(OPEN, DEVICE, shape, row, candidate)

@@ -90,10 +90,8 @@ def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
 
 
-def compared_rows(
-    spec: GemmSpec, target: Target, problem: ProblemShape, others: Iterable[Row] = ()
-) -> tuple[Row, ...]:
-    """Return the rows that plans compare, with their corrections for the problem, then those of `others` not among them.
+def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, others: Iterable[Row] = ()) -> tuple[Row, ...]:
+    """Return the rows that plans compare, with their corrections for the problem, then all `others`.
 
     A small product has rows of its own. The rest follows only if the spec gives keys that these may not have.
     """
