@@ -120,9 +120,11 @@ def _imported(room: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith(__name__):
             raise
+        needs = f"cutegen.{name} needs {error.name}, which is not installed"
+        if error.name == "torch":  # an extra, which complete installations may lack too
+            raise ImportError(f"{needs}: pip install 'cutegen[torch]'") from error
         raise ImportError(
-            f"cutegen.{name} needs {error.name}, which is not installed: this installation only runs kernels; "
-            "pip install cutegen, with its dependencies, adds the rest"
+            f"{needs}: this installation only runs kernels; pip install cutegen, with its dependencies, adds the rest"
         ) from error
 
 

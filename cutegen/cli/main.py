@@ -39,7 +39,10 @@ DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor the environmen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Exit code: 0 success, 1 a check failed, 2 invalid request, 3 a failure outside cutegen."""
+    """Run one command. Exit code: 0 success, 1 a check failed, 2 invalid request, 3 a failure outside cutegen.
+
+    70 is a bug in cutegen, 130 an interrupt.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Parsed by hand: it may follow the verb, and the error may be that the words cannot be parsed.
     verbose = "--verbose" in words

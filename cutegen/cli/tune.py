@@ -68,7 +68,8 @@ class _SpecOrVerb(TyperGroup):
 
 verbs = typer.Typer(
     cls=_SpecOrVerb,
-    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K. Also lists the results.",
+    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K (`cutegen tune SPEC --help` "
+    "has its options). Also lists the results.",
 )
 RecordsArgument = Annotated[
     list[str] | None,

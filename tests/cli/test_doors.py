@@ -162,3 +162,16 @@ def test_without_the_packages_of_the_command_line_it_says_what_to_install() -> N
     code, why = done.stdout.splitlines()
     assert code == "3"
     assert why.startswith("cutegen.plan needs tensor_layouts, which is not installed: this installation only runs")
+
+
+@pytest.mark.parametrize("name", ["Linear", "Float8Copies", "float8_linear"])
+def test_without_torch_the_names_that_need_it_say_how_to_add_it(name: str) -> None:
+    """A complete installation may lack torch, so they must not call it one that only runs kernels."""
+    script = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import cutegen\n"
+        f"try: cutegen.{name}\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"cutegen.{name} needs torch, which is not installed: pip install 'cutegen[torch]'\n"

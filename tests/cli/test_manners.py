@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import cutegen
-from cutegen.cli.main import VERBS
-from cutegen.errors import RequestError
+from cutegen.cli.main import DEFECT, INTERRUPTED, VERBS
+from cutegen.errors import CheckError, OutsideError, RequestError
 from cutegen.hardware import GPU_NAMES, TARGETS, resolve_target
 from cutegen.spec import shipped_specs
 from cutegen.spec.load import spec_path
@@ -290,6 +290,18 @@ def test_an_interrupt_ends_quietly_before_a_verb_is_there(cli: Cli, monkeypatch:
     monkeypatch.setattr("cutegen.cli.main.import_module", interrupted)
     outcome = cli("list")
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "")
+
+
+def test_the_readme_has_every_exit_code() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (sentence,) = re.findall(r"Exit codes: ([^.]*)\.", readme)
+    codes = (0, *(error.exit_code for error in (CheckError, RequestError, OutsideError)), DEFECT, INTERRUPTED)
+    assert [int(code) for code in re.findall(r"\d+", sentence)] == list(codes)
+
+
+def test_a_group_that_takes_a_spec_names_the_help_of_its_options(cli: Cli) -> None:
+    assert "`cutegen tune SPEC --help` has its options" in " ".join(cli("tune --help").out.split())
+    assert "--suite" in cli(f"tune {SPEC} --help").out
 
 
 def test_an_option_that_is_none_names_the_help_of_its_verb(cli: Cli) -> None:

@@ -184,4 +184,4 @@ def test_where_there_are_no_warpgroups_nothing_is_compared_with_them() -> None:
     asked = replace(OPEN, family=family), TARGETS["sm_120"], ProblemShape(*problem)
     first = next(iter(FAMILIES["sm120"].search(*asked)))
     assert family == "sm120"
-    assert decision.for_problem.endswith(f"{first.predicted_us:.3g} us predicted")
+    assert decision.for_problem.endswith(f"{first.predicted_us:.3g} us estimated")

@@ -268,6 +268,19 @@ def test_a_tile_that_the_rules_refuse_is_passed_over() -> None:
     assert str(caught.value) == str(without.value)
 
 
+@pytest.mark.parametrize("arch", TARGETS)
+def test_times_on_a_gpu_that_no_model_was_fitted_to_are_called_estimates(arch: str) -> None:
+    plans = [plan(replace(gemm(), family=family), arch, (64, 8192, 8192)) for family in (None, "sm80")]
+    keys = ("family", "tile.cta", "schedule.split_k")
+    told = [x for found in plans for x in found.decisions if x.key in keys and x.for_problem]
+    times = [x for each in told for x in (each.for_problem, *(y.why for y in each.rejected)) if " us " in x]
+    fitted, estimated = " us predicted", " us estimated"
+    word, other = (fitted, estimated) if arch == "sm_90" else (estimated, fitted)  # measured: an H200 and an H100
+    assert {x.key for x in told} == set(keys)
+    assert len(times) > len(told)
+    assert all(word in time and other not in time for time in times)
+
+
 def test_the_choice_is_explained() -> None:
     found = plan(gemm(), "sm_90", (64, 8192, 8192))
     text = found.explain()

@@ -12,6 +12,7 @@ from cutegen.hardware import Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.search.problem import Settled
+from cutegen.plan.search.reasons import foretold
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
@@ -29,12 +30,14 @@ class _Option:
     """A family, its predicted time if there is one, and the refusal if it cannot meet the spec.
 
     It plans the first entry of `proposed`. `handicap` is a factor on its predicted time when compared with the others.
+    `how` is the word for that time.
     """
 
     name: str
     proposed: Iterable[Settled] = ()
     predicted_us: float | None = None
     handicap: float = 1.0
+    how: str = "predicted"
     refusal: SpecError | None = None
 
     @property
@@ -52,7 +55,7 @@ class _Option:
         if self.predicted_us is not None:
             longer = self.handicap * self.predicted_us
             taken_as = f", counted as {longer:.3g}: few of its kernels were measured" if self.handicap != 1 else ""
-            return Rejected(self.name, f"{self.predicted_us:.3g} us predicted{taken_as}")
+            return Rejected(self.name, f"{self.predicted_us:.3g} us {self.how}{taken_as}")
         return Rejected(self.name, "later in the order of families")
 
 
@@ -93,7 +96,9 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
         first = next((one for one in proposed if one.fits), None)
     except SpecError as refusal:
         return _Option(name, refusal=refusal)
-    return _Option(name) if first is None else _Option(name, chain((first,), proposed), first.predicted_us)
+    if first is None:
+        return _Option(name)
+    return _Option(name, chain((first,), proposed), first.predicted_us, how=foretold(target))
 
 
 def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:
@@ -101,7 +106,7 @@ def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemS
         why = f"the first of {', '.join(name for name in ORDER if name in FAMILIES)} that can meet the spec"
         return Decision("family", option.name, why, rejected=rejected)
     why = "the family with the lowest predicted time for the problem"
-    for_problem = f"{problem}: {option.predicted_us:.3g} us predicted"
+    for_problem = f"{problem}: {option.predicted_us:.3g} us {option.how}"
     return Decision("family", option.name, why, rejected=rejected, for_problem=for_problem)
 
 

@@ -40,12 +40,13 @@ def _tile(
     (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
     fetched = f"{m * n // (m + n)} multiply-adds per element fetched"
     why = f"the tile with the lowest predicted time for the problem; {fetched}"
+    how = foretold(target)
     rejected = tuple(
-        Rejected(str(other), f"{microseconds(other.estimate)} predicted, bound by {other.estimate.bound}")
+        Rejected(str(other), f"{microseconds(other.estimate)} {how}, bound by {other.estimate.bound}")
         for other in _best_of_others(option, ranked, lambda other: other.candidate.tile)
     )
     gpu = GPUS[target.name]
-    for_problem = f"{problem} on {gpu}: {microseconds(option.estimate)} predicted, bound by {option.estimate.bound}"
+    for_problem = f"{problem} on {gpu}: {microseconds(option.estimate)} {how}, bound by {option.estimate.bound}"
     yield Decision("tile.cta", extents(candidate.cta), why, rejected=rejected, for_problem=for_problem)
     why = f"comes with the tile; warp tiles of {m // warps_m} x {n // warps_n}"
     yield Decision("mma.atom_layout", extents(candidate.atom_layout), why)
@@ -55,16 +56,16 @@ def _tile(
 
 def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
     candidate = option.candidate
-    (m, n, k), gpu = candidate.cta, GPUS[target.name]
+    (m, n, k), gpu, how = candidate.cta, GPUS[target.name], foretold(target)
     multiplied = swapped.shape_multiplied(problem) if candidate.swap else problem
     tiles = -(-multiplied.m // m) * -(-multiplied.n // n) * problem.batch
     for_problem = (
         f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
-        f"{microseconds(option.estimate)} predicted"
+        f"{microseconds(option.estimate)} {how}"
     )
     alike = [other for other in ranked if replace(other.candidate, cluster=candidate.cluster) == candidate]
     rejected = tuple(
-        Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} predicted")
+        Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} {how}")
         for other in _best_of_others(option, alike, lambda other: other.slices)
     )
     why = "the slices with the lowest predicted time for the problem"
@@ -111,6 +112,11 @@ def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[O
         found.setdefault(value(other), other)
     found.pop(value(option), None)
     return list(found.values())
+
+
+def foretold(target: Target) -> str:
+    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it."""
+    return "predicted" if GPUS[target.name].fitted else "estimated"
 
 
 def microseconds(estimated: Estimate) -> str:
