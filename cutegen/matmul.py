@@ -169,10 +169,11 @@ class Arguments(NamedTuple):
         found = {name: getattr(self, name) for name in TENSORS if name in "ab" or getattr(self, name) is not None}
         for name, value in found.items():
             if not isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray):
+                like_a = "a torch tensor, like a" if of_torch else "a NumPy array, like a"
                 raise OperandError(
                     operand=name,
                     found=f"a {type(value).__qualname__}",
-                    expected="a torch tensor, like a" if of_torch else "a torch tensor or a NumPy array, like a",
+                    expected="a torch tensor or a NumPy array" if name == "a" else like_a,
                     fix=f"`torch.from_dlpack({name})`, or a kernel of `cutegen.compile`, which accepts more",
                 )
         return found

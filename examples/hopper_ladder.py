@@ -34,6 +34,10 @@ from cutegen.support.columns import aligned
 
 TARGET = "sm_90"
 DEFAULT_PROBLEM = "4096,4096,4096"
+NO_GPU = """\
+No Hopper GPU here: times are predictions of the model of time, and nothing was run. The model is
+fitted to kernels that plans select. For others, such as the rung wgmma, it predicts up to 1.6
+times the time that was measured (docs/performance.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,7 @@ def climb(problem: ProblemShape, rounds: int) -> None:
         others = {result.contender: result.measurement.median_us for result in results if not result.ours}
         print(f"{problem}, fp16 TN with f32 sums on this GPU; L2 cold and clean, medians of {rounds}")
     else:
-        print("No Hopper GPU here: times are predictions of the model of time, and nothing was run.", file=sys.stderr)
+        print(NO_GPU, file=sys.stderr)
         us, others = [predicted_us(*each, problem) for each in zip(plans, rungs, strict=True)], {}
         print(f"{problem}, fp16 TN with f32 sums, predicted for one H200")
     found = list(rows(rungs, plans, us, problem))

@@ -185,8 +185,8 @@ EXHIBITS = {
         Exhibit(
             "pipeline_two_stages",
             "sm80_bf16_nn pipeline --arch sm_80",
-            "With two stages a k-tile has less time to arrive: the kernel waits for it four k-blocks after issuing "
-            "the copy, not eight.",
+            "With two stages a k-tile has less time to arrive: the kernel waits for it three k-blocks after issuing "
+            "the copy, not seven.",
         ),
     ),
 }

@@ -10,13 +10,15 @@ from cutegen.algebra.notation import DEEPEST, LayoutParser
 from cutegen.algebra.operations import OPERATIONS, PRODUCTS, TILERS, Tiler
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?=\s*\()")
+_CLOSING = {"(": ")", "<": ">"}
 
 
 def parse_expression(text: str) -> LayoutExpr:
     """Parse a layout, or an operation on layouts such as `zipped_divide((8,8):(1,8), (2,4))`; operations nest.
 
     As a tiler `(2,4)` means 2 of the first mode and 4 of the second, `(2,4):(1,2)` is a layout, and `(2:4,4:1)` a
-    layout for each mode. Raises ValueError that says what was expected at which position.
+    layout for each mode, also written `<2:4,4:1>` as in CuTe's documentation. Raises ValueError that says what was
+    expected at which position.
 
     >>> from cutegen.algebra import format_layout
     >>> format_layout(parse_expression("zipped_divide((8,8):(1,8), (2,4))"))
@@ -26,6 +28,8 @@ def parse_expression(text: str) -> LayoutExpr:
     """
     parser = _ExpressionParser(text)
     found = parser.expression()
+    if parser.peek() == "o":
+        raise parser.error("expected the end, found 'o'; `composition(A, B)` composes layouts", parser.position())
     parser.expect_end()
     return found
 
@@ -78,19 +82,20 @@ class _ExpressionParser(LayoutParser):
 
     def tiler(self, depth: int = 0) -> Tiler:
         """Parse an integer, a layout, or a tuple of tilers."""
-        if self.peek() != "(":
+        closing = _CLOSING.get(self.peek())
+        if closing is None:
             if re.fullmatch(r"_?\d+", self.peek()) and self.peek(1) != ":":
                 return self._positive()
             start = self.position()
             return self._affine(self.expression(), start)
-        if self._closes_before_a_colon():
+        if closing == ")" and self._closes_before_a_colon():
             return self.affine()
-        self.open(depth)
+        self.open(depth, self.peek())
         parts = [self.tiler(depth + 1)]
         while self.peek() == ",":
             self.at += 1
             parts.append(self.tiler(depth + 1))
-        self.expect(")")
+        self.expect(closing)
         return tuple(parts)
 
     def _closes_before_a_colon(self) -> bool:

@@ -172,11 +172,11 @@ class LayoutParser:
         self.at += 1
         return int(token.removeprefix("_"))
 
-    def open(self, depth: int) -> None:
-        """Read the parenthesis of a mode `depth` levels deep. Raises ValueError below DEEPEST: Python's stack ends."""
+    def open(self, depth: int, token: str = "(") -> None:
+        """Read what opens a mode `depth` levels deep. Raises ValueError below DEEPEST: Python's stack ends."""
         if depth == DEEPEST:
             raise self.error(f"found more than {DEEPEST} nested modes", self.position())
-        self.expect("(")
+        self.expect(token)
 
     def expect(self, token: str) -> None:
         if self.peek() != token:

@@ -11,7 +11,7 @@ from cutegen.support.columns import aligned
 
 
 def list_specs(out: OutOption = None, json: JsonOption = False) -> None:
-    """Lists the shipped specs, one per line."""
+    """Lists the shipped specs with their descriptions."""
     answer = Answer.asked(json=json, out=out)
     specs = [load_spec(name) for name in shipped_specs()]
     rows = [

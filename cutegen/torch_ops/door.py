@@ -91,11 +91,11 @@ def check(call: Call) -> None:
     """Reject arguments of other types. Raises OperandError, RequestError."""
     for name in TENSORS:
         value: Any = getattr(call, name)
-        if value is not None and not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) and (value is not None or name in ("a", "b")):
             raise OperandError(
                 operand=name,
                 found=f"a {type(value).__qualname__}",
-                expected="a torch tensor, like a",
+                expected="a torch tensor" if name == "a" else "a torch tensor, like a",
                 fix=f"`torch.as_tensor({name})`",
             )
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)

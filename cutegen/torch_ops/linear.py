@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from cutegen.dispatch.formula import check_activation
-from cutegen.errors import RequestError
+from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.door import matmul, quick
 from cutegen.torch_ops.main_grad import AccumulatingLinear
@@ -84,8 +84,34 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str |
         return accumulated
     found = quick(input, weight, bias, activation, None, across=True)
     if found is None:
+        _check(input, weight)
         found = matmul(Call(input, weight.t(), bias, activation), weight)
     return found
+
+
+def _check(input: Any, weight: Tensor) -> None:
+    """Reject an input of another width or type than the weight's in the layer's words: its caller knows no `a` and `b`.
+
+    Raises OperandError. Calls that are traced, or whose tensors are of other classes, are left to `matmul`.
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(input) is not Tensor or not input.dim():
+        return
+    if input.shape[-1] != weight.shape[1]:
+        raise OperandError(
+            operand="input",
+            found=f"shape {tuple(input.shape)}",
+            expected=f"(..., {weight.shape[1]}), the layer's in_features",
+        )
+    kind, bytes_per_element = input.device.type, max(input.dtype.itemsize, weight.dtype.itemsize)
+    if kind not in ("cuda", "cpu") or torch.is_autocast_enabled(kind):
+        return
+    if input.dtype != weight.dtype and bytes_per_element > 1:  # 8-bit types may differ
+        raise OperandError(
+            operand="input",
+            found=f"dtype {input.dtype}",
+            expected=f"{weight.dtype} like the layer's weight: types are not promoted",
+            fix=f"`input.to({weight.dtype})`, or convert the layer",
+        )
 
 
 fx.wrap("linear")  # one node in `symbolic_trace`, whose leaves are only torch's own layers

@@ -226,6 +226,8 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     written = [f"epilogue.{x.name}" for x in extras if x.name == STORE]
     stores = (*report.matching("st.global"), *_bulk_stores(plan, report))
     loads = _epilogue_sites(plan, report, "ld.global")
+    # A bias may be loaded before the main loop, which has loads of its own only if operands pass through registers.
+    early = [] if plan.through_registers else _main_loop_sites(plan, report, "ld.global")
     if plan.split_k is not None and plan.split_k.leaves_sums:
         # In the text they precede the stores and loads of the epilogue.
         vectors = _sum_vectors(plan) // plan.split_k.clustered
@@ -237,7 +239,7 @@ def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport
     if not plan.launch.adds_to_result:  # the executor does not count the traffic of atomics
         counts["epilogue"] = count(often.tile, stores, "epilogue", *written)
     if read := [f"epilogue.{x.name}" for x in extras if x.name != STORE]:
-        counts[AccessKey.EPILOGUE_READ] = count(often.tile, loads, *read)
+        counts[AccessKey.EPILOGUE_READ] = count(often.tile, [*early, *loads], *read)
     return counts
 
 

@@ -24,6 +24,8 @@ BY_CUTES_PAGE = {
     "logical_divide((4,2,3):(2,1,8), 4:2)": "((2,2),(2,3)):((4,1),(2,8))",
     "logical_divide((9,(4,8)):(59,(13,1)), (3:3,(2,4):(1,8)))": "((3,3),((2,4),(2,2))):((177,59),((13,2),(26,1)))",
     "zipped_divide((9,(4,8)):(59,(13,1)), (3:3,(2,4):(1,8)))": "((3,(2,4)),(3,(2,2))):((177,(13,2)),(59,(26,1)))",
+    "zipped_divide((9,(4,8)):(59,(13,1)), <3:3, (2,4):(1,8)>)": "((3,(2,4)),(3,(2,2))):((177,(13,2)),(59,(26,1)))",
+    "composition((12,(4,8)):(59,(13,1)), <3:4, 8:2>)": "(3,(2,4)):(236,(26,1))",
     "logical_product((2,2):(4,1), 6:1)": "((2,2),(2,3)):((4,1),(2,8))",
     "blocked_product((2,5):(5,1), (3,4):(1,3))": "((2,3),(5,4)):((5,10),(1,30))",
     "raked_product((2,5):(5,1), (3,4):(1,3))": "((3,2),(4,5)):((10,5),(30,1))",
@@ -66,6 +68,9 @@ def test_an_operation_on_a_swizzled_layout_changes_where_coordinates_go_and_not_
         ("logical_divide((8,8), (0,2))", 23, "every extent of a tiler is at least 1"),
         ("logical_divide((3,2):(2,1), 4:2)", 0, "not divisible"),
         ("zipped_divide((8,8), (2,4)", 26, "expected ')', found 'the end'"),
+        ("zipped_divide((8,8), <2,4)", 25, "expected '>', found ')'"),
+        ("composition(8, " + "<" * 17, 31, "more than 16 nested modes"),
+        ("(6,2):(8,2) o (4,3):(3,1)", 12, "`composition(A, B)` composes layouts"),
         ("coalesce(" * 17 + "8" + ")" * 17, 144, "more than 16 nested operations"),
         ("blocked_product((2,2), 4:2, 3)", 26, "expected ')', found ','"),
     ],
@@ -79,7 +84,24 @@ def test_a_mistake_names_its_position(text: str, position: int, said: str) -> No
 
 def test_text_at_random_is_read_or_refused_with_a_reason() -> None:
     rng = random.Random()
-    pieces = [*OPERATIONS, "(", ")", ",", ":", "8", "_4", "(8,8)", "Sw<1,2,2>", " o ", "o", "2:4", "-1", "é", "_"]
+    pieces = [
+        *OPERATIONS,
+        "(",
+        ")",
+        ",",
+        ":",
+        "8",
+        "_4",
+        "(8,8)",
+        *"<>",
+        "Sw<1,2,2>",
+        " o ",
+        "o",
+        "2:4",
+        "-1",
+        "é",
+        "_",
+    ]
     for _ in range(3000):
         text = "".join(rng.choices(pieces, k=rng.randint(1, 12)))
         try:

@@ -126,8 +126,8 @@ def test_a_call_that_takes_minutes_is_announced_and_made(
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"a": [[1.0]]}, "operand a: found a list; expected a torch tensor or a NumPy array"),
-        ({"b": None}, "operand b: found a NoneType"),
+        ({"a": [[1.0]]}, "operand a: found a list; expected a torch tensor or a NumPy array;"),
+        ({"b": None}, "operand b: found a NoneType; expected a NumPy array, like a"),
         ({"out_dtype": "f99"}, "f99"),
         ({"out_dtype": 5}, "out_dtype: found 5; expected a type of NumPy, or one of f16, bf16"),
         ({"alpha": 1e300}, "operand alpha: found 1e\\+300; expected a number within the range of float32"),

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+import cutegen
+from cutegen.plan.loop import Action, PartName
 from tests.house.documents import ROOT
 
 SCRIPT = ROOT / "scripts" / "make_gallery.py"
@@ -31,6 +33,22 @@ def test_the_gallery_is_up_to_date(script: ModuleType, tmp_path: Path) -> None:
     kept[script.GALLERY] = (ROOT / script.GALLERY).read_text()
     assert sorted(made) == sorted(kept)
     assert [path for path, text in made.items() if text != kept[path]] == [], f"run {SCRIPT.name}"
+
+
+def test_it_counts_the_k_blocks_between_a_copy_and_its_wait_as_the_loop_does() -> None:
+    """Also the timelines: their rows are k-blocks."""
+
+    def k_blocks_between(name: str) -> int:
+        loop = cutegen.plan(name, "sm_80").loop
+        (slots,) = (part.slots for part in loop.parts if part.name is PartName.TURN)
+        at = {step.action: (step.ahead, i) for i, slot in enumerate(slots) for step in slot}
+        (copied_ahead, copied), (waited_ahead, waited) = at[Action.FETCH], at[Action.WAIT]
+        return (copied_ahead - waited_ahead) * loop.k_blocks + waited - copied
+
+    two, three = k_blocks_between("sm80_bf16_nn"), k_blocks_between("sm80_hgemm_tn")
+    words = {3: "three", 7: "seven"}
+    page = " ".join((ROOT / "docs" / "gallery.md").read_text().split())
+    assert f"waits for it {words[two]} k-blocks after issuing the copy, not {words[three]}." in page
 
 
 def test_every_part_is_in_the_gallery(script: ModuleType) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cutegen.dispatch.formula import ACTIVATIONS
 from tests.house.documents import ROOT, fences
 from tests.house.replay import compare, execute
 
@@ -24,3 +25,9 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path, monkeypatch: pytest
             compare(f"{fence.document}:{fence.line}", fence.text, printed)
             compared += 1
     assert compared == 5
+
+
+def test_the_page_lists_every_activation() -> None:
+    page = (ROOT / "docs" / "pytorch.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("- `activation`: "))
+    assert {name for name in ACTIVATIONS if f"`{name}`" in line.partition(".")[0]} == set(ACTIVATIONS)

@@ -221,7 +221,11 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
     ("call", "match"),
     [
         (lambda a, b: cutegen.matmul(a, [1.0]), "operand b: found a list; expected a torch tensor"),
-        (lambda a, b: cutegen.Linear(8, 6)(a.numpy()), "operand a: found a ndarray; expected a torch tensor"),
+        (lambda a, b: cutegen.matmul(a, None), "operand b: found a NoneType; expected a torch tensor, like a"),
+        (lambda a, b: cutegen.Linear(8, 6)(a.numpy()), "operand a: found a ndarray; expected a torch tensor;"),
+        (lambda a, b: cutegen.Linear(8, 6)(None), "operand a: found a NoneType; expected a torch tensor;"),
+        (lambda a, b: cutegen.Linear(9, 6)(a), r"operand input: found shape \(4, 8\); expected \(\.\.\., 9\)"),
+        (lambda a, b: cutegen.Linear(8, 6)(a.half()), r"operand input: found dtype .*16; .*32 like.*`input\.to"),
         (lambda a, b: cutegen.matmul(a, b, activation=["relu"]), "activation: found .*; expected None or one of relu"),
         (lambda a, b: cutegen.matmul(a.double(), b), "dtype float64; expected one of"),
         (lambda a, b: cutegen.matmul(a, b.bfloat16()), "operand b: found dtype bf16; expected f16 as in a"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cutegen import api
@@ -15,7 +16,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.ptx import LaunchReport
 from cutegen.spec import Epilogue, GemmSpec, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
 from cutegen.verify import random_operands
-from cutegen.verify.counts import EDGES, LaunchCounts, count_launch
+from cutegen.verify.counts import BIAS, EDGES, LaunchCounts, count_launch
 
 pytestmark = pytest.mark.dsl
 
@@ -32,12 +33,12 @@ def run(kernels: Cache) -> Run:
     """Build a kernel, execute it on random operands, count."""
 
     def make(
-        spec: GemmSpec, problem: tuple[int, int, int], arch: str = "sm_80"
+        spec: GemmSpec, problem: tuple[int, int, int], arch: str = "sm_80", **extras: np.ndarray
     ) -> tuple[GemmPlan, LaunchReport, LaunchCounts]:
         kernel, planned = api.compile(spec, arch, cache=kernels), plan(spec, arch)
         operands = random_operands(kernel.contract, *problem, seed=3)
-        report = kernel.execute(*operands[:2], out=operands[2])
-        return planned, report, count_launch(planned, kernel.call_size(*operands), report)
+        report = kernel.execute(*operands[:2], out=operands[2], **extras)
+        return planned, report, count_launch(planned, kernel.call_size(*operands, **extras), report)
 
     return make
 
@@ -96,6 +97,19 @@ def test_plain_loads_of_both_operands_are_counted_together(run: Run) -> None:
     _, _, counts = run(spec_of(SWIZZLED, PAD_8, s2r=S2r(a=universal, b=universal)), (64, 64, 96))
     assert counts.differing() == {}
     assert set(counts.wavefronts) == {"g2s.a", "g2s.b", "s2r", "epilogue.write", "epilogue.read"}
+
+
+@pytest.mark.parametrize("family", ["sm80", "sm120", "sm90"])
+def test_a_bias_is_counted_wherever_the_kernel_loads_it(family: str, run: Run) -> None:
+    """A kernel of wgmma loads it before the main loop, where no other ordinary load of global memory is."""
+    operand = Operand("f16", "k")
+    problem = Problem(a=operand, b=operand, c=Operand("f16", "n"))
+    spec = GemmSpec(family=family, problem=problem, tile=Tile(cta=(64, 64, 64)), epilogue=Epilogue(ops=("bias_n",)))
+    _, report, counts = run(spec, (64, 64, 64), "sm_90", bias=np.ones(64, np.float16))
+    assert counts.differing() == {}
+    found = counts.sectors["epilogue.read"]
+    assert (found.predicted, found.why) == (None, BIAS)
+    assert found.measured == sum(site.sectors for site in report.matching("ld.global")) > 0
 
 
 def test_a_report_that_contradicts_the_plan_is_told(run: Run) -> None:

@@ -186,7 +186,7 @@ class Quantities:
     hidden_share: float
     thin: float
     exchanged: float
-    turns: float
+    pingpong: float
     operand_bytes: float
     result_bytes: float
     torn_results: float
@@ -253,7 +253,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         hidden_share=_hidden(work),
         thin=float(work.thin),
         exchanged=float(work.swap),
-        turns=float(work.pingpong),
+        pingpong=float(work.pingpong),
         operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
         torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
@@ -308,8 +308,8 @@ def busy_us(q: Quantities, constants: WarpgroupConstants) -> float:
     stored = larger(stored * (1 - q.hidden_share), stored - multiplied / 4) + q.chain_cycles
     together = q.rounds * (multiplied + stored)
     beside = multiplied + constants.turn_cycles + CHAIN_BESIDE * q.chain_cycles
-    in_turns = q.rounds * larger(beside, (multiplied + stored) / 2) + stored
-    cycles = _start(q, constants) + (1 - q.turns) * together + q.turns * in_turns
+    alternating = q.rounds * larger(beside, (multiplied + stored) / 2) + stored
+    cycles = _start(q, constants) + (1 - q.pingpong) * together + q.pingpong * alternating
     us = cycles / (constants.clock_share * q.clock_per_us)
     return us * (1 + constants.power_share * us / (us + constants.power_us))
 
