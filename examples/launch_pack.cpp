@@ -363,6 +363,7 @@ static void geometry(Geometry& made, const Json& launch, CUfunction function, in
   int64_t tiles_m = x, tiles_n = split.null() ? y : 1;  // of a cluster
   if (launch.has("swapped") && launch["swapped"].number) std::swap(tiles_m, tiles_n);
   int64_t tile_m = launch["cta_tile"][0].number * tiles_m, tile_n = launch["cta_tile"][1].number * tiles_n;
+  if (tile_m < 1 || tile_n < 1 || x * y < 1) fail("the launch contract has an extent below 1");
   int64_t clusters = (m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n);
   made.tiles = clusters * tiles_m * tiles_n;
   made.counters = made.tiles * y;

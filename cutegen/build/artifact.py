@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 
-from cutegen.build.disk import open_folder, read_file, remove, sync_directory
+from cutegen.build.disk import names_in, open_folder, read_file, remove, sync_directory
 from cutegen.build.manifest import Digest, Manifest
 from cutegen.errors import ArtifactError
 from cutegen.support.typed_json import shown
@@ -26,6 +27,8 @@ FILES: Mapping[str, int] = MappingProxyType(
     {MANIFEST: 1 << 20, SOURCE: 16 << 20, PLAN: 16 << 20, PTX: 64 << 20, CUBIN: 64 << 20}
 )
 """An artifact's files, and the size limit of each: a hundred times what the largest kernels need."""
+
+_ANY = re.compile(r".*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,12 @@ class Content:
     def write_folder(self, directory: Path) -> None:
         """Write the files into `directory`, which appears by one rename and replaces an existing artifact.
 
-        Raises OSError, also if something else is there.
+        Raises OSError, also if something else is there, or something else is in the artifact's folder.
         """
         if os.path.lexists(directory) and not (directory / MANIFEST).is_file():
             raise FileExistsError(errno.EEXIST, "the existing entry is not an artifact; remove it")
+        if others := [path.name for path in names_in(directory, _ANY) if path.name not in FILES]:
+            raise FileExistsError(errno.EEXIST, f"it holds {min(others)!a}, which would be lost; move it away")
         directory.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".cutegen-", dir=directory.parent))
         try:
@@ -58,7 +63,7 @@ class Content:
             self.write(staging)
             remove(directory)
             os.rename(staging, directory)
-        except OSError:
+        except BaseException:  # also Ctrl-C
             remove(staging)
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -133,8 +134,13 @@ def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
     _log.warning("%s; this build is not cached", reason)
     try:
         folder = TemporaryFolder.make("uncached")
-        atexit.register(folder.remove)
+        atexit.register(_remove_at_exit, folder, os.getpid())
         content.write(folder.path)
     except OSError as error:
         raise CacheError(f"{reason}; a temporary artifact cannot be written either: {error}") from error
     return Artifact(folder.path, content, hit=False)
+
+
+def _remove_at_exit(folder: TemporaryFolder, owner: int) -> None:
+    if os.getpid() == owner:  # a forked process runs the same exit functions
+        folder.remove()

@@ -14,10 +14,11 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import BaseFileLock, FileLock, Timeout
 from platformdirs import user_cache_path
@@ -32,6 +33,7 @@ from cutegen.support import environment
 DEFAULT_SIZE_LIMIT_BYTES = 1 << 30
 QUARANTINE_LIMIT = 8
 
+_ATTEMPTS = 8
 _ABANDONED_AFTER_S = 3600.0
 _SHARD = re.compile(r"[0-9a-f]{2}")
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +41,7 @@ _LEFTOVER = re.compile(r"\.[0-9a-f]{64}-.+")
 _LOCK = re.compile(r"[0-9a-f]{64}\.lock")
 _QUARANTINED = re.compile(r"[0-9]+-[0-9a-f]{64}")
 
+Result = TypeVar("Result")
 _log = logging.getLogger("cutegen.build")
 
 
@@ -149,7 +152,7 @@ class Cache:
         path = self._lock_path(key)
         try:
             self._make_folder(path.parent)
-            return FileLock(path, timeout=wait_s, poll_interval=0.02).acquire()
+            return _despite_clear(FileLock(path, timeout=wait_s, poll_interval=0.02).acquire)
         except Timeout as error:
             raise CacheError(f"{path}: held by another process for more than {wait_s:g} s") from error
         except OSError as error:
@@ -183,11 +186,15 @@ class Cache:
         """
         key = content.manifest.key
         directory = self.path(key)
-        try:
+
+        def write() -> None:
             self._make_folder(directory.parent)
             for abandoned in self._leftovers(key):  # by a process killed while it held the lock
                 remove(abandoned)
             self._write_and_rename(content, directory)
+
+        try:
+            _despite_clear(write)
         except OSError as error:
             try:
                 return Artifact(directory, _read_entry(directory), hit=True)
@@ -293,14 +300,18 @@ class Cache:
     def _make_folder(self, folder: Path) -> None:
         """Make a folder of the cache, and the cache itself, for this user alone. Raises OSError."""
         for each in (self.directory, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode does not apply to parents
+            try:
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode does not apply to parents
+            except FileExistsError:
+                if os.path.lexists(each):  # else `clear` removed it meanwhile, and its first use fails
+                    raise
 
     def _write_and_rename(self, content: Content, directory: Path) -> None:
         staging = Path(tempfile.mkdtemp(prefix=f".{content.manifest.key}-", dir=directory.parent))
         try:
             content.write(staging)
             os.rename(staging, directory)
-        except OSError:
+        except BaseException:  # also Ctrl-C
             remove(staging)
             raise
         sync_directory(directory.parent)
@@ -357,6 +368,14 @@ class Cache:
         # A builder that waits for this lock may build twice; publishing stays atomic.
         remove(self._lock_path(entry.key))
         return remove(trash)
+
+
+def _despite_clear(step: Callable[[], Result]) -> Result:
+    """Return `step()`, begun again if another process's `clear` removes the folders that it makes. Raises OSError."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return step()
+    return step()
 
 
 def _read_entry(directory: Path) -> Content:

@@ -65,7 +65,10 @@ def disassemble(cubin: bytes) -> str:
         except OSError as error:
             raise no_room(error) from error
         command = [program, "--print-code", str(directory / "kernel.cubin")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise OutsideError(f"{program} cannot be started: {error.strerror}") from error
     if done.returncode != 0:
         raise OutsideError(f"{program}: exit status {done.returncode}: {done.stderr.strip()}")
     return done.stdout

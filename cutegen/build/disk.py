@@ -102,7 +102,7 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp sets 0o600
         os.replace(temporary, path)
-    except OSError:
+    except BaseException:  # also Ctrl-C
         with suppress(OSError):
             os.unlink(temporary)
         raise

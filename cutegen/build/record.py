@@ -47,7 +47,7 @@ def record(kernel: Mapping[str, Any]) -> None:
     try:
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_WAIT_S):
             _add(path, f"\n{_TABLE}\n{row}")
-    except (ArtifactError, OSError, Timeout, UnicodeError) as error:
+    except (ArtifactError, OSError, Timeout, ValueError) as error:  # ValueError: not UTF-8, or a path without a name
         _log.warning("%s: a kernel was not recorded: %s", environment.RECORD, error)
 
 

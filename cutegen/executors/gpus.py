@@ -9,6 +9,7 @@ import ctypes
 from dataclasses import dataclass
 
 from cutegen.support import environment
+from cutegen.support.words import naturals
 
 _NVML = "libnvidia-ml.so.1"
 _SUCCESS = 0
@@ -68,7 +69,8 @@ def _visible(found: tuple[PresentGpu, ...], visible: tuple[str, ...]) -> tuple[P
     """Return those that CUDA_VISIBLE_DEVICES names, by number or UUID prefix, up to the first unknown one."""
     chosen: list[PresentGpu] = []
     for name in visible:
-        by_number = found[int(name) :][:1] if name.isdigit() else ()
+        number = naturals(name)
+        by_number = found[number[0] :][:1] if number else ()
         matches = by_number or tuple(each for each in found if name and each.uuid.startswith(name))
         if len(matches) != 1 or matches[0] in chosen:
             break

@@ -63,8 +63,8 @@ def greet() -> tuple[tuple[str, ...], tuple[str, str]]:
 def perform(expected: tuple[str, ...], pickled: bytes) -> tuple[str, Any]:
     """Run a packed job, unless the caller's identity is another.
 
-    The result is `(ANSWERED, packed)`, `(REFUSED, parts of the identity here)`, or `(FAILED, (message, exit code))`:
-    cutegen's errors do not survive pickling.
+    The result is `(ANSWERED, packed)`, `(REFUSED, parts of the identity here)`, or, for one of cutegen's errors,
+    `(FAILED, (message, exit code))`, which every version reads.
     """
     if (here := identity().parts) != expected:
         return REFUSED, here

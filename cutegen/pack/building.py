@@ -88,7 +88,7 @@ def _brought_home(outcome: Outcome, cache: Cache) -> Outcome:
 
 
 def build_one(wanted: Wanted, cache: Cache) -> Outcome:
-    """Plan and build one kernel, or find it. A failure is an outcome: errors do not travel between processes."""
+    """Plan and build one kernel, or find it. A failure is an outcome, so that it does not stop the others."""
     try:
         return Outcome(wanted, build(build_request(wanted.spec, wanted.target, problem=wanted.problem), cache))
     except CutegenError as error:

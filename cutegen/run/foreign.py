@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -19,7 +19,7 @@ from cutegen.errors import PtxSyntaxError, RequestError
 from cutegen.ptx import Program, TensorMap
 from cutegen.ptx.checking import Finding, Shape, check_entry, explored_policies
 from cutegen.ptx.machine.policy import Policy
-from cutegen.run.call.bits import bf16_bits
+from cutegen.run.call.bits import bf16_bits, bf16_values
 from cutegen.support.words import naturals
 
 DTYPES = {
@@ -51,7 +51,7 @@ class Expected:
 class ForeignLaunch:
     """One launch of an entry; `make` returns fresh arguments, the same ones for the same generator.
 
-    `each` is the option or table that defines one of them.
+    `each` is the option or table that defines one of them. `bf16` are the arguments whose uint16 holds bits of bf16.
     """
 
     entry: str | None
@@ -59,6 +59,7 @@ class ForeignLaunch:
     make: tuple[Callable[[np.random.Generator], Any], ...]
     expected: Mapping[int, Expected]
     each: str = "--arg"
+    bf16: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
     def finished(policy: Policy, values: Sequence[Any]) -> None:
         for index, expected in launch.expected.items():
             if all(result.argument != index for result in wrong):
-                wrong.extend(_compare(index, values, arguments(), expected, str(policy)))
+                wrong.extend(_compare(launch, index, values, arguments(), expected, str(policy)))
 
     orders = explored_policies(policies, seed)
     found = check_entry(program, entry, launch.shape, arguments, orders, finished=finished, max_steps=max_steps)
@@ -111,16 +112,26 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
 
 
 def _compare(
-    index: int, values: Sequence[Any], given: Sequence[Any], expected: Expected, policy: str
+    launch: ForeignLaunch, index: int, values: Sequence[Any], given: Sequence[Any], expected: Expected, policy: str
 ) -> list[WrongResult]:
     """Compare in float64; a product is computed from the arguments before the launch."""
-    found = _storage(values[index]).astype(np.float64)
+
+    def of(argument: int, everyone: Sequence[Any]) -> NDArray[Any]:
+        array = _storage(everyone[argument])
+        return (bf16_values(array) if argument in launch.bf16 else array).astype(np.float64)
+
+    found = of(index, values)
     if expected.values is None:
-        factors = [_storage(given[i]).astype(np.float64) for i, _ in expected.product]
-        turned = [a.T if is_turned else a for a, (_, is_turned) in zip(factors, expected.product, strict=True)]
-        wanted = reduce(np.matmul, turned)
+        factors = [(of(i, given), is_turned) for i, is_turned in expected.product]
+        turned = [a.T if is_turned else a for a, is_turned in factors]
+        try:
+            wanted = reduce(np.matmul, turned)
+        except ValueError as error:
+            shapes = " and ".join(str(a.shape) for a in turned)
+            raise RequestError(f"argument {index}: expected: shapes {shapes} cannot be multiplied") from error
     else:
-        wanted = expected.values.astype(np.float64)
+        is_bits = index in launch.bf16 and expected.values.dtype == np.uint16
+        wanted = (bf16_values(expected.values) if is_bits else expected.values).astype(np.float64)
     if wanted.shape != found.shape:
         raise RequestError(f"argument {index}: expected has shape {wanted.shape}; the argument has {found.shape}")
     bad = ~np.isclose(found, wanted, rtol=expected.rtol, atol=expected.atol, equal_nan=True)
@@ -155,13 +166,13 @@ def parse_argument(text: str, generator: np.random.Generator) -> Any:
     raise RequestError(f"--arg: found {text!r}; expected {GRAMMAR}")
 
 
-def _number(name: str, text: str) -> Any:
+def _number(name: str, text: str, where: str = "--arg") -> Any:
     try:
         if name == "bf16" or np.issubdtype(DTYPES[name], np.floating):
             return float(text)
         return np.dtype(DTYPES[name]).type(int(text, 0))
     except (ValueError, OverflowError) as error:
-        raise RequestError(f"--arg: found {name}:{text!r}; expected a number of type {name}") from error
+        raise RequestError(f"{where}: found {name}:{text!r}; expected a number of type {name}") from error
 
 
 def _filled(name: str, count: int, fill: str, generator: np.random.Generator) -> NDArray[Any]:
@@ -180,7 +191,7 @@ def _filled(name: str, count: int, fill: str, generator: np.random.Generator) ->
     return bf16_bits(values) if name == "bf16" else values.astype(DTYPES[name])
 
 
-def _load(path: Path) -> NDArray[Any]:
+def _load(path: Path, where: str = "--arg") -> NDArray[Any]:
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
@@ -188,7 +199,7 @@ def _load(path: Path) -> NDArray[Any]:
         found = np.load(path, allow_pickle=False)
         return found.astype(found.dtype.newbyteorder("="), copy=False)  # type: ignore[no-any-return]
     except (OSError, ValueError) as error:
-        raise RequestError(f"--arg: {path} cannot be read as a NumPy array: {error}") from error
+        raise RequestError(f"{where}: {path} cannot be read as a NumPy array: {error}") from error
 
 
 def parse_extents(option: str, text: str) -> tuple[int, ...]:
@@ -268,9 +279,11 @@ def file_launch(path: Path) -> ForeignLaunch:
     if not isinstance(arguments, list) or not all(isinstance(row, dict) for row in arguments):
         raise RequestError(f"{path}: argument: expected [[argument]] tables, one per parameter in order")
     rows = [_Row(row, f"{path}: argument {index}", path.parent) for index, row in enumerate(arguments)]
-    expected = {index: row.expected() for index, row in enumerate(rows) if "expected" in row.keys}
+    make = tuple(row.maker() for row in rows)
+    arrays = frozenset(index for index, row in enumerate(rows) if row.is_array)
+    expected = {index: row.expected(arrays) for index, row in enumerate(rows) if "expected" in row.keys}
     entry, smem = table.get("entry"), table.get("smem_bytes", 0)
-    if not (entry is None or isinstance(entry, str)) or not isinstance(smem, int) or smem < 0:
+    if not (entry is None or isinstance(entry, str)) or type(smem) is not int or smem < 0:
         raise RequestError(f"{path}: expected entry as text and smem_bytes as a number of bytes")
     shape = Shape(
         grid=_sizes(table, "grid", 1, path),
@@ -278,8 +291,9 @@ def file_launch(path: Path) -> ForeignLaunch:
         dynamic_smem_bytes=smem,
         cluster=_sizes(table, "cluster", 1, path) if "cluster" in table else None,
     )
-    make = tuple(row.maker() for row in rows)
-    return ForeignLaunch(entry=entry, shape=shape, make=make, expected=expected, each=f"[[argument]] of {path}")
+    bf16 = frozenset(index for index, row in enumerate(rows) if row.is_bf16)
+    each = f"[[argument]] of {path}"
+    return ForeignLaunch(entry=entry, shape=shape, make=make, expected=expected, each=each, bf16=bf16)
 
 
 def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
@@ -296,7 +310,7 @@ def _sizes(table: Mapping[str, Any], key: str, default: int, path: Path) -> tupl
     return tuple(sizes)
 
 
-_PRODUCT = re.compile(r"(\d+)(\.T)?(?: @ (\d+)(\.T)?)?")
+_PRODUCT = re.compile(r"(\d{1,9})(\.T)?(?: @ (\d{1,9})(\.T)?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +327,7 @@ class _Row:
         if "bytes" in self.keys:
             return self._structure()
         if "number" in self.keys:
-            number = _number(str(self._one_of("type", DTYPES)), str(self.keys["number"]))
+            number = _number(str(self._one_of("type", DTYPES)), str(self.keys["number"]), f"{self.where}: number")
             return lambda generator: number
         make = self._array()
         if "tensor_map" not in self.keys:
@@ -333,7 +347,7 @@ class _Row:
 
     def _array(self) -> Callable[[np.random.Generator], NDArray[Any]]:
         if "file" in self.keys:
-            loaded = _load(self.folder / str(self.keys["file"]))
+            loaded = _load(self.folder / str(self.keys["file"]), f"{self.where}: file")
             return lambda generator: loaded.copy()
         name, fill = self._one_of("array", DTYPES), self._one_of("fill", FILLS)
         shape = self.keys.get("shape")
@@ -352,22 +366,42 @@ class _Row:
 
     def _tensor_map(self) -> tuple[tuple[int, ...], int]:
         table = self.keys["tensor_map"]
-        box = table.get("box") if isinstance(table, dict) else None
-        if not isinstance(box, list) or not all(type(size) is int for size in box):
+        box, swizzle = (table.get("box"), table.get("swizzle_bytes", 0)) if isinstance(table, dict) else (None, 0)
+        if not isinstance(box, list) or not all(type(size) is int for size in (*box, swizzle)):
             raise RequestError(f"{self.where}: tensor_map: expected {{ box = [columns, rows], swizzle_bytes = 128 }}")
         _refuse_others(table, {"box", "swizzle_bytes"}, f"{self.where}: tensor_map")
-        return tuple(box), int(table.get("swizzle_bytes", 0))
+        return tuple(box), swizzle
 
-    def expected(self) -> Expected:
-        """Return the expected final value of the argument."""
+    @property
+    def is_array(self) -> bool:
+        """Return whether the argument is an array, not a number or a structure."""
+        return not self.keys.keys() & _NUMBER_KEYS
+
+    @property
+    def is_bf16(self) -> bool:
+        """Return whether the argument is an array of bf16, which NumPy lacks."""
+        return self.is_array and "file" not in self.keys and self.keys["array"] == "bf16"
+
+    def expected(self, arrays: Collection[int]) -> Expected:
+        """Return the expected final value of the argument; `arrays` are the arguments that a product may name."""
+        if not self.is_array:
+            raise RequestError(f"{self.where}: expected: found a number or a structure; expected an array to compare")
         text = self.keys["expected"]
         rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
         if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):
             raise RequestError(f"{self.where}: expected: a .npy file, or arguments as in '0 @ 1.T'; rtol, atol numbers")
         product = _PRODUCT.fullmatch(text)
         if product is None:
-            return Expected(values=_load(self.folder / text), product=(), rtol=rtol, atol=atol)
+            values = _load(self.folder / text, f"{self.where}: expected")
+            if values.dtype.kind not in "biuf":
+                raise RequestError(f"{self.where}: expected: found elements of {values.dtype}; expected numbers")
+            return Expected(values=values, product=(), rtol=rtol, atol=atol)
         terms = [(int(product[i]), product[i + 1] is not None) for i in (1, 3) if product[i] is not None]
+        if others := [index for index, _ in terms if index not in arrays]:
+            known = ", ".join(map(str, sorted(arrays)))
+            raise RequestError(
+                f"{self.where}: expected: found argument {others[0]}; expected one of the arrays, {known}"
+            )
         return Expected(values=None, product=tuple(terms), rtol=rtol, atol=atol)
 
 

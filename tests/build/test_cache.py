@@ -7,12 +7,17 @@ import os
 import random
 import time
 from collections.abc import Callable
+from errno import ENOENT
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cutegen.build import Artifact, BuildRequest, Cache, Removed, build, explain_miss
+from cutegen.build import cache as cache_module
 from cutegen.build.cache import QUARANTINE_LIMIT
+from cutegen.build.disk import write_whole
 from cutegen.errors import CacheError
 
 MakeRequest = Callable[..., BuildRequest]
@@ -186,6 +191,63 @@ def test_an_entry_that_is_there_already_is_not_replaced(stand_in: MakeRequest, c
     published = cache.publish(other.content)
     assert (published.path, published.plan_json, published.hit) == (first.path, "first", True)
     assert [path.name for path in first.path.parent.iterdir()] == [first.key]
+
+
+@pytest.mark.parametrize("step", ["Cache._write_and_rename", "os.rename", "sync_directory"])
+def test_a_build_while_the_cache_is_cleared_is_cached(
+    step: str, stand_in: MakeRequest, cache: Cache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process's `clear` removes folders and locks that this one has made but not yet used."""
+    original = attrgetter(step)(cache_module)
+    left = [1]
+
+    def clear_first(*args: Any, **keywords: Any) -> Any:
+        if left and left.pop():
+            cache.clear()
+        return original(*args, **keywords)
+
+    monkeypatch.setattr(f"cutegen.build.cache.{step}", clear_first)
+    build(stand_in(), cache)
+    assert not left
+    assert caplog.messages == []
+    assert len(cache.entries()) == 1
+
+
+def test_a_lock_whose_folder_is_cleared_before_it_is_opened_is_taken(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acquire, left = cache_module.FileLock.acquire, [1]
+
+    def cleared_first(lock: Any, **keywords: Any) -> Any:
+        if left and left.pop():
+            raise FileNotFoundError(ENOENT, "no folder")
+        return acquire(lock, **keywords)
+
+    monkeypatch.setattr("cutegen.build.cache.FileLock.acquire", cleared_first)
+    with cache.lock("ab" * 32, wait_s=1):
+        assert not left
+
+
+def test_ctrl_c_while_an_entry_is_written_leaves_nothing(
+    stand_in: MakeRequest, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = build(stand_in(), cache).content
+    cache.clear()
+    monkeypatch.setattr("os.fsync", raise_interrupt)
+    (tmp_path / "out").mkdir()
+    for write in (
+        lambda: cache.publish(content),
+        lambda: content.write_folder(tmp_path / "out" / "kernel"),
+        lambda: write_whole(tmp_path / "out" / "kernels.cutepack", b"whole"),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert [path for path in (*cache.directory.rglob("*"), *(tmp_path / "out").iterdir()) if path.is_file()] == []
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def raise_interrupt(_: int) -> None:
+    raise KeyboardInterrupt
 
 
 def test_an_entry_that_cannot_be_moved_away_is_not_in_the_way_of_a_build(

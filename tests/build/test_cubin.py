@@ -70,3 +70,12 @@ def test_nvdisasm_missing_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OutsideError, match="pip install nvidia-cuda-nvdisasm"):
         disassemble(b"")
+
+
+def test_nvdisasm_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia" / "cu13" / "bin" / "nvdisasm"
+    program.parent.mkdir(parents=True)
+    program.write_text("not executable")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OutsideError, match="bin/nvdisasm cannot be started: Permission denied"):
+        disassemble(bytes(100))

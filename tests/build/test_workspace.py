@@ -139,6 +139,27 @@ def test_an_artifact_outside_of_the_cache_goes_with_its_process(
     assert list(temporary_files.iterdir()) == []
 
 
+FORKED = """
+import os, sys
+from cutegen.build.artifact import open_artifact
+from cutegen.build.builder import _keep_uncached
+from cutegen.errors import CacheError
+artifact = _keep_uncached(open_artifact(sys.argv[1]).content, CacheError("no cache"))
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+    print(artifact.path.exists())
+"""
+
+
+def test_an_artifact_outside_of_the_cache_outlives_a_forked_process(
+    stand_in: MakeRequest, cache: Cache, temporary_files: Path, spawn: Spawn
+) -> None:
+    artifact = build(stand_in(), cache)
+    assert spawn(FORKED, artifact.path).communicate()[0] == "True\n"
+    assert list(temporary_files.iterdir()) == []
+
+
 def test_a_failed_build_is_kept_for_its_reader(stand_in: MakeRequest, cache: Cache, temporary_files: Path) -> None:
     with pytest.raises(CompileError) as error:
         build(stand_in("raise ValueError('no')"), cache)

@@ -168,6 +168,18 @@ def test_a_folder_of_somebody_elses_is_not_replaced(cli: Cli) -> None:
     assert Path("artifacts/sm80_hgemm_tn-sm_80/thesis.txt").read_text() == "years"
 
 
+def test_a_file_of_somebody_elses_in_an_artifact_is_not_lost(cli: Cli) -> None:
+    folder = Path("artifacts/sm80_hgemm_tn-sm_80")
+    assert cli("build sm80_hgemm_tn --arch sm_80 --out artifacts").code == 0
+    (folder / "kernel.ptx").unlink()
+    assert cli("build sm80_hgemm_tn --arch sm_80 --out artifacts").code == 0  # a damaged one is replaced
+    (folder / "thesis.txt").write_text("years")
+    refused = cli("build sm80_hgemm_tn --arch sm_80 --out artifacts")
+    assert refused.code == 3
+    assert "sm80_hgemm_tn-sm_80 cannot be written: it holds 'thesis.txt', which would be lost" in refused.error
+    assert (folder / "thesis.txt").read_text() == "years"
+
+
 def test_one_kernel_is_answered_as_ever(cli: Cli) -> None:
     table = cli("build sm80_hgemm_tn --arch sm_80 --json").json
     assert "instructions" in table

@@ -64,7 +64,16 @@ def test_stopped_processes_end_what_they_do_and_begin_nothing_more() -> None:
 
 @pytest.mark.parametrize(
     ("visible", "expected"),
-    [("0,2", "ac"), ("GPU-b", "b"), ("2,9,0", "c"), ("", ""), ("GPU-", ""), ("1,1", "b"), ("GPU-c,0", "ca")],
+    [
+        ("0,2", "ac"),
+        ("GPU-b", "b"),
+        ("2,9,0", "c"),
+        ("", ""),
+        ("GPU-", ""),
+        ("1,1", "b"),
+        ("GPU-c,0", "ca"),
+        ("0,²", "a"),
+    ],
 )
 def test_visible_gpus_are_those_that_cuda_would_see(visible: str, expected: str) -> None:
     found = tuple(PresentGpu(f"GPU-{name}", "H200") for name in "abc")

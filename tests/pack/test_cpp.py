@@ -184,6 +184,17 @@ def test_a_damaged_pack_is_refused_before_the_driver_hears_of_it(run: Run, pack_
     assert "lies outside the pack" in run(damaged).stderr
 
 
+@pytest.mark.parametrize("extent", ["cta_tile", "cluster"])
+def test_an_extent_of_0_is_refused(extent: str, run: Run, pack_path: Path, tmp_path: Path) -> None:
+    index, members = taken_apart(pack_path.read_bytes())
+    index["entries"][0]["launch"][extent] = [1, 0]
+    forged = tmp_path / "forged.cutepack"
+    forged.write_bytes(put_together(index, members))
+    refused = run(forged, "sm80_hgemm_tn")
+    assert refused.returncode == 2
+    assert "the launch contract has an extent below 1" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "capability", "said"),
     [

@@ -162,7 +162,7 @@ def test_a_list_or_an_empty_file_is_added_to(text: str, path: Path) -> None:
     assert [row["spec"] for row in listed] == ["a"] * bool(text.strip()) + ["b", "c"]
 
 
-@pytest.mark.parametrize("there", ["folder", "file for a folder", "not UTF-8"])
+@pytest.mark.parametrize("there", ["folder", "file for a folder", "not UTF-8", "no name"])
 def test_a_list_that_cannot_be_written_costs_a_warning_and_no_call(
     there: str, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +171,8 @@ def test_a_list_that_cannot_be_written_costs_a_warning_and_no_call(
     elif there == "file for a folder":
         path.touch()
         monkeypatch.setenv("CUTEGEN_RECORD", str(path / "shapes.toml"))
+    elif there == "no name":
+        monkeypatch.setenv("CUTEGEN_RECORD", "/")
     else:
         path.write_bytes(b"\xff")
     for _ in range(3):

@@ -108,6 +108,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "beta is text": ({"beta": "1"}, "found a str; expected a number, by value"),
     "alpha is an array": ({"alpha": np.ones(())}, "found a ndarray; expected a number, by value; pass `alpha.item()`"),
     "alpha is too large": ({"alpha": 1e39}, "found 1e+39; expected a number within the range of float32"),
+    "alpha is too large for a double": (
+        {"alpha": np.longdouble("1e400")},
+        "found 1e+400; expected a number within the range of float32",
+    ),
     "beta is too large for a float": ({"beta": -(10**400)}, "found an integer of more than 64 bits; expected a number"),
     "c has a batch and the result none": ({"c": half(L, M, N)}, "found shape (3, 16, 24); expected (16, 24)"),
 }

@@ -9,6 +9,7 @@ import pytest
 
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
+from cutegen.run.call.bits import bf16_bits
 from cutegen.run.foreign import check_foreign, file_launch, only_entry, parse_argument
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -99,3 +100,65 @@ def test_one_of_two_entries_has_to_be_named() -> None:
     with pytest.raises(RequestError, match="--entry: found 'three'; expected one of one, two"):
         only_entry(two, "three")
     assert only_entry(Program.parse(HEAD + ".visible .entry one() { ret; }"), None) == "one"
+
+
+ARRAY = "[[argument]]\narray = 'f32'\nshape = [4, 3]\nfill = 'random'\n"
+NUMBER = "[[argument]]\ntype = 'f32'\nnumber = 2.5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{ARRAY}expected = '7'", "argument 0: expected: found argument 7; expected one of the arrays, 0"),
+        (f"{ARRAY}expected = '0 @ 1'\n{NUMBER}", "argument 0: expected: found argument 1; expected one of the arrays"),
+        (f"{NUMBER}expected = '0'", "argument 0: expected: found a number or a structure; expected an array"),
+        ("[[argument]]\nbytes = '00'\nexpected = '0'", "argument 0: expected: found a number or a structure"),
+        (f"{ARRAY}expected = 'words.npy'", "argument 0: expected: found elements of <U1; expected numbers"),
+        (f"{ARRAY}expected = 'none.npy'", r"argument 0: expected: .*none\.npy cannot be read as a NumPy array"),
+        ("[[argument]]\nfile = 'none.npy'", r"argument 0: file: .*none\.npy cannot be read as a NumPy array"),
+        ("[[argument]]\ntype = 'i32'\nnumber = true", "argument 0: number: found i32:'True'; expected a number"),
+        (f"{ARRAY}tensor_map = {{ box = [2, 2], swizzle_bytes = 'x' }}", "argument 0: tensor_map: expected { box = "),
+        (f"{ARRAY}tensor_map = {{ box = [2, 2], swizzle_bytes = 1.5 }}", "argument 0: tensor_map: expected { box = "),
+        (f"{ARRAY}tensor_map = {{ box = [2, 2], swizzle_bytes = [64] }}", "argument 0: tensor_map: expected { box = "),
+    ],
+)
+def test_a_wrong_value_of_a_file_is_refused_with_its_key(tmp_path: Path, text: str, said: str) -> None:
+    np.save(tmp_path / "words.npy", np.array(["a"]))
+    with pytest.raises(RequestError, match=rf"launch\.toml: {said}"):
+        file_launch(launch_of(tmp_path, text))
+
+
+def test_a_product_of_shapes_that_do_not_fit_is_told_with_them(tmp_path: Path) -> None:
+    launch = file_launch(launch_of(tmp_path, f"{ARRAY}expected = '0 @ 0'\n{NUMBER}"))
+    with pytest.raises(RequestError, match=r"argument 0: expected: shapes \(4, 3\) and \(4, 3\) cannot be multiplied"):
+        check_foreign(Program.parse(HEAD + SCALE), launch, policies=1, seed=1, max_steps=10**6)
+
+
+COPY = """
+.visible .entry copy(.param .u64 x, .param .u64 y) {
+    .reg .b16 %h<1>; .reg .b32 %r<1>; .reg .b64 %rd<5>;
+    ld.param.u64 %rd0, [x];
+    ld.param.u64 %rd1, [y];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd2, %r0, 2;
+    add.s64 %rd3, %rd0, %rd2;
+    add.s64 %rd4, %rd1, %rd2;
+    ld.global.b16 %h0, [%rd3];
+    st.global.b16 [%rd4], %h0;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("expected", "is_right"), [("0", True), ("values", True), ("bits", True), ("near", False)])
+def test_bf16_is_compared_by_value(tmp_path: Path, expected: str, is_right: bool) -> None:
+    """A tolerance of 1% of the bits would accept twice the value."""
+    values = np.arange(32, dtype=np.float32)
+    np.save(tmp_path / "values.npy", values * 1.001)
+    np.save(tmp_path / "bits.npy", bf16_bits(values * 1.001))
+    np.save(tmp_path / "near.npy", values * 1.1)
+    text = "[[argument]]\narray = 'bf16'\nshape = [32]\nfill = 'arange'\n"
+    wanted = f"expected = '{expected if expected == '0' else f'{expected}.npy'}'\nrtol = 0.01\n"
+    launch = file_launch(launch_of(tmp_path, text + text.replace("arange", "zeros") + wanted))
+    found = check_foreign(Program.parse(HEAD + COPY), launch, policies=1, seed=1, max_steps=10**6)
+    assert found.is_clean(strict=True) is is_right

@@ -263,6 +263,10 @@ def test_a_batch_and_one_matrix_for_a_whole_batch(transposed: Transposed, copies
     assert len(copies.entries) == 2
 
 
+def test_an_empty_batch_of_one_matrix(transposed: Transposed) -> None:
+    assert transposed(matrix()[None].expand(0, 13, 9), None).shape == (0, 13, 9)
+
+
 def test_threads(transposed: Transposed) -> None:
     tensors = [matrix() for _ in range(4)]
     wrong: list[int] = []

@@ -110,5 +110,5 @@ def check_range(name: str, value: Any) -> None:
         number = value if isinstance(value, (float, int)) else float(value)
     except OverflowError:  # a fraction beyond float64
         number = TOO_LARGE
-    if TOO_LARGE <= abs(number) < math.inf:
+    if abs(number) >= TOO_LARGE and abs(value) < math.inf:  # a wider type may be finite beyond float64
         raise OperandError(operand=name, found=literal(value), expected="a number within the range of float32")

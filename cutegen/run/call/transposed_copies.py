@@ -132,7 +132,8 @@ class Transposed:
         replays see the values of B at that time. Raises OperandError, also for other arrays.
         """
         view = view_of(operand, self._given.name, stream)
-        if len(view.form.shape) == 3 and view.form.strides[0] == 0 and view.form.framework == "torch":
+        shared = len(view.form.shape) == 3 and view.form.shape[0] > 0 and view.form.strides[0] == 0
+        if shared and view.form.framework == "torch":
             return self(operand[0], stream).expand(view.form.shape)
         torch = sys.modules.get("torch")
         if torch is None or view.form.framework != "torch":
