@@ -26,7 +26,6 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
-    through_f32 = epilogue.goes_through_f32(plan)
     narrow = epilogue.is_narrow(plan)
     helpers = epilogue.helpers(steps, narrow=narrow)
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
@@ -38,8 +37,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "spec_lines": spec_lines(plan),
         **_raster_holes(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
-        "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.mma.rounds_to_tf32 else "Int32, Int64",
-        "through_f32": through_f32,
+        "through_f32": epilogue.goes_through_f32(plan),
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
@@ -61,10 +59,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "chain": chain_comment(plan),
         "steps": epilogue.kernel_lines(fusion, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
-        "asynchronous": plan.asynchronous,
         "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
-        "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
         "checked": CHECKED_MNK,
     }
@@ -72,7 +68,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan)}
+    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan), "numerics": numerics(plan)}
+
+
+def numerics(plan: GemmPlan) -> str:
+    """Return the number types that a tensor-core kernel imports: float32 only if its text computes in it."""
+    in_f32 = plan.epilogue.fusion.steps or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
+    return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
 MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"

@@ -14,7 +14,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import fed_by_boxes, plain_tensors
 from cutegen.render.constants import Settled, c_constants
 from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import chain_comment, gemm_context
+from cutegen.render.holes import chain_comment, gemm_context, numerics
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -67,7 +67,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "a_multicast": mma.cluster[1] > 1,
         "b_multicast": mma.cluster[0] > 1,
         "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
-        "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
+        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if common["clusters"] else numerics(plan),
         "to_shared": _to_shared(plan.epilogue),
     }
 
