@@ -27,6 +27,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     narrow = epilogue.is_narrow(plan)
+    adds_slices = plan.split_k is not None and plan.split_k.leaves_sums
     helpers = epilogue.helpers(steps, narrow=narrow)
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
@@ -48,7 +49,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
-        "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
+        "adds_slices": adds_slices,
         "slice_sums": plan.mma.cluster[2] > 1,
         "slices_left": "SPLIT_K",
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
@@ -56,8 +57,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": helpers | epilogue.conversions(plan),
         "narrow_results": narrow,
-        "chain": chain_comment(plan),
-        "steps": epilogue.kernel_lines(fusion, narrow=narrow),
+        "chain": chain_comment(plan, indent=8 if adds_slices else 4),
+        "steps": epilogue.kernel_lines(fusion, indent=12 if adds_slices else 8, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
         "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
@@ -129,7 +130,7 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
 
-def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
+def chain_comment(plan: GemmPlan, indent: int) -> tuple[str, ...]:
     """Return the decision on the epilogue's chain, a comment before the chain without a constant, at `indent`."""
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
     return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))
