@@ -16,13 +16,20 @@ from cutegen.render.constants import (
     operand_constants,
     tile_constants,
 )
-from cutegen.render.holes import TensorHoles, fragment_context, gemm_context
+from cutegen.render.epilogue import kernel_lines
+from cutegen.render.holes import TensorHoles, chain_comment, fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
     context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
-    return {**context, **fragment_context(plan), "plain_tensors": plain_tensors(plan, context["tensors"])}
+    return {
+        **context,
+        **fragment_context(plan),
+        "chain": chain_comment(plan, indent=12),
+        "steps": kernel_lines(plan.epilogue.fusion, indent=16, narrow=context["narrow_results"]),
+        "plain_tensors": plain_tensors(plan, context["tensors"]),
+    }
 
 
 def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:

@@ -57,7 +57,8 @@ def operand_constants(operand: OperandPlan) -> Lines:
 def c_constants(plan: GemmPlan) -> Lines:
     """Return the constants of C's type and alignment, and of its tile in shared memory, if any."""
     c = plan.epilogue
-    layout = (_major_constant("C", c.major_mode, ("m", "n")),) if plan.launch.maps else ()
+    mapped = "c" in {each.name for each in plan.launch.maps}
+    layout = (_major_constant("C", c.major_mode, ("m", "n")),) if mapped else ()
     lines = _element_constants("C", c.dtype, c.align_bytes, *layout)
     if c.smem is None or c.store is None:
         return lines

@@ -104,7 +104,7 @@ _NEEDED_BY = {
 }
 _NEEDED_BY_NARROW = {**_NEEDED_BY, **dict.fromkeys(GELU, ("gelu_by_tanh",))}
 """The same if every result is narrow: GELU then uses `tanh.approx`."""
-_WIDTH = LINE_WIDTH - 8  # within a loop within a function
+_INDENT = 8  # within a loop within a function
 
 
 def written(expression: Expression, dialect: Dialect) -> str:
@@ -227,12 +227,13 @@ def _of_torch(fusion: Fusion) -> Dialect:
 
 
 def kernel_lines(
-    fusion: Fusion, part: str = "[part]", *, narrow: bool = False, holds_vectors: bool = False
+    fusion: Fusion, part: str = "[part]", *, indent: int = _INDENT, narrow: bool = False, holds_vectors: bool = False
 ) -> tuple[str, ...]:
     """Return the chain in the DSL: x is a part of the accumulators. Each operand is loaded at its first use.
 
-    `part` is the subscript of an operand's part, and empty if the kernel has sliced it before. `narrow` means that
-    every result is narrow. With `holds_vectors` each warp has loaded its share of the vectors before the main loop.
+    The kernel has the lines at `indent`. `part` is the subscript of an operand's part, and empty if the kernel has
+    sliced it before. `narrow` means that every result is narrow. With `holds_vectors` each warp has loaded its share of
+    the vectors before the main loop.
     """
     dialect = _of_dsl(fusion)
     lines: list[str] = []
@@ -249,7 +250,7 @@ def kernel_lines(
                 else:
                     lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
-        lines += _assignments(link, dialect)
+        lines += _assignments(link, dialect, LINE_WIDTH - indent)
     return tuple(lines)
 
 
@@ -279,21 +280,23 @@ def _load(fragment: str, part: str, *, guarded: bool) -> str:
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"
 
 
-def _assignments(link: Link, dialect: Dialect) -> tuple[str, ...]:
+def _assignments(link: Link, dialect: Dialect, width: int) -> tuple[str, ...]:
     """Return `x = ...` with the requested step as a comment; a long expression is split first."""
     assert link.expression is not None
     line = f"x = {written(link.expression, dialect)}"
     comment = f"  # {link.said}"
-    if len(line + comment) <= _WIDTH:
+    if len(line + comment) <= width:
         return (line + comment,)
-    *parts, last = _taken_apart("x", link.expression, dialect, count())
+    *parts, last = _taken_apart("x", link.expression, dialect, width, count())
     return (f"# {link.said}", *parts, last)
 
 
-def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: Iterator[int]) -> Iterator[str]:
-    """Yield assignments that fit in a line each, the last one to `name`."""
+def _taken_apart(
+    name: str, expression: Expression, dialect: Dialect, width: int, numbers: Iterator[int]
+) -> Iterator[str]:
+    """Yield assignments of at most `width` characters each, the last one to `name`."""
     line = f"{name} = {_argument(expression, dialect)}"
-    if len(line) <= _WIDTH:
+    if len(line) <= width:
         yield line
         return
     parts: list[Expression] = []
@@ -303,15 +306,15 @@ def _taken_apart(name: str, expression: Expression, dialect: Dialect, numbers: I
         else:
             temporary = Name(f"t{next(numbers)}")
             parts.append(temporary)
-            yield from _taken_apart(temporary.name, part, dialect, numbers)
+            yield from _taken_apart(temporary.name, part, dialect, width, numbers)
     yield f"{name} = {_argument(with_parts(expression, tuple(parts)), dialect)}"
 
 
 def torch_lines(fusion: Fusion) -> tuple[str, ...]:
     """Yield the chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
-    dialect = _of_torch(fusion)
+    dialect, width = _of_torch(fusion), LINE_WIDTH - _INDENT
     return tuple(
         line
         for link in links(fusion.steps)
-        for line in (("expected_aux = x",) if link.expression is None else _assignments(link, dialect))
+        for line in (("expected_aux = x",) if link.expression is None else _assignments(link, dialect, width))
     )

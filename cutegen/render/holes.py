@@ -26,8 +26,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
     fusion = plan.epilogue.fusion
     steps = fusion.steps
-    through_f32 = epilogue.goes_through_f32(plan)
     narrow = epilogue.is_narrow(plan)
+    adds_slices = plan.split_k is not None and plan.split_k.leaves_sums
     helpers = epilogue.helpers(steps, narrow=narrow)
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
@@ -38,8 +38,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "spec_lines": spec_lines(plan),
         **_raster_holes(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
-        "numerics": "Float32, Int32, Int64" if steps or through_f32 or plan.mma.rounds_to_tf32 else "Int32, Int64",
-        "through_f32": through_f32,
+        "through_f32": epilogue.goes_through_f32(plan),
         "sums_in_f32": epilogue.sums_in_f32(plan),
         "as_c": epilogue.rounded(plan.epilogue.dtype, "C_DTYPE"),
         "random_a": random_matrix(plan.a.modes, plan.a.major, plan.a.dtype),
@@ -50,7 +49,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
-        "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
+        "adds_slices": adds_slices,
         "slice_sums": plan.mma.cluster[2] > 1,
         "slices_left": "SPLIT_K",
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
@@ -58,13 +57,11 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": helpers | epilogue.conversions(plan),
         "narrow_results": narrow,
-        "chain": chain_comment(plan),
-        "steps": epilogue.kernel_lines(fusion, narrow=narrow),
+        "chain": chain_comment(plan, indent=8 if adds_slices else 4),
+        "steps": epilogue.kernel_lines(fusion, indent=12 if adds_slices else 8, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
-        "asynchronous": plan.asynchronous,
         "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
-        "c_swizzled": plan.epilogue.smem is not None and plan.epilogue.smem.swizzle is not None,
         "tolerance": tolerance(plan),
         "checked": CHECKED_MNK,
     }
@@ -72,7 +69,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan)}
+    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan), "numerics": numerics(plan)}
+
+
+def numerics(plan: GemmPlan) -> str:
+    """Return the number types that a tensor-core kernel imports: float32 only if its text computes in it."""
+    in_f32 = plan.epilogue.fusion.steps or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
+    return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
 MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
@@ -127,7 +130,7 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
 
-def chain_comment(plan: GemmPlan, indent: int = 4) -> tuple[str, ...]:
+def chain_comment(plan: GemmPlan, indent: int) -> tuple[str, ...]:
     """Return the decision on the epilogue's chain, a comment before the chain without a constant, at `indent`."""
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
     return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))

@@ -10,16 +10,22 @@ from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.render import epilogue
-from cutegen.spec import STORE
+from cutegen.spec import STORE, Binary, Call, Expression, Number, parts_of
 
 CHECKED_MNK = (1008, 1040, 528)
 """The problem: no extent is a multiple of a CTA tile's, so that there are partial tiles on every side."""
 LEAST_ATOM_K = 8
+LEAST_AGREEMENT = 0.05
+"""Relative difference up to which elements agree if the chain amplifies errors, or twice C's epsilon if that is more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCheckHoles:
-    """Holes of the self-check for the epilogue: operands, the call's tensors, the chain in PyTorch."""
+    """Holes of the self-check for the epilogue: operands, the call's tensors, the chain in PyTorch.
+
+    `agreement` is not None if the chain amplifies errors: elements are then compared one by one.
+    """
 
     operands: tuple[str, ...]
     tensors: str
@@ -28,6 +34,8 @@ class SelfCheckHoles:
     steps: tuple[str, ...]
     results: str
     integers: bool
+    narrow_floats: bool
+    agreement: float | None
 
 
 def self_check(plan: GemmPlan) -> SelfCheckHoles:
@@ -43,7 +51,26 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
         steps=epilogue.torch_lines(fusion),
         results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
         integers=any(x.is_integer for x in epilogue.stored_types(plan)),
+        narrow_floats=any(x.is_float8 for x in epilogue.stored_types(plan)),
+        agreement=_agreement(plan),
     )
+
+
+def _agreement(plan: GemmPlan) -> float | None:
+    if not any(_amplifies(step.expression) for step in plan.epilogue.fusion.steps if step.expression):
+        return None
+    return max(LEAST_AGREEMENT, *(2.0 ** (2 - (x.significand_bits or 24)) for x in epilogue.stored_types(plan)))
+
+
+def _amplifies(expression: Expression) -> bool:
+    """Return whether results may overflow or be far less exact than sums: by an exponential, or a divisor near 0."""
+    match expression:
+        case Call("exp"):
+            return True
+        case Binary("/", _, right) if not isinstance(right, Number):
+            return True
+        case _:
+            return any(map(_amplifies, parts_of(expression)))
 
 
 _EXAMPLE_SCALARS = {"alpha": 1.25, "beta": -0.75}
@@ -73,13 +100,17 @@ def _random_elements(shape: str, element: DType) -> str:
 def tolerance(plan: GemmPlan) -> float:
     """Return the relative error that the self-check allows, by norms.
 
-    C is rounded, and so are sums: their errors are a random walk, with one step per atom of the least K. tf32 drops 13
-    bits of an operand. The tensor cores of sm_89 keep 13 bits of sums of 8-bit floats in each instruction. Integers are
-    exact.
+    C is rounded, and so are sums: their errors are a random walk, with one step per atom of the least K. A tensor core
+    truncates float sums to float32 instead, always towards zero, so its errors add up. tf32 drops 13 bits of an
+    operand. The tensor cores of sm_89 keep 13 bits of sums of 8-bit floats in each instruction. Integers are exact.
     """
-    checked_k, atom_k = CHECKED_MNK[2], plan.atom.shape_mnk[2]
-    steps = isqrt(checked_k // LEAST_ATOM_K)
-    error = 2 * max(map(_rounding, epilogue.stored_types(plan))) + steps * _rounding(plan.atom.c_dtype)
+    checked_k, atom_k, sums = CHECKED_MNK[2], plan.atom.shape_mnk[2], plan.atom.c_dtype
+    steps = checked_k // LEAST_ATOM_K
+    exact = sums.is_integer and not plan.epilogue.fusion.steps
+    error = 2 * max(_rounding(x, exact=exact) for x in epilogue.stored_types(plan))
+    error += isqrt(steps) * _rounding(sums, exact=True)
+    if atom_k > 1 and not sums.is_integer:
+        error += steps * 2.0**-24
     if plan.atom.a_dtype.name == "tf32":
         error += 2.0**-9
     if plan.atom.a_dtype.is_float8:
@@ -87,8 +118,8 @@ def tolerance(plan: GemmPlan) -> float:
     return float(f"{error:.1e}")
 
 
-def _rounding(element: DType) -> float:
-    """Return the unit roundoff; 8-bit results of a chain in f32 may be off by one if the value is near a tie."""
+def _rounding(element: DType, *, exact: bool) -> float:
+    """Return the unit roundoff; an integer may be off by one if its value is not `exact` and near a tie."""
     if element.significand_bits is not None:
         return 2.0**-element.significand_bits
-    return 2.0**-8 if element.bits == 8 else 2.0**-24
+    return 2.0**-24 if exact and element.bits == 32 else 2.0**-8

@@ -17,6 +17,9 @@ from cutegen.render.constants import (
 )
 from cutegen.render.holes import fragment_context, gemm_context
 
+LONGEST_LOADS = len("plain loads")
+"""Length up to which the fragments' loads leave room for the copies in the docstring's first line."""
+
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
@@ -28,7 +31,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "by_warpgroups": False,
         "sum_threads": "THREADS",
         "loads": loads(plan),
-        "copies": _copies(plan),
+        "copies": _copies(plan, in_a_line=len(loads(plan)) > LONGEST_LOADS),
         "dialects": ", ".join(name for name, used in dialects.items() if used),
         "nvgpu": _nvgpu_imports(plan),
         "a": a,
@@ -74,15 +77,16 @@ def loads(plan: GemmPlan) -> str:
     return " and ".join(sorted({x.s2r.words for x in (plan.a, plan.b)}))
 
 
-def _copies(plan: GemmPlan) -> str:
-    """Return the name of the copies to shared memory for the docstring."""
+def _copies(plan: GemmPlan, *, in_a_line: bool) -> str:
+    """Return what the copies to shared memory do for the docstring: the end of its first line and the next."""
     match [x.g2s.through_registers for x in (plan.a, plan.b)]:
         case [False, False]:
-            return "a cp.async\npipeline keeps"
+            first, second = "a cp.async", "pipeline keeps"
         case [True, True]:
-            return "plain copies\nthrough registers keep"
+            first, second = "plain copies", "through registers keep"
         case _:
-            return "cp.async and\nplain copies keep"
+            first, second = "cp.async and", "plain copies keep"
+    return f"\nwhich {first} {second} filled.\n" if in_a_line else f" which {first}\n{second} filled. "
 
 
 def _nvgpu_imports(plan: GemmPlan) -> str:

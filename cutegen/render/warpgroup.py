@@ -14,7 +14,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import fed_by_boxes, plain_tensors
 from cutegen.render.constants import Settled, c_constants
 from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import chain_comment, gemm_context
+from cutegen.render.holes import chain_comment, gemm_context, numerics
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -29,16 +29,21 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     common = gemm_context(plan, _settled(plan), "a wgmma GEMM fed by bulk tensor copies")
     mma, (operation, types) = plan.mma, _operation(plan.atom.a_dtype)
     holds_vectors = _parts(plan).vectors_held
-    beside = plain_tensors(plan, common["tensors"])
+    indent = 16 if plan.split_k else 12  # of the epilogue
+    beside, prefetched = plain_tensors(plan, common["tensors"]), {each.operand for each in plan.prefetched}
     if holds_vectors:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     return {
         **common,
         "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread else "",
         "held_vectors": [x for x in beside if x.firsts],
-        "chain": chain_comment(plan, indent=16 if plan.split_k else 12),
+        "chain": chain_comment(plan, indent),
         "steps": kernel_lines(
-            plan.epilogue.fusion, part="", narrow=common["narrow_results"], holds_vectors=holds_vectors
+            plan.epilogue.fusion,
+            part="",
+            indent=indent + (8 if _pins_parts(plan) else 4),
+            narrow=common["narrow_results"],
+            holds_vectors=holds_vectors,
         ),
         "plain_tensors": beside,
         "pins_parts": _pins_parts(plan),
@@ -49,7 +54,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
-        "prefetched": [x for x in common["tensors"] if x.name in {each.operand for each in plan.prefetched}],
+        "prefetched": [x for x in common["tensors"] if x.name in prefetched],
+        "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
         "pingpong": mma.pingpong,
         "ends_in_turns": mma.ends_in_turns,
         "takes_turns": mma.takes_turns,
@@ -67,7 +73,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "a_multicast": mma.cluster[1] > 1,
         "b_multicast": mma.cluster[0] > 1,
         "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
-        "numerics": common["numerics"].replace("Int32", "Int16, Int32") if common["clusters"] else common["numerics"],
+        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if common["clusters"] else numerics(plan),
         "to_shared": _to_shared(plan.epilogue),
     }
 
@@ -230,11 +236,15 @@ def _prefetch_constants(plan: GemmPlan) -> Settled:
 def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Return the masks; bit r is the CTA of rank r, and ranks run along M first."""
     m, n, k = plan.mma.cluster
+    slices = f"CLUSTER_K = {k}"
+    if (split := plan.split_k) is not None and split.leaves_sums:
+        slices = f"CLUSTER_K, SLICE_GROUPS = {k}, {split.groups}"
     lines = (
-        f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) else "",
+        f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) and k == 1 else "",
+        f"CLUSTER_M = {m}" if m > 1 and k > 1 else "",
         f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",
         f"COLUMN_MASK = {(1 << m) - 1:#b}" if m > 1 else "",
-        f"CLUSTER_K, SLICE_GROUPS = {k}, {plan.split_k.groups}" if k > 1 and plan.split_k else "",
+        slices if k > 1 else "",
     )
     return tuple(filter(None, lines))
 

@@ -1,0 +1,59 @@
+"""What a generated file says of itself: its `main` accepts right results of any type, and no wrong ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from cutegen.build import Cache
+from cutegen.plan import plan
+from cutegen.render import render
+from cutegen.render.self_check import CHECKED_MNK
+from cutegen.run import Kernel
+from cutegen.spec import Epilogue, Tile
+from tests.plan.kernels import builder
+from tests.plan.specs import gemm
+
+TILE = Tile(cta=(32, 32, 64), stages=2)
+SPECS = {
+    "truncated sums": (gemm(c_dtype="f32", tile=TILE), "sm_80"),
+    "integers near ties": (gemm(dtype="tf32", c_dtype="s32", tile=TILE), "sm_80"),
+    "8-bit floats saturate": (gemm(dtype="s8", c_dtype="e4m3", tile=TILE), "sm_89"),
+    "an exponential": (gemm(tile=TILE, epilogue=Epilogue(expression="x -> exp(x)")), "sm_80"),
+    "a quotient": (gemm(c_dtype="f32", tile=TILE, epilogue=Epilogue(expression="x -> 1 / x")), "sm_80"),
+}
+SMALL_MN = (48, 48)
+
+
+def check_of(text: str, compiled: Callable[..., None]) -> Callable[[], None]:
+    """`main` of a file for the CPU, on fewer rows and columns; `compiled` is called with the names that it has."""
+    body = text[text.index("def main():") : text.index("if __name__")]
+    extents = "m, n, k = " + ", ".join(map(str, (*SMALL_MN, CHECKED_MNK[2])))
+    body = body.replace("m, n, k = " + ", ".join(map(str, CHECKED_MNK)), extents).replace('"cuda"', '"cpu"')
+    body = re.sub(r"compiled\(\*addresses.*", "compiled(locals())", body)
+    body = body.replace("torch.cuda.get_device_capability()", "9, 0").replace("torch.cuda.synchronize()", "")
+    names: dict[str, Any] = {"compile_kernel": lambda _: compiled, "pointers": lambda *_: ()}
+    exec(body, names)
+    check: Callable[[], None] = names["main"]
+    return check
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", SPECS)
+def test_a_right_result_is_accepted_and_a_wrong_one_is_not(name: str, kernels: Cache) -> None:
+    spec, arch = SPECS[name]
+    text, kernel = render(plan(spec, arch)).text, Kernel(builder(kernels)(spec, arch))
+
+    def right(names: Mapping[str, Any]) -> None:
+        kernel(names["a"], names["b"].T, out=names["c"])
+
+    def wrong(names: Mapping[str, Any]) -> None:
+        right(names)
+        names["c"][-2:] = names["c"][:2].clone()
+
+    check_of(text, right)()
+    with pytest.raises(SystemExit, match="wrong result"):
+        check_of(text, wrong)()
