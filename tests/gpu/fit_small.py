@@ -40,7 +40,7 @@ STEPS, RATE = 400, 0.03
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Times of the rows' kernels, each a tensor: problem, row, log of microseconds, weight, and what a launch counts."""
+    """Times of the rows' kernels as tensors: problem, row, log of microseconds, weight, and the model's quantities."""
 
     problem: Any
     row: Any

@@ -1,0 +1,233 @@
+"""Small products: which they are, the rows that plans compare for them, and how good the choice is."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
+from cutegen.plan import plan
+from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.search import cp_async, small_tiles, warpgroups
+from cutegen.plan.search.small_tiles import SMALL, is_small
+from cutegen.plan.search.warpgroup_tiles import MEASURED
+from cutegen.spec import Schedule, Tile
+from tests.gpu.estimates import setting_of
+from tests.gpu.fit_small import STORED, fitted, samples_of
+from tests.gpu.measured import TORCH, geometric_mean
+from tests.gpu.settings import Setting
+from tests.gpu.sweep_kernels import Shape
+from tests.plan.pages import words_of
+from tests.plan.worth import DEVICE, OPEN, _compared, forget, rows_of_choices, times_of, without
+
+TABLE = json.loads(STORED.read_text())
+US = times_of(TABLE)
+CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
+PAGE = words_of("tile_model.md")
+ANY_FAMILY = replace(OPEN, family=None)
+MMA_SYNC = replace(OPEN, family="sm80")
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    forget()
+
+
+def planned(spec: object, problem: Shape) -> GemmPlan:
+    made = plan(spec, DEVICE.name, problem)  # type: ignore[arg-type]
+    assert isinstance(made, GemmPlan)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_so"),
+    [
+        ((512, 512, 512), True),
+        ((16, 2048, 2048), True),
+        ((8, 2048, 2048), False),  # fewer rows
+        ((2048, 16, 4096), False),  # narrow, with a long K
+        ((2048, 32, 2056), True),
+        ((512, 512, 88), False),  # a short K
+        ((1024, 1024, 100), False),  # more results
+        ((512, 512, 1024), False),  # of middle size
+    ],
+)
+def test_which_are_small(problem: Shape, is_so: bool) -> None:
+    m, n, k = problem
+    assert is_small(OPEN, ProblemShape(*problem)) == is_so
+    assert is_small(OPEN, ProblemShape(n, m, k)) == is_so
+
+
+def test_a_batch_counts_with_all_its_products() -> None:
+    assert is_small(OPEN, ProblemShape(128, 128, 256, batch=8))
+    assert not is_small(OPEN, ProblemShape(128, 128, 256, batch=64))
+
+
+def test_they_have_elements_of_16_bits_along_k() -> None:
+    problem, shape = OPEN.problem, ProblemShape(256, 256, 256)
+    of_bf16 = (replace(problem.a, dtype="bf16"), replace(problem.b, dtype="bf16"))
+    of_8_bits = (replace(problem.a, dtype="s8"), replace(problem.b, dtype="s8"))
+    along_n = (problem.a, replace(problem.b, major="n"))
+    for (a, b), is_so in ((of_bf16, True), (of_8_bits, False), (along_n, False)):
+        assert is_small(replace(OPEN, problem=replace(problem, a=a, b=b)), shape) == is_so
+
+
+def test_open_specs_compare_their_rows_alone_and_as_they_are() -> None:
+    shape = ProblemShape(256, 512, 512)
+    rows = warpgroups.compared_rows(OPEN, DEVICE, shape)
+    assert rows == SMALL
+    for row, candidate in warpgroups._candidates(OPEN, DEVICE, shape, rows):
+        assert warpgroups._joined(OPEN, DEVICE, shape, row, candidate) == candidate
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Schedule(consumers="pingpong"),
+        Schedule(cluster=(2, 1)),
+        Schedule(cluster=(1, 2)),
+        Schedule(swap=True),
+        Schedule(split_k=3),
+        Schedule(split_k=4, reduction="cluster"),
+    ],
+    ids=str,
+)
+def test_a_spec_with_some_keys_has_other_rows_too(schedule: Schedule) -> None:
+    spec, shape = replace(OPEN, schedule=schedule), ProblemShape(256, 512, 512)
+    rows = warpgroups.compared_rows(spec, DEVICE, shape)
+    assert {row.kernel for row in (*SMALL, *MEASURED)} <= {row.kernel for row in rows}
+    assert len({row.kernel for row in rows}) == len(rows)
+    assert rows[: len(SMALL)] == SMALL
+    made = planned(spec, (256, 512, 512))
+    asked = {name: value for name in ("consumers", "cluster") if (value := getattr(schedule, name)) is not None}
+    said = {decision.key: decision.chosen for decision in made.decisions}
+    for name, value in asked.items():
+        assert said[f"schedule.{name}"] == (value if isinstance(value, str) else "x".join(map(str, value)))
+
+
+def test_tuning_tries_all_others_too() -> None:
+    kernels = set()
+    for settled in warpgroups.space_for(OPEN, DEVICE, ProblemShape(256, 512, 512)):
+        assert settled.spec.tile.cta is not None
+        kernels.add(settled.spec.tile.cta[:2])
+    assert {row.cta[:2] for row in (*SMALL, *MEASURED)} <= kernels
+
+
+def test_a_given_tile_gets_what_a_search_gives_it() -> None:
+    """Of each row that a search selects; its cluster is not one of the three that any tile is tried with."""
+    found = 0
+    for problem in ((3480, 24, 504), (296, 344, 1768), (48, 3992, 216), (352, 72, 1320), (168, 464, 2288)):
+        of_search = planned(OPEN, problem)
+        of_given = planned(replace(OPEN, tile=Tile(of_search.cta_tile)), problem)
+        assert of_given.mma.cluster == of_search.mma.cluster, problem
+        found += max(of_search.mma.cluster) > 2
+    assert found == 5
+
+
+def test_every_row_was_measured_and_can_be_planned() -> None:
+    """Corrections of fewer times than ten would be no more than those."""
+    measured = [name for us in US.values() for name in us]
+    for row in SMALL:
+        name = setting_of(row).name
+        assert measured.count(name) > 10, name
+        try:
+            plan(setting_of(row).spec, DEVICE.name)
+        except SpecError as refused:
+            pytest.fail(f"{name}: {refused}")
+
+
+@cache
+def _predicted(problem: Shape, small: bool) -> Mapping[str, float]:
+    """Microseconds of the kernels of both families, by the names that they were measured under."""
+    assert small == (warpgroups.is_small(OPEN, ProblemShape(*problem)) or not _in_domain(problem))
+    options = cp_async._options(MMA_SYNC, DEVICE, ProblemShape(*problem))
+    of_80 = {
+        Setting(family="sm80", cta=option.candidate.cta, slices=option.slices).name: option.estimate.us
+        for option in options
+    }
+    return of_80 | {name: warpgroups.estimate_of(*asked).us for name, asked in _compared(problem)}
+
+
+def _in_domain(problem: Shape) -> bool:
+    return small_tiles.is_small(OPEN, ProblemShape(*problem))
+
+
+def costs(small: bool = True) -> list[float]:
+    """How many times the best time the choice of both families takes, on each problem with times of both."""
+    found = []
+    for problem, measured in US.items():
+        times = {name: graph for name, (graph, _) in measured.items() if name != TORCH}
+        if not _in_domain(problem) or not any(name.startswith("sm80") for name in times):
+            continue
+        predicted = {name: us for name, us in _predicted(problem, small).items() if name in times}
+        found.append(times[min(predicted, key=predicted.__getitem__)] / min(times.values()))
+    return found
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = costs()
+    for module in (warpgroups, cp_async):
+        monkeypatch.setattr(module, "is_small", lambda *_: False)
+    without(monkeypatch, "is_small")
+    _predicted.cache_clear()
+    before = costs(small=False)
+    _predicted.cache_clear()
+    assert len(found) == len(before)
+    said = f"On {len(found)} of these problems the selected kernel takes {geometric_mean(found):.3f} times as long as"
+    assert f"{said} the best, {max(found):.2f} at most" in PAGE
+    assert f"With the rows of other products it is {geometric_mean(before):.3f} and {max(before):.2f}" in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("constant", ["OF_MMA_SYNC", "OF_ITS_SLICES"])
+def test_each_factor_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _predicted.cache_clear()
+    known = geometric_mean(costs())
+    _predicted.cache_clear()
+    monkeypatch.setattr(small_tiles, constant, 1.0)
+    assert geometric_mean(costs()) > known
+    _predicted.cache_clear()
+
+
+def test_the_page_says_what_was_measured() -> None:
+    count = sum(len(us) - 1 for us in US.values())
+    assert f"{count:,} times of {len(TABLE['names']) - 1} kernels on {len(US)} such products" in PAGE
+    small = [shape for shape in US if _in_domain(shape)]
+    assert all(math.prod(shape) < small_tiles.MOST for shape in US)
+    assert f"{len(US) - len(small)} of them are narrow with a long K" in PAGE
+    assert f"plans compare {len(SMALL)} kernels" in PAGE
+    assert (
+        f"{small_tiles.OF_MMA_SYNC} times as long as predicted, with slices {small_tiles.OF_ITS_SLICES} times" in PAGE
+    )
+
+
+def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
+    rows = list(rows_of_choices(CHOICES))
+    assert all(row in PAGE for row in rows)
+    assert not {tuple(map(int, text.partition(": ")[2].split("x"))) for text in CHOICES} & US.keys()
+    worst = max(CHOICES, key=lambda text: CHOICES[text][1] / CHOICES[text][0])
+    share = CHOICES[worst][1] / CHOICES[worst][0]
+    assert f"{share:.2f} at worst ({worst.partition(': ')[2].replace('x', ' x ')})" in PAGE
+
+
+@pytest.mark.parametrize("problem", [(120, 104, 832), (32, 176, 472)], ids=str)
+def test_families_are_compared_by_what_kernels_take_there(problem: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H100 a kernel of `sm80` took 1.27 times as long on the first as one of `wgmma`."""
+    assert planned(ANY_FAMILY, problem).family == "sm90"
+    for module in (warpgroups, cp_async):
+        monkeypatch.setattr(module, "is_small", lambda *_: False)
+    assert planned(ANY_FAMILY, problem).family == "sm80"
+
+
+@pytest.mark.slow
+def test_corrections_are_those_of_the_fit() -> None:
+    for row, found in zip(SMALL, fitted(samples_of(TABLE)), strict=True):
+        assert (found.correction, found.overall) == pytest.approx((row.correction, row.overall), rel=0.005), row
