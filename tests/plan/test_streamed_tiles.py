@@ -162,7 +162,7 @@ def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -
     assert f"{geometric_mean([each.by_torch for each in found]):.3f} times as fast as torch" in PAGE
     assert f"{len(US)} products" in PAGE
     long = cost(LONG)
-    without(monkeypatch, "is_streamed", "is_of_middle_size")
+    without(monkeypatch, "is_streamed", "is_of_middle_size", "is_small")
     before = [each.cost for each in worth(US)]
     assert f"{geometric_mean(before):.3f} and {max(before):.2f} without these corrections" in PAGE
     assert f"on {len(LONG)} of the products it takes {long:.3f} times as long as the best, and {cost(LONG):.3f}" in PAGE
@@ -180,7 +180,7 @@ def test_the_page_says_what_they_would_do_on_an_h200(monkeypatch: pytest.MonkeyP
         forget()
         return geometric_mean([each.factor for each in regrets(measured, estimates.compared_us)])
 
-    without(monkeypatch, "is_streamed", "is_of_middle_size")
+    without(monkeypatch, "is_streamed", "is_of_middle_size", "is_small")
     some = [each for each in load(STORED) if whatever_the_pitch(OPEN, ProblemShape(*each.problem))]
     whole, torn = ([each for each in some if (each.problem[2] % 64 > 0) == is_torn] for is_torn in (False, True))
     by, without_them = cost_of(whatever_the_pitch, whole), cost_of(lambda *_: False, whole)
