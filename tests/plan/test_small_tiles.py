@@ -12,6 +12,7 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
+from cutegen.hardware import target
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.search import cp_async, small_tiles, warpgroups
@@ -225,6 +226,19 @@ def test_families_are_compared_by_what_kernels_take_there(problem: Shape, monkey
     for module in (warpgroups, cp_async):
         monkeypatch.setattr(module, "is_small", lambda *_: False)
     assert planned(ANY_FAMILY, problem).family == "sm80"
+
+
+@pytest.mark.parametrize(("arch", "is_so"), [("sm_90", True), ("sm_80", False), ("sm_120", False)])
+def test_predictions_of_mma_sync_change_beside_wgmma_alone(
+    arch: str, is_so: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predicted() -> list[float]:
+        options = cp_async._options(MMA_SYNC, target(arch), ProblemShape(120, 104, 832))
+        return [option.estimate.us for option in options]
+
+    with_factors = predicted()
+    monkeypatch.setattr(cp_async, "is_small", lambda *_: False)
+    assert (with_factors != predicted()) == is_so
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from math import prod
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import GPUS, Target, dtype
+from cutegen.hardware import GPUS, Instruction, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
 from cutegen.plan.rules.cluster import CLUSTER
@@ -40,7 +40,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Option]:
     gpu, schedule = GPUS[target.name], spec.schedule
     is_open = schedule.split_k is None and schedule.reduction != CLUSTER  # no cluster adds slices here
-    small = is_small(spec, problem)
+    small = is_small(spec, problem) and target.has(Instruction.WGMMA)  # measured beside kernels of `wgmma`
     splits = SPLITS if is_open else (schedule.split_k or 1,)
     for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
         whole = work_of(spec, target, candidate, 1)
