@@ -48,7 +48,7 @@ def test_k_tiles_and_edges_that_are_not_whole(
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 def test_few_rows_are_multiplied_by_what_was_chosen_for_them(element: str, kernels: Cache) -> None:
     """Parts of C of 8 columns. A chosen kernel is refused where the assembler waits for each wgmma: bf16's once was."""
-    row, (m, n, k) = Operand(element, "k"), (80, 24, 616)
+    row, (m, n, k) = Operand(element, "k"), (184, 32, 760)
     problem = Problem(a=row, b=row, c=Operand(element, "n"), accumulator="f32")
     request = build_request(GemmSpec(family="sm90", problem=problem, name="few"), "sm_90", problem=(m, n, k))
     assert "CTA_M, CTA_N, CTA_K = 64, 8, 256" in request.source.text
