@@ -186,7 +186,7 @@ def fit(table: Sequence[Measured], steps: int = STEPS) -> tuple[Samples, Fitted]
         drawn = K_TILES * (k_tiles**2).mean() + WHOLE * (whole**2).mean()
         return _loss(samples, predicted(samples, now()).log()) + drawn
 
-    _descend(followed, loss, RATE, steps)
+    descend(followed, loss, RATE, steps)
     return samples, _detached(now())
 
 
@@ -215,7 +215,7 @@ def refined(table: Sequence[Measured], steps: int = STEPS, only: Collection[Sett
         changed = sum((change**2 for change in changes.values()), torch.tensor(0.0))
         return _loss(samples, predicted(samples, now()).log()) + NEARBY * corrected + NEARBY_CONSTANTS * changed
 
-    _descend([k_tiles, whole, *changes.values()], loss, REFINING_RATE, steps)
+    descend([k_tiles, whole, *changes.values()], loss, REFINING_RATE, steps)
     return samples, _detached(now())
 
 
@@ -254,7 +254,7 @@ def _detached(found: Fitted) -> Fitted:
     return Fitted(constants, found.k_tiles.detach(), found.whole.detach())
 
 
-def _descend(followed: Sequence[Any], loss: Callable[[], Any], rate: float, steps: int) -> None:
+def descend(followed: Sequence[Any], loss: Callable[[], Any], rate: float, steps: int) -> None:
     """Follow the slope of a loss, by Adam, in steps that get smaller."""
     optimizer = torch.optim.Adam(followed, lr=rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

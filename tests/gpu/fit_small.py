@@ -24,6 +24,7 @@ from cutegen.plan.search.small_tiles import SMALL
 from cutegen.plan.search.warpgroup_model import Quantities, WarpgroupWork, microseconds, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, Row
 from tests.gpu.estimates import setting_of, work_of
+from tests.gpu.fit_kernels import descend
 from tests.gpu.measured import TORCH
 from tests.gpu.settings import TARGET
 from tests.gpu.sweep_kernels import shape_of
@@ -90,13 +91,7 @@ def fitted(samples: Samples, steps: int = STEPS) -> tuple[Row, ...]:
         drawn = (k_tile**2).sum() + (whole**2).sum()
         return BESIDE * beside + LEVEL * (samples.weight * _robust(error)).sum() + DRAWN * drawn
 
-    optimizer = torch.optim.Adam([k_tile, whole], lr=RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss().backward()
-        optimizer.step()
-        schedule.step()
+    descend([k_tile, whole], loss, RATE, steps)
     logs = zip(SMALL, k_tile.exp().tolist(), whole.exp().tolist(), strict=True)
     return tuple(replace(row, correction=float(f"{a:.3g}"), overall=float(f"{b:.3g}")) for row, a, b in logs)
 
