@@ -20,7 +20,7 @@ from cutegen.plan.search.tile_model import Work
 from cutegen.plan.search.tile_model import estimate as estimate_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from cutegen.plan.search.warpgroup_model import estimate as estimate_warpgroups
-from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, UNMEASURED, Row, as_nearest
+from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.plan.search.warpgroups import candidate_of, compared_rows, estimate_of
 from cutegen.plan.search.warpgroups import work_of as warpgroup_work
 from tests.gpu.settings import TARGET, Setting, filled
@@ -38,13 +38,13 @@ def row_of(setting: Setting) -> Row:
     found = Row(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
     if along_k == 1 < setting.slices:
         return in_slices(replace(found, slices=1), setting.slices)
-    return _measured().get(found, as_nearest(found))
+    return _measured().get(found.kernel) or as_nearest(found)
 
 
 @cache
-def _measured() -> dict[Row, Row]:
-    """Rows that plans choose from, by what they are without their corrections."""
-    return {bare(row): row for row in MEASURED}
+def _measured() -> dict[tuple[object, ...], Row]:
+    """Rows that plans choose from, by their kernels."""
+    return {row.kernel: row for row in MEASURED}
 
 
 @cache
@@ -88,17 +88,16 @@ def of_plans() -> tuple[Setting, ...]:
 
 
 @cache
-def _compared(shape: tuple[int, int, int]) -> dict[Row, Row]:
-    """Rows of warpgroups that plans compare for a problem, by what they are without their corrections."""
-    rows = compared_rows(_OPEN, target(TARGET), ProblemShape(*shape))
-    return {bare(row): row for row in reversed(rows)}  # one that was measured before one that follows the problem
+def _compared(shape: tuple[int, int, int]) -> dict[tuple[object, ...], Row]:
+    """Rows of warpgroups that plans compare for a problem, by their kernels."""
+    return {row.kernel: row for row in compared_rows(_OPEN, target(TARGET), ProblemShape(*shape))}
 
 
 def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
     """The same of a kernel that plans compare for the problem, whatever the family; infinity of others."""
     if setting.family != "sm90":
         return estimated_us(setting, shape)
-    row = _compared(shape).get(bare(row_of(setting)))
+    row = _compared(shape).get(row_of(setting).kernel)
     if row is None:
         return math.inf
     device, spec = target(TARGET), setting.open_spec
@@ -109,7 +108,7 @@ def compared_us(setting: Setting, shape: tuple[int, int, int]) -> float:
 def has_own_corrections(setting: Setting, shape: tuple[int, int, int]) -> bool:
     """Return whether plans compare a kernel for the problem by the corrections of its own row."""
     row = row_of(setting) if setting.family == "sm90" else None
-    return row is None or _compared(shape).get(bare(row)) == row
+    return row is None or _compared(shape).get(row.kernel) == row
 
 
 def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:
@@ -119,11 +118,6 @@ def since_in_turns(setting: Setting, shape: tuple[int, int, int]) -> float:
         return 1.0
     before = _estimated_us(replace(work, ends_in_turns=False), setting, shape)
     return _estimated_us(work, setting, shape) / before
-
-
-def bare(row: Row) -> Row:
-    """The row without its corrections: the kernel alone."""
-    return replace(row, correction=UNMEASURED, overall=UNMEASURED)
 
 
 def estimated_us(setting: Setting, shape: tuple[int, int, int]) -> float:
