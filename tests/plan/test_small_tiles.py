@@ -183,7 +183,7 @@ def test_the_page_says_what_was_measured() -> None:
     assert f"{count:,} times of {len(TABLE['names']) - 1} kernels on {len(US)} such products" in PAGE
     small = [shape for shape in US if is_small(OPEN, ProblemShape(*shape))]
     assert all(math.prod(shape) < small_tiles.MOST for shape in US)
-    assert f"{len(US) - len(small)} of them are narrow with a long K" in PAGE
+    assert f"{len(US) - len(small)} of the {len(US)} are narrow with a long K" in PAGE
     assert f"plans compare {len(SMALL)} kernels" in PAGE
     assert (
         f"{small_tiles.OF_MMA_SYNC} times as long as predicted, with slices {small_tiles.OF_ITS_SLICES} times" in PAGE
