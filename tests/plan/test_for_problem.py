@@ -20,6 +20,7 @@ from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search import bulk_tiles as sm120
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.render import render
@@ -329,6 +330,7 @@ WORK = Work(
     element_bytes=2,
     result_bytes=2,
     mma_flops=0.629 * 4096,
+    majors=K_MAJOR,
 )
 
 

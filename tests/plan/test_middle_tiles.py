@@ -79,7 +79,7 @@ def test_an_exchanged_product_asks_for_the_same() -> None:
         tile_m, tile_n = random.choice((64, 128, 192)), 8 * random.randint(5, 32)
         ctas_m, ctas_n = random.choice(((1, 1), (2, 1), (1, 4), (4, 2), (2, 2)))
         of_both = [
-            of_requests((*tile, 64), (*ctas, 1), ProblemShape(*sides, k), 2)
+            of_requests((*tile, 64), (*ctas, 1), ProblemShape(*sides, k), torn=bool(k % 64))
             for tile, ctas, sides in (
                 ((tile_m, tile_n), (ctas_m, ctas_n), (m, n)),
                 ((tile_n, tile_m), (ctas_n, ctas_m), (n, m)),
@@ -89,19 +89,16 @@ def test_an_exchanged_product_asks_for_the_same() -> None:
 
 
 def test_less_counts_for_less() -> None:
-    """A cluster's rows count once, half of a tile that is empty counts, and pitches count where they are not whole."""
-    whole, torn = ProblemShape(1024, 640, 1024), ProblemShape(1024, 640, 1032)
+    """A cluster's rows count once, half of a tile that is empty counts, and rows count where they are torn."""
+    problem = ProblemShape(1024, 640, 1024)
 
-    def share(cta: Shape, cluster: Shape = (1, 1, 1), problem: ProblemShape = whole, element_bytes: int = 2) -> float:
-        return of_requests(cta, cluster, problem, element_bytes)
+    def share(cta: Shape, cluster: Shape = (1, 1, 1), *, torn: bool = False) -> float:
+        return of_requests(cta, cluster, problem, torn=torn)
 
     assert share((128, 128, 64), (2, 1, 1)) < share((128, 128, 64))
     assert share((128, 80, 64)) < share((128, 96, 64))  # 640 is 8 x 80 and 6.7 x 96
-    assert share((128, 160, 64), (4, 1, 1), torn) < share((128, 160, 64), (2, 1, 1), torn)
-    assert share((128, 160, 64), problem=torn) > share((128, 160, 64))
-    # By bytes, not elements: 1088 elements are 17 lines of 2 bytes each, and 8.5 of one.
-    shorter = ProblemShape(1024, 640, 1088)
-    assert share((128, 160, 64), problem=shorter) < share((128, 160, 64), problem=shorter, element_bytes=1)
+    assert share((128, 160, 64), (4, 1, 1), torn=True) < share((128, 160, 64), (2, 1, 1), torn=True)
+    assert share((128, 160, 64), torn=True) > share((128, 160, 64))
 
 
 def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +112,7 @@ def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> No
     known = predicted()
     without(monkeypatch, "is_of_middle_size")
     multiplied = ProblemShape(448, 1232, 3840) if row.swap else shape
-    assert known == pytest.approx(predicted() * of_requests(row.cta, row.cluster, multiplied, 2))
+    assert known == pytest.approx(predicted() * of_requests(row.cta, row.cluster, multiplied, torn=False))
 
 
 def test_the_page_has_the_constants() -> None:

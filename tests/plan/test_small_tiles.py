@@ -20,10 +20,9 @@ from cutegen.spec import GemmSpec, Schedule, Tile
 from tests.gpu.estimates import setting_of
 from tests.gpu.fit_small import STORED, fitted, samples_of
 from tests.gpu.measured import TORCH, geometric_mean
-from tests.gpu.settings import Setting
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.worth import DEVICE, OPEN, _compared, forget, rows_of_choices, times_of, without
+from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families, rows_of_choices, times_of, without
 
 TABLE = json.loads(STORED.read_text())
 US = times_of(TABLE)
@@ -69,13 +68,21 @@ def test_a_batch_counts_with_all_its_products() -> None:
     assert not is_small(OPEN, ProblemShape(128, 128, 256, batch=64))
 
 
-def test_they_have_elements_of_16_bits_along_k() -> None:
-    problem, shape = OPEN.problem, ProblemShape(256, 256, 256)
-    of_bf16 = (replace(problem.a, dtype="bf16"), replace(problem.b, dtype="bf16"))
-    of_8_bits = (replace(problem.a, dtype="s8"), replace(problem.b, dtype="s8"))
-    along_n = (problem.a, replace(problem.b, major="n"))
-    for (a, b), is_so in ((of_bf16, True), (of_8_bits, False), (along_n, False)):
-        assert is_small(replace(OPEN, problem=replace(problem, a=a, b=b)), shape) == is_so
+@pytest.mark.parametrize(("dtype", "least_k"), [("bf16", 96), ("e4m3", 192), ("s8", 192), ("f32", None)])
+def test_k_counts_in_elements_of_two_bytes(dtype: str, least_k: int | None) -> None:
+    """Rows of shared memory are as long for any type; wider types have other instructions."""
+    row = replace(OPEN.problem.a, dtype=dtype)
+    spec = replace(OPEN, problem=replace(OPEN.problem, a=row, b=row))
+    found = [k for k in range(16, 512, 16) if is_small(spec, ProblemShape(256, 256, k))]
+    assert found == ([] if least_k is None else list(range(least_k, 512, 16)))
+
+
+@pytest.mark.parametrize("majors", ["kn", "mk", "mn"])
+def test_other_majors_want_a_longer_k(majors: str) -> None:
+    a, b = (replace(OPEN.problem.a, major=major) for major in majors)
+    spec = replace(OPEN, problem=replace(OPEN.problem, a=a, b=b))
+    assert not is_small(spec, ProblemShape(256, 256, 184))
+    assert is_small(spec, ProblemShape(256, 256, 192))
 
 
 def test_open_specs_compare_their_rows_alone_and_as_they_are() -> None:
@@ -137,23 +144,13 @@ def test_every_row_was_measured_and_can_be_planned() -> None:
         assert planned(setting_of(row).spec, (256, 512, 512)).cta_tile == row.cta, name
 
 
-def _predicted(problem: Shape) -> Mapping[str, float]:
-    """Microseconds of the kernels of both families, by the names that they were measured under."""
-    options = cp_async._options(MMA_SYNC, DEVICE, ProblemShape(*problem))
-    of_80 = {
-        Setting(family="sm80", cta=option.candidate.cta, slices=option.slices).name: option.estimate.us
-        for option in options
-    }
-    return of_80 | {name: warpgroups.estimate_of(*asked).us for name, asked in _compared(problem)}
-
-
 def costs() -> list[float]:
     """How many times the best time the choice of both families takes, on each problem with times of both."""
     found = []
     for problem, measured in US.items():
         times = {name: graph for name, (graph, _) in measured.items() if name != TORCH}
         if is_small(OPEN, ProblemShape(*problem)) and any(name.startswith("sm80") for name in times):
-            predicted = {name: us for name, us in _predicted(problem).items() if name in times}
+            predicted = {name: us for name, us in predicted_of_families(problem).items() if name in times}
             found.append(times[min(predicted, key=predicted.__getitem__)] / min(times.values()))
     return found
 

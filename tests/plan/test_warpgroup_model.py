@@ -20,6 +20,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search import warpgroups
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
+from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
 from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
@@ -375,6 +376,7 @@ def test_a_chain_costs_less_while_the_other_warpgroup_multiplies() -> None:
         element_bytes=2,
         result_bytes=2,
         mma_flops=4096,
+        majors=K_MAJOR,
     )
 
     def cost_us(work: WarpgroupWork, rounds: int) -> float:

@@ -15,10 +15,12 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
-from cutegen.plan.search import warpgroups
+from cutegen.plan.search import cp_async, warpgroups
+from cutegen.spec import GemmSpec
 from tests.gpu import estimates
 from tests.gpu.estimates import setting_of
 from tests.gpu.measured import TORCH, geometric_mean
+from tests.gpu.settings import Setting
 from tests.gpu.sweep_kernels import Shape, shape_of
 from tests.plan.specs import gemm
 
@@ -49,7 +51,7 @@ def worth(table: Times) -> list[Worth]:
     for problem, measured in table.items():
         times = {name: graph for name, (graph, _) in measured.items()}
         torch_us = times.pop(TORCH)
-        compared = [each for each in _compared(problem) if each[0] in times]
+        compared = [each for each in _compared(problem, OPEN) if each[0] in times]
         chosen = min(compared, key=lambda each: warpgroups.estimate_of(*each[1]).us)[0]
         found.append(Worth(times[chosen] / min(times.values()), torch_us / times[chosen]))
     return found
@@ -60,16 +62,26 @@ def cost(table: Times) -> float:
     return geometric_mean([each.cost for each in worth(table)])
 
 
+def predicted_of_families(problem: Shape, spec: GemmSpec = OPEN) -> Mapping[str, float]:
+    """Microseconds of all kernels of `sm80` and `sm90` that plans compare, by the names they were measured under."""
+    shape = ProblemShape(*problem)
+    of_80 = {
+        Setting(family="sm80", cta=option.candidate.cta, slices=option.slices).name: option.estimate.us
+        for option in cp_async._options(replace(spec, family="sm80"), DEVICE, shape)
+    }
+    return of_80 | {name: warpgroups.estimate_of(*asked).us for name, asked in _compared(problem, spec)}
+
+
 @cache
-def _compared(problem: Shape) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+def _compared(problem: Shape, spec: GemmSpec) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """What plans compare for a problem, each by the name it was measured under, and what the model is asked about."""
     shape = ProblemShape(*problem)
-    rows = warpgroups.compared_rows(OPEN, DEVICE, shape)
+    rows = warpgroups.compared_rows(spec, DEVICE, shape)
     found = []
-    for row, candidate in warpgroups._candidates(OPEN, DEVICE, shape, rows):
-        built = warpgroups._joined(OPEN, DEVICE, shape, row, candidate)
+    for row, candidate in warpgroups._candidates(spec, DEVICE, shape, rows):
+        built = warpgroups._joined(spec, DEVICE, shape, row, candidate)
         name = setting_of(replace(row, cta=built.cta)).name
-        found.append((name, (OPEN, DEVICE, shape, row, candidate, built)))
+        found.append((name, (spec, DEVICE, shape, row, candidate, built)))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from cutegen.plan.search.options import (
     with_stages,
 )
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.row_alignment import majors_of
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
 
@@ -77,6 +78,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
         element_bytes=dtype(spec.problem.a.dtype).bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target),
+        majors=majors_of(spec),
         persistent=True,
         overall=candidate.overall,
     )

@@ -27,6 +27,7 @@ from cutegen.plan.search.options import (
     with_stages,
 )
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.row_alignment import majors_of
 from cutegen.plan.search.small_tiles import is_small, of_mma_sync
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
@@ -104,5 +105,6 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
         element_bytes=dtype(spec.problem.a.dtype).bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target),
+        majors=majors_of(spec),
         overall=candidate.overall,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.search.tile_model import of_doublings
 from cutegen.plan.search.warpgroup_model import PAIR
@@ -51,10 +50,12 @@ def is_of_middle_size(spec: GemmSpec, problem: ProblemShape) -> bool:
     return has_sides and has_size and not promotes(spec)
 
 
-def of_requests(cta: Extents, cluster: Extents, problem: ProblemShape, element_bytes: int) -> float:
-    """Return the factor on the model's time for a kernel. `problem` is what it multiplies.
+def of_requests(cta: Extents, cluster: Extents, problem: ProblemShape, *, torn: bool) -> float:
+    """Return the factor on the model's time for a kernel.
 
-    >>> of_requests((64, 64, 64), (1, 1, 1), ProblemShape(1024, 1024, 1024), 2) == SOONER
+    `problem` is what it multiplies; `torn` operands have rows that are not aligned to lines.
+
+    >>> of_requests((64, 64, 64), (1, 1, 1), ProblemShape(1024, 1024, 1024), torn=False) == SOONER
     True
     """
     (m, n, _), (ctas_m, ctas_n, _) = cta, cluster
@@ -62,7 +63,7 @@ def of_requests(cta: Extents, cluster: Extents, problem: ProblemShape, element_b
     covered = along_m * ctas_m * m * along_n * ctas_n * n
     share = SOONER * of_doublings(ASKED, (m / ctas_n + n / ctas_m) / ROWS)
     share *= of_doublings(COVERED, covered / (problem.m * problem.n))
-    if problem.k * element_bytes % LINE_BYTES:
+    if torn:
         _, readers = max((problem.m, along_n), (problem.n, along_m))
         share *= of_doublings(TORN_READERS, readers)
         if ctas_m * ctas_n > PAIR:

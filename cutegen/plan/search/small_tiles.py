@@ -3,7 +3,8 @@
 Such a product takes 2 to 8 us, and much of that is the launch, the first copies and the store. Its few CTAs wait for
 copies: narrow tiles win, and clusters of four that share the copies of the operand with more rows. `MEASURED` has few
 of either. With kernels of `sm80`, these rows have one within 0.3 % of the fastest of 431 kernels, on average over 339
-f16 products on an H100 (`tests/gpu/h100_small.json`).
+f16 products with K-major operands on an H100 (`tests/gpu/h100_small.json`), to which their corrections are fitted.
+Other majors and 8-bit elements have the same rows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import COOPERATIVE
+from cutegen.plan.search.row_alignment import is_k_major
 from cutegen.plan.search.warpgroup_tiles import Row
 from cutegen.spec import GemmSpec
 
@@ -19,23 +21,26 @@ MOST = 2**27.5
 """Multiply-adds of the measured products: fewer than this."""
 MOST_RESULTS, NARROWEST, LEAST_K = 200 * 64 * 64, 16, 96
 """Limits of the same products: elements of C, rows and columns, and K."""
+LEAST_K_OF_OTHERS = 192
+"""Least K if A or B is not K-major: with a shorter one these rows gained 1 % in a graph and lost 1 % launched alone."""
 NARROW, LONG_K = 32, 2048
 """Products with fewer rows or columns and a longer K are not included: slices of K through a workspace win there, and
 were not measured. On such products drawn later these rows took up to 1.53 times as long as the previous selection.
 """
-ELEMENT_BITS = 16
-"""Bits of an element of A and B in the measurements."""
+WIDEST_ELEMENT_BYTES = 2
+"""Bytes of the widest elements of A and B: `wgmma` multiplies these and narrower ones here."""
 OF_MMA_SYNC, OF_ITS_SLICES = 1.05, 1.03
 """Factor on the whole time of kernels of `sm80`, and another for those with slices of K."""
 
 
 def is_small(spec: GemmSpec, problem: ProblemShape) -> bool:
-    """Return whether these rows and factors are fitted to such problems. A and B are K-major."""
+    """Return whether these rows and factors are for such problems. K counts in elements of two bytes."""
     results, few = problem.batch * problem.m * problem.n, min(problem.m, problem.n)
-    has_sides = few >= NARROWEST and problem.k >= LEAST_K and (few >= NARROW or problem.k <= LONG_K)
-    operands = spec.problem.a, spec.problem.b
-    as_measured = all(each.major == "k" and dtype(each.dtype).bits == ELEMENT_BITS for each in operands)
-    return has_sides and as_measured and results <= MOST_RESULTS and results * problem.k < MOST
+    element_bytes = dtype(spec.problem.a.dtype).bytes
+    k = problem.k * element_bytes / WIDEST_ELEMENT_BYTES
+    least_k = LEAST_K if is_k_major(spec) else LEAST_K_OF_OTHERS
+    has_sides = few >= NARROWEST and k >= least_k and (few >= NARROW or k <= LONG_K)
+    return element_bytes <= WIDEST_ELEMENT_BYTES and has_sides and results <= MOST_RESULTS and results * k < MOST
 
 
 def of_mma_sync(slices: int) -> float:

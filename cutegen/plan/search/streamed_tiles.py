@@ -16,6 +16,7 @@ from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.rules.eviction import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.row_alignment import majors_of, torn_operands
 from cutegen.plan.search.tile_model import of_doublings
 from cutegen.plan.search.warpgroup_tiles import Row
 from cutegen.spec import GemmSpec
@@ -52,14 +53,15 @@ TALLEST_TILE, TALL = 128, 1.016
 def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
     """Return whether these corrections are fitted to such problems.
 
-    Rows must be aligned to lines: otherwise L2 is the limit. The smaller operand must not be M- or N-major, since its
-    rows in a k-tile would be as many requests as the stream's, of few bytes each.
+    Rows of both operands must be aligned to lines: otherwise L2 is the limit. The smaller operand must not be M- or
+    N-major, since its rows in a k-tile would be as many requests as the stream's, of few bytes each.
     """
     few, many = sorted((problem.m, problem.n))
     smaller = spec.problem.a if problem.m <= problem.n else spec.problem.b
-    row_bytes = problem.k * dtype(smaller.dtype).bytes
-    is_large = min(many, problem.k) >= SHORTEST and problem.batch * many * row_bytes >= LEAST_BYTES
-    return few <= WIDEST and is_large and smaller.major == "k" and row_bytes % LINE_BYTES == 0
+    element_bytes = dtype(smaller.dtype).bytes
+    is_large = min(many, problem.k) >= SHORTEST and problem.batch * many * problem.k * element_bytes >= LEAST_BYTES
+    has_lines = not torn_operands(majors_of(spec), problem, element_bytes)
+    return few <= WIDEST and is_large and smaller.major == "k" and has_lines
 
 
 def as_streamed(row: Row) -> Row:

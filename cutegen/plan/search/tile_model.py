@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP
+from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP
+from cutegen.plan.search.row_alignment import Majors, shares_aligned, torn_results
 from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 COPY_BYTES = 16
@@ -60,7 +61,8 @@ class Work:
     """A kernel as the model sees it: its tile, its warps along M and N, stages, slices of K, CTAs per SM.
 
     `persistent` CTAs compute one tile after the other. `element_bytes` are those of A and B, `result_bytes` those of C;
-    `mma_flops` are per SM and cycle. `overall` is a measured factor on the whole time.
+    `majors` are their contiguous modes, `mma_flops` are per SM and cycle. `overall` is a measured factor on the whole
+    time.
     """
 
     cta: tuple[int, int, int]
@@ -71,6 +73,7 @@ class Work:
     element_bytes: int
     result_bytes: int
     mma_flops: float
+    majors: Majors
     persistent: bool = False
     overall: float = 1.0
 
@@ -135,7 +138,7 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
     stage_bytes = (m + n) * k * work.element_bytes
     loaded_bytes = stage_bytes + (m * warps_n + n * warps_m) * k * work.element_bytes
     cycles = 2 * m * n * k / work.mma_flops, loaded_bytes / BANK_ROW_BYTES
-    pitch_bytes, c_pitch_bytes = problem.k * work.element_bytes, problem.n * work.result_bytes
+    whole_lines, *_ = shares_aligned(work.majors, problem, work.element_bytes, (problem.m, problem.n))
     stored_bytes = work.result_bytes if work.slices == 1 else SUM_BYTES
     return TileQuantities(
         greater=max(cycles),
@@ -154,10 +157,10 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
         split=float(work.slices > 1),
         added_bytes=float(work.slices * m * n * SUM_BYTES),
         ctas=min(tiles * work.slices, gpu.sms) if work.persistent else tiles * work.slices,
-        operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
-        torn_operands=float(pitch_bytes % LINE_BYTES > 0),
+        operand_bytes=float(problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes),
+        torn_operands=1 - whole_lines,
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
-        torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
+        torn_results=torn_results(work.majors, problem, work.result_bytes),
         clock_per_us=gpu.clock_hz / 1e6,
         memory_bytes_per_us=gpu.memory_bytes_per_s / 1e6,
         overall=work.overall,

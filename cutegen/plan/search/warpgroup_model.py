@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
-from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
+from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
+from cutegen.plan.search.row_alignment import Majors, shares_aligned, torn_results
 from cutegen.plan.search.tile_model import Estimate, larger, norm
 from cutegen.plan.values.gemm_plan import SUM_BYTES
 
@@ -123,6 +124,7 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M, N and K, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
+    `majors` are the contiguous modes of A, B and C, and tensor cores read B from shared memory `conflicts` times.
     `mma_flops` are per SM and cycle, `chain` is the epilogue's instructions per element. If a tile `ends_in_turns`, its
     warpgroups multiply the last k-tiles one after the other, with instructions of `columns` columns. Rows of a `thin`
     result are stored 16 bytes at a time. A launch without clusters that uses at most half of the GPU `spreads` its
@@ -139,6 +141,8 @@ class WarpgroupWork:
     element_bytes: int
     result_bytes: int
     mma_flops: float
+    majors: Majors
+    conflicts: int = 1
     chain: float = 0.0
     columns: int = 0
     thin: bool = False
@@ -155,11 +159,11 @@ class Quantities:
     Per k-tile: cycles of the tensor cores and of shared memory, bytes that arrive, bytes that one CTA and all CTAs at
     once request from L2, the stages that hide a copy, and the CTAs that share it; `spread` is 1 if each CTA has a TPC
     to itself and refills a stage, else 0. Per tile: cycles of the epilogue's chain, and the share of its result's
-    cycles that multiplications hide; `thin` is 1 for a thin one. One of `whole_lines`, `half_lines` ... is 1, by the
-    alignment of rows of A and B. Per launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the first
-    k-tile and of a stored tile, bytes of operands and of results, and of slices that are added: those that a CTA reads
-    in its cluster, and those of a tile in the workspace. `waits` is the square root of the CTAs that share the latter,
-    0 for none, and `left_bytes` are those of all CTAs that L2 evicts before they are read.
+    cycles that multiplications hide; `thin` is 1 for a thin one. `whole_lines`, `half_lines` ... are the shares of A
+    and B by the alignment of their rows. Per launch: k-tiles of a slice, `rounds` of tiles, CTAs at once, KiB of the
+    first k-tile and of a stored tile, bytes of operands and of results, and of slices that are added: those that a CTA
+    reads in its cluster, and those of a tile in the workspace. `waits` is the square root of the CTAs that share the
+    latter, 0 for none, and `left_bytes` are those of all CTAs that L2 evicts before they are read.
     """
 
     tensor_cycles: float
@@ -220,27 +224,27 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     # Rows and columns beyond the problem's are not fetched.
     rows, columns, row_bytes = min(m, problem.m), min(n, problem.n), min(k, problem.k) * work.element_bytes
     mean_rows, mean_columns = problem.m / along_m, problem.n / along_n
-    pitch_bytes, c_pitch_bytes = problem.k * work.element_bytes, problem.n * work.result_bytes
-    if work.swap:
-        c_pitch_bytes = problem.m * work.result_bytes
-    begins = next(at for at in (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1) if pitch_bytes % at == 0)
+    asked_rows, asked_columns = rows / ctas_n, columns / ctas_m
+    whole_lines, half_lines, quarter_lines, eighth_lines = shares_aligned(
+        work.majors, problem, work.element_bytes, (asked_rows, asked_columns)
+    )
     stored_bytes = work.result_bytes if work.slices == ctas_k else SUM_BYTES
     tile_bytes, whole = m * n * SUM_BYTES, -(-problem.k // k)
     sharers = work.slices // ctas_k if work.slices > ctas_k else 0  # CTAs that add a tile, or share of one, together
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor_cycles=2 * m * n * k / work.mma_flops,
-        shared_cycles=(m + n * (m // WGMMA_ROWS)) * k * work.element_bytes / BANK_ROW_BYTES,
+        shared_cycles=(m + n * (m // WGMMA_ROWS) * work.conflicts) * k * work.element_bytes / BANK_ROW_BYTES,
         arriving_bytes=(rows + columns) * row_bytes,
-        asked_bytes=(rows / ctas_n + columns / ctas_m) * row_bytes,
+        asked_bytes=(asked_rows + asked_columns) * row_bytes,
         asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
         hiding_stages=work.stages - 1,
         sharers=ctas_m + ctas_n - 2,
         spread=float(work.spreads and max(work.cluster) == 1 and 2 * ctas <= gpu.sms and k_tiles > work.stages),
-        whole_lines=float(begins == LINE_BYTES),
-        half_lines=float(begins == LINE_BYTES // 2),
-        quarter_lines=float(begins == LINE_BYTES // 4),
-        eighth_lines=float(begins == 1),
+        whole_lines=whole_lines,
+        half_lines=half_lines,
+        quarter_lines=quarter_lines,
+        eighth_lines=eighth_lines,
         k_tiles=k_tiles,
         rounds=rounds,
         ctas=at_once,
@@ -254,9 +258,9 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         thin=float(work.thin),
         exchanged=float(work.swap),
         pingpong=float(work.pingpong),
-        operand_bytes=float(problem.batch * (problem.m + problem.n) * pitch_bytes),
+        operand_bytes=float(problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes),
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
-        torn_results=float(c_pitch_bytes % LINE_BYTES > 0),
+        torn_results=torn_results(work.majors, problem, work.result_bytes),
         clustered=float(ctas_k > 1),
         far_bytes=tile_bytes * (ctas_k - 1) / ctas_k,
         waits=math.sqrt(sharers),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape
@@ -34,9 +34,10 @@ from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
+from cutegen.plan.search.row_alignment import is_k_major, majors_of, torn_operands
 from cutegen.plan.search.small_tiles import SMALL, is_small
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
-from cutegen.plan.search.tile_model import Estimate
+from cutegen.plan.search.tile_model import Estimate, of_doublings
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
 from cutegen.plan.search.warpgroup_space import CLUSTERED_SPLITS, every_row, splits_of_given
 from cutegen.plan.search.warpgroup_tiles import (
@@ -70,11 +71,15 @@ NARROW_PARTS = 1.06
 sector wide. Measured on an H100: 505 times of kernels with slices against those of swapped operands, whose parts are
 lines.
 """
-NARROWEST_SPAN = 16
-SPANS = {128: 1.0, 64: 1.04, 32: 1.65, NARROWEST_SPAN: 3.0}
-"""Corrections of a k-tile by the widest possible swizzle span in bytes, if N is contiguous.
-
-Measured on an H200 at 4096^3 and 8192^3 (f16, tiles of 128 columns, 160, and 112 and 144); none had a span of 16.
+LEAST_SPAN = 16
+NARROW_SPAN = 1.1
+"""Correction of a k-tile if rows of an N-major B are copied in spans narrower than a line. The tensor cores also read
+each as often as spans fit in a line (`_conflicts`). Chosen with that by the cost of selections on 435 f16 problems of
+three pairs of majors on an H100 (`tests/gpu/h100_majors.json`).
+"""
+CLUSTERED_SLICES = 1.02
+"""Factor on the whole time per doubling of the slices of K that a cluster adds, if A or B is not K-major: so measured
+there.
 """
 
 
@@ -156,7 +161,8 @@ def _share_of_reads(
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
         return of_stream(built, slices, in_flight, built.cta[2] * element.bytes)
     if is_of_middle_size(spec, problem):
-        return of_requests(built.cta, built.cluster, multiplied, element.bytes)
+        torn = torn_operands(majors_of(spec), problem, element.bytes)
+        return of_requests(built.cta, built.cluster, multiplied, torn=torn)
     return 1.0
 
 
@@ -190,7 +196,8 @@ def _candidates(
     for row in _added_as_asked(rows, schedule):
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
-            correction = row.correction * _of_bytes(spec, target, row) * _of_span(spec, row)
+            span = 1.0 if _span_bytes(spec, row) == LINE_BYTES else NARROW_SPAN
+            correction = row.correction * _of_bytes(spec, target, row) * span
             yield replace(row, correction=correction), candidate
 
 
@@ -214,14 +221,18 @@ def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
 
-def _of_span(spec: GemmSpec, row: Row) -> float:
-    """Return the correction for N-major operands: rows of A are multiples of 64, which fill the widest span."""
+def _span_bytes(spec: GemmSpec, row: Row) -> int:
+    """Return the bytes along which rows of B are copied at most: a line, or less of an N-major B. A's are lines."""
     operand = spec.problem.a if row.swap else spec.problem.b
     if operand.major == "k":
-        return 1.0
-    column_bytes = row.cta[1] * dtype(operand.dtype).bytes
+        return LINE_BYTES
     # A box has at least 16 bytes: the rules refuse narrower tiles.
-    return next((correction for span, correction in SPANS.items() if column_bytes % span == 0), SPANS[NARROWEST_SPAN])
+    return max(LEAST_SPAN, gcd(LINE_BYTES, row.cta[1] * dtype(operand.dtype).bytes))
+
+
+def _of_majors(spec: GemmSpec, row: Row) -> float:
+    """Return the factor on the whole time for operands that are not K-major."""
+    return 1.0 if is_k_major(spec) else of_doublings(CLUSTERED_SLICES, row.cluster[2])
 
 
 def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: list[Row]) -> Iterator[Row]:
@@ -361,10 +372,12 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         element_bytes=dtype(spec.problem.a.dtype).bytes,
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
+        majors=majors_of(swapped.as_multiplied(spec) if row.swap else spec),
+        conflicts=LINE_BYTES // _span_bytes(spec, row),
         chain=chain_instructions(spec.epilogue.steps),
         columns=row.cta[1] // row.warpgroups[1],
         thin=_is_thin(spec, row),
         ends_in_turns=_ends_in_turns(spec, row),
         correction=row.correction,
-        overall=row.overall * _of_parts(spec, row),
+        overall=row.overall * _of_parts(spec, row) * _of_majors(spec, row),
     )

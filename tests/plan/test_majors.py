@@ -1,0 +1,171 @@
+"""Operands that are not K-major: how their rows count in the models of time, and how good the choice among kernels is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS
+from cutegen.plan import plan, swapped
+from cutegen.plan.search import cp_async, cp_async_tiles, tile_model, warpgroup_model, warpgroups
+from cutegen.plan.search.row_alignment import K_MAJOR, majors_of, shares_aligned, torn_operands, torn_results
+from cutegen.plan.search.warpgroup_tiles import H200, Row
+from cutegen.spec import GemmSpec
+from tests.gpu.measured import STORED, TORCH, geometric_mean
+from tests.gpu.sweep_kernels import Shape, shape_of
+from tests.plan.pages import words_of
+from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families
+
+TABLE = json.loads(STORED.with_name("h100_majors.json").read_text())
+MAJORS = {"TT": ("k", "n"), "NN": ("m", "k"), "NT": ("m", "n")}
+PAGE = words_of("tile_model.md")
+WARPGROUPS = {64: (1, 1), 128: (2, 1), 192: (3, 1)}
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    forget()
+
+
+def spec_of(majors: str, c: str = "n") -> GemmSpec:
+    """A spec with A and B stored as the BLAS name says; T of A and N of B are K-major."""
+    a, b = (replace(OPEN.problem.a, major=major) for major in MAJORS[majors])
+    problem = replace(OPEN.problem, a=a, b=b, c=replace(OPEN.problem.c, major=c))
+    return replace(OPEN, problem=problem)
+
+
+def us_of(spec: GemmSpec, cta: Shape, problem: Shape, *, swap: bool = False) -> float:
+    row = Row(cta, WARPGROUPS[cta[0]], swap=swap)
+    candidate = warpgroups.candidate_of(spec, DEVICE, row)
+    return warpgroups.estimate_of(spec, DEVICE, ProblemShape(*problem), row, candidate, candidate).us
+
+
+def test_rows_are_as_long_as_the_extent_of_the_major_mode() -> None:
+    problem = ProblemShape(64, 96, 40)  # rows of 128, 192 and 80 bytes
+    for majors, whole, half, quarter, less in (
+        (K_MAJOR, 0.0, 0.0, 0.0, 1.0),
+        (("m", "k", "n"), 0.25, 0.0, 0.0, 0.75),
+        (("k", "n", "n"), 0.0, 0.75, 0.0, 0.25),
+        (("m", "n", "n"), 0.25, 0.75, 0.0, 0.0),
+    ):
+        assert shares_aligned(majors, problem, 2, (1.0, 3.0)) == (whole, half, quarter, less)
+    assert shares_aligned(("m", "n", "n"), problem, 4, (1.0, 3.0)) == (1.0, 0.0, 0.0, 0.0)
+    assert not torn_operands(("m", "n", "n"), problem, 4)
+    assert torn_operands(("m", "n", "n"), problem, 2)
+    assert torn_operands(("m", "k", "n"), problem, 2)
+    assert [torn_results(("k", "k", c), problem, 2) for c in "mn"] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("majors", MAJORS)
+@pytest.mark.parametrize("c", ["m", "n"])
+def test_a_swapped_kernel_counts_the_rows_of_the_product_that_it_multiplies(majors: str, c: str) -> None:
+    """The spec that swaps, and the spec with A and B exchanged by hand, predict the same time but for the store's."""
+    spec, (m, n, k) = spec_of(majors, c), (1048, 2240, 712)
+    by_hand = swapped.as_multiplied(spec)
+    row = Row((128, 128, 64), (2, 1), swap=True)
+    work = warpgroups.work_of(spec, DEVICE, warpgroups.candidate_of(spec, DEVICE, row), row)
+    plain = replace(row, swap=False)
+    other = warpgroups.work_of(by_hand, DEVICE, warpgroups.candidate_of(by_hand, DEVICE, plain), plain)
+    assert work.majors == majors_of(by_hand)
+    multiplied = ProblemShape(n, m, k)
+    counted = [warpgroup_model.quantities(each, multiplied, GPUS["sm_90"]) for each in (work, other)]
+    assert replace(counted[0], exchanged=0.0) == counted[1]
+
+
+def test_an_operand_counts_by_its_own_rows() -> None:
+    """A K of 4104 tears K-major rows alone, an N of 2056 those of an N-major B."""
+    whole, torn_k, torn_n = (4096, 2048, 4096), (4096, 2048, 4104), (4096, 2056, 4096)
+
+    def more(majors: str, problem: Shape) -> float:
+        spec = OPEN if majors == "TN" else spec_of(majors)
+        return us_of(spec, (64, 128, 64), problem) / us_of(spec, (64, 128, 64), whole)
+
+    assert more("TN", torn_k) > 1.2 > 1.02 > more("NT", torn_k)
+    assert more("NT", torn_n) > 1.2
+    assert more("TN", torn_n) < more("TT", torn_n) < more("NT", (4104, 2056, 4096))
+    assert more("TT", torn_k) == pytest.approx(more("NN", torn_k), rel=0.2)
+
+
+def test_mma_sync_counts_them_too() -> None:
+    problem = ProblemShape(2048, 24, 2056)
+    tile = cp_async_tiles.CANDIDATES[2]
+
+    def us(spec: GemmSpec) -> float:
+        work = cp_async.work_of(replace(spec, family="sm80"), DEVICE, tile, 1)
+        return tile_model.estimate(work, problem, GPUS["sm_90"], cp_async_tiles.H200).us
+
+    assert us(spec_of("NN")) < us(OPEN)  # A of 2048 rows is nearly all that is read
+
+
+@pytest.mark.parametrize(("columns", "times"), [(64, 1), (192, 1), (96, 2), (160, 2), (144, 4), (80, 4), (8, 8)])
+def test_narrow_spans_are_read_again(columns: int, times: int) -> None:
+    """128 bytes of shared memory hold so many spans of rows of an N-major B."""
+    row = Row((64, columns, 64), (1, 1))
+    for spec, expected in ((spec_of("TT"), times), (spec_of("NN"), 1), (OPEN, 1)):
+        work = warpgroups.work_of(spec, DEVICE, warpgroups.candidate_of(spec, DEVICE, row), row)
+        assert work.conflicts == expected
+    exchanged = replace(row, swap=True)
+    work = warpgroups.work_of(spec_of("NN"), DEVICE, warpgroups.candidate_of(OPEN, DEVICE, exchanged), exchanged)
+    assert work.conflicts == times
+
+
+def test_choices_follow_the_rows() -> None:
+    """An H100 took 347 us with tiles of 192x160 here, torch.matmul 259."""
+    made = plan(spec_of("NT"), DEVICE.name, (7336, 2592, 5096))
+    assert made.cta_tile[1] % 64 == 0  # type: ignore[union-attr]
+
+
+def costs() -> Mapping[str, list[float]]:
+    """How many times the best time the choice of both families takes, by majors."""
+    found: dict[str, list[float]] = {}
+    for majors, problems in TABLE["us"].items():
+        spec = spec_of(majors)
+        for text, rows in problems.items():
+            times = {TABLE["names"][index]: us for index, us in rows}
+            del times[TORCH]
+            predicted = {name: us for name, us in predicted_of_families(shape_of(text), spec).items() if name in times}
+            chosen = min(predicted, key=predicted.__getitem__)
+            found.setdefault(majors, []).append(times[chosen] / min(times.values()))
+    return found
+
+
+def whole(found: Mapping[str, list[float]]) -> float:
+    return geometric_mean([each for part in found.values() for each in part])
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is() -> None:
+    found = costs()
+    said = ", ".join(f"{geometric_mean(found[majors]):.3f} ({majors})" for majors in MAJORS)
+    assert f"takes {whole(found):.3f} times as long as the best, {max(max(each) for each in found.values()):.2f} at most" in PAGE
+    assert said in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("constant", ["NARROW_SPAN", "CLUSTERED_SLICES"])
+def test_each_constant_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = whole(costs())
+    monkeypatch.setattr(warpgroups, constant, 1.0)
+    forget()
+    assert whole(costs()) > known
+
+
+@pytest.mark.slow
+def test_rows_of_each_operand_are_worth_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = whole(costs())
+    for module in (warpgroups, cp_async):
+        monkeypatch.setattr(module, "majors_of", lambda spec: K_MAJOR)
+    forget()
+    assert whole(costs()) > known + 0.005
+
+
+def test_the_page_says_what_was_measured() -> None:
+    problems = sum(len(each) for each in TABLE["us"].values())
+    assert f"{problems} f16 problems" in PAGE
+    assert f"{warpgroups.NARROW_SPAN} times" in PAGE
+    assert H200.half_line_factor > 1
