@@ -176,6 +176,17 @@ CONVERSIONS = [
     ("mov.b64 {d}, 0d3FF0000000000000; add.u64 {d}, {d}, {a};", ("b64", "b64"), 1, 0x3FF0000000000001),
     ("cvt.sat.s32.u32 {d}, {a};", ("b32", "b32"), 0xFFFFFFFF, MAX32),
     ("cvt.sat.s8.u32 {d}, {a};", ("b32", "b32"), 200, 127),
+    # A wider register holds the bits of a float, extended by zeros.
+    ("cvt.rn.f16.f32 {d}, {a};", ("b32", "f32"), 0xBFC00000, 0xBE00),
+    ("cvt.rn.f16.f64 {d}, {a};", ("b64", "f64"), 0xBFF8 << 48, 0xBE00),
+    ("cvt.rn.f32.s32 {d}, {a};", ("b64", "b32"), 3, 0x40400000),
+    ("st.global.f32 [%q1], {a}; ld.global.f32 {d}, [%q1];", ("b64", "b32"), 0xBFC00000, 0xBFC00000),
+    # NaNs on an H100: the payload stays, made quiet.
+    ("cvt.rn.f16.f64 {d}, {a};", ("f16", "f64"), 0xFFF5D51392B20DB4, 0xFF75),
+    ("cvt.rp.f16.f64 {d}, {a};", ("f16", "f64"), 0x7FF9AC6C158CFBD8, 0x7E6B),
+    ("cvt.rz.bf16.f64 {d}, {a};", ("bf16", "f64"), 0xFFF64175332E3B38, 0xFFF2),
+    ("cvt.rn.bf16.f64 {d}, {a};", ("bf16", "f64"), 0x7FF8B85DCEC8D1C0, 0x7FC5),
+    ("cvt.rn.sat.f16.f64 {d}, {a};", ("f16", "f64"), 0x7FF8B85DCEC8D1C0, 0),
     ("cvta.const.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
     ("cvta.global.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
 ]

@@ -97,7 +97,19 @@ def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
         raise instruction.error("this conversion is not supported")
     function = _conversion(result, kind, mode, flush=flush, saturate=saturate, rectify=rectify)
     target = context.target(instruction, instruction.operands[0], result, wide=True)
+    if result.kind is Kind.FLOAT:
+        function = _as_bits(function)
     return elementwise(function, target, context.source(instruction, instruction.operands[1], kind, wide=True))
+
+
+def _as_bits(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`function` with the bits of its floats as the result."""
+
+    def bits(a: Array) -> Array:
+        values = function(a)
+        return values.view(f"u{values.dtype.itemsize}")
+
+    return bits
 
 
 def _conversion(
@@ -115,20 +127,21 @@ def _conversion(
         return lambda a: to_result(to_integer(to_double(a)))
     function = _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
     kept = None if saturate or rectify else _KEPT_NANS.get((result.name, kind.name))
-    return function if kept is None else lambda a: _with_nans(function(a), a, kept)
+    return function if kept is None else lambda a: _with_nans(function(a), a, np.isnan(to_double(a)), kept)
 
 
 _KEPT_NANS: dict[tuple[str, str], Callable[[Array], Array]] = {
     ("f32", "f64"): lambda a: (a >> 32 & 0x80000000 | 0x7FC00000 | a >> 29 & 0x3FFFFF).astype(np.uint32),
+    ("f16", "f64"): lambda a: (a >> 48 & 0x8000 | 0x7E00 | a >> 42 & 0x1FF).astype(np.uint16),
+    ("bf16", "f64"): lambda a: (a >> 48 & 0x8000 | 0x7FC0 | a >> 45 & 0x3F).astype(np.uint16),
     ("f32", "bf16"): lambda a: a.astype(np.uint32) << np.uint32(16),
     ("tf32", "f32"): lambda a: a & np.uint32(0xFFFFE000),
 }
 """(result, source): maps the bits of a NaN to those of its conversion, if an H200 keeps the payload."""
 
 
-def _with_nans(result: Array, source: Array, kept: Callable[[Array], Array]) -> Array:
+def _with_nans(result: Array, source: Array, nan: Array, kept: Callable[[Array], Array]) -> Array:
     bits = np.dtype(f"u{result.dtype.itemsize}")
-    nan = np.isnan(result.view(np.float32))
     return np.where(nan, kept(source.view(f"u{source.dtype.itemsize}")), result.view(bits)).view(result.dtype)
 
 
