@@ -10,7 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.arithmetic.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
+from cutegen.ptx.arithmetic.rounding import (
+    ROUNDINGS,
+    Array,
+    Doubles,
+    canonical_f32,
+    decode,
+    encode,
+    flush_subnormals,
+    rectified,
+    saturated,
+)
 from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -119,14 +129,15 @@ def _conversion(
         return _from_integer(result, mode or "rn", saturate=saturate)
     to_double = decode(kind)
     if flush and kind.name == "f32":
-        to_double = lambda a: flush_subnormals(a).astype(np.float64)  # noqa: E731
+        to_double = lambda a: canonical_f32(flush_subnormals(a)).astype(np.float64)  # noqa: E731
     if result.kind is not Kind.FLOAT:
         return _float_to_integer(result, kind, to_double, mode or "rzi")
     if mode in _INTEGER_ROUNDINGS:
         to_integer, to_result = _INTEGER_ROUNDINGS[mode], encode(result, "rn")
         return lambda a: to_result(to_integer(to_double(a)))
     function = _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
-    kept = None if saturate or rectify else _KEPT_NANS.get((result.name, kind.name))
+    keeps = not (saturate or rectify or (result.name == "tf32" and mode != "rna"))
+    kept = _KEPT_NANS.get((result.name, kind.name)) if keeps else None
     return function if kept is None else lambda a: _with_nans(function(a), a, np.isnan(to_double(a)), kept)
 
 
@@ -202,9 +213,9 @@ def _float_to_float(
     def function(a: Array) -> Array:
         values = to_double(a)
         if saturate and result.bits >= 16:
-            values = np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0))
+            values = saturated(values)
         if rectify:
-            values = np.where(values < 0, 0.0, values)
+            values = rectified(values)
         out = to_result(values)
         return flush_subnormals(out) if flush and result.name == "f32" else out
 
@@ -222,7 +233,7 @@ def _lower_to_pair(
 
     def convert(lanes: Array) -> Array:
         values = to_double(lanes)
-        return to_half(np.where(values < 0, 0.0, values) if rectify else values)
+        return to_half(rectified(values) if rectify else values)
 
     if kind.name.endswith("x2"):
         context.modifiers(instruction, 2)
