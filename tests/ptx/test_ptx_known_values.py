@@ -63,6 +63,12 @@ INTEGERS = [
     ("set.lt.u32.s32 {d}, {a}, {b};", (0xFFFFFFFF, 1), 0xFFFFFFFF),
     ("set.lt.u32.s32 {d}, {a}, {b};", (1, 0xFFFFFFFF), 0),
     ("set.gt.f32.s32 {d}, {a}, {b};", (5, 4), 0x3F800000),
+    ("setp.gt.u32 %pr0, {c}, 4; set.lt.and.u32.s32 {d}, {a}, {b}, %pr0;", (1, 2, 5), 0xFFFFFFFF),
+    ("setp.gt.u32 %pr0, {c}, 4; set.lt.and.u32.s32 {d}, {a}, {b}, %pr0;", (1, 2, 3), 0),
+    ("setp.gt.u32 %pr0, {c}, 4; set.lt.and.f32.s32 {d}, {a}, {b}, !%pr0;", (1, 2, 3), 0x3F800000),
+    ("setp.gt.u32 %pr0, {c}, 4; set.lt.xor.u32.s32 {d}, {a}, {b}, %pr0;", (2, 1, 5), 0xFFFFFFFF),
+    ("rem.u32 {d}, {a}, {b};", (7, 0), 0xFFFFFFFF),  # PTX leaves it open; an H100 gives this
+    ("rem.s32 {d}, {a}, {b};", (MIN32, 0xFFFFFFFF), 0),
     ("slct.b32.s32 {d}, {a}, {b}, {c};", (7, 8, 0), 7),
     ("slct.b32.s32 {d}, {a}, {b}, {c};", (7, 8, MIN32), 8),
     ("cvt.sat.s8.s32 {d}, {a};", (200,), 127),
@@ -149,6 +155,8 @@ FLOATS = [
     ("max.bf16 {d}, {a}, {b};", "bf16", (0x7F81, 0x3F80), 0x3F80),
     ("abs.bf16 {d}, {a};", "bf16", (0x7F81,), NAN16),
     ("abs.bf16 {d}, {a};", "bf16", (0xFF80,), INF16),
+    ("fma.rn.relu.f16 {d}, {a}, {b}, {c};", "f16", (0x8001, 0x2CAF, 0), 0),  # -0 before the clamp
+    ("fma.rn.relu.bf16 {d}, {a}, {b}, {c};", "bf16", (0x8001, 0x0080, 0x8000), 0),
 ]
 
 
@@ -176,6 +184,28 @@ CONVERSIONS = [
     ("mov.b64 {d}, 0d3FF0000000000000; add.u64 {d}, {d}, {a};", ("b64", "b64"), 1, 0x3FF0000000000001),
     ("cvt.sat.s32.u32 {d}, {a};", ("b32", "b32"), 0xFFFFFFFF, MAX32),
     ("cvt.sat.s8.u32 {d}, {a};", ("b32", "b32"), 200, 127),
+    # A wider register holds the bits of a float, extended by zeros.
+    ("cvt.rn.f16.f32 {d}, {a};", ("b32", "f32"), 0xBFC00000, 0xBE00),
+    ("cvt.rn.f16.f64 {d}, {a};", ("b64", "f64"), 0xBFF8 << 48, 0xBE00),
+    ("cvt.rn.f32.s32 {d}, {a};", ("b64", "b32"), 3, 0x40400000),
+    ("st.global.f32 [%q1], {a}; ld.global.f32 {d}, [%q1];", ("b64", "b32"), 0xBFC00000, 0xBFC00000),
+    # NaNs on an H100: the payload stays, made quiet.
+    ("cvt.rn.f16.f64 {d}, {a};", ("f16", "f64"), 0xFFF5D51392B20DB4, 0xFF75),
+    ("cvt.rp.f16.f64 {d}, {a};", ("f16", "f64"), 0x7FF9AC6C158CFBD8, 0x7E6B),
+    ("cvt.rz.bf16.f64 {d}, {a};", ("bf16", "f64"), 0xFFF64175332E3B38, 0xFFF2),
+    ("cvt.rn.bf16.f64 {d}, {a};", ("bf16", "f64"), 0x7FF8B85DCEC8D1C0, 0x7FC5),
+    ("cvt.rn.sat.f16.f64 {d}, {a};", ("f16", "f64"), 0x7FF8B85DCEC8D1C0, 0),
+    ("cvt.ftz.f64.f32 {d}, {a};", ("f64", "f32"), 0xFF983DB5, 0x7FFFFFFFE0000000),
+    ("cvt.rn.tf32.f32 {d}, {a};", ("b32", "f32"), 0xFFA3496C, 0x7FFFE000),
+    ("cvt.rz.tf32.f32 {d}, {a};", ("b32", "f32"), 0x7F873103, 0x7FFFE000),
+    ("cvt.rn.relu.tf32.f32 {d}, {a};", ("b32", "f32"), 0x7FC00000, 0x7FFFE000),
+    # -0 saturates and rectifies to +0 there.
+    ("cvt.sat.f32.f32 {d}, {a};", ("f32", "f32"), 0x80000000, 0),
+    ("cvt.ftz.sat.f32.f32 {d}, {a};", ("f32", "f32"), 0x80103832, 0),
+    ("cvt.sat.f64.f64 {d}, {a};", ("f64", "f64"), 1 << 63, 0),
+    ("cvt.rn.relu.bf16.f32 {d}, {a};", ("bf16", "f32"), 0x80000000, 0),
+    ("cvt.rn.relu.tf32.f32 {d}, {a};", ("b32", "f32"), 0x80000000, 0),
+    ("cvt.rn.relu.f16x2.e4m3x2 {d}, {a};", ("f16x2", "b16"), 0x801A, 0x2D00),
     ("cvta.const.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
     ("cvta.global.u64 {d}, {a};", ("b64", "b64"), 0x1234, 0x1234),
 ]

@@ -55,6 +55,7 @@ def test_numbers_are_packed_by_the_declared_type() -> None:
         ([np.zeros(32, np.uint32), 256], "takes integers from -128 to 255"),
         ([np.zeros(32, np.uint32), 1.5], "takes integers of 8 bits"),
         ([np.zeros(32, np.uint32), b"x"], "is a structure"),
+        ([np.zeros(0, object), 1], "argument 0 is an array of Python objects; expected numbers"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(arguments: list[object], message: str) -> None:

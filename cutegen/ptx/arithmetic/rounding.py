@@ -122,7 +122,7 @@ def to_tf32(exact: Doubles, mode: str = "rna") -> Array:
         bits = bits + np.uint32(0x1000)
     elif mode == "rn":
         bits = bits + np.uint32(0x0FFF) + ((bits >> 13) & 1)
-    return np.where(np.isnan(exact), np.uint32(0x7FFFFFFF), bits & np.uint32(0xFFFFE000))
+    return np.where(np.isnan(exact), np.uint32(0x7FFFE000), bits & np.uint32(0xFFFFE000))
 
 
 def _f8_values(exponent_bits: int, mantissa_bits: int, bias: int) -> Doubles:
@@ -189,3 +189,13 @@ def flush_subnormals(values: Array) -> Array:
         return np.where(values & 0x7F80 == 0, values & 0x8000, values).astype(np.uint16)
     tiny = np.abs(values) < np.finfo(values.dtype).tiny
     return np.where(tiny, np.copysign(values.dtype.type(0), values), values)
+
+
+def saturated(values: Doubles) -> Doubles:
+    """`.sat`: clamped to [0, 1]; NaN and -0 become +0, as on a GPU."""
+    return np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0)) + 0.0
+
+
+def rectified(values: Doubles) -> Doubles:
+    """`.relu`: negative values and -0 become +0, as on a GPU; NaN stays."""
+    return np.where(values <= 0, 0.0, values)

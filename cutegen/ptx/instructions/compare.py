@@ -70,12 +70,16 @@ def lower_setp(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, first, _PRED)
     negated_target = None if second is None else context.target(instruction, second, _PRED)
     a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:3])
-    if (combine is None) == (len(instruction.operands) == 4):
-        raise instruction.error("a third source and one of .and .or .xor go together")
+    _check_combination(instruction, combine)
     compare = _comparison(name, kind, flush=flush)
     if combine is None and negated_target is None:
         return elementwise(compare, target, a, b)
     return _combined(context, instruction, compare, combine, (target, negated_target, a, b))
+
+
+def _check_combination(instruction: Instruction, combine: str | None) -> None:
+    if (combine is None) == (len(instruction.operands) == 4):
+        raise instruction.error("a third source and one of .and .or .xor go together")
 
 
 def _destinations(operand: Operand) -> tuple[Operand, Operand | None]:
@@ -109,18 +113,27 @@ def _combined(
 
 
 def lower_set(context: Lowering, instruction: Instruction) -> Step:
-    """`set.cmp.dtype.stype d, a, b`: all bits one, or 1.0, where the comparison holds."""
-    modifiers = context.modifiers(instruction, 3)
+    """`set.cmp{.and|or|xor}.dtype.stype d, a, b{, c}`: all bits one, or 1.0, where the comparison holds."""
+    modifiers = context.modifiers(instruction, (3, 4))
     name = modifiers.need(*_COMPARISONS)
+    combine = modifiers.one_of(*_COMBINE)
     flush = modifiers.flag("ftz")
     result_kind = modifiers.type("u32", "s32", "f32")
     kind = modifiers.type()
     modifiers.finish()
+    _check_combination(instruction, combine)
     true = np.float32(1.0) if result_kind.name == "f32" else np.array(-1, np.int32).astype(result_kind.dtype)
     compare = _comparison(name, kind, flush=flush)
     target = context.target(instruction, instruction.operands[0], result_kind)
-    a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:])
-    return elementwise(lambda x, y: np.where(compare(x, y), true, true.dtype.type(0)), target, a, b)
+    a, b = (context.source(instruction, operand, kind) for operand in instruction.operands[1:3])
+    if combine is None:
+        return elementwise(lambda x, y: np.where(compare(x, y), true, true.dtype.type(0)), target, a, b)
+    function, (third, inverted) = _COMBINE[combine], context.predicate(instruction, instruction.operands[3])
+
+    def combined(x: Array, y: Array, other: Array) -> Array:
+        return np.where(function(compare(x, y), other != inverted), true, true.dtype.type(0))
+
+    return elementwise(combined, target, a, b, third)
 
 
 def lower_selp(context: Lowering, instruction: Instruction) -> Step:

@@ -10,7 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.arithmetic.rounding import ROUNDINGS, Array, Doubles, decode, encode, flush_subnormals
+from cutegen.ptx.arithmetic.rounding import (
+    ROUNDINGS,
+    Array,
+    Doubles,
+    canonical_f32,
+    decode,
+    encode,
+    flush_subnormals,
+    rectified,
+    saturated,
+)
 from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -97,7 +107,19 @@ def lower_cvt(context: Lowering, instruction: Instruction) -> Step:
         raise instruction.error("this conversion is not supported")
     function = _conversion(result, kind, mode, flush=flush, saturate=saturate, rectify=rectify)
     target = context.target(instruction, instruction.operands[0], result, wide=True)
+    if result.kind is Kind.FLOAT:
+        function = _as_bits(function)
     return elementwise(function, target, context.source(instruction, instruction.operands[1], kind, wide=True))
+
+
+def _as_bits(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`function` with the bits of its floats as the result."""
+
+    def bits(a: Array) -> Array:
+        values = function(a)
+        return values.view(f"u{values.dtype.itemsize}")
+
+    return bits
 
 
 def _conversion(
@@ -107,28 +129,30 @@ def _conversion(
         return _from_integer(result, mode or "rn", saturate=saturate)
     to_double = decode(kind)
     if flush and kind.name == "f32":
-        to_double = lambda a: flush_subnormals(a).astype(np.float64)  # noqa: E731
+        to_double = lambda a: canonical_f32(flush_subnormals(a)).astype(np.float64)  # noqa: E731
     if result.kind is not Kind.FLOAT:
         return _float_to_integer(result, kind, to_double, mode or "rzi")
     if mode in _INTEGER_ROUNDINGS:
         to_integer, to_result = _INTEGER_ROUNDINGS[mode], encode(result, "rn")
         return lambda a: to_result(to_integer(to_double(a)))
     function = _float_to_float(result, to_double, mode or "rn", flush=flush, saturate=saturate, rectify=rectify)
-    kept = None if saturate or rectify else _KEPT_NANS.get((result.name, kind.name))
-    return function if kept is None else lambda a: _with_nans(function(a), a, kept)
+    keeps = not (saturate or rectify or (result.name == "tf32" and mode != "rna"))
+    kept = _KEPT_NANS.get((result.name, kind.name)) if keeps else None
+    return function if kept is None else lambda a: _with_nans(function(a), a, np.isnan(to_double(a)), kept)
 
 
 _KEPT_NANS: dict[tuple[str, str], Callable[[Array], Array]] = {
     ("f32", "f64"): lambda a: (a >> 32 & 0x80000000 | 0x7FC00000 | a >> 29 & 0x3FFFFF).astype(np.uint32),
+    ("f16", "f64"): lambda a: (a >> 48 & 0x8000 | 0x7E00 | a >> 42 & 0x1FF).astype(np.uint16),
+    ("bf16", "f64"): lambda a: (a >> 48 & 0x8000 | 0x7FC0 | a >> 45 & 0x3F).astype(np.uint16),
     ("f32", "bf16"): lambda a: a.astype(np.uint32) << np.uint32(16),
     ("tf32", "f32"): lambda a: a & np.uint32(0xFFFFE000),
 }
 """(result, source): maps the bits of a NaN to those of its conversion, if an H200 keeps the payload."""
 
 
-def _with_nans(result: Array, source: Array, kept: Callable[[Array], Array]) -> Array:
+def _with_nans(result: Array, source: Array, nan: Array, kept: Callable[[Array], Array]) -> Array:
     bits = np.dtype(f"u{result.dtype.itemsize}")
-    nan = np.isnan(result.view(np.float32))
     return np.where(nan, kept(source.view(f"u{source.dtype.itemsize}")), result.view(bits)).view(result.dtype)
 
 
@@ -189,9 +213,9 @@ def _float_to_float(
     def function(a: Array) -> Array:
         values = to_double(a)
         if saturate and result.bits >= 16:
-            values = np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0))
+            values = saturated(values)
         if rectify:
-            values = np.where(values < 0, 0.0, values)
+            values = rectified(values)
         out = to_result(values)
         return flush_subnormals(out) if flush and result.name == "f32" else out
 
@@ -209,7 +233,7 @@ def _lower_to_pair(
 
     def convert(lanes: Array) -> Array:
         values = to_double(lanes)
-        return to_half(np.where(values < 0, 0.0, values) if rectify else values)
+        return to_half(rectified(values) if rectify else values)
 
     if kind.name.endswith("x2"):
         context.modifiers(instruction, 2)

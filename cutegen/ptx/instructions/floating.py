@@ -23,6 +23,8 @@ from cutegen.ptx.arithmetic.rounding import (
     encode,
     flush_subnormals,
     odd_sum,
+    rectified,
+    saturated,
     signed_zero,
 )
 from cutegen.ptx.machine.lowering import Lowering, Step, alike_elementwise, elementwise
@@ -78,14 +80,9 @@ def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def _saturating(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
-    """`.sat`: clamps to [0, 1]; NaN becomes 0."""
+    """`function` with `.sat`."""
     to_double, to_kind = decode(kind), encode(kind, "rn")
-
-    def clamp(*lanes: Array) -> Array:
-        values = to_double(function(*lanes))
-        return to_kind(np.where(np.isnan(values), 0.0, values.clip(0.0, 1.0) + 0.0))
-
-    return clamp
+    return lambda *lanes: to_kind(saturated(to_double(function(*lanes))))
 
 
 def element_type(kind: ScalarType) -> ScalarType:
@@ -140,14 +137,9 @@ def _widening(function: Callable[..., Array], narrow: ScalarType, count: int) ->
 
 
 def _rectifying(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
-    """`.relu`: negative results become 0, NaN stays."""
+    """`function` with `.relu`."""
     to_double, to_kind = decode(kind), encode(kind, "rn")
-
-    def clamp(*lanes: Array) -> Array:
-        values = to_double(function(*lanes))
-        return to_kind(np.where(values < 0, 0.0, values))
-
-    return clamp
+    return lambda *lanes: to_kind(rectified(to_double(function(*lanes))))
 
 
 def _lower(context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType) -> Step:

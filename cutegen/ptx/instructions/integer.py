@@ -161,7 +161,8 @@ def _divide(a: Array, b: Array) -> Array:
 
 
 def _remainder(a: Array, b: Array) -> Array:
-    return np.where(b == 0, a, a - _divide(a, b) * b).astype(a.dtype)
+    """Remainder with the dividend's sign; all bits one if the divisor is zero, as on a GPU (the ISA leaves it open)."""
+    return np.where(b == 0, np.array(-1).astype(a.dtype), a - _divide(a, b) * b).astype(a.dtype)
 
 
 def _shift_left(a: Array, b: Array) -> Array:

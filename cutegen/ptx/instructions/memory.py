@@ -98,12 +98,8 @@ def _check_constant(context: Lowering, instruction: Instruction, space: str, sem
 
 
 def _loaded_dtype(kind: ScalarType) -> np.dtype[Any]:
-    """Sign-extend signed types into a wider register, and zero-extend all others."""
-    return np.dtype(f"i{kind.size_bytes}") if kind.kind is Kind.SIGNED else _bits_or_float(kind)
-
-
-def _bits_or_float(kind: ScalarType) -> np.dtype[Any]:
-    return kind.dtype if kind.kind is Kind.FLOAT else np.dtype(f"u{kind.size_bytes}")
+    """Sign-extend signed types into a wider register, and zero-extend the bits of all others."""
+    return np.dtype(f"{'i' if kind.kind is Kind.SIGNED else 'u'}{kind.size_bytes}")
 
 
 def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> None:

@@ -85,6 +85,8 @@ class Binding:
 
     def bind(self, array: npt.NDArray[Any], name: str) -> int:
         """The address at which a kernel finds element 0 of `array`."""
+        if array.dtype.hasobject:
+            raise LaunchError(f"{name} is an array of Python objects; expected numbers")
         root_start, root_bytes = extent(root_of(array))
         if root_bytes > ALLOCATION_STRIDE:
             message = f"{name} reaches over {root_bytes:,} bytes; at most {ALLOCATION_STRIDE:,} are allowed"

@@ -128,7 +128,11 @@ class Lowering:
         raise instruction.error("this kind of operand is not allowed here")
 
     def target(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
-        """The cell that writes `operand`; with `wide` it has the register's own width and the type's signedness."""
+        """The cell that writes `operand`.
+
+        With `wide` it has the register's own width and the type's signedness. It takes a float as its bits, which a
+        wider register extends by zeros.
+        """
         if isinstance(operand, Sink):
             bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
             self.frame.rows[bits] += 1
@@ -136,7 +140,7 @@ class Lowering:
         if not isinstance(operand, Register):
             name = f"{operand.name} is not" if isinstance(operand, Special | Symbol) else "it is not"
             raise instruction.error(f"expected a register as the destination; {name} one")
-        if wide and operand.file_bits > kind.bits:
+        if wide and operand.file_bits >= kind.bits + (kind.kind is not Kind.FLOAT):
             sign = "i" if kind.kind is Kind.SIGNED else "u"
             return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))
         return self._register(instruction, operand, kind, wide=False)
