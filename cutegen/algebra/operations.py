@@ -19,12 +19,14 @@ from cutegen.algebra.layout import (
     compose,
     divide,
     inner_layout,
+    leaves,
     logical_product,
     make_layout,
     modes,
     right_inverse,
     with_inner,
 )
+from cutegen.algebra.notation import format_layout
 
 Tiler: TypeAlias = "int | Layout | tuple[Tiler, ...]"
 
@@ -48,24 +50,20 @@ def zipped_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
 
 
 def tiled_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """Return ((tile0, tile1, ...), rest0, rest1, ..., untiled modes)."""
-    if not isinstance(tiler, tuple):
-        return logical_divide(layout, tiler)
-    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
-    return with_inner(layout, make_layout(make_layout(*tiles), *rests))
+    """Return (tile, rest0, rest1, ..., untiled modes), for a tuple ((tile0, tile1, ...), rest0, rest1, ...)."""
+    tile, rest = modes(inner_layout(zipped_divide(layout, tiler)))
+    return with_inner(layout, make_layout(tile, *modes(rest)))
 
 
 def flat_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
     """Return (tile0, tile1, ..., rest0, rest1, ..., untiled modes)."""
-    if not isinstance(tiler, tuple):
-        return logical_divide(layout, tiler)
-    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
-    return with_inner(layout, make_layout(*tiles, *rests))
+    tile, rest = modes(inner_layout(zipped_divide(layout, tiler)))
+    return with_inner(layout, make_layout(*modes(tile), *modes(rest)))
 
 
 def product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
     """Return (layout, repeats): `layout` repeated by `tiler` (CuTe's logical_product)."""
-    return with_inner(layout, logical_product(inner_layout(layout), tiler))
+    return with_inner(layout, logical_product(_injective(inner_layout(layout)), tiler))
 
 
 def blocked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
@@ -84,8 +82,11 @@ def coalesced(layout: LayoutExpr) -> LayoutExpr:
 
 
 def complement_of(layout: LayoutExpr, bound: int = 1) -> Layout:
-    """Return the layout of the offsets below `bound` that `layout` omits. Raises ValueError for a swizzled one."""
-    return complement(_affine(layout, "complement"), bound)
+    """Return the layout of the offsets below `bound` that `layout` omits.
+
+    Raises ValueError for a swizzled layout, and for one whose elements overlap.
+    """
+    return complement(_injective(_affine(layout, "complement")), bound)
 
 
 def right_inverse_of(layout: LayoutExpr) -> Layout:
@@ -122,7 +123,7 @@ def _composed(layout: Layout, tiler: Tiler) -> Layout:
 
 def _divided(layout: Layout, tiler: Tiler) -> Layout:
     if not isinstance(tiler, tuple):
-        return divide(layout, _as_layout(tiler))
+        return divide(layout, _injective(_as_layout(tiler)))
     cut = [_divided(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
     return make_layout(*cut, *modes(layout)[len(tiler) :])
 
@@ -149,7 +150,7 @@ def _by_mode(layout: LayoutExpr, tiler: Layout, *, raked: bool) -> LayoutExpr:
     """Zip blocks and repeats mode by mode; the shorter one is padded with modes of extent 1."""
     inner = inner_layout(layout)
     rank = max(len(modes(inner)), len(modes(tiler)))
-    block, repeats = modes(logical_product(_filled(inner, rank), _filled(tiler, rank)))
+    block, repeats = modes(logical_product(_injective(_filled(inner, rank)), _filled(tiler, rank)))
     pairs = zip(modes(block), modes(repeats), strict=True)
     return with_inner(layout, make_layout(*(make_layout(*(pair[::-1] if raked else pair)) for pair in pairs)))
 
@@ -157,6 +158,17 @@ def _by_mode(layout: LayoutExpr, tiler: Layout, *, raked: bool) -> LayoutExpr:
 def _filled(layout: Layout, rank: int) -> Layout:
     found = modes(layout)
     return make_layout(*found, *[Layout(1, 0)] * (rank - len(found)))
+
+
+def _injective(layout: Layout) -> Layout:
+    """Return `layout` if it has a complement, by the condition of CuTe's assertion; strides of 0 do not count."""
+    end = 1
+    for stride, extent in sorted((d, s) for s, d in leaves(layout.shape, layout.stride) if d and s > 1):
+        if stride < end:
+            text = format_layout(layout)
+            raise ValueError(f"{text} has no complement: stride {stride} is below {end}, the end of another mode")
+        end = stride * extent
+    return layout
 
 
 def _affine(layout: LayoutExpr, name: str) -> Layout:

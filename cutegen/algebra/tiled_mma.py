@@ -99,7 +99,8 @@ class TiledMma:
     def thr_layout_vmnk(self) -> Layout:
         """Return (ThrV, ThrM, ThrN, ThrK) -> thread index."""
         lanes = size(self.atom.thr_id)
-        return Layout((lanes, *self.atom_layout.shape), (1, *_scaled(self.atom_layout.stride, lanes)))
+        of_lanes = 1 if lanes > 1 else 0  # CuTe's stride of a mode of one element
+        return Layout((lanes, *self.atom_layout.shape), (of_lanes, *_scaled(self.atom_layout.stride, lanes)))
 
     @property
     def threads(self) -> int:

@@ -57,14 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        code, message = _verdict(error)
+        code, message = _verdict(error, words)
         if verbose or code == DEFECT:
             traceback.print_exception(error)
         complain("error", message)
         return code
 
 
-def _verdict(error: Exception) -> tuple[int, str]:
+def _verdict(error: Exception, words: Sequence[str]) -> tuple[int, str]:
     match error:
         case SpecError():  # one line has no room for a mark under the text; it gives the character position
             return error.exit_code, str(error).removesuffix(error.place)
@@ -72,12 +72,16 @@ def _verdict(error: Exception) -> tuple[int, str]:
             return error.exit_code, str(error)
         case typer.TyperException():
             context = getattr(error, "ctx", None)
-            verb = "cutegen" if context is None else context.command_path
+            if context is None:  # an error of the parser itself
+                verb = f"cutegen {words[0]}" if words[0] in VERBS else "cutegen"
+            else:
+                verb = context.command_path
             return error.exit_code, f"{error.format_message().rstrip('.')}; see {verb} --help"
         case MemoryError():
             return OutsideError.exit_code, f"out of memory: {error}; a smaller problem or smaller arrays need less"
         case OSError() if error.errno in _OUT_OF:
-            return OutsideError.exit_code, f"{error}; free some space, or set TMPDIR to another folder"
+            way_out = "free some space where the output goes, or set TMPDIR if the temporary folder is full"
+            return OutsideError.exit_code, f"{error}; {way_out}"
         case _:
             return DEFECT, f"{error!r}: this is a bug in cutegen; please report it with the traceback"
 

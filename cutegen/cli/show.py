@@ -118,12 +118,12 @@ def show(
         else:
             subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
-        refused = OF_A_SPEC - {"thread"} if tv is not None else OF_A_SPEC
-        refuse_options(context, refused, "together with --layout; it applies to a SPEC")
+        refuse_options(context, OF_A_SPEC - {"thread"}, "together with --layout; it applies to a SPEC")
         if tv is not None:
             refuse_options(context, {"dtype"}, "together with --tv, where elements have no size")
             subject = _of_threads(layout, _tile(tv), thread, everything=everything)
         else:
+            refuse_options(context, {"thread"}, "together with --layout alone; it applies to a SPEC, or to --tv")
             subject = _of_layout(layout, dtype or "f16", everything=everything)
     else:
         given = [

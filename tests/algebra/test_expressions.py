@@ -33,6 +33,8 @@ BY_CUTES_PAGE = {
     "right_inverse((4,8):(8,1))": "(8,4):(4,1)",
     "tiled_divide((8,8):(1,8), (2,4))": "((2,4),4,2):((1,8),2,32)",
     "flat_divide((8,8):(1,8), (2,4))": "(2,4,4,2):(1,8,2,32)",
+    "tiled_divide((12,4):(24,2), 6:1)": "(6,2,4):(24,144,2)",
+    "flat_divide((2,16):(4,16), 6)": "(2,3,6):(4,16,48)",
     "composition(Sw<3,3,3> o (8,64):(64,1), (4,16))": "Sw<3,3,3> o 0 o (4,16):(64,1)",
     "coalesce(zipped_divide((8,8):(1,8), (8,2)))": "64:1",
 }
@@ -63,6 +65,12 @@ def test_an_operation_on_a_swizzled_layout_changes_where_coordinates_go_and_not_
         ("composition((8,8))", 17, "expected ',', found ')'"),
         ("composition((8,8), Sw<1,1,1> o 8)", 19, "expected a layout without a swizzle"),
         ("complement(Sw<3,3,3> o (8,64))", 0, "complement of a swizzled layout"),
+        ("complement((2,2):(1,1), 8)", 0, "(_2,_2):(_1,_1) has no complement: stride 1 is below 2"),
+        ("complement((3,2):(2,3), 24)", 0, "has no complement: stride 3 is below 6"),
+        ("logical_divide(64, (4,4):(1,2))", 0, "(_4,_4):(_1,_2) has no complement: stride 2 is below 4"),
+        ("zipped_divide((64,8), <(4,4):(1,2)>)", 0, "(_4,_4):(_1,_2) has no complement"),
+        ("logical_product((4,4):(1,2), 2)", 0, "(_4,_4):(_1,_2) has no complement"),
+        ("raked_product((4,4):(1,2), (2,2))", 0, "(_4,_4):(_1,_2) has no complement"),
         ("coalesce(8, 8)", 12, "coalesce has one argument"),
         ("zipped_divide((8,8), (2,3,4))", 0, "3 tilers for a layout of 2 modes"),
         ("logical_divide((8,8), (0,2))", 23, "every extent of a tiler is at least 1"),
@@ -156,6 +164,8 @@ def random_case(rng: random.Random, cute: Any) -> tuple[str, str, Callable[[], A
         repeats = Layout(tuple(rng.choice([1, 2, 4]) for _ in modes(layout)))
         return name, f"{name}({a}, {written(repeats)})", lambda: getattr(cute, name)(made(layout), made(repeats))
     if name in ("composition", "logical_divide") and rng.random() < 0.4:
+        return name, f"{name}({a}, {written(tiler)})", lambda: getattr(cute, name)(made(layout), made(tiler))
+    if rng.random() < 0.2:
         return name, f"{name}({a}, {written(tiler)})", lambda: getattr(cute, name)(made(layout), made(tiler))
     parts = []
     for part in modes(layout)[: rng.randint(1, len(modes(layout)))]:

@@ -196,7 +196,7 @@ def test_a_full_disk_anywhere_is_no_defect(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(plan_verb, "load_spec", full)
     outcome = cli("plan sm80_hgemm_tn")
     assert outcome.code == 3
-    assert "No space left on device: '/somewhere'; free some space" in outcome.error
+    assert "No space left on device: '/somewhere'; free some space where the output goes" in outcome.error
 
 
 def test_leftovers_of_the_quarantine_are_cleared(artifact: Artifact, cli: Cli) -> None:

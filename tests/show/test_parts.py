@@ -54,6 +54,20 @@ def expected_holders(op: str) -> dict[tuple[int, int], tuple[int, int]]:
     return held
 
 
+@pytest.mark.parametrize(
+    ("spec", "printed"),
+    [
+        ("sm80_hgemm_tn", "(_32,_2,_2,_1):(_1,_32,_64,_0)"),
+        ("wgmma", "(_128,_2,_1,_1):(_1,_128,_0,_0)"),
+        ("simt_sgemm_nt", "(_1,_16,_16,_1):(_0,_1,_16,_0)"),
+    ],
+)
+def test_the_layout_of_the_threads_is_as_cute_prints_it(spec: str, printed: str) -> None:
+    """The first two are also in the printouts of `tests/algebra/golden` and `tests/hardware/golden`."""
+    view = mma.view(plan_of(spec), 0, ProblemShape(512, 512, 512))
+    assert view.table["thr_layout_vmnk"] == printed
+
+
 @pytest.mark.parametrize("op", ["A", "B", "C"])
 def test_every_element_of_the_tiled_mma_is_drawn_once_with_its_holder(op: str, plan: GemmPlan) -> None:
     drawn = by_place(operand(plan, op, thread=0))  # type: ignore[arg-type]

@@ -51,6 +51,8 @@ def test_a_marked_thread_is_dark_in_the_picture() -> None:
         ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; expected room for coordinates 0 to 7"),
         ("show --layout 8:1 --tv 8", "--tv: found '8'; expected the extents of a tile, M,N, as in --tv 16,8"),
         ("show --layout 8:1 --tv 4096,4096", "expected at most 1,048,576"),
+        ("show --layout (4,2):(1,4) --tv 4,2 --thread 4 --format svg", "--thread: found 4; expected 0 to 3"),
+        ("show --layout 8:1 --thread 0", "it applies to a SPEC, or to --tv; leave it out"),
         ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found together with --tv"),
         ("show sm80_hgemm_tn --tv 16,8", "show: found SPEC and --tv"),
         ("show --layout divide(8) --tv 8,1", "expected a layout or one of composition"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutegen.algebra import Extents, Layout, TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
@@ -33,7 +33,7 @@ class MmaSync:
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
-            tiled_mma=TiledMma(atom.value, Layout(atom_layout.value), permutation.value),
+            tiled_mma=TiledMma(atom.value, atom_layout.value, permutation.value),
             rounds_to_tf32=tf32 is not None and tf32.value,
         )
         return mma, tuple(choice.decision for choice in choices)

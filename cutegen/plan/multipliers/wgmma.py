@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from cutegen.algebra import Extents, Layout, TiledMma
+from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.parts import CountedPlan, Operands
 from cutegen.plan.rules.cluster import choose_cluster
@@ -47,7 +47,7 @@ class Wgmma:
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
-            tiled_mma=TiledMma(atom.value, Layout(warpgroups.value)),
+            tiled_mma=TiledMma(atom.value, warpgroups.value),
             pingpong=consumers.value,
             ends_in_turns=last is not None and last.value,
             cluster=cluster.value,

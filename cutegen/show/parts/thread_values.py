@@ -42,8 +42,10 @@ def view(layout: LayoutExpr, tile: tuple[int, int], *, everything: bool = False)
 
 
 def picture(layout: LayoutExpr, tile: tuple[int, int], thread: int) -> Picture:
-    """Draw the tile, each element in the color of its warp, those of `thread` dark."""
+    """Draw the tile, each element in the color of its warp, those of `thread` dark. Raises RequestError."""
     threads, values, held = _held(layout, tile)
+    if not 0 <= thread < threads:
+        raise RequestError(f"--thread: found {thread}; expected 0 to {threads - 1}, a thread of the layout")
     rows, columns = min(tile[0], MAX_EXTENT), min(tile[1], MAX_EXTENT)
     cells = [[_cell(held.get((i, j), []), thread) for j in range(columns)] for i in range(rows)]
     drawn = grid(
