@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NoReturn
+from typing import NoReturn, TypedDict
 
-from cutegen.contract.buckets import bucket
+from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import (
@@ -38,6 +38,13 @@ class Where:
     device: str | None = None
     tf32: bool = False
     batch_invariant: bool = False
+
+
+class _How(TypedDict):
+    """How tensors with rows are placed: as in `place_operand` and `place_result`."""
+
+    fold: bool
+    any_rows: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +87,21 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     fresh = replace_form(a, problem.result, element)
     written, at_written = (fresh, 0) if out is None else (out, at_out)
     fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())])
-    placed_out, out_copied = place_result(written, at_written, element, problem, fold=fold), ""
+    how: _How = {"fold": fold, "any_rows": where.batch_invariant}
+    placed_out, out_copied = place_result(written, at_written, element, problem, **how), ""
     if placed_out is None:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "no kernel writes its layout"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
+    reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
     placements = {
-        "a": place_operand("a", matrix_a, at_a, kind_a, problem, fold=fold, reuse=problem.n),
-        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=rows),
+        "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=problem.n),
+        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=reuse, any_rows=False),
         "out": placed_out,
     }
     for name, (form, address) in beside.items():
-        placements[name] = _beside(name, form, address, placed_out, fresh, problem, fold=fold)
+        placements[name] = _beside(name, form, address, placed_out, fresh, problem, how)
     if "c" in placements and placements["c"].matrix.major != placed_out.matrix.major:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "its layout differs from that of c"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "its layout differs from that of c"
         placements["out"] = placed_out
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
@@ -100,7 +109,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
         if name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
     if formula.aux:
-        placements["aux"] = _like_fresh(fresh, element, problem, fold=fold)
+        placements["aux"] = _like_fresh(fresh, element, problem, how)
     shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
     return Resolved(
         request=_request(placements, formula, where, shape),
@@ -177,23 +186,21 @@ def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool
 
 
 def _beside(
-    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, *, fold: bool
+    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, how: _How
 ) -> Placement:
     """Place the input C like the result, and a residual in any layout that a kernel reads."""
-    placed = (
-        place_result(form, address, form.dtype, problem, fold=fold) if tuple(form.shape) == problem.result else None
-    )
+    placed = place_result(form, address, form.dtype, problem, **how) if tuple(form.shape) == problem.result else None
     if placed is not None and (name == "residual" or placed.matrix.major == out.matrix.major):
         return placed
-    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, fold=fold)
+    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, how)
     strides, elems = compact_strides(problem.result), prod(problem.result)
     return replace(
         made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "its layout differs from that of the result")
     )
 
 
-def _like_fresh(fresh: Form, element: str, problem: Multiplied, *, fold: bool) -> Placement:
-    made = place_result(fresh, 0, element, problem, fold=fold)
+def _like_fresh(fresh: Form, element: str, problem: Multiplied, how: _How) -> Placement:
+    made = place_result(fresh, 0, element, problem, **how)
     assert made is not None
     return made
 

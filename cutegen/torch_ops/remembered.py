@@ -297,5 +297,9 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
         stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
         ordinal=out.device.index if out.is_cuda else -1,
-        narrowed=any(is_narrowed(name, resolved.placements[name]) for name in ready.names if name in _MATRICES),
+        narrowed=any(
+            is_narrowed(name, resolved.placements[name], any_rows=resolved.request.batch_invariant)
+            for name in ready.names
+            if name in _MATRICES
+        ),
     )
