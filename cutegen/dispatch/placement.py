@@ -204,6 +204,11 @@ def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
     return OperandError(operand=name, found=f"shape {tuple(shape)}", expected=expected)
 
 
+def is_of_matrices(name: str, shape: Shape, problem: Multiplied) -> bool:
+    """Return whether a scale has a vector for each matrix of the batch. Raises OperandError for an impossible shape."""
+    return prod(shape) != 1 and len(shape) - len(ones_of_scale(name, shape, problem)) > 1
+
+
 def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
     """Place a scale: one element for all, or one per row of A or column of B, with or without dimensions of 1.
 
@@ -218,8 +223,7 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     shape, strides = (tuple(x for at, x in enumerate(each) if at not in ones) for each in (form.shape, form.strides))
     batch = shape[:-1]
     rows_of_all = fold and of_a  # the batch becomes more rows of A, and B has none
-    if batch and fold and not of_a:
-        raise _no_scale(name, form.shape, extent)
+    assert of_a or not (batch and fold)
     seen = form._replace(shape=shape, strides=strides)
     whole = (*problem.batch, extent) if batch or rows_of_all else (extent,)
     placed = _as_vectors(seen, fold=rows_of_all, many=len(whole) > 1)

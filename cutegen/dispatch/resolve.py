@@ -14,6 +14,7 @@ from cutegen.dispatch.placement import (
     Copy,
     Placement,
     as_matrices,
+    is_of_matrices,
     ones_of_scale,
     place_operand,
     place_result,
@@ -86,7 +87,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     beside = {name: given[name] for name in ("c", "residual") if name in given}
     fresh = replace_form(a, problem.result, element)
     written, at_written = (fresh, 0) if out is None else (out, at_out)
-    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())])
+    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], forms.get("scale_b"))
     how: _How = {"fold": fold, "any_rows": where.batch_invariant}
     placed_out, out_copied = place_result(written, at_written, element, problem, **how), ""
     if placed_out is None:
@@ -173,9 +174,11 @@ def _matrix(form: Form, name: str) -> Form:
     return form._replace(shape=shape, strides=strides)
 
 
-def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool:
+def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form], scale_b: Form | None) -> bool:
     """Return whether the batch can become more rows of one product: B has no batch, and every other tensor fits."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
+        return False
+    if scale_b is not None and is_of_matrices("scale_b", scale_b.shape, problem):
         return False
     mine = as_matrices(a, problem.batch, fold=True)
     if mine is None:

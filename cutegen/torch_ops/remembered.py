@@ -148,7 +148,7 @@ def find(
         return None
     try:
         some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across, _is_grad_enabled()))
-    except (AttributeError, TypeError):  # arguments of other types, which are checked elsewhere
+    except (AttributeError, RuntimeError, TypeError):  # other types, or no shape, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
         return None

@@ -123,6 +123,9 @@ def test_scales_are_one_element_or_vectors_with_or_without_a_dimension_of_one() 
     assert (of_all.form.shape, of_all.copy and of_all.copy.shape) == ((24,), (4, 6))
     apart = ask(a, form((4, 64, 32), (2048, 1, 64), "e4m3"), scale_a=form((1, 6, 1), dtype="f32"))
     assert (apart.placements["scale_a"].form.shape, set(apart.copies)) == ((6,), set())
+    for layout in (None, (1, 4 * 64, 4)):  # a batch that could be more rows, and one that could not
+        each = ask(form((4, 6, 64), layout, "e4m3"), b, scale_b=form((4, 1, 32), dtype="f32"))
+        assert (each.placements["scale_b"].form.shape, each.called.batch) == ((4, 32), 4)
     assert ask(a, b, scale_b=form((32,), (3,), "f32")).copies.keys() == {"scale_b"}
     one_row = form((4, 1, 64), dtype="e4m3")
     for shape in ((4, 1), (4, 1, 1)):
