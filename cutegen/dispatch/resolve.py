@@ -131,14 +131,26 @@ def product_of(given: Mapping[str, Form], out_dtype: str | None) -> tuple[Multip
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
-    """Return the tensors with `rows` rows in new memory for `a` and a one-row `out`. Raises OperandError."""
+    """Return the tensors with `rows` rows for `a` and a one-row `out`, in their layout. Raises OperandError."""
     if rows is None:
         return given
     a, out = given["a"][0], given["out"][0] if "out" in given else None
     if len(a.shape) != 2:
         raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with variable rows")
-    varied = {"a": a} | ({"out": out} if out is not None and out.shape[:-1] == (1,) else {})
-    return {**given, **{name: (replace_form(x, (rows, x.shape[-1]), x.dtype), 0) for name, x in varied.items()}}
+    varied = ["a"] + (["out"] if out is not None and out.shape[:-1] == (1,) else [])
+    return {**given, **{name: (_of_rows(given[name][0], rows), given[name][1]) for name in varied}}
+
+
+def _of_rows(form: Form, rows: int) -> Form:
+    """Return a matrix with so many rows, in the layout of `form`: a slice stays one, and so does a transpose."""
+    (had, columns), (step, across) = form.shape, form.strides
+    if columns <= 1 or across == 1:
+        strides = max(step, columns), 1
+    elif had > 1 and step == 1:
+        strides = 1, rows if across == had else max(across, rows)
+    else:
+        strides = step, across  # each call copies it
+    return form._replace(shape=(rows, columns), strides=strides)
 
 
 def replace_form(like: Form, shape: Shape, element: str) -> Form:

@@ -353,11 +353,20 @@ def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monke
     real = eager.where
     monkeypatch.setattr(providers, "kernel_for", lambda request: asked.append(request) or Served(None, "", ""))
     monkeypatch.setattr(eager, "where", lambda device, **how: devices.append(device.type) or real(device, **how))
-    a, w, out = half(4, 60), half(32, 72)[:, :60], torch.empty(1, 32)
-    cutegen.prepare(a, w.T, out=out, rows=(4, 16))
-    for rows in (4, 16):
-        cutegen.prepare(half(rows, 60), w.T, out=torch.empty(rows, 32))
-    assert asked[:2] == asked[2:]
+    w = half(32, 72)[:, :60]
+    for of_rows in (
+        lambda m: (half(m, 60), torch.empty(m, 32)),
+        lambda m: (half(m, 68)[:, :60], torch.empty(m, 36)[:, :32]),
+        lambda m: (half(m, 72)[:, 4:64], torch.empty(m, 34)[:, 2:]),
+        lambda m: (half(60, m).T, torch.empty(m, 32)),
+        lambda m: (half(m, 120)[:, ::2], torch.empty(m, 32)),
+    ):
+        asked.clear()
+        cutegen.prepare(of_rows(4)[0], w.T, out=of_rows(1)[1], rows=(4, 16))
+        for rows in (4, 16):
+            a, out = of_rows(rows)
+            cutegen.prepare(a, w.T, out=out)
+        assert asked[:2] == asked[2:]
     assert set(devices) == {"cpu"}
 
 
