@@ -42,7 +42,7 @@ class Where:
 
 
 class _How(TypedDict):
-    """How tensors with rows are placed: as in `place_operand` and `place_result`."""
+    """Keywords that `place_operand` and `place_result` share."""
 
     fold: bool
     any_rows: bool
