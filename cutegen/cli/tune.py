@@ -170,7 +170,7 @@ def _of_file(path: Path) -> tuple[ProblemShape, ...]:
     try:
         with open(path, "rb") as file:
             data = file.read(LARGEST_LIST_BYTES + 1)
-        lines = data.decode().splitlines()
+        lines = data.decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"--problems: {path} cannot be read: {error}; expected a text file") from error
     if len(data) > LARGEST_LIST_BYTES:

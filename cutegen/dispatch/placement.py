@@ -90,28 +90,37 @@ def major_of(form: Form, *, prefer_last: bool) -> bool | None:
     return last if prefer_last else not first
 
 
-def alignment(form: Form, address: int, *, last: bool, element_bytes: int) -> int:
-    """Return the largest power of two, up to VECTOR_BYTES, that divides the address and the relevant strides."""
+def alignment(form: Form, address: int, *, last: bool, element_bytes: int, any_rows: bool = False) -> int:
+    """Return the largest power of two, up to VECTOR_BYTES, that divides the address and the relevant strides.
+
+    With `any_rows` one row has the alignment that it would have among others.
+    """
     bits = VECTOR_BYTES | address
     leading, extent = (form.strides[-2], form.shape[-2]) if last else (form.strides[-1], form.shape[-1])
     if extent > 1:
         bits |= leading * element_bytes
+    elif last and any_rows:
+        bits |= max(leading, form.shape[-1]) * element_bytes  # the stride of a single row may be anything
     if len(form.shape) > 2 and form.shape[0] > 1:
         bits |= form.strides[0] * element_bytes
     return bits & -bits
 
 
-def is_narrowed(name: str, placed: Placement) -> bool:
+def is_narrowed(name: str, placed: Placement, *, any_rows: bool) -> bool:
     """Return whether a matrix has narrower accesses because of its address than its strides allow."""
     form, matrix = placed.form, placed.matrix
     last = matrix.major == ("k" if name == "a" else "n")
-    return matrix.align_bytes < alignment(form, 0, last=last, element_bytes=element_type(matrix.dtype).bytes)
+    size, any_rows = element_type(matrix.dtype).bytes, any_rows and name != "b"
+    return matrix.align_bytes < alignment(form, 0, last=last, element_bytes=size, any_rows=any_rows)
 
 
 def place_operand(
-    name: str, form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, reuse: int
+    name: str, form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, reuse: int, any_rows: bool
 ) -> Placement:
-    """Return A or B as the kernel reads it; `reuse` is the number of multiply-adds per element."""
+    """Return A or B as the kernel reads it; `reuse` is the number of multiply-adds per element.
+
+    With `any_rows` the number of rows of A has no influence on its alignment.
+    """
     modes, prefer_last = (("m", "k"), True) if name == "a" else (("k", "n"), False)
     element_bytes = element_type(dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
@@ -121,7 +130,7 @@ def place_operand(
             return Placement(placed, Matrix(dtype, modes[1] if prefer_last else modes[0], VECTOR_BYTES))
         last = major_of(placed, prefer_last=prefer_last)
         if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
-            align = alignment(placed, address, last=last, element_bytes=element_bytes)
+            align = alignment(placed, address, last=last, element_bytes=element_bytes, any_rows=any_rows)
             if align >= element_bytes and (align == VECTOR_BYTES or reuse < WORTH_A_COPY):
                 return Placement(placed, Matrix(dtype, modes[1 if last else 0], align))
             why = f"it is aligned to only {align} bytes: a padded copy allows {VECTOR_BYTES}-byte loads"
@@ -153,7 +162,9 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
     return Placement(form._replace(shape=shape, strides=strides), Matrix(dtype, "k", VECTOR_BYTES), copy)
 
 
-def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool) -> Placement | None:
+def place_result(
+    form: Form, address: int, dtype: str, problem: Multiplied, *, fold: bool, any_rows: bool
+) -> Placement | None:
     """Return the result's tensor, as the kernel reads or writes it in place; None if it cannot."""
     placed = as_matrices(problem.of_result(form), problem.batch, fold=fold)
     if placed is None:
@@ -164,7 +175,7 @@ def place_result(form: Form, address: int, dtype: str, problem: Multiplied, *, f
     element_bytes = element_type(dtype).bytes
     align = VECTOR_BYTES
     if 0 not in placed.shape:
-        align = alignment(placed, address, last=last, element_bytes=element_bytes)
+        align = alignment(placed, address, last=last, element_bytes=element_bytes, any_rows=any_rows)
     return None if align < element_bytes else Placement(placed, Matrix(dtype, "n" if last else "m", align))
 
 
@@ -193,6 +204,11 @@ def _no_scale(name: str, shape: Shape, extent: int) -> OperandError:
     return OperandError(operand=name, found=f"shape {tuple(shape)}", expected=expected)
 
 
+def is_of_matrices(name: str, shape: Shape, problem: Multiplied) -> bool:
+    """Return whether a scale has a vector for each matrix of the batch. Raises OperandError for an impossible shape."""
+    return prod(shape) != 1 and len(shape) - len(ones_of_scale(name, shape, problem)) > 1
+
+
 def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fold: bool) -> Placement:
     """Place a scale: one element for all, or one per row of A or column of B, with or without dimensions of 1.
 
@@ -207,8 +223,7 @@ def place_scale(name: str, form: Form, address: int, problem: Multiplied, *, fol
     shape, strides = (tuple(x for at, x in enumerate(each) if at not in ones) for each in (form.shape, form.strides))
     batch = shape[:-1]
     rows_of_all = fold and of_a  # the batch becomes more rows of A, and B has none
-    if batch and fold and not of_a:
-        raise _no_scale(name, form.shape, extent)
+    assert of_a or not (batch and fold)
     seen = form._replace(shape=shape, strides=strides)
     whole = (*problem.batch, extent) if batch or rows_of_all else (extent,)
     placed = _as_vectors(seen, fold=rows_of_all, many=len(whole) > 1)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import NoReturn
+from typing import NoReturn, TypedDict
 
-from cutegen.contract.buckets import bucket
+from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import (
     Copy,
     Placement,
     as_matrices,
+    is_of_matrices,
     ones_of_scale,
     place_operand,
     place_result,
@@ -38,6 +39,13 @@ class Where:
     device: str | None = None
     tf32: bool = False
     batch_invariant: bool = False
+
+
+class _How(TypedDict):
+    """Keywords that `place_operand` and `place_result` share."""
+
+    fold: bool
+    any_rows: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +87,22 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
     beside = {name: given[name] for name in ("c", "residual") if name in given}
     fresh = replace_form(a, problem.result, element)
     written, at_written = (fresh, 0) if out is None else (out, at_out)
-    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())])
-    placed_out, out_copied = place_result(written, at_written, element, problem, fold=fold), ""
+    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], forms.get("scale_b"))
+    how: _How = {"fold": fold, "any_rows": where.batch_invariant}
+    placed_out, out_copied = place_result(written, at_written, element, problem, **how), ""
     if placed_out is None:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "no kernel writes its layout"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
+    reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
     placements = {
-        "a": place_operand("a", matrix_a, at_a, kind_a, problem, fold=fold, reuse=problem.n),
-        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=rows),
+        "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=problem.n),
+        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=reuse, any_rows=False),
         "out": placed_out,
     }
     for name, (form, address) in beside.items():
-        placements[name] = _beside(name, form, address, placed_out, fresh, problem, fold=fold)
+        placements[name] = _beside(name, form, address, placed_out, fresh, problem, how)
     if "c" in placements and placements["c"].matrix.major != placed_out.matrix.major:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, fold=fold), "its layout differs from that of c"
+        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "its layout differs from that of c"
         placements["out"] = placed_out
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
@@ -100,7 +110,7 @@ def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None 
         if name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
     if formula.aux:
-        placements["aux"] = _like_fresh(fresh, element, problem, fold=fold)
+        placements["aux"] = _like_fresh(fresh, element, problem, how)
     shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
     return Resolved(
         request=_request(placements, formula, where, shape),
@@ -121,14 +131,26 @@ def product_of(given: Mapping[str, Form], out_dtype: str | None) -> tuple[Multip
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
-    """Return the tensors with `rows` rows in new memory for `a` and a one-row `out`. Raises OperandError."""
+    """Return the tensors with `rows` rows for `a` and a one-row `out`, in their layout. Raises OperandError."""
     if rows is None:
         return given
     a, out = given["a"][0], given["out"][0] if "out" in given else None
     if len(a.shape) != 2:
         raise OperandError(operand="a", found=f"shape {tuple(a.shape)}", expected="(M, K), with variable rows")
-    varied = {"a": a} | ({"out": out} if out is not None and out.shape[:-1] == (1,) else {})
-    return {**given, **{name: (replace_form(x, (rows, x.shape[-1]), x.dtype), 0) for name, x in varied.items()}}
+    varied = ["a"] + (["out"] if out is not None and out.shape[:-1] == (1,) else [])
+    return {**given, **{name: (_of_rows(given[name][0], rows), given[name][1]) for name in varied}}
+
+
+def _of_rows(form: Form, rows: int) -> Form:
+    """Return a matrix with so many rows, in the layout of `form`: a slice stays one, and so does a transpose."""
+    (had, columns), (step, across) = form.shape, form.strides
+    if columns <= 1 or across == 1:
+        strides = max(step, columns), 1
+    elif had > 1 and step == 1:
+        strides = 1, rows if across == had else max(across, rows)
+    else:
+        strides = step, across  # each call copies it
+    return form._replace(shape=(rows, columns), strides=strides)
 
 
 def replace_form(like: Form, shape: Shape, element: str) -> Form:
@@ -164,9 +186,11 @@ def _matrix(form: Form, name: str) -> Form:
     return form._replace(shape=shape, strides=strides)
 
 
-def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool:
+def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form], scale_b: Form | None) -> bool:
     """Return whether the batch can become more rows of one product: B has no batch, and every other tensor fits."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
+        return False
+    if scale_b is not None and is_of_matrices("scale_b", scale_b.shape, problem):
         return False
     mine = as_matrices(a, problem.batch, fold=True)
     if mine is None:
@@ -177,23 +201,21 @@ def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form]) -> bool
 
 
 def _beside(
-    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, *, fold: bool
+    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, how: _How
 ) -> Placement:
     """Place the input C like the result, and a residual in any layout that a kernel reads."""
-    placed = (
-        place_result(form, address, form.dtype, problem, fold=fold) if tuple(form.shape) == problem.result else None
-    )
+    placed = place_result(form, address, form.dtype, problem, **how) if tuple(form.shape) == problem.result else None
     if placed is not None and (name == "residual" or placed.matrix.major == out.matrix.major):
         return placed
-    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, fold=fold)
+    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, how)
     strides, elems = compact_strides(problem.result), prod(problem.result)
     return replace(
         made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "its layout differs from that of the result")
     )
 
 
-def _like_fresh(fresh: Form, element: str, problem: Multiplied, *, fold: bool) -> Placement:
-    made = place_result(fresh, 0, element, problem, fold=fold)
+def _like_fresh(fresh: Form, element: str, problem: Multiplied, how: _How) -> Placement:
+    made = place_result(fresh, 0, element, problem, **how)
     assert made is not None
     return made
 

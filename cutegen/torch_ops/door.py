@@ -58,19 +58,12 @@ def dispatched(call: Call) -> Tensor:
     if not torch.compiler.is_compiling():
         _refuse_function_transforms()
         register_sharding()
-    out, wants_grad = call.out, call.wants_grad
-    if out is not None:
-        if wants_grad:
-            raise OperandError(
-                operand="out",
-                found="a tensor to write to, and operands that require grad",
-                expected="only one of them: autograd does not record a result in given memory",
-                fix="omit out=, or call under `torch.no_grad()`",
-            )
+    if (out := call.out) is not None:
+        ops.refuse_out_with_grad(call)  # the op itself does so only when the program runs
         ops.OPS.matmul_out(*call.of_op, out=out)
         return out
     # torch.jit.trace checks the program against a second one, traced without gradients: the same op for both
-    if wants_grad and call.keeps_before and not torch.jit.is_tracing():
+    if call.wants_grad and call.keeps_before and not torch.jit.is_tracing():
         found: Tensor = ops.OPS.matmul_aux(*call.of_op)[0]
         return found
     result: Tensor = ops.OPS.matmul(*call.of_op)

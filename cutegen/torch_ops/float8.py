@@ -40,6 +40,7 @@ class Float8Copies(NamedTuple):
         """
         if dtype not in FLOAT8:
             raise RequestError(f"Float8Copies: dtype: found {dtype}; expected one of {', '.join(map(str, FLOAT8))}")
+        _check_tensor("matrix", matrix)
         if matrix.dim() != 2:
             expected = "a matrix (R,C)"
             raise OperandError(operand="matrix", found=f"shape {tuple(matrix.shape)}", expected=expected)
@@ -80,6 +81,8 @@ def float8_linear(
         raise RequestError(
             f"float8_linear: grad_dtype: found {grad_dtype}; expected one of {', '.join(map(str, FLOAT8))}"
         )
+    for name, given in (("x", x), ("weight", weight)):
+        _check_tensor(name, given)
     if x.dim() == 0:
         raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
     _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
@@ -88,6 +91,12 @@ def float8_linear(
         x, weight, bias, *of_x, *of_weight, activation, torch_type(out_dtype), grad_dtype
     )
     return found
+
+
+def _check_tensor(name: str, given: Any) -> None:
+    if not isinstance(given, Tensor):
+        found = f"a {type(given).__qualname__}"
+        raise OperandError(operand=name, found=found, expected="a torch tensor", fix=f"`torch.as_tensor({name})`")
 
 
 def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> None:
@@ -147,9 +156,9 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return gradients of x, weight and bias."""
+        """Return gradients of x, weight and bias. Raises RequestError if they are to be differentiated."""
+        gradients.refuse_to_be_recorded()
         x, of_x, weight, of_weight, before = ctx.saved_tensors
         shape, x_dtype, weight_dtype, bias_dtype = ctx.like
         rows = gradients.as_rows(gradients.wide(grad))
@@ -160,7 +169,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         # (M,N) @ (N,K), and (N,M) @ (M,K)
         to_x = _product(copies.values, copies.scale, weight, of_weight, x_dtype) if need_x else None
         to_weight = _product(copies.across.t(), copies.across_scale, x, of_x, weight_dtype) if need_weight else None
-        of_bias = rows.sum(0, dtype=bias_dtype) if need_bias else None
+        of_bias = gradients.sum_of_rows(rows, bias_dtype) if need_bias else None
         return None if to_x is None else to_x.view(shape), to_weight, of_bias, *[None] * len(others)
 
 

@@ -60,7 +60,7 @@ def quick_fused(call: Call) -> Tensor | None:
             *[x is None for x in given],
         )
         some = table.fused.get(key)
-    except (AttributeError, TypeError):  # arguments of other types, which are checked elsewhere
+    except (AttributeError, RuntimeError, TypeError):  # other types, or no shape, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
         return None

@@ -137,7 +137,12 @@ def of_product(
 
 def of_bias(grad: Tensor, like_b: Like, dtype: torch.dtype) -> Tensor:
     """Return the gradient of a bias of this type: sums over all rows."""
-    return as_rows(grad.unsqueeze(-1) if len(like_b.shape) == 1 else grad).sum(0, dtype=dtype)
+    return sum_of_rows(as_rows(grad.unsqueeze(-1) if len(like_b.shape) == 1 else grad), dtype)
+
+
+def sum_of_rows(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the sum of rows in this type, in which torch need not compute."""
+    return rows.sum(0, dtype=torch.float32).to(dtype) if dtype in _FLOAT8 else rows.sum(0, dtype=dtype)
 
 
 def as_rows(x: Tensor) -> Tensor:

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn.parameter import is_lazy
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.door import matmul, quick
-from cutegen.torch_ops.main_grad import AccumulatingLinear
+from cutegen.torch_ops.main_grad import AccumulatingLinear, check_main_grad
 from cutegen.torch_ops.sharding import register_sharding
 
 
@@ -49,6 +50,11 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         if not isinstance(linear, torch.nn.Linear):
             raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
         for name in ("weight", "bias"):
+            if is_lazy(linear._parameters.get(name)):
+                raise RequestError(
+                    f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} has no shape yet; expected "
+                    "parameters; call the layer once before"
+                )
             if name not in linear._parameters:
                 raise RequestError(
                     f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} is computed from others; "
@@ -79,7 +85,10 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
     """Compute `activation(input @ weight.T + bias)`; the weight's gradient is added to its `main_grad`, if any."""
-    if torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None:
+    accumulates = torch.is_grad_enabled() and weight.requires_grad and getattr(weight, "main_grad", None) is not None
+    if accumulates and isinstance(input, Tensor):  # anything else is refused below
+        _check(input, weight)
+        check_main_grad(weight)
         accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
         return accumulated
     found = quick(input, weight, bias, activation, None, across=True)
@@ -94,9 +103,9 @@ def _check(input: Any, weight: Tensor) -> None:
 
     Raises OperandError. Calls that are traced, or whose tensors are of other classes, are left to `matmul`.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(input) is not Tensor or not input.dim():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(input) is not Tensor:
         return
-    if input.shape[-1] != weight.shape[1]:
+    if input.shape[-1:] != weight.shape[1:]:
         raise OperandError(
             operand="input",
             found=f"shape {tuple(input.shape)}",

@@ -10,7 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
+
+
+def check_main_grad(weight: Tensor) -> None:
+    """Reject a `main_grad` to which the weight's gradient cannot be added, before the backward pass does.
+
+    Raises OperandError.
+    """
+    main: Any = weight.main_grad
+    if not isinstance(main, Tensor) or main.shape != weight.shape or not main.is_floating_point():
+        found = (
+            f"{main.dtype}, shape {tuple(main.shape)}" if isinstance(main, Tensor) else f"a {type(main).__qualname__}"
+        )
+        expected = f"torch.float32, shape {tuple(weight.shape)}, that of the weight"
+        raise OperandError(operand="weight.main_grad", found=found, expected=expected)
 
 
 class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
@@ -31,9 +46,12 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         return out
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return gradients of x and of the bias; None for the weight, whose gradient is already added."""
+        """Return gradients of x and of the bias; None for the weight, whose gradient is already added.
+
+        Raises RequestError if they are to be differentiated.
+        """
+        gradients.refuse_to_be_recorded()
         x, weight, before = ctx.saved_tensors
         if before is not None:
             grad = gradients.through(ctx.activation, grad, before)
@@ -42,4 +60,4 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         ops.OPS.matmul_out(rows.t(), gradients.as_rows(x), None, None, None, None, 1.0, main, out=main)
         need_x, _, need_bias, _ = ctx.needs_input_grad
         of_x = ops.OPS.matmul(rows, weight).reshape(x.shape) if need_x else None
-        return of_x, None, rows.sum(0, dtype=ctx.bias_dtype) if need_bias else None, None
+        return of_x, None, gradients.sum_of_rows(rows, ctx.bias_dtype) if need_bias else None, None

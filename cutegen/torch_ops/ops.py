@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.resolve import check_given, product_of
+from cutegen.errors import OperandError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
@@ -54,7 +55,20 @@ def _matmul_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _matmul_out(*arguments: Any, out: Tensor) -> None:
-    compute(_call(arguments)._replace(out=out))
+    call = _call(arguments)._replace(out=out)
+    refuse_out_with_grad(call)
+    compute(call)
+
+
+def refuse_out_with_grad(call: Call) -> None:
+    """Reject a call with `out` that autograd must record. Raises OperandError."""
+    if call.wants_grad:
+        raise OperandError(
+            operand="out",
+            found="a tensor to write to, and operands that require grad",
+            expected="only one of them: autograd does not record a result in given memory",
+            fix="omit out=, or call under `torch.no_grad()`",
+        )
 
 
 def _call(arguments: tuple[Any, ...]) -> Call:

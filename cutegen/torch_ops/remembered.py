@@ -148,7 +148,7 @@ def find(
         return None
     try:
         some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across, _is_grad_enabled()))
-    except (AttributeError, TypeError):  # arguments of other types, which are checked elsewhere
+    except (AttributeError, RuntimeError, TypeError):  # other types, or no shape, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
         return None
@@ -297,5 +297,9 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
         stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
         ordinal=out.device.index if out.is_cuda else -1,
-        narrowed=any(is_narrowed(name, resolved.placements[name]) for name in ready.names if name in _MATRICES),
+        narrowed=any(
+            is_narrowed(name, resolved.placements[name], any_rows=resolved.request.batch_invariant)
+            for name in ready.names
+            if name in _MATRICES
+        ),
     )

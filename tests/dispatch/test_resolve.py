@@ -11,6 +11,7 @@ import pytest
 from cutegen.contract import ProblemShape
 from cutegen.dispatch.formula import Formula, check_activation, check_scalars
 from cutegen.dispatch.placement import merged
+from cutegen.dispatch.request import Request
 from cutegen.dispatch.resolve import Resolved, Where, resolve
 from cutegen.errors import CutegenError, OperandError, RequestError
 from cutegen.run.call.operands import CPU, Form, compact_strides
@@ -122,12 +123,38 @@ def test_scales_are_one_element_or_vectors_with_or_without_a_dimension_of_one() 
     assert (of_all.form.shape, of_all.copy and of_all.copy.shape) == ((24,), (4, 6))
     apart = ask(a, form((4, 64, 32), (2048, 1, 64), "e4m3"), scale_a=form((1, 6, 1), dtype="f32"))
     assert (apart.placements["scale_a"].form.shape, set(apart.copies)) == ((6,), set())
+    for layout in (None, (1, 4 * 64, 4)):  # a batch that could be more rows, and one that could not
+        each = ask(form((4, 6, 64), layout, "e4m3"), b, scale_b=form((4, 1, 32), dtype="f32"))
+        assert (each.placements["scale_b"].form.shape, each.called.batch) == ((4, 32), 4)
     assert ask(a, b, scale_b=form((32,), (3,), "f32")).copies.keys() == {"scale_b"}
     one_row = form((4, 1, 64), dtype="e4m3")
     for shape in ((4, 1), (4, 1, 1)):
         assert ask(one_row, b, scale_a=form(shape, dtype="f32")).placements["scale_a"].form.shape == (4,)
     request = ask(a, b, scale_a=form((), dtype="f32"), scale_b=form((32,), dtype="f32")).request
     assert (request.ops, request.scale, request.c.dtype) == (("scale_m", "scale_n"), "f32", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("k", "b"),
+    [
+        (256, form((256, 512), (1, 256))),
+        (100, form((100, 512), (1, 100))),  # rows aligned to 8 bytes; one row alone would be to 16
+        (256, form((256, 100))),  # so is C
+        (4100, form((4100, 512), (1, 4100))),  # worth a copy of B for many rows
+        (4096, form((4096, 508))),
+    ],
+)
+@pytest.mark.parametrize("terms", [{}, {"bias": True}, {"residual": True}, {"c": True}])
+def test_rows_that_must_not_depend_on_their_number_make_the_same_request(
+    k: int, b: Form, terms: dict[str, bool]
+) -> None:
+    def request(*rows: int) -> Request:
+        n = b.shape[1]
+        given = {"a": form((*rows, k)), "b": b} | {name: form((n,) if name == "bias" else (*rows, n)) for name in terms}
+        where = Where("sm_90", batch_invariant=True)
+        return resolve({name: (x, 0) for name, x in given.items()}, Formula(**terms), where).request
+
+    assert len({request(*rows) for rows in ((), (1,), (2,), (7,), (1023,), (1024,), (5000,), (3, 1), (3, 7))}) == 1
 
 
 def test_types_of_results() -> None:

@@ -66,6 +66,8 @@ def test_numbers_of_other_kinds_multiply_as_floats() -> None:
         ((8,), (3, 8, 4), {"scale_b": (1, 4)}, (4,)),
         ((2, 8), (3, 1, 8, 4), {"scale_b": (3, 1, 4)}, (3, 1, 1, 4)),
         ((2, 3, 8), (8, 4), {"scale_b": (1, 1, 4)}, (1, 1, 4)),
+        ((2, 3, 8), (8, 4), {"scale_b": (2, 1, 4)}, (2, 1, 4)),
+        ((2, 5, 3, 8), (1, 8, 4), {"scale_b": (2, 5, 4)}, (2, 5, 1, 4)),
         ((2, 5, 3, 8), (1, 1, 8, 4), {"scale_b": (1, 1, 4)}, (1, 1, 1, 4)),
         ((1, 3, 8), (2, 8, 4), {"scale_a": (1, 3, 1)}, (1, 3, 1)),
         ((2, 5, 3, 8), (8, 4), {"scale_a": (1, 1, 3)}, (1, 1, 3, 1)),
@@ -240,6 +242,10 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         (lambda a, b: torch.vmap(lambda x: cutegen.matmul(x, b, out_dtype=5))(a[None]), "out_dtype: found 5; expected"),
         (lambda a, b: cutegen.matmul(a, b, bias=half(8)), r"bias: found shape \(8,\); expected \(6,\)"),
         (lambda a, b: cutegen.matmul(a.requires_grad_(), b, out=half(4, 6)), "operand out:.*torch.no_grad"),
+        (
+            lambda a, b: torch.ops.cutegen.matmul_out(a.requires_grad_(), b, out=half(4, 6)),
+            "operand out:.*torch.no_grad",
+        ),
         (lambda a, b: cutegen.matmul(a.to_sparse(), b), "without strided memory"),
         (
             lambda a, b: cutegen.matmul(a, b, scale_a=torch.ones(4).requires_grad_()),
@@ -254,6 +260,14 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
 def test_wrong_calls_name_what_is_wrong_and_a_way_out(call: Callable[[Any, Any], Any], match: str) -> None:
     with pytest.raises(CutegenError, match=match):
         call(half(4, 8), half(8, 6))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
+def test_a_tensor_without_a_shape_is_refused(terms: dict[str, Any]) -> None:
+    a, b = torch.nested.nested_tensor([half(4, 8), half(3, 8)]), half(8, 6)
+    with pytest.raises(CutegenError, match=r"operand a: .*without strided memory"):
+        cutegen.matmul(a, b, **terms)
 
 
 @pytest.mark.dsl
@@ -339,11 +353,20 @@ def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monke
     real = eager.where
     monkeypatch.setattr(providers, "kernel_for", lambda request: asked.append(request) or Served(None, "", ""))
     monkeypatch.setattr(eager, "where", lambda device, **how: devices.append(device.type) or real(device, **how))
-    a, w, out = half(4, 60), half(32, 72)[:, :60], torch.empty(1, 32)
-    cutegen.prepare(a, w.T, out=out, rows=(4, 16))
-    for rows in (4, 16):
-        cutegen.prepare(half(rows, 60), w.T, out=torch.empty(rows, 32))
-    assert asked[:2] == asked[2:]
+    w = half(32, 72)[:, :60]
+    for of_rows in (
+        lambda m: (half(m, 60), torch.empty(m, 32)),
+        lambda m: (half(m, 68)[:, :60], torch.empty(m, 36)[:, :32]),
+        lambda m: (half(m, 72)[:, 4:64], torch.empty(m, 34)[:, 2:]),
+        lambda m: (half(60, m).T, torch.empty(m, 32)),
+        lambda m: (half(m, 120)[:, ::2], torch.empty(m, 32)),
+    ):
+        asked.clear()
+        cutegen.prepare(of_rows(4)[0], w.T, out=of_rows(1)[1], rows=(4, 16))
+        for rows in (4, 16):
+            a, out = of_rows(rows)
+            cutegen.prepare(a, w.T, out=out)
+        assert asked[:2] == asked[2:]
     assert set(devices) == {"cpu"}
 
 

@@ -171,6 +171,14 @@ def test_without_copies_a_gradient_is_refused_and_told_where_to_give_them() -> N
         cutegen.matmul(a, b)
 
 
+def test_a_gradient_of_a_gradient_is_refused() -> None:
+    x, weight, _ = operands((4, 16), 8)
+    of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
+    y = cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight)
+    with pytest.raises(RequestError, match="create_graph=True"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
 def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
     x, weight, _ = operands((4, 16), 8)
     of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
@@ -203,6 +211,10 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
         cutegen.Float8Copies.of(x, torch.int8)
     with pytest.raises(OperandError, match=r"shape \(2, 4, 16\); expected a matrix"):
         cutegen.Float8Copies.of(torch.randn(2, 4, 16))
+    with pytest.raises(OperandError, match="operand matrix: found a list; expected a torch tensor"):
+        cutegen.Float8Copies.of([1.0])
+    with pytest.raises(OperandError, match="operand weight: found a list; expected a torch tensor"):
+        cutegen.float8_linear(x, [1.0], of_x=of_x, of_weight=of_weight)
 
 
 @pytest.mark.slow

@@ -56,6 +56,13 @@ def test_a_residual_that_alone_needs_a_gradient_keeps_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_gradients_of_a_bias_in_8_bit_floats(dtype: Any) -> None:
+    bias = half(6).to(dtype).requires_grad_()
+    (grad,) = torch.autograd.grad(cutegen.matmul(half(4, 8), half(8, 6), bias=bias).sum(), bias)
+    assert torch.equal(grad, torch.full((6,), 4.0).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_of_results_in_8_bit_floats(activation: str | None, dtype: Any) -> None:
     a, b, residual = half(40, 56), half(56, 48) / 8, half(1, 48)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import cutegen  # noqa: E402
-from cutegen.errors import RequestError  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
 from tests.torch_ops.cases import close, pair, train  # noqa: E402
 
 
@@ -49,6 +49,14 @@ def test_computed_weights_are_no_parameters_of_a_layer() -> None:
     torch.nn.utils.parametrize.remove_parametrizations(theirs, "weight")  # as the message says
     mine, x = cutegen.Linear.from_linear(theirs), torch.randn(3, 4)
     close(mine(x), x.double() @ weight.double().T + theirs.bias.double(), torch.float32, "result")
+
+
+def test_a_layer_without_shapes_is_no_source_of_parameters() -> None:
+    lazy = torch.nn.LazyLinear(8)
+    with pytest.raises(RequestError, match=r"found a LazyLinear whose weight has no shape yet; .* call the layer once"):
+        cutegen.Linear.from_linear(lazy)
+    lazy(torch.randn(4, 16))
+    assert cutegen.Linear.from_linear(lazy).weight is lazy.weight
 
 
 def test_frozen_layers_keep_no_activations() -> None:
@@ -128,6 +136,31 @@ def test_main_grad_sums_in_f32_and_leaves_grad_alone(activation: str | None) -> 
     close(layer.weight.main_grad, wanted, torch.float16, "main_grad")
     close(xs[0].grad, of_x.double(), torch.float16, "x")
     close(layer.bias.grad, of_bias.double(), torch.float16, "bias", times=2)
+
+
+def test_main_grad_and_an_input_that_do_not_fit_are_refused_before_the_backward_pass() -> None:
+    layer, x = cutegen.Linear(16, 8), torch.randn(4, 16)
+    layer.weight.main_grad = torch.zeros(8, 16)
+    for wrong, match in (
+        (x[:, :9], r"operand input: found shape \(4, 9\); expected \(\.\.\., 16\)"),
+        (x[0, 0], r"operand input: found shape \(\); expected \(\.\.\., 16\)"),
+        (x.half(), r"operand input: found dtype .*16; expected .*32"),
+        (x.numpy(), "found a ndarray; expected a torch tensor"),
+    ):
+        with pytest.raises(OperandError, match=match):
+            layer(wrong)
+    for main, found in ((torch.zeros(16, 8), r"torch\.float32, shape \(16, 8\)"), ([0.0], "a list")):
+        layer.weight.main_grad = main
+        with pytest.raises(OperandError, match=rf"operand weight\.main_grad: found {found}; expected .*\(8, 16\)"):
+            layer(x)
+
+
+def test_a_gradient_of_a_gradient_is_refused_with_main_grad() -> None:
+    layer, x = cutegen.Linear(16, 8), torch.randn(4, 16, requires_grad=True)
+    layer.weight.main_grad = torch.zeros(8, 16)
+    with pytest.raises(RequestError, match="create_graph=True"):
+        torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    assert not layer.weight.main_grad.any()
 
 
 def test_main_grad_of_a_frozen_weight_stays_as_it_is() -> None:

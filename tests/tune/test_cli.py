@@ -87,7 +87,7 @@ def test_what_cannot_be_is_said_in_a_line(
     (tmp_path / "zero.txt").write_text("64,64,64,0")
     (tmp_path / "large.txt").write_text("99999999999,1,1")
     (tmp_path / "long.txt").write_text("64,64,64\n" * (1 << 17))
-    (tmp_path / "wrong.txt").write_text("64,64,64,3 # a batch\n4,x,4\n")
+    (tmp_path / "wrong.txt").write_text("\ufeff64,64,64,3 # after a byte order mark\n4,x,4\n")
     _, errors = run(capsys, *words, code=code)
     assert message in errors
     assert errors.count("\n") == 1
