@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from cutegen.contract import ProblemShape
-from cutegen.contract.problem import MAX_EXTENT
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS
 from cutegen.hardware.naming import GPU_NAMES
@@ -75,7 +75,14 @@ ProblemOption: TypeAlias = Annotated[
 ]
 BatchOption: TypeAlias = Annotated[
     int | None,
-    typer.Option("--batch", metavar="L", min=1, help="Batch size: L such problems in one launch.", show_default=False),
+    typer.Option(
+        "--batch",
+        metavar="L",
+        min=1,
+        max=MAX_BATCH,
+        help="Batch size: L such problems in one launch.",
+        show_default=False,
+    ),
 ]
 _SPECS = typer.Argument(
     metavar="SPEC...",

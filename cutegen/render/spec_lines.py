@@ -9,7 +9,9 @@ import textwrap
 from dataclasses import replace
 from typing import Any
 
+from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan import plan as plan_again
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.eviction import EVICT_FIRST
@@ -62,6 +64,23 @@ def written_spec(text: str, name: str, where: str) -> GemmSpec | None:
 
 def settled_spec(plan: GemmPlan) -> GemmSpec:
     """Return the plan's spec with every key filled in that depends on a problem."""
+    spec = _filled(plan)
+    # Stages that a spec gives leave the rest of shared memory to C, which may then be stored another way.
+    may_differ = plan.producer_threads and (plan.epilogue.smem is None or plan.mma.promote_k)
+    if plan.spec.tile.stages is None and may_differ and not _stores_alike(spec, plan):
+        return replace(spec, tile=Tile(plan.cta_tile))
+    return spec
+
+
+def _stores_alike(spec: GemmSpec, plan: GemmPlan) -> bool:
+    try:
+        again = plan_again(spec, plan.target)
+    except SpecError:
+        return False
+    return isinstance(again, GemmPlan) and again.epilogue == plan.epilogue
+
+
+def _filled(plan: GemmPlan) -> GemmSpec:
     spec, without = replace(plan.spec, family=None), FAMILIES[plan.family].without
     split = plan.split_k
 

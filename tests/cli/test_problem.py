@@ -51,6 +51,12 @@ def test_a_batch_needs_its_problem(cli: Cli, bare: Path) -> None:
 
 
 @pytest.mark.dsl
+def test_a_batch_has_at_most_as_many_matrices_as_a_grid_has_layers(cli: Cli, bare: Path) -> None:
+    outcome = cli(f"plan {bare} --problem 64,64,64 --batch 65536")
+    assert (outcome.code, "'--batch': 65536 is not in the range 1<=x<=65535" in outcome.err) == (2, True)
+    assert cli(f"plan {bare} --problem 64,64,64 --batch 65535").code == 0
+
+
 def test_a_batch_is_run_and_checked(cli: Cli, bare: Path) -> None:
     outcome = cli(f"run {bare} --arch sm_80 --device cpu --problem 40,72,200 --batch 3")
     assert outcome.code == 0, outcome.err

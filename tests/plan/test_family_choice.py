@@ -185,3 +185,28 @@ def test_where_there_are_no_warpgroups_nothing_is_compared_with_them() -> None:
     first = next(iter(FAMILIES["sm120"].search(*asked)))
     assert family == "sm120"
     assert decision.for_problem.endswith(f"{first.predicted_us:.3g} us estimated")
+
+
+@pytest.mark.parametrize("problem", [None, (64, 64, 64)])
+@pytest.mark.parametrize(
+    ("spec", "key", "found"),
+    [
+        (replace(OPEN, mma=Mma(threads="(16,7):(7,1)")), "mma.threads", "112 threads"),
+        (gemm(dtype="f32", tile=Tile(stages=5)), "tile.stages", "5"),
+        (
+            gemm(align=(4, None, None), tile=Tile((128, 128, 64), 16)),
+            "tile.stages",
+            "16 stages: 16 x (16,384 +",
+        ),
+    ],
+    ids=["threads, which simt alone has", "types that simt alone has", "an alignment that sm80 takes"],
+)
+def test_the_refusal_is_of_a_family_that_has_the_keys_and_types(
+    spec: GemmSpec, key: str, found: str, problem: tuple[int, int, int] | None
+) -> None:
+    """Not of an earlier one, which would advise to leave out what the next family needs."""
+    with pytest.raises(SpecError) as caught:
+        plan(replace(spec, family=None), "sm_90", problem)
+    assert caught.value.key == key
+    assert found in caught.value.found
+    assert " in family " not in caught.value.found

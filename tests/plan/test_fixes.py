@@ -147,6 +147,33 @@ def test_a_swizzle_is_suggested_where_one_has_a_period_that_divides_the_tile(row
     assert followed(spec, "sm_80", print) >= steps
 
 
+@pytest.mark.parametrize("swizzle", [(3, 0, 3), (8, 0, 8)])
+def test_a_swizzle_of_a_longer_base_is_suggested_only_if_there_is_one(swizzle: tuple[int, int, int]) -> None:
+    """[8, 3, 8] would swizzle 19 bits, which no spec may have."""
+    asked = gemm(smem=Smem(a=SmemLayout(swizzle=swizzle)))
+    error = refusal(asked, "sm_80")
+    assert error is not None
+    assert changes(error, asked) == {"smem.a.swizzle": (3, 3, 3)}
+    assert followed(asked, "sm_80", print) == 1
+
+
+@pytest.mark.parametrize("majors", ["kkn", "knn"])
+def test_a_layout_that_ldmatrix_cannot_load_is_to_blame_not_the_major(majors: str) -> None:
+    asked = replace(gemm(majors, smem=Smem(b=SmemLayout(pad=1))), family="sm120")
+    error = refusal(asked, "sm_90")
+    assert error is not None
+    assert error.key == "smem.b"
+    assert changes(error, asked) == {"smem.b": None}
+    assert followed(asked, "sm_90", print) == 1
+
+
+def test_a_bulk_copy_in_a_family_without_it_may_be_left_out() -> None:
+    """`family = "sm120"` alone leads back where it is family sm80 that takes the alignment."""
+    with pytest.raises(SpecError) as caught:
+        gemm(align=(4, None, None), g2s=G2s(a=G2sCopy(op="cp.async.bulk.tensor")))
+    assert changes(caught.value, gemm()) == {"g2s.a.op": None}
+
+
 def test_the_alignment_that_is_suggested_suits_every_family() -> None:
     with pytest.raises(SpecError, match=r"write align = 16") as caught:
         gemm(dtype="tf32", align=(2, None, None))

@@ -353,3 +353,26 @@ def test_one_thread_along_a_mode_reads_what_was_written(majors: str, dtype: str,
         a, b, out = random_operands(kernel.contract, 40, 24, 20, seed=1)
         assert kernel.execute(a, b, out=out).violations == ()
         assert compare(out, float64_reference(a, b), dtype="f32").ok
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize(("bits", "swizzle"), [(64, (2, 1, 4)), (None, (2, 1, 4)), (32, (2, 0, 4))], ids=str)
+def test_a_swizzle_may_be_as_fine_as_the_copies(name: str, bits: int | None, swizzle: tuple[int, int, int]) -> None:
+    """A copy of 8 bytes needs 2 elements of f32 together, and an open width follows from the layout."""
+    g2s, smem = G2s(**{name: G2sCopy(bits=bits)}), Smem(**{name: SmemLayout(swizzle=swizzle)})
+    found = plan(simt("kkn", tile=Tile((64, 64, 16)), g2s=g2s, smem=smem), "sm_86")
+    assert isinstance(found, GemmPlan)
+    used = getattr(found, name).smem.chosen.swizzle
+    assert (used.bits, used.base, used.shift) == swizzle
+
+
+def test_a_swizzle_that_was_chosen_may_be_given() -> None:
+    asked = simt("knm", tile=Tile((48, 64, 16)), g2s=G2s(a=G2sCopy(bits=64)))
+    found = plan(asked, "sm_86")
+    assert isinstance(found, GemmPlan)
+    used = found.a.smem.chosen.swizzle
+    assert used is not None
+    assert used.base == 1
+    again = plan(replace(asked, smem=Smem(a=SmemLayout(swizzle=(used.bits, used.base, used.shift)))), "sm_86")
+    assert isinstance(again, GemmPlan)
+    assert again.a.smem.chosen == found.a.smem.chosen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.plan import plan
+from cutegen.plan import GemmPlan, plan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.smem import SmemCandidate
-from cutegen.spec import G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
+from cutegen.spec import Epilogue, G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
 
 
@@ -119,3 +119,13 @@ def test_the_table_says_what_by_line_is_where_it_counts() -> None:
     said = plan(gemm(tile=Tile(cta=(128, 128, 64), stages=2)), "sm_90").explain()
     tables = [block for block in said.split("\n\n") if block.startswith("Shared-memory layouts of")]
     assert [("by line" in table, "bypasses L1" in table) for table in tables] == [(True, True), (False, False)]
+
+
+@pytest.mark.parametrize("layout", ["(8,8):(2,16)", "(8,8):(16,2)", "(16,8):(2,32)"])
+def test_a_given_layout_need_not_have_a_unit_stride(layout: str) -> None:
+    """Its repetitions fill the gaps; no width of rows orders it among the candidates."""
+    found = plan(gemm(tile=Tile((64, 64, 32)), epilogue=Epilogue(SmemLayout(layout=layout))), "sm_80")
+    assert isinstance(found, GemmPlan)
+    assert found.epilogue.smem is not None
+    assert found.epilogue.smem.bytes == 64 * 64 * 2
+    assert layout.replace("(", "(_").replace(",", ",_") in found.explain()

@@ -10,6 +10,7 @@ import ast
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -19,6 +20,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.kernel_text import KernelText
 from cutegen.spec import load_spec, shipped_specs
+from cutegen.spec.parse import parse_spec
 
 OF_EACH_FAMILY = {
     "sm80_hgemm_tn": "sm_80",
@@ -204,3 +206,37 @@ def test_reading_runs_nothing(tmp_path: object) -> None:
     assert read_kernel("raise SystemExit(1)\n" + text, "kernel.py", "sm_80").edited_code == (
         "the statements outside functions",
     )
+
+
+BULK = 'problem.a = {{ dtype = "{0}", major = "k" }}\nproblem.b = {{ dtype = "{0}", major = "k" }}\n'
+CHOSEN_STAGES = {
+    "C from registers, or three stages": (
+        'family = "sm120"\nproblem.c = { dtype = "u8", major = "n" }\ntile.cta = [16, 128, 256]\n'
+        + BULK.format("e4m3"),
+        "sm_120",
+    ),
+    "C from registers, or parts of it": (
+        'family = "sm90"\nproblem.c = { dtype = "s8", major = "m" }\ntile.cta = [128, 80, 512]\n' + BULK.format("s8"),
+        "sm_90",
+    ),
+    "parts of C, or all of it": (
+        'family = "sm90"\nproblem.c = { dtype = "bf16", major = "m" }\ntile.cta = [128, 160, 256]\n'
+        "epilogue.smem = true\n" + BULK.format("e4m3"),
+        "sm_90",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN_STAGES)
+def test_stages_that_were_chosen_store_c_as_the_plan_does(name: str) -> None:
+    """If a spec gives the same number, the rest of shared memory is for C, which changes the store."""
+    text, arch = CHOSEN_STAGES[name]
+    planned = plan(parse_spec(text, file="mine.toml", name="mine"), arch)
+    assert isinstance(planned, GemmPlan)
+    given = replace(planned.spec, tile=replace(planned.spec.tile, stages=planned.stages))
+    other = plan(given, arch)
+    assert isinstance(other, GemmPlan)
+    assert other.epilogue != planned.epilogue
+    found = read_kernel(render(planned).text, "kernel.py", arch)
+    assert found.notes == ()
+    assert found.plan.launch == planned.launch

@@ -63,6 +63,7 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
     """Return the plan of the chosen family; the decision names the others. Raises SpecError if all refuse."""
     options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER if name in FAMILIES])
     options.sort(key=lambda option: option.rank)  # the sort is stable
+    by_rules: list[SpecError] = []
     for number, option in enumerate(options):
         if option.refusal is not None:
             continue
@@ -71,10 +72,13 @@ def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape |
             found = FAMILIES[option.name].plan_first(option.proposed, filled, target, problem)
         except SpecError as refusal:
             options[number] = replace(option, refusal=refusal)
+            by_rules.append(refusal)
             continue
         rejected = tuple(other.rejected for other in options if other.name != option.name)
         decision = _decision(option, rejected, problem)
         return replace(found, spec=spec, decisions=(decision, *found.decisions))
+    if by_rules:  # these families have all of the spec's keys
+        raise next((refusal for refusal in by_rules if not refusal.key.endswith(".dtype")), by_rules[0])
     had = [option for option in options if target.has(*SPEC_FAMILIES[option.name].needs)]
     raise _with_way_out(spec, target, _most_telling([option.refusal for option in had if option.refusal is not None]))
 

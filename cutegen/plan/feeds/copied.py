@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
 from cutegen.plan.rules.bulk_boxes import check_rows, choose_boxes, choose_bulk_copy
@@ -14,7 +15,7 @@ from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES
 from cutegen.plan.rules.register_split import LEAST_TO_COPY
-from cutegen.plan.rules.s2r import choose_s2r, targets_transposing
+from cutegen.plan.rules.s2r import choose_s2r, targets_transposing, transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -37,7 +38,9 @@ class CopiedFragments:
         check_rows(spec, x)
         s2r = choose_s2r(spec, x, mma.tiled_mma, target)
         if not s2r.value.by_ldmatrix:
-            raise _no_plain_loads(spec, x, s2r.decision, target)
+            open_layout = replace(x, requested=(), vector_elems=VECTOR_BYTES // x.dtype.bytes)
+            by_layout = choose_s2r(spec, open_layout, mma.tiled_mma, target).value.by_ldmatrix
+            raise _no_plain_loads(spec, x, s2r.decision, target, by_layout=by_layout)
         smem = choose_boxes(spec, x, mma.tiled_mma, fragment_access(x, s2r.value, mma.tiled_mma))
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
@@ -52,14 +55,20 @@ class CopiedFragments:
         return produced(stages, mma.k_blocks)
 
 
-def _no_plain_loads(spec: GemmSpec, x: OperandTile, decision: Decision, target: Target) -> SpecError:
-    """Return the error if ldmatrix cannot load fragments, at the key of the atom, the shared layout or the major."""
+def _no_plain_loads(
+    spec: GemmSpec, x: OperandTile, decision: Decision, target: Target, *, by_layout: bool
+) -> SpecError:
+    """Return the error if ldmatrix cannot load fragments, at the key of the atom, the shared layout or the major.
+
+    `by_layout` if it could without the layout that the spec gives.
+    """
     fix = 'family = "sm80" has plain loads'
     if decision.given:
         return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
-    if x.major == "k":
-        return spec.error(x.smem_key, found=decision.why, expected="what ldmatrix can load", fix=fix)
-    elsewhere = targets_transposing(x.dtype.bits)
+    if by_layout:
+        way_out = f"leave {x.smem_key} out, or {fix}"
+        return spec.error(x.smem_key, found=decision.why, expected="what ldmatrix can load", fix=way_out)
+    elsewhere = "" if transposing(x.dtype.bits, target) else targets_transposing(x.dtype.bits)
     return spec.error(
         f"problem.{x.name}.major",
         found=f'"{x.major}" for {target.name}: {decision.why}',

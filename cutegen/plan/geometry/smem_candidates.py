@@ -21,7 +21,9 @@ from cutegen.algebra import (
     size,
     tile_to_shape,
 )
-from cutegen.spec import GemmSpec, SmemLayout
+from cutegen.hardware import Instruction
+from cutegen.spec import FAMILIES, GemmSpec, SmemLayout
+from cutegen.spec.checks import SwizzleBits
 from cutegen.support.words import extents
 
 VECTOR_BYTES = 16
@@ -120,9 +122,26 @@ def requested_options(
     if asked.swizzle is not None:
         swizzle, vector_elems = Swizzle(*asked.swizzle), VECTOR_BYTES // element_bytes
         atoms = tuple(_atoms(tile, major_mode, vector_elems))
+        # Without tensor cores, copies as narrow as the layout requires are chosen.
+        by_fma = spec.family is not None and Instruction.FMA in FAMILIES[spec.family].needs
+        least_elems = 1 if by_fma else vector_elems
+        _check_base(spec, f"{key}.swizzle", swizzle, least_elems)
         _check_swizzle(spec, f"{key}.swizzle", swizzle, tile, vector_elems, atoms)
         return tuple(LayoutOption(ComposedLayout(swizzle, atom), swizzle=swizzle) for atom in atoms)
     return ()
+
+
+def _check_base(spec: GemmSpec, key: str, swizzle: Swizzle, least_elems: int) -> None:
+    bits, base, shift = swizzle.bits, swizzle.base, swizzle.shift
+    least = least_elems.bit_length() - 1
+    if bits and base < least:
+        further = SwizzleBits()((bits, least, shift)) is None
+        raise spec.error(
+            key,
+            found=f"[{bits}, {base}, {shift}]: base {base} keeps 2^{base} = {2**base} elements together",
+            expected=f"at least {least}: a row or copy of {VECTOR_BYTES} bytes is 2^{least} = {least_elems} elements",
+            fix=f"[{bits}, {least}, {shift}]" if further else f"[3, {least}, 3] swizzles rows of 128 bytes",
+        )
 
 
 def _check_swizzle(
@@ -130,13 +149,6 @@ def _check_swizzle(
 ) -> None:
     bits, base, shift = swizzle.bits, swizzle.base, swizzle.shift
     least = vector_elems.bit_length() - 1
-    if bits and base < least:
-        raise spec.error(
-            key,
-            found=f"[{bits}, {base}, {shift}]: base {base} keeps 2^{base} = {2**base} elements together",
-            expected=f"at least {least}: a row or copy of {VECTOR_BYTES} bytes is 2^{least} = {vector_elems} elements",
-            fix=f"[{bits}, {least}, {shift}]",
-        )
     period, elems = 2 ** (bits + base + shift), tile[0] * tile[1]
     if bits and elems % period:
         shortest = 2 ** (least + 2)

@@ -331,9 +331,10 @@ def span_elems(layout: LayoutExpr) -> int:
 
 def _order(row: SmemCandidate) -> tuple[int, int, bool, int, int, int]:
     swizzle = row.swizzle or Swizzle(0, 0, 0)
-    width = max(
+    unit_stride = (
         size(part) for part in modes(inner_layout(row.atom)) if 1 in (d for _, d in leaves(part.shape, part.stride))
     )
+    width = max(unit_stride, default=1)  # a layout that the spec gives may interleave its repetitions
     ties = row.swizzle is not None, -width, swizzle.bits, swizzle.base + swizzle.shift
     return row.wavefronts, row.tile_bytes, *ties
 
