@@ -13,7 +13,7 @@ from cutegen.analysis.bulk_counters import OF_BULK
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
-from cutegen.spec import GemmSpec, S2r, S2rCopy, Schedule, load_spec
+from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, load_spec
 from tests.gpu.cases import CASES
 
 CUBE = ProblemShape(1024, 1024, 1024)
@@ -85,6 +85,32 @@ def test_clusters_and_exchanged_products_are_counted_in_whole_tiles() -> None:
     assert "--problem 128,64,64 is countable" in counters.unpredictable(clustered, ProblemShape(64, 64, 64))
     assert "--problem 32,64,64 is countable" in counters.unpredictable(swapped, ProblemShape(16, 64, 64))
     assert counters.unpredictable(swapped, ProblemShape(32, 64, 64)) == ""
+    both = replace(CASES["sanitize_wgmma_swap"], schedule=Schedule(swap=True, cluster=(2, 1)))
+    table = plan(both, "sm_90").to_json()  # two 64x32 tiles of the exchanged product along its M, the call's N
+    assert "--problem 32,128,64 is countable" in counters.unpredictable(table, ProblemShape(32, 64, 64))
+    assert counters.unpredictable(table, ProblemShape(32, 128, 64)) == ""
+
+
+def test_warps_side_by_side_load_the_same_fragments() -> None:
+    """A k-tile of 128 x 64 halfs has 128 matrices. Four warps along M share B: 128 + 4 x 128, four an instruction.
+
+    64 CTAs load 16 k-tiles, and the first k-block of four before the loop.
+    """
+    spec = replace(CASES["counters_bk64_swizzle_3_3_3"], mma=Mma(atom_layout=(4, 1, 1)))
+    found = counters.predict(plan(spec, "sm_90").to_json(), CUBE)
+    assert found[counters.LDMATRIX] == 64 * (128 + 4 * 128) // 4 * 65 // 4
+
+
+def test_a_batch_is_counted_as_often_as_it_has_matrices() -> None:
+    three = predicted("counters_bk64_plain", replace(CUBE, batch=3))
+    assert three == {name: 3 * count for name, count in predicted("counters_bk64_plain").items()}
+
+
+def test_stores_of_a_second_matrix_are_counted() -> None:
+    """It is stored from registers: the four lanes of a row write 16 bytes at once, half of a sector."""
+    spec = replace(load_spec("sm80_hgemm_tn"), epilogue=Epilogue(ops=("aux",)))
+    found = counters.predict(plan(spec, "sm_80").to_json(), CUBE)
+    assert found[counters.STORE_SECTORS] == 1024 * 1024 * 2 // 32 + 1024 * 1024 * 2 // 16
 
 
 SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))

@@ -93,6 +93,7 @@ def test_the_entry_just_published_stays_though_it_is_over_the_bound(stand_in: Ma
 def test_prune_to_a_bound_and_clear(stand_in: MakeRequest, cache: Cache) -> None:
     artifacts = publish_all(stand_in, cache)
     assert cache.prune() == Removed()
+    assert cache.prune(size_limit_bytes=cache.info().size_bytes) == Removed(), "at most so many"
     evicted = cache.prune(size_limit_bytes=cache.info().size_bytes // 2 + SLACK_BYTES).entries
     assert [entry.key for entry in evicted] == [artifact.key for artifact in artifacts[:2]]
     strangers = [cache.directory / "ab" / "notes.txt", cache.directory / "locks" / "notes.txt"]
@@ -114,6 +115,19 @@ def test_prune_sweeps_up_what_killed_processes_left(stand_in: MakeRequest, cache
     cache.prune()
     assert not old.exists()
     assert young.exists()  # someone may be writing it
+
+
+def test_a_build_sweeps_up_what_was_left_of_its_own_entry_alone(stand_in: MakeRequest, cache: Cache) -> None:
+    """Its lock is held; another entry may be in the middle of being written."""
+    request = stand_in()
+    key = request.inputs.key
+    shard = cache.path(key).parent
+    own, anothers = shard / f".{key}-killed", shard / f".{'0' * 64}-written"
+    for leftover in (own, anothers):
+        leftover.mkdir(parents=True)
+    build(request, cache)
+    assert not own.exists()
+    assert anothers.exists()
 
 
 def test_verify_names_and_sets_aside_the_damaged(
