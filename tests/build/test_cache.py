@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import stat
 import time
 from collections.abc import Callable
 from errno import ENOENT
@@ -346,3 +347,24 @@ class TestUnusableFolder:
     ) -> None:
         (tmp_path / "mine").mkdir(mode=0o500)
         self.check(stand_in(), Cache(tmp_path / "mine"), caplog, "Permission denied")
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_everybody_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def renamed(source: str, target: Path) -> None:
+        done.append("name")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_whole(tmp_path / "kernels.cutepack", b"whole")
+    assert done == ["file", "name", "folder"]
+    assert (tmp_path / "kernels.cutepack").stat().st_mode & 0o777 == 0o644
