@@ -177,6 +177,15 @@ def test_a_kernel_that_reads_a_transposed_copy_serves_what_it_reads(
     assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
 
 
+def test_of_targets_that_run_on_a_gpu_the_latest_is_taken(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = pack.entries[0]
+    for names in (("sm_80", "sm_86"), ("sm_86", "sm_80")):
+        monkeypatch.setattr(Pack, "entries", tuple(replace(entry, name=name, target=name) for name in names))
+        for gpu in ("sm_86", "sm_89"):
+            answer = pack.answer(replace(REQUEST, target=gpu, device="a GPU"))
+            assert answer.why == "sm_86, made for every problem"
+
+
 def test_slices_serve_no_call_that_is_to_be_batch_invariant(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     """How K is split depends on the problem, and with it the last bits."""
     whole, invariant = pack.entries[0], replace(REQUEST, batch_invariant=True)
