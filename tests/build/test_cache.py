@@ -18,8 +18,8 @@ import pytest
 from cutegen.build import Artifact, BuildRequest, Cache, Removed, build, explain_miss
 from cutegen.build import cache as cache_module
 from cutegen.build.cache import QUARANTINE_LIMIT
-from cutegen.build.disk import write_whole
-from cutegen.errors import CacheError
+from cutegen.build.disk import read_file, write_whole
+from cutegen.errors import ArtifactError, CacheError
 
 MakeRequest = Callable[..., BuildRequest]
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90")
@@ -368,3 +368,11 @@ def test_a_file_is_on_disk_before_it_has_its_name_and_everybody_may_read_it(
     write_whole(tmp_path / "kernels.cutepack", b"whole")
     assert done == ["file", "name", "folder"]
     assert (tmp_path / "kernels.cutepack").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_of_the_most_bytes_is_read_and_one_of_more_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    assert read_file(path, 4) == b"1234"
+    with pytest.raises(ArtifactError, match="found 4 bytes; expected at most 3"):
+        read_file(path, 3)

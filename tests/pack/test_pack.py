@@ -12,7 +12,7 @@ import pytest
 import cutegen
 from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
-from cutegen.contract.launch import SplitContract, TensorContract
+from cutegen.contract.launch import SOURCE, SplitContract, TensorContract
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
@@ -175,6 +175,16 @@ def test_a_kernel_that_reads_a_transposed_copy_serves_what_it_reads(
     monkeypatch.setattr(Pack, "entries", (replace(entry, launch=replace(entry.launch, given=(passed,))),))
     assert pack.answer(replace(REQUEST, b=Matrix("f16", "n", 16))).open is None
     assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
+
+
+def test_the_input_c_lies_as_the_result_does(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = pack.entries[0]
+    source = replace(entry.launch.tensor("c"), name=SOURCE)
+    with_c = replace(entry.launch, tensors=(*entry.launch.tensors, source))
+    monkeypatch.setattr(Pack, "entries", (replace(entry, ops=("beta",), launch=with_c),))
+    asked = replace(REQUEST, ops=("beta",))
+    assert pack.answer(asked).open is not None
+    assert pack.answer(replace(asked, c=Matrix("f16", "m", 16))).open is None
 
 
 def test_of_targets_that_run_on_a_gpu_the_latest_is_taken(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
