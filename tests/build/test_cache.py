@@ -123,12 +123,12 @@ def test_a_build_sweeps_up_what_was_left_of_its_own_entry_alone(stand_in: MakeRe
     request = stand_in()
     key = request.inputs.key
     shard = cache.path(key).parent
-    own, anothers = shard / f".{key}-killed", shard / f".{'0' * 64}-written"
-    for leftover in (own, anothers):
+    own, foreign = shard / f".{key}-killed", shard / f".{'0' * 64}-written"
+    for leftover in (own, foreign):
         leftover.mkdir(parents=True)
     build(request, cache)
     assert not own.exists()
-    assert anothers.exists()
+    assert foreign.exists()
 
 
 def test_verify_names_and_sets_aside_the_damaged(
