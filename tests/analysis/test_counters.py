@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from cutegen.analysis import counters
-from cutegen.analysis.bulk_counters import OF_BULK
+from cutegen.analysis.bulk_counters import BULK_SECTORS_READ, BULK_SECTORS_WRITTEN, OF_BULK, STORE_WAVEFRONTS
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import plan
-from cutegen.spec import GemmSpec, S2r, S2rCopy, Schedule, load_spec
+from cutegen.spec import Epilogue, GemmSpec, Mma, Operand, S2r, S2rCopy, Schedule, load_spec
 from tests.gpu.cases import CASES
+from tests.run.wgmma import spec as wgmma
 
 CUBE = ProblemShape(1024, 1024, 1024)
 NCU = """\
@@ -85,6 +86,65 @@ def test_clusters_and_exchanged_products_are_counted_in_whole_tiles() -> None:
     assert "--problem 128,64,64 is countable" in counters.unpredictable(clustered, ProblemShape(64, 64, 64))
     assert "--problem 32,64,64 is countable" in counters.unpredictable(swapped, ProblemShape(16, 64, 64))
     assert counters.unpredictable(swapped, ProblemShape(32, 64, 64)) == ""
+    both = replace(CASES["sanitize_wgmma_swap"], schedule=Schedule(swap=True, cluster=(2, 1)))
+    table = plan(both, "sm_90").to_json()  # two 64x32 tiles of the exchanged product along its M, the call's N
+    assert "--problem 32,128,64 is countable" in counters.unpredictable(table, ProblemShape(32, 64, 64))
+    assert counters.unpredictable(table, ProblemShape(32, 128, 64)) == ""
+
+
+def test_warps_side_by_side_load_the_same_fragments() -> None:
+    """A k-tile of 128 x 64 halfs has 128 matrices. Four warps along M share B: 128 + 4 x 64, four an instruction.
+
+    128 CTAs load 16 k-tiles, and the first k-block of four before the loop.
+    """
+    case = CASES["counters_bk64_swizzle_3_3_3"]
+    spec = replace(case, tile=replace(case.tile, cta=(128, 64, 64)), mma=Mma(atom_layout=(4, 1, 1)))
+    found = counters.predict(plan(spec, "sm_90").to_json(), CUBE)
+    assert found[counters.LDMATRIX] == 128 * (128 + 4 * 64) // 4 * 65 // 4
+
+
+def test_a_batch_is_counted_as_often_as_it_has_matrices() -> None:
+    for name in ("counters_bk64_plain", "sanitize_wgmma_cooperative"):
+        three = predicted(name, replace(CUBE, batch=3))
+        assert three == {counter: 3 * count for counter, count in predicted(name).items()}
+
+
+def test_stores_of_a_second_matrix_are_counted() -> None:
+    """It is stored from registers: the four lanes of a row write 16 bytes at once, half of a sector."""
+    spec = replace(load_spec("sm80_hgemm_tn"), epilogue=Epilogue(ops=("aux",)))
+    found = counters.predict(plan(spec, "sm_80").to_json(), CUBE)
+    assert found[counters.STORE_SECTORS] == 1024 * 1024 * 2 // 32 + 1024 * 1024 * 2 // 16
+
+
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 4)])
+def test_what_a_cluster_shares_arrives_in_each_of_its_ctas(cluster: tuple[int, int]) -> None:
+    """256 CTAs receive 16 k-tiles of A and of B, 64 rows of 128 bytes each, whichever CTA asked L2 for them."""
+    found = counters.predict(plan(wgmma("shared", cta=(64, 64, 64), cluster=cluster), "sm_90").to_json(), CUBE)
+    assert found[BULK_SECTORS_READ] == 256 * 16 * 2 * 64 * 128 // 32
+
+
+@pytest.mark.parametrize(
+    ("c", "ops", "smem", "written", "staged", "plain"),
+    [
+        ("f16", (), None, 2**21 // 32, 0, 0),
+        ("f32", (), None, 2**22 // 32, 2**22 // 128, 0),
+        ("f16", ("aux",), None, 2**21 // 32, 0, 2**21 // 16),
+        ("f16", (), False, 0, 0, 2**21 // 16),
+        ("f16", ("aux",), False, 0, 0, 2 * 2**21 // 16),
+    ],
+)
+def test_results_of_warpgroups_are_written_by_bulk_copies_or_by_threads(
+    c: str, ops: tuple[str, ...], smem: bool | None, written: int, staged: int, plain: int
+) -> None:
+    """2^20 elements. Of f16 stmatrix fills shared memory, of f32 plain stores do, 128 bytes in each wavefront.
+
+    From registers the four lanes of a row write 16 bytes of f16 at once, half of a sector.
+    """
+    spec = wgmma("stored", "kkn", "f16", *ops, c=Operand(c, "n"), smem=smem)
+    found = counters.predict(plan(spec, "sm_90").to_json(), CUBE)
+    assert found[BULK_SECTORS_WRITTEN] == written
+    assert found[STORE_WAVEFRONTS] == staged
+    assert found[counters.STORE_SECTORS] == plain
 
 
 SPLIT = replace(load_spec("sm80_hgemm_tn"), schedule=Schedule(split_k=2))

@@ -7,10 +7,12 @@ from math import ceil
 
 import pytest
 
-from cutegen.analysis.limits import k_tile_cost
+from cutegen.analysis.limits import KTileCost, k_tile_cost, limits
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import SM_RATES, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.spec import Mma, Tile, load_spec
+from tests.gpu.cases import CASES
 
 
 def narrow(*, swap: bool) -> GemmPlan:
@@ -23,7 +25,7 @@ def narrow(*, swap: bool) -> GemmPlan:
 
 
 @pytest.mark.parametrize(("swap", "tile"), [(False, (64, 16)), (True, (16, 64))])
-@pytest.mark.parametrize("problem", [ProblemShape(16, 4096, 4096), ProblemShape(4096, 16, 1024, 3)], ids=str)
+@pytest.mark.parametrize("problem", [ProblemShape(16, 4096, 4096), ProblemShape(4096, 16, 1000, 3)], ids=str)
 def test_compulsory_bytes_are_spread_over_the_tiles_of_a_call(
     swap: bool, tile: tuple[int, int], problem: ProblemShape
 ) -> None:
@@ -48,3 +50,40 @@ def test_a_slice_has_the_work_around_its_own_loop() -> None:
         # With one k-tile more, the longest slice has one more.
         longer = k_tile_cost(alone, ProblemShape(256, 256, (k_tiles + 1) * k), None)
         assert k_tile_cost(split, replace(problem, k=problem.k + k), None).wavefronts == longer.wavefronts
+
+
+@pytest.mark.parametrize(("k_tiles", "wavefronts"), [(1, 896.0), (10, 780.8)])
+def test_a_k_tile_by_hand(k_tiles: int, wavefronts: float) -> None:
+    """Tiles of 128 x 64 f16 have 128 rows of banks: written once, and read by both warps of a row or column of warps.
+
+    2 x 128 are written; 2 x 256 are read, and before the loop a fourth of that, the first of four k-blocks.
+    """
+    made = plan(load_spec("sm80_hgemm_tn"), "sm_80")
+    cost = k_tile_cost(made, ProblemShape(256, 256, k_tiles * 64), 100.0)
+    assert cost.flops == 2 * 128 * 128 * 64
+    assert cost.wavefronts == pytest.approx(wavefronts)
+    assert cost.issued == 100 * 4, "four warps"
+    assert cost.l2_bytes == 2 * 128 * 64 * 2
+
+
+def test_writes_that_bypass_l1_count_by_line() -> None:
+    """Rows of 32 halfs are half a line: 2 x 128 lines are written, in 2 x 64 rows of banks.
+
+    8-way conflicts make 2 x 512 of the reads, of which a CTA's 32 k-tiles have half a k-tile more.
+    """
+    made = plan(CASES["counters_bk32_plain"], "sm_90")
+    cost = k_tile_cost(made, ProblemShape(1024, 1024, 1024), None)
+    assert cost.wavefronts == 2 * 128 + 2 * 512 * (32 + 1 / 2) / 32
+
+
+def test_the_bottleneck_is_first_and_what_has_no_rate_last() -> None:
+    """Of an A100: 2048 operations and a wavefront a cycle, four instructions issued."""
+    cost = KTileCost(
+        flops=2048 * 10, multiplier=Instruction.MMA_SYNC, wavefronts=30, issued=80, l2_bytes=1, hbm_bytes=1e9
+    )
+    rates = SM_RATES["sm_80"].having(Instruction.MMA_SYNC, 2048)
+    found = limits(cost, rates)
+    assert [x.resource for x in found] == ["shared memory", "issue slots", "tensor cores", "L2", "device memory"]
+    assert [x.cycles for x in found[:3]] == [30, 20, 10]
+    assert found[-1].cycles is None
+    assert limits(cost, rates, 1e6)[0].resource == "device memory"

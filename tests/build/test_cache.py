@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import stat
 import time
 from collections.abc import Callable
 from errno import ENOENT
@@ -17,8 +18,8 @@ import pytest
 from cutegen.build import Artifact, BuildRequest, Cache, Removed, build, explain_miss
 from cutegen.build import cache as cache_module
 from cutegen.build.cache import QUARANTINE_LIMIT
-from cutegen.build.disk import write_whole
-from cutegen.errors import CacheError
+from cutegen.build.disk import read_file, write_whole
+from cutegen.errors import ArtifactError, CacheError
 
 MakeRequest = Callable[..., BuildRequest]
 ARCHS = ("sm_80", "sm_86", "sm_89", "sm_90")
@@ -93,6 +94,7 @@ def test_the_entry_just_published_stays_though_it_is_over_the_bound(stand_in: Ma
 def test_prune_to_a_bound_and_clear(stand_in: MakeRequest, cache: Cache) -> None:
     artifacts = publish_all(stand_in, cache)
     assert cache.prune() == Removed()
+    assert cache.prune(size_limit_bytes=cache.info().size_bytes) == Removed(), "at most so many"
     evicted = cache.prune(size_limit_bytes=cache.info().size_bytes // 2 + SLACK_BYTES).entries
     assert [entry.key for entry in evicted] == [artifact.key for artifact in artifacts[:2]]
     strangers = [cache.directory / "ab" / "notes.txt", cache.directory / "locks" / "notes.txt"]
@@ -114,6 +116,19 @@ def test_prune_sweeps_up_what_killed_processes_left(stand_in: MakeRequest, cache
     cache.prune()
     assert not old.exists()
     assert young.exists()  # someone may be writing it
+
+
+def test_a_build_sweeps_up_what_was_left_of_its_own_entry_alone(stand_in: MakeRequest, cache: Cache) -> None:
+    """Its lock is held; another entry may be in the middle of being written."""
+    request = stand_in()
+    key = request.inputs.key
+    shard = cache.path(key).parent
+    own, foreign = shard / f".{key}-killed", shard / f".{'0' * 64}-written"
+    for leftover in (own, foreign):
+        leftover.mkdir(parents=True)
+    build(request, cache)
+    assert not own.exists()
+    assert foreign.exists()
 
 
 def test_verify_names_and_sets_aside_the_damaged(
@@ -332,3 +347,32 @@ class TestUnusableFolder:
     ) -> None:
         (tmp_path / "mine").mkdir(mode=0o500)
         self.check(stand_in(), Cache(tmp_path / "mine"), caplog, "Permission denied")
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_everybody_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def renamed(source: str, target: Path) -> None:
+        done.append("name")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    write_whole(tmp_path / "kernels.cutepack", b"whole")
+    assert done == ["file", "name", "folder"]
+    assert (tmp_path / "kernels.cutepack").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_file_of_the_most_bytes_is_read_and_one_of_more_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"1234")
+    assert read_file(path, 4) == b"1234"
+    with pytest.raises(ArtifactError, match="found 4 bytes; expected at most 3"):
+        read_file(path, 3)

@@ -97,6 +97,8 @@ def test_an_odd_stride_is_read_narrowly_or_padded_by_what_it_is_worth() -> None:
     placed = wide.placements["a"]
     assert (placed.form.shape, placed.form.strides, placed.matrix.align_bytes) == ((64, 63), (64, 1), 16)
     assert ask(form((64, 64)), form((64, 64)), at=4098).request.a.align_bytes == 2
+    batched = ask(form((3, 8, 16), (132, 16, 1)), form((3, 16, 24)))
+    assert batched.request.a.align_bytes == 8, "matrices are 264 bytes apart"
 
 
 def test_out_lies_anyhow_and_c_as_out_does() -> None:
@@ -105,6 +107,8 @@ def test_out_lies_anyhow_and_c_as_out_does() -> None:
     assert ask(a, b, out=column).request.c.major == "m"
     assert not ask(a, b, out=column).copies
     assert set(ask(a, b, out=form((32, 48), (96, 2))).copies) == {"out"}
+    backwards = ask(form((3, 32, 64)), form((3, 64, 48)), out=form((3, 32, 48), (-32 * 48, 48, 1)))
+    assert set(backwards.copies) == {"out"}, "no kernel counts matrices down"
     assert set(ask(a, b, out=column, c=form((32, 48))).copies) <= {"c", "out"}
     mixed = ask(a, b, out=column, c=form((32, 48)))
     assert mixed.placements["c"].matrix.major == mixed.placements["out"].matrix.major
@@ -127,6 +131,7 @@ def test_scales_are_one_element_or_vectors_with_or_without_a_dimension_of_one() 
         each = ask(form((4, 6, 64), layout, "e4m3"), b, scale_b=form((4, 1, 32), dtype="f32"))
         assert (each.placements["scale_b"].form.shape, each.called.batch) == ((4, 32), 4)
     assert ask(a, b, scale_b=form((32,), (3,), "f32")).copies.keys() == {"scale_b"}
+    assert "scale_b" in ask(a, b, at=4098, scale_b=form((32,), dtype="f32")).copies, "between two of its elements"
     one_row = form((4, 1, 64), dtype="e4m3")
     for shape in ((4, 1), (4, 1, 1)):
         assert ask(one_row, b, scale_a=form(shape, dtype="f32")).placements["scale_a"].form.shape == (4,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 
 from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
-from cutegen.build.artifact import CUBIN, MANIFEST, SOURCE
-from cutegen.errors import ArtifactError
+from cutegen.build.artifact import CUBIN, FILES, MANIFEST, SOURCE
+from cutegen.errors import ArtifactError, CacheError
 from cutegen.executors.parcels import Parcel, missing, packed, parcels, unpack
 
 
@@ -62,6 +63,7 @@ def test_what_is_no_artifact_is_refused(built: Artifact, tmp_path: Path) -> None
     cut = {**whole.files, CUBIN: whole.files[CUBIN][:-5]}
     for parcel in (
         Parcel(whole.key, {}),
+        Parcel(whole.key, {**whole.files, "notes.txt": zlib.compress(b"not an artifact's")}),
         Parcel("0" * 64, whole.files),
         Parcel(whole.key, cut),
         Parcel(whole.key, {**whole.files, CUBIN: b"x"}),
@@ -69,6 +71,27 @@ def test_what_is_no_artifact_is_refused(built: Artifact, tmp_path: Path) -> None
     ):
         with pytest.raises(ArtifactError, match="that was sent"):
             unpack(parcel, Cache(tmp_path))
+
+
+def test_no_more_is_inflated_than_a_file_may_have(built: Artifact, tmp_path: Path) -> None:
+    """64 MiB of zeros are 64 KiB in a parcel, and a manifest has at most 1 MiB."""
+    whole = packed(built.content)
+    parcel = Parcel(whole.key, {**whole.files, MANIFEST: zlib.compress(bytes(64 << 20))})
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArtifactError, match=f"found more than {FILES[MANIFEST]:,} bytes"):
+            unpack(parcel, Cache(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_arrives_waits_for_who_builds_it(built: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutegen.executors.parcels.LOCK_WAIT_S", 0.0)
+    cache, parcel = Cache(tmp_path), packed(built.content)
+    with cache.lock(built.key, wait_s=0), pytest.raises(CacheError, match="held by another process"):
+        unpack(parcel, cache)
+    assert unpack(parcel, cache).key == built.key
 
 
 def test_one_folder_is_known_by_its_meeting(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import cutegen
 from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
-from cutegen.contract.launch import TensorContract
+from cutegen.contract.launch import SOURCE, SplitContract, TensorContract
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
@@ -175,6 +175,35 @@ def test_a_kernel_that_reads_a_transposed_copy_serves_what_it_reads(
     monkeypatch.setattr(Pack, "entries", (replace(entry, launch=replace(entry.launch, given=(passed,))),))
     assert pack.answer(replace(REQUEST, b=Matrix("f16", "n", 16))).open is None
     assert pack.answer(REQUEST).why == "sm80_hgemm_tn, made for every problem"
+
+
+def test_the_input_c_lies_as_the_result_does(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = pack.entries[0]
+    source = replace(entry.launch.tensor("c"), name=SOURCE)
+    with_c = replace(entry.launch, tensors=(*entry.launch.tensors, source))
+    monkeypatch.setattr(Pack, "entries", (replace(entry, ops=("beta",), launch=with_c),))
+    asked = replace(REQUEST, ops=("beta",))
+    assert pack.answer(asked).open is not None
+    assert pack.answer(replace(asked, c=Matrix("f16", "m", 16))).open is None
+
+
+def test_of_targets_that_run_on_a_gpu_the_latest_is_taken(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = pack.entries[0]
+    for names in (("sm_80", "sm_86"), ("sm_86", "sm_80")):
+        monkeypatch.setattr(Pack, "entries", tuple(replace(entry, name=name, target=name) for name in names))
+        for gpu in ("sm_86", "sm_89"):
+            answer = pack.answer(replace(REQUEST, target=gpu, device="a GPU"))
+            assert answer.why == "sm_86, made for every problem"
+
+
+def test_slices_serve_no_call_that_is_to_be_batch_invariant(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How K is split depends on the problem, and with it the last bits."""
+    whole, invariant = pack.entries[0], replace(REQUEST, batch_invariant=True)
+    assert given(pack, invariant) == 0
+    in_slices = replace(whole, launch=replace(whole.launch, split=SplitContract(2, 4)))
+    monkeypatch.setattr(Pack, "entries", (in_slices,))
+    assert pack.answer(REQUEST).open is not None
+    assert pack.answer(invariant).open is None
 
 
 def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:

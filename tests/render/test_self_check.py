@@ -57,3 +57,18 @@ def test_a_right_result_is_accepted_and_a_wrong_one_is_not(name: str, kernels: C
     check_of(text, right)()
     with pytest.raises(SystemExit, match="wrong result"):
         check_of(text, wrong)()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", ["truncated sums", "an exponential", "a quotient"])
+def test_a_result_that_is_a_fifth_too_large_is_not_accepted(name: str, kernels: Cache) -> None:
+    """Also where the chain amplifies errors, and elements are compared by a wide tolerance."""
+    spec, arch = SPECS[name]
+    text, kernel = render(plan(spec, arch)).text, Kernel(builder(kernels)(spec, arch))
+
+    def too_large(names: Mapping[str, Any]) -> None:
+        kernel(names["a"], names["b"].T, out=names["c"])
+        names["c"].mul_(1.2)
+
+    with pytest.raises(SystemExit, match="wrong result"):
+        check_of(text, too_large)()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -153,6 +154,19 @@ def test_relu_keeps_nan_and_rounds_once(compiled: Compile) -> None:
     found = kernel(a, b)
     assert np.isnan(found[0, 0])
     assert (found[0, 1], found[0, 2]) == (0, 2)
+
+
+@pytest.mark.parametrize("function", ["max", "min"])
+def test_a_nan_of_the_first_argument_stays_one(function: str, compiled: Compile) -> None:
+    """As layouts/README.md says: one of the second argument alone is ignored."""
+    kernel = compiled(spec(f"{function}_of_two", expression=f"x -> {function}(x, residual)"))
+    a, b = np.zeros((8, 8), np.float16), np.asfortranarray(np.zeros((8, 8), np.float16))
+    a[0, 0], b[0, :4] = 1, (np.nan, -1, 2, np.nan)
+    residual = np.zeros((8, 8), np.float16)
+    residual[0, 1], residual[0, 3] = np.nan, np.nan
+    found = kernel(a, b, residual=residual)
+    assert np.isnan(found[0, [0, 3]]).all()
+    assert (found[0, 1], found[0, 2]) == (-1, getattr(builtins, function)(2, 0))
 
 
 def test_one_rounding_at_the_end(compiled: Compile) -> None:

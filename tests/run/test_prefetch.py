@@ -129,6 +129,14 @@ def test_of_each_of_a_batch(prefetched: Lines, kernels: Cache) -> None:
     assert prefetched == Counter({("a", at + 64 * k * 2 * index): 1 for at in first for index in range(3)})
 
 
+def test_of_each_slice_its_own(prefetched: Lines, kernels: Cache) -> None:
+    """Two slices of five k-tiles of 128 begin at the first and at the fourth: 0 and 3 * 128."""
+    case = asked(spec("slices_of_a", cta=(64, 16, 128), split_k=2), a=1)
+    run(api.compile(case, "sm_90", cache=kernels), 64, 16, 520)
+    firsts = [at for begin in (0, 384) for at in (begin, begin + 64)]
+    assert prefetched == Counter({("a", 2 * (row * 520 + at)): 1 for row in range(64) for at in firsts})
+
+
 def test_nothing_of_an_empty_product(prefetched: Lines, kernels: Cache) -> None:
     run(api.compile(CASES["rows_of_a"][0], "sm_90", cache=kernels), 64, 16, 0)
     assert not prefetched

@@ -69,6 +69,17 @@ def test_edges_on_every_side(compiled: Any, name: str) -> None:
     check(compiled(CASES[name]), CASES[name], 208, 80, 144)
 
 
+def test_c_is_not_read_where_beta_is_0(compiled: Any) -> None:
+    """As in BLAS: C may hold anything, also in tiles that the matrix fills."""
+    kernel = compiled(CASES["blas"])
+    m, n = 200, 64  # a whole tile and a partial one
+    a, b, out = random_operands(kernel.contract, m, n, 80, seed=4)
+    extras = {"c": np.full((m, n), np.nan, np.float16), "alpha": 0.5, "beta": 0.0}
+    kernel.execute(a, b, out=out, **extras)
+    assert np.isfinite(out).all()
+    assert compare(out, expected_outcome(kernel.contract, a, b, extras).result, dtype="f16").ok
+
+
 @pytest.mark.parametrize("name", ["sm90_hgemm_tn", "cutlass_hopper_cooperative"])
 def test_little_stands_beside_the_multiplications_of_a_k_tile(name: str, kernels: Cache) -> None:
     """Descriptors come from no register of a thread, and each of the four k-blocks' is found in 32 bits."""

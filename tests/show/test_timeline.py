@@ -10,7 +10,7 @@ from cutegen.plan import GemmPlan
 from cutegen.show.canvas.picture import Text
 from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
-from cutegen.show.timeline import not_shown
+from cutegen.show.timeline import Residence, not_shown, residences, shown
 from tests.show.cases import plan_of
 from tests.show.geometry import labeled
 
@@ -38,6 +38,30 @@ def test_slots_and_rows_of_the_shipped_spec() -> None:
     picture = pipeline.picture(plan_of("sm80_hgemm_tn"), 0)
     right = max(box.x + box.width for box in labeled(picture))
     assert (right - LABEL_PX) / SLOT_PX == pytest.approx(2 + 1 + 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "stages", "stays"),
+    [
+        # Slots 0 and 1 send for k-tiles 0 and 1, slot 2 waits for the first: one group may be in flight. Then a k-tile
+        # has four slots: the first sends for the next but one, the third loads the last k-block, the fourth waits for
+        # the next. What is sent for in 3 is waited for in 10, after the k-tile before it.
+        ("sm80_hgemm_tn", "sm_80", 3, [(0, 2, 5), (1, 6, 9), (3, 10, 13), (7, 14, 17), (11, 18, None)]),
+        # Slots 0 to 3 fill four stages. K-tile 0 has slots 4 to 7; each later one has five, the first of which waits,
+        # and the last releases the stage of the k-tile before it, which is then sent for.
+        ("sm90_hgemm_tn", "sm_90", 4, [(0, 4, 12), (1, 8, 17), (2, 13, 22), (3, 18, 27), (12, 23, None)]),
+    ],
+)
+def test_a_k_tile_lands_when_it_is_waited_for_and_stays_until_it_is_read(
+    name: str, arch: str, stages: int, stays: list[tuple[int, int, int | None]]
+) -> None:
+    plan = cutegen.plan(cutegen.load_spec(name), arch)
+    assert isinstance(plan, GemmPlan)
+    found = list(residences(shown(plan.loop), plan.stages))
+    for k_tile, (fetched, landed, last_read) in enumerate(stays):
+        at = Residence(k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed, last_read=last_read)
+        assert found[k_tile] == at
+    assert all(each.landed is None for each in found[len(stays) :])
 
 
 @pytest.mark.parametrize(

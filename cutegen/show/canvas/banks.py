@@ -102,8 +102,9 @@ def _turns(units: Table, groups: int) -> list[int]:
 def word_elems(table: Table, element_bytes: int) -> int:
     """Return the neighbors in a row that share a 4-byte word; 1 unless every word is complete and in order.
 
-    >>> word_elems(np.arange(8).reshape(2, 4), 2), word_elems(np.arange(8).reshape(2, 4) * 2, 2)
-    (2, 1)
+    >>> row = np.arange(8).reshape(2, 4)
+    >>> word_elems(row, 2), word_elems(row * 2, 2), word_elems(row + 1, 2)
+    (2, 1, 1)
     """
     elems = max(1, BANK_BYTES // element_bytes)
     if table.shape[1] % elems:
