@@ -128,8 +128,8 @@ def costs() -> Mapping[str, list[float]]:
         for text, rows in problems.items():
             times = {TABLE["names"][index]: us for index, us in rows}
             del times[TORCH]
-            predicted = {name: us for name, us in predicted_of_families(shape_of(text), spec).items() if name in times}
-            chosen = min(predicted, key=predicted.__getitem__)
+            predicted = predicted_of_families(shape_of(text), spec, joined=False)
+            chosen = min(times.keys() & predicted.keys(), key=lambda name: (predicted[name], name))
             found.setdefault(majors, []).append(times[chosen] / min(times.values()))
     return found
 

@@ -62,14 +62,21 @@ def cost(table: Times) -> float:
     return geometric_mean([each.cost for each in worth(table)])
 
 
-def predicted_of_families(problem: Shape, spec: GemmSpec = OPEN) -> Mapping[str, float]:
-    """Microseconds of all kernels of `sm80` and `sm90` that plans compare, by the names they were measured under."""
+def predicted_of_families(problem: Shape, spec: GemmSpec = OPEN, *, joined: bool = True) -> Mapping[str, float]:
+    """Microseconds of all kernels of `sm80` and `sm90` that plans compare, by the names they were measured under.
+
+    Without `joined` these are the names of rows, whose k-tiles are not yet two in one: the prediction is the same.
+    """
     shape = ProblemShape(*problem)
     of_80 = {
         Setting(family="sm80", cta=option.candidate.cta, slices=option.slices).name: option.estimate.us
         for option in cp_async._options(replace(spec, family="sm80"), DEVICE, shape)
     }
-    return of_80 | {name: warpgroups.estimate_of(*asked).us for name, asked in _compared(problem, spec)}
+    of_90 = {
+        name if joined else setting_of(asked[3]).name: warpgroups.estimate_of(*asked).us
+        for name, asked in _compared(problem, spec)
+    }
+    return of_80 | of_90
 
 
 @cache

@@ -19,8 +19,10 @@ from cutegen.spec import GemmSpec
 
 MOST = 2**27.5
 """Multiply-adds of the measured products: fewer than this."""
-MOST_RESULTS, NARROWEST, LEAST_K = 200 * 64 * 64, 16, 96
-"""Limits of the same products: elements of C, rows and columns, and K."""
+MOST_RESULTS, FEW, LEAST_K = 200 * 64 * 64, 16, 96
+"""Limits of the same products: elements of C, rows and columns, and K. With fewer rows or columns, some have
+`EIGHT_WIDE` too.
+"""
 LEAST_K_OF_OTHERS = 192
 """Least K if A or B is not K-major: with a shorter one these rows gained 1 % in a graph and lost 1 % launched alone."""
 NARROW, LONG_K = 32, 2048
@@ -39,8 +41,13 @@ def is_small(spec: GemmSpec, problem: ProblemShape) -> bool:
     element_bytes = dtype(spec.problem.a.dtype).bytes
     k = problem.k * element_bytes / WIDEST_ELEMENT_BYTES
     least_k = LEAST_K if is_k_major(spec) else LEAST_K_OF_OTHERS
-    has_sides = few >= NARROWEST and k >= least_k and (few >= NARROW or k <= LONG_K)
+    has_sides = (few >= FEW or is_k_major(spec)) and k >= least_k and (few >= NARROW or k <= LONG_K)
     return element_bytes <= WIDEST_ELEMENT_BYTES and has_sides and results <= MOST_RESULTS and results * k < MOST
+
+
+def rows_of(problem: ProblemShape) -> tuple[Row, ...]:
+    """Return the rows to compare for a small product."""
+    return (*SMALL, *EIGHT_WIDE) if min(problem.m, problem.n) < FEW else SMALL
 
 
 def of_mma_sync(slices: int) -> float:
@@ -79,4 +86,11 @@ SMALL = (
 )
 """Tile, warpgroups, consumers, cluster, swapped or not, slices, corrections of a k-tile and of the whole: fitted by
 `tests/gpu/fit_small.py`.
+"""
+
+EIGHT_WIDE = tuple(
+    Row((64, 8, k), (1, 1), COOPERATIVE, ALONE, swap, 1, 1.0, 0.9) for k in (128, 256) for swap in (False, True)
+)
+"""Compared besides if C has fewer than 16 rows or columns. The corrections are set by hand, by the cost of selections
+on 41 such products on an H100.
 """

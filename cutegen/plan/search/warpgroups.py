@@ -35,7 +35,7 @@ from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.row_alignment import is_k_major, majors_of, torn_operands
-from cutegen.plan.search.small_tiles import SMALL, is_small
+from cutegen.plan.search.small_tiles import is_small, rows_of
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
 from cutegen.plan.search.tile_model import Estimate, of_doublings
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
@@ -104,7 +104,8 @@ def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, others:
     if is_streamed(spec, problem):
         return tuple(map(as_streamed, each_kernel_once((*compared, *others))))
     if is_small(spec, problem):
-        compared = SMALL if _leaves_kernel_open(spec) else (*SMALL, *compared)
+        small = rows_of(problem)
+        compared = small if _leaves_kernel_open(spec) else (*small, *compared)
     return tuple(each_kernel_once((*compared, *others)))
 
 
