@@ -14,7 +14,7 @@ from cutegen.hardware import target
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.search import cp_async, small_tiles, warpgroups
-from cutegen.plan.search.small_tiles import SMALL, is_small
+from cutegen.plan.search.small_tiles import EIGHT_WIDE, SMALL, is_small
 from cutegen.plan.search.warpgroup_tiles import MEASURED
 from cutegen.spec import GemmSpec, Schedule, Tile
 from tests.gpu.estimates import setting_of
@@ -26,7 +26,9 @@ from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families, rows_o
 
 TABLE = json.loads(STORED.read_text())
 US = times_of(TABLE)
+FEW = times_of(TABLE, "few_us")
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
+CHOICES_OF_FEW: Mapping[str, tuple[float, ...]] = TABLE["few_choices"]
 PAGE = words_of("tile_model.md")
 ANY_FAMILY = replace(OPEN, family=None)
 MMA_SYNC = replace(OPEN, family="sm80")
@@ -49,7 +51,8 @@ def planned(spec: GemmSpec, problem: Shape) -> GemmPlan:
     [
         ((512, 512, 512), True),
         ((16, 2048, 2048), True),
-        ((8, 2048, 2048), False),  # fewer rows
+        ((1, 2048, 2048), True),
+        ((8, 2048, 2056), False),  # narrow, with a long K
         ((2048, 16, 4096), False),  # narrow, with a long K
         ((2048, 32, 2056), True),
         ((512, 512, 88), False),  # a short K
@@ -83,6 +86,7 @@ def test_other_majors_want_a_longer_k(majors: str) -> None:
     spec = replace(OPEN, problem=replace(OPEN.problem, a=a, b=b))
     assert not is_small(spec, ProblemShape(256, 256, 184))
     assert is_small(spec, ProblemShape(256, 256, 192))
+    assert not is_small(spec, ProblemShape(8, 2048, 1024))  # few rows were measured along K alone
 
 
 def test_open_specs_compare_their_rows_alone_and_as_they_are() -> None:
@@ -167,6 +171,29 @@ def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -
     assert f"With the rows of other products it is {geometric_mean(before):.3f} and {max(before):.2f}" in PAGE
 
 
+def test_fewer_than_16_rows_or_columns_have_tiles_of_8_columns_besides() -> None:
+    for few, rows in ((8, (*SMALL, *EIGHT_WIDE)), (16, SMALL)):
+        for shape in (ProblemShape(few, 1024, 768), ProblemShape(1024, few, 768)):
+            assert warpgroups.compared_rows(OPEN, DEVICE, shape) == rows
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, before = [], []
+    for problem, measured in FEW.items():
+        times = {name: graph for name, (graph, _) in measured.items() if name != TORCH}
+        predicted = predicted_of_families(problem)
+        chosen = min(times.keys() & predicted.keys(), key=lambda name: (predicted[name], name))
+        found.append(times[chosen] / min(times.values()))
+        before.append(times["previous"] / min(times.values()))
+    said = (
+        f"On {len(FEW)} such products the selected kernel takes {geometric_mean(found):.3f} times as long as the best"
+    )
+    assert f"{said}, {max(found):.2f} at most" in PAGE
+    assert f"the one selected before took {geometric_mean(before):.3f} and {max(before):.2f}" in PAGE
+    assert all(row in PAGE for row in rows_of_choices(CHOICES_OF_FEW))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("constant", ["OF_MMA_SYNC", "OF_ITS_SLICES"])
 def test_each_factor_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +204,8 @@ def test_each_factor_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPa
 
 def test_the_page_says_what_was_measured() -> None:
     count = sum(len(us) - 1 for us in US.values())
-    assert f"{count:,} times of {len(TABLE['names']) - 1} kernels on {len(US)} such products" in PAGE
+    kernels = {name for us in US.values() for name in us} - {TORCH}
+    assert f"{count:,} times of {len(kernels)} kernels on {len(US)} such products" in PAGE
     small = [shape for shape in US if is_small(OPEN, ProblemShape(*shape))]
     assert all(math.prod(shape) < small_tiles.MOST for shape in US)
     assert f"{len(US) - len(small)} of the {len(US)} are narrow with a long K" in PAGE
