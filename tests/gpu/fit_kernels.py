@@ -70,7 +70,7 @@ NEARBY, NEARBY_CONSTANTS = 0.3, 0.001
 """Weights of changes, squared, of corrections and of constants that are refined."""
 KEPT: Mapping[str, Collection[str]] = {
     "sm120": tuple(asdict(bulk_tiles.H200)),
-    "sm80": ("memory_share", "sum_cycles", "sum_bytes_per_cycle"),
+    "sm80": ("memory_share", "sum_cycles", "slice_cycles", "sum_bytes_per_cycle"),
 }
 """Constants that stay as they are: too few kernels of the sweep are bound by them."""
 STEPS, RATE, REFINING_RATE = 300, 0.02, 0.01

@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search import cp_async, small_tiles, warpgroups
+from cutegen.plan.search import cp_async, cp_async_tiles, small_tiles, warpgroups
 from cutegen.plan.search.small_tiles import EIGHT_WIDE, SMALL, is_small
 from cutegen.plan.search.warpgroup_tiles import MEASURED
 from cutegen.spec import GemmSpec, Schedule, Tile
@@ -22,13 +22,23 @@ from tests.gpu.fit_small import STORED, fitted, samples_of
 from tests.gpu.measured import TORCH, geometric_mean
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
-from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families, rows_of_choices, times_of, without
+from tests.plan.worth import (
+    DEVICE,
+    OPEN,
+    Times,
+    forget,
+    predicted_of_families,
+    rows_of_choices,
+    times_of,
+    without,
+)
 
 TABLE = json.loads(STORED.read_text())
 US = times_of(TABLE)
-FEW = times_of(TABLE, "few_us")
+FEW, LONG_AND_NARROW = times_of(TABLE, "few_us"), times_of(TABLE, "narrow_us")
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
 CHOICES_OF_FEW: Mapping[str, tuple[float, ...]] = TABLE["few_choices"]
+CHOICES_OF_SLICES: Mapping[str, tuple[float, ...]] = TABLE["slices_choices"]
 PAGE = words_of("tile_model.md")
 ANY_FAMILY = replace(OPEN, family=None)
 MMA_SYNC = replace(OPEN, family="sm80")
@@ -177,15 +187,21 @@ def test_fewer_than_16_rows_or_columns_have_tiles_of_8_columns_besides() -> None
             assert warpgroups.compared_rows(OPEN, DEVICE, shape) == rows
 
 
-@pytest.mark.slow
-def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, before = [], []
-    for problem, measured in FEW.items():
+def costs_among(table: Times) -> list[float]:
+    """How many times the best time the choice of both families takes, among the kernels that were measured."""
+    found = []
+    for problem, measured in table.items():
         times = {name: graph for name, (graph, _) in measured.items() if name != TORCH}
         predicted = predicted_of_families(problem)
         chosen = min(times.keys() & predicted.keys(), key=lambda name: (predicted[name], name))
         found.append(times[chosen] / min(times.values()))
-        before.append(times["previous"] / min(times.values()))
+    return found
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns() -> None:
+    found, times = costs_among(FEW), [{name: us for name, us in each.items() if name != TORCH} for each in FEW.values()]
+    before = [each["previous"][0] / min(graph for graph, _ in each.values()) for each in times]
     said = (
         f"On {len(FEW)} such products the selected kernel takes {geometric_mean(found):.3f} times as long as the best"
     )
@@ -195,10 +211,26 @@ def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns(monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("constant", ["OF_MMA_SYNC", "OF_ITS_SLICES"])
-def test_each_factor_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_says_what_slices_of_mma_sync_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants, known = cp_async_tiles.H200, geometric_mean(costs_among(LONG_AND_NARROW))
+    each, for_all = constants.slice_cycles, constants.sum_cycles
+    said = f"With {each:.0f} cycles for each slice, and {for_all:.0f} instead of 900 for all"
+    monkeypatch.setattr(cp_async, "H200", replace(constants, sum_cycles=900.0, slice_cycles=0.0))
+    before = geometric_mean(costs_among(LONG_AND_NARROW))
+    assert f"{said}, the kernels selected for {len(LONG_AND_NARROW)} narrow products" in PAGE
+    assert f"take {known:.3f} times as long as the best, and not {before:.3f}" in PAGE
+    shares = [(us[1] / us[0], us[3] / us[2], us[4] / us[0], us[4] / us[1]) for us in CHOICES_OF_SLICES.values()]
+    graph, launch, by_torch_before, by_torch = (geometric_mean(list(each)) for each in zip(*shares, strict=True))
+    least, most = (extreme(share for share, *_ in shares) for extreme in (min, max))
+    assert f"{len(shares)} get another kernel. These take {graph:.3f} times as long in a graph, {least:.2f} to" in PAGE
+    assert f"{most:.2f}, and {launch:.3f} in one launch; they were {by_torch_before:.2f} times" in PAGE
+    assert f"and are {by_torch:.2f} times as fast" in PAGE
+
+
+@pytest.mark.slow
+def test_the_factor_of_mma_sync_is_worth_having(monkeypatch: pytest.MonkeyPatch) -> None:
     known = geometric_mean(costs())
-    monkeypatch.setattr(small_tiles, constant, 1.0)
+    monkeypatch.setattr(cp_async, "OF_MMA_SYNC", 1.0)
     assert geometric_mean(costs()) > known
 
 
@@ -210,9 +242,7 @@ def test_the_page_says_what_was_measured() -> None:
     assert all(math.prod(shape) < small_tiles.MOST for shape in US)
     assert f"{len(US) - len(small)} of the {len(US)} are narrow with a long K" in PAGE
     assert f"plans compare {len(SMALL)} kernels" in PAGE
-    assert (
-        f"{small_tiles.OF_MMA_SYNC} times as long as predicted, with slices {small_tiles.OF_ITS_SLICES} times" in PAGE
-    )
+    assert f"take {small_tiles.OF_MMA_SYNC} times as long as predicted" in PAGE
 
 
 def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:

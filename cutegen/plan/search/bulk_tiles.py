@@ -39,6 +39,7 @@ H200 = ModelConstants(
     fill_cycles=0.0,
     store_cycles_per_kib=57.9,
     sum_cycles=0.0,
+    slice_cycles=0.0,
     sum_bytes_per_cycle=1.0,
     sharpness=2.17,
     launch_us=0.405,

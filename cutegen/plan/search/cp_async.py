@@ -28,7 +28,7 @@ from cutegen.plan.search.options import (
 )
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.row_alignment import majors_of
-from cutegen.plan.search.small_tiles import is_small, of_mma_sync
+from cutegen.plan.search.small_tiles import OF_MMA_SYNC, is_small
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.spec import GemmSpec
 
@@ -45,9 +45,10 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
     splits = SPLITS if is_open else (schedule.split_k or 1,)
     for candidate in with_stages(spec, _rows(spec, target), partial(_most_stages, spec, target)):
         whole = work_of(spec, target, candidate, 1)
+        if small:
+            whole = replace(whole, overall=whole.overall * OF_MMA_SYNC)
         for slices in splits:
-            overall = whole.overall * (of_mma_sync(slices) if small else 1.0)
-            estimated = estimate(replace(whole, slices=slices, overall=overall), problem, gpu, H200)
+            estimated = estimate(replace(whole, slices=slices), problem, gpu, H200)
             yield Option(_for_one_k_tile(spec, candidate, slices, problem), slices, estimated)
 
 

@@ -31,8 +31,8 @@ were not measured. On such products drawn later these rows took up to 1.53 times
 """
 WIDEST_ELEMENT_BYTES = 2
 """Bytes of the widest elements of A and B: `wgmma` multiplies these and narrower ones here."""
-OF_MMA_SYNC, OF_ITS_SLICES = 1.05, 1.03
-"""Factor on the whole time of kernels of `sm80`, and another for those with slices of K."""
+OF_MMA_SYNC = 1.06
+"""Factor on the whole time of kernels of `sm80`."""
 
 
 def is_small(spec: GemmSpec, problem: ProblemShape) -> bool:
@@ -48,11 +48,6 @@ def is_small(spec: GemmSpec, problem: ProblemShape) -> bool:
 def rows_of(problem: ProblemShape) -> tuple[Row, ...]:
     """Return the rows to compare for a small product."""
     return (*SMALL, *EIGHT_WIDE) if min(problem.m, problem.n) < FEW else SMALL
-
-
-def of_mma_sync(slices: int) -> float:
-    """Return the factor on the model's time for a kernel of `sm80`."""
-    return OF_MMA_SYNC * (OF_ITS_SLICES if slices > 1 else 1.0)
 
 
 SMALL = (

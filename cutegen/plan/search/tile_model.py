@@ -32,10 +32,10 @@ class ModelConstants:
     per scheduler, and half of that with two. `k_tile_cycles` is the cost of a k-tile's barrier and bookkeeping,
     `latency_cycles` the time from a copy's issue to its data. `tile_cycles` is the cost of a tile's start and end,
     `store_cycles_per_kib` that of its result, `fill_cycles` that of each copy of a thread before the first k-tile.
-    `sum_cycles` and `sum_bytes_per_cycle` are for adding slices. `cta_us` is the cost per CTA of a launch, and
-    `launch_us` the rest of it. `memory_share` is the fraction of the device memory's peak for reads, and `write_share`
-    that for writes; unaligned rows cost `torn_lines` and `torn_writes` more. `clock_share` is the fraction of the boost
-    clock, `sharpness` the exponent of the norm that joins the bounds.
+    `sum_cycles`, `slice_cycles` for each slice and `sum_bytes_per_cycle` are for adding slices. `cta_us` is the cost
+    per CTA of a launch, and `launch_us` the rest of it. `memory_share` is the fraction of the device memory's peak for
+    reads, and `write_share` that for writes; unaligned rows cost `torn_lines` and `torn_writes` more. `clock_share` is
+    the fraction of the boost clock, `sharpness` the exponent of the norm that joins the bounds.
     """
 
     overlap: float
@@ -45,6 +45,7 @@ class ModelConstants:
     fill_cycles: float
     store_cycles_per_kib: float
     sum_cycles: float
+    slice_cycles: float
     sum_bytes_per_cycle: float
     sharpness: float
     launch_us: float
@@ -93,7 +94,7 @@ class TileQuantities:
     Per k-tile of one CTA: cycles of the tensor cores and of shared memory (the `greater` and the `lesser`), the stages
     that hide a copy, and `single`, 1 for a one-stage kernel. Per fullest SM: full rounds and their CTAs, and the last
     round. Per launch: k-tiles of a slice, a thread's copies that fill the stages and how often, KiB of a stored tile,
-    and bytes of operands, results and slices.
+    bytes of operands, results and slices, and the `added_slices`, 0 for a single one.
     """
 
     greater: float
@@ -110,6 +111,7 @@ class TileQuantities:
     copies: float
     stored_kib: float
     split: float
+    added_slices: float
     added_bytes: float
     ctas: float
     operand_bytes: float
@@ -155,6 +157,7 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
         copies=min(work.stages, k_tiles) * stage_bytes / (COPY_BYTES * WARP * warps_m * warps_n),
         stored_kib=m * n * stored_bytes / 1024,
         split=float(work.slices > 1),
+        added_slices=float(work.slices if work.slices > 1 else 0),
         added_bytes=float(work.slices * m * n * SUM_BYTES),
         ctas=min(tiles * work.slices, gpu.sms) if work.persistent else tiles * work.slices,
         operand_bytes=float(problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes),
@@ -171,8 +174,9 @@ def microseconds(q: TileQuantities, constants: ModelConstants) -> float:
     """Return the time of a launch."""
     # Work on several resources overlaps in part: the bounds are joined by a norm, which exceeds the largest of them.
     together = norm((busy_us(q, constants), memory_us(q, constants)), constants.sharpness)
-    # The last CTA adds the sums of all slices.
-    adding = q.split * (constants.sum_cycles + q.added_bytes / constants.sum_bytes_per_cycle)
+    # The last CTA adds the sums of all slices, and every CTA counts itself in the same word.
+    fixed = constants.sum_cycles + constants.slice_cycles * q.added_slices
+    adding = q.split * (fixed + q.added_bytes / constants.sum_bytes_per_cycle)
     around = constants.launch_us + constants.cta_us * q.ctas + adding / (constants.clock_share * q.clock_per_us)
     return (around + together) * q.overall
 
