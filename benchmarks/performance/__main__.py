@@ -44,6 +44,10 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="measure only a few problems of each section")
     parser.add_argument("--seconds", type=float, metavar="S", help="start no further problem after S seconds")
     arguments = parser.parse_args(words)
+    if arguments.verb != "write" and len(arguments.figures) > (arguments.verb == "measure"):
+        parser.error(f"{arguments.figures[-1]}: only `write` takes several files, and `measure` takes one")
+    if missing := [path for path in arguments.cutlass if not path.is_file()]:
+        parser.error(f"--cutlass: found no file {missing[0]}; OUT.json goes before --cutlass")
     asked = Asked(cutlass=tuple(arguments.cutlass), quick=arguments.quick, seconds=arguments.seconds)
     try:
         if arguments.verb == "build":

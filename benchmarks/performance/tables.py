@@ -122,6 +122,8 @@ def roofline_us(figures: Figures, problem: ProblemShape) -> float:
 def contenders(figures: Figures) -> str:
     """Tabulate every contender's TFLOP/s in a graph; CUTLASS's Hopper example counts with its best tile."""
     problems = by_problem(figures.suite, Regime.GRAPH)
+    if not problems:
+        return NOT_MEASURED
     names = [TORCH, QUACK, CUTLASS_HOPPER, TRITON, CUTLASS, "sm80_hgemm_tn", "sm120_hgemm_tn", OURS]
     rows = []
     for problem, row in problems.items():
@@ -162,6 +164,8 @@ def quack(figures: Figures) -> str:
 def kinds(figures: Figures) -> str:
     """Tabulate TFLOP/s of majors, types and epilogues, and their speed over f16 TN's on the same problem."""
     problems = by_problem(figures.kinds, Regime.GRAPH)
+    if not problems:
+        return NOT_MEASURED
     rows = []
     measured = [name for name in (*KINDS, TORCH_SCALED, TORCH_INT) if any(name in row for row in problems.values())]
     for name in measured:
@@ -177,7 +181,7 @@ def kinds(figures: Figures) -> str:
 def held(figures: Figures) -> str:
     """Tabulate each claim, the measured value, and whether the claim holds."""
     rows = [[x.text, x.found, "holds" if x.holds else "**missed**"] for x in claims.claims(figures)]
-    return _table(["claim", "measured", ""], rows)
+    return NOT_MEASURED if not rows else _table(["claim", "measured", ""], rows)
 
 
 def sample(figures: Figures) -> str:
@@ -267,6 +271,8 @@ def host(figures: Figures) -> str:
 def square(figures: Figures) -> str:
     """Tabulate one problem for the README, fastest first; CUTLASS's Hopper example counts with its best tile."""
     row = best_tile(by_problem(figures.suite, Regime.GRAPH).get(LADDER, {}))
+    if not row:
+        return NOT_MEASURED
     ranked = sorted((time for name, time in row.items() if name != TORCH_REDUCED), key=lambda time: -time.tflops)
     ceiling = figures.ceiling("wgmma", "f16")
     rows = ([_code(x.contender), _figure(x.tflops), f"{x.tflops / ceiling:.0%}"] for x in ranked)

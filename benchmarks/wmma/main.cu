@@ -1,7 +1,7 @@
 // wmma_gemm M N K [ROUNDS]: checks every element of the hand-written kernel's result, then prints its median time.
 //
-// Measures like one launch of `cutegen bench` (docs/benchmarking.md): normal random data, cold L2, events around the launch, three
-// rounds of warm-up. One difference: 256 MiB are written before each launch instead of read, so that L2 holds dirty lines.
+// Measures like one launch of `cutegen bench` (docs/benchmarking.md): normal random data, a cold and clean L2, events around the
+// launch, three rounds of warm-up.
 // Exit codes: 0 correct, 1 wrong, 2 bad arguments, 3 CUDA failed.
 
 #include "wmma_gemm.h"
@@ -82,16 +82,33 @@ unsigned long long wrong_elements(Problem problem, const half *a, const half *b,
     return count;
 }
 
+// Reads a buffer larger than L2, so that nothing else is in the cache and no line of it is dirty. It stores in one of 2^32 cases,
+// so that the compiler keeps the loads.
+__global__ void read_all(const int4 *from, size_t vectors, int *found)
+{
+    int digest = 0;
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < vectors; i += size_t(gridDim.x) * blockDim.x) {
+        const int4 x = from[i];
+        digest ^= x.x ^ x.y ^ x.z ^ x.w;
+    }
+    if (digest == 0x5EED5EED)
+        *found = digest;
+}
+
 // Returns the microseconds of each counted round, in ascending order.
 std::vector<float> times_us(Problem problem, const half *a, const half *b, half *c, int rounds)
 {
-    auto *flush = allocate<char>(FLUSH_BYTES);
+    constexpr size_t vectors = FLUSH_BYTES / sizeof(int4);
+    auto *flush = allocate<int4>(vectors);
+    auto *found = allocate<int>(1);
+    check(cudaMemset(flush, 0, FLUSH_BYTES), "cudaMemset");
     cudaEvent_t start, end;
     check(cudaEventCreate(&start), "cudaEventCreate");
     check(cudaEventCreate(&end), "cudaEventCreate");
     std::vector<float> samples;
     for (int round = 0; round < WARM_UP_ROUNDS + rounds; ++round) {
-        check(cudaMemsetAsync(flush, 0, FLUSH_BYTES), "cudaMemsetAsync");
+        read_all<<<1024, 256>>>(flush, vectors, found);
+        check(cudaGetLastError(), "read_all");
         check(cudaEventRecord(start), "cudaEventRecord");
         check(wmma_gemm(problem, a, b, c, nullptr), "wmma_gemm");
         check(cudaEventRecord(end), "cudaEventRecord");

@@ -70,6 +70,11 @@ class Row:
         """Return whether the value is the same for all specs with a plan."""
         return len(set(self.cells) - {""}) <= 1
 
+    @property
+    def common(self) -> str:
+        """Return the cell of an equal row: that of the first spec with a plan."""
+        return next(filter(None, self.cells), "")
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -301,7 +306,7 @@ def _bounds(comparison: Comparison) -> Iterator[Row]:
     yield _row(Section.BOUNDS, "bottleneck", specs, lambda plan: _tightest(plan, comparison.problem)[0])
     yield _row(
         Section.BOUNDS,
-        "share of peak, at most",
+        "share of its MMA's rate, at most",
         specs,
         lambda plan: _tightest(plan, comparison.problem)[1],
         lambda x: f"{x:.0%}",

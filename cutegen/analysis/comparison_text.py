@@ -61,9 +61,7 @@ def comparison_lines(comparison: Comparison, *, everything: bool = False) -> Ite
     else:
         yield "Equal (see --all)"
         for section, members in groupby(equal, key=lambda row: row.section):
-            said = ", ".join(
-                f"{row.name} {row.cells[0]}" if len(row.cells[0]) <= SHORT else row.name for row in members
-            )
+            said = ", ".join(f"{row.name} {row.common}" if len(row.common) <= SHORT else row.name for row in members)
             yield from wrapped(f"{section}: {said}", first="  ", rest="    ")
     if comparison.why_not_measured:
         yield ""
@@ -81,7 +79,7 @@ def _sections(rows: Sequence[Row], names: Sequence[str], *, once: bool = False) 
         if once:
             yield f"{title[0].upper()}{title[1:]}"
             for row in members:
-                yield from _beside([row.name, row.cells[0]], _widths(1))
+                yield from _beside([row.name, row.common], _widths(1))
         else:
             yield from _block(f"{title[0].upper()}{title[1:]}", list(members), names)
 

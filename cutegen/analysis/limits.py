@@ -100,7 +100,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
         flops=ProblemShape(m, n, k).flops,
         multiplier=plan.atom.instruction,
         wavefronts=float(moved(plan.a) + moved(plan.b)),
-        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads // WARP,
+        issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads / WARP,
         l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
         hbm_bytes=compulsory / k_tiles,
     )

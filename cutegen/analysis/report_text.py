@@ -86,7 +86,7 @@ def _loop_lines(made: Report) -> Iterator[str]:
     yield f"Main loop in SASS: {total} instructions per warp and {plural(turn, 'k-tile')}"
     rows = [(name, f"{count:,}", f"{count / total:.0%}") for name, count in mix[:SHOWN_SASS]]
     if rest := sum(count for _, count in mix[SHOWN_SASS:]):
-        rows.append((f"{len(mix) - SHOWN_SASS} others", f"{rest:,}", f"{rest / total:.0%}"))
+        rows.append((plural(len(mix) - SHOWN_SASS, "other"), f"{rest:,}", f"{rest / total:.0%}"))
     yield from aligned(rows, right={1, 2})
 
 

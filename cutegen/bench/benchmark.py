@@ -123,7 +123,7 @@ def _bench(
     after_round: Callable[[], None],
 ) -> Iterator[Result]:
     ready = {
-        f"{setting}: {one.name}": (setting, one)
+        f"{setting}: {one.name}{', ours' * one.ours}": (setting, one)  # a spec may have a library's name
         for setting, members in by_setting(entrants).items()
         for one in prepared(members, problem, against, seed=seed, in_graphs=Regime.GRAPH in regimes)
     }
@@ -164,6 +164,8 @@ def x_torch(result: Result, results: Iterable[Result]) -> float | None:
     """Return the speed relative to torch.matmul on the same operands in the same regime; None without that time."""
     same = (result.problem, result.setting, result.regime)
     times = [
-        x.measurement.median_us for x in results if x.contender == TORCH and (x.problem, x.setting, x.regime) == same
+        x.measurement.median_us
+        for x in results
+        if x.contender == TORCH and not x.ours and (x.problem, x.setting, x.regime) == same
     ]
     return times[0] / result.measurement.median_us if times else None

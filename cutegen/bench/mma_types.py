@@ -17,7 +17,7 @@ _NAMES = {Instruction.FMA: "fma", Instruction.MMA_SYNC: "mma.sync", Instruction.
 class MmaTypes:
     """The element types of A and B and of the accumulator, and the instruction, with 32 bytes of K.
 
-    No tensor core multiplies full f32: f32 operands use fma.
+    No tensor core multiplies full f32: f32 operands use fma, and fma multiplies only f32.
     """
 
     operands: str
@@ -31,8 +31,9 @@ class MmaTypes:
         >>> MmaTypes.of("u8", "s32")
         MmaTypes(operands='s8', accumulator='s32', multiplier=<Instruction.MMA_SYNC: 'mma.sync'>)
         """
-        kind = Instruction.FMA if operands == "f32" else multiplier
-        return cls("s8" if operands == "u8" else operands, accumulator, kind)
+        if operands == "f32" or multiplier is Instruction.FMA:
+            return FMA  # narrower operands are widened, and multiplied at the rate of f32
+        return cls("s8" if operands == "u8" else operands, accumulator, multiplier)
 
     @classmethod
     def fastest(cls, operands: str, accumulator: str, has: frozenset[Instruction]) -> MmaTypes:

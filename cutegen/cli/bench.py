@@ -25,9 +25,10 @@ from cutegen.cli.options import (
     OutOption,
     RoundsOption,
     complete_spec,
+    named_file,
     parse_problem,
 )
-from cutegen.cli.output import Answer, suffix_of, write_file
+from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
 from cutegen.contract.problem import ProblemShape
@@ -80,6 +81,9 @@ def bench(
     """Times kernels, torch.matmul, Triton, QuACK and the measured ceilings in one run. Needs a GPU and torch."""
     answer = Answer.asked(json=json, out=out)
     suffix_of(plot, (".svg",), "--plot")
+    require_folder("--plot", plot)
+    for path in cutlass or ():
+        named_file("--cutlass", path, "an example of the CuTe DSL in CUTLASS's repository, examples/python/CuTeDSL")
     problems = choose_problems(problem, suite)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
@@ -100,12 +104,12 @@ def bench(
                 cutlass=tuple(cutlass or ()),
                 after_round=bar.advance,
             )
-    if plot is not None:
-        write_file("--plot", plot, roofline(ceilings, results).encode())
     answer.give(
         lambda: bench_table(ceilings, results, conditions()),
         lambda: [*ceiling_lines(ceilings), *result_lines(ceilings, results)],
     )
+    if plot is not None:
+        write_file("--plot", plot, roofline(ceilings, results).encode())
 
 
 def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[ProblemShape, ...]:

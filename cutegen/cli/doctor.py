@@ -14,9 +14,10 @@ from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.errors import CutegenError, DeviceError
 from cutegen.hardware import TARGETS
-from cutegen.hardware.targeting import choose_target
+from cutegen.hardware.targeting import choose_target, present_target
 from cutegen.run.driver import load_driver
 from cutegen.support.columns import aligned
+from cutegen.verify.reference import require_torch_gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +86,26 @@ def _gpus() -> str:
         driver = load_driver()
     except DeviceError as error:
         raise DeviceError("not checked without a driver") from error
-    names = []
+    names, capabilities = [], []
     for ordinal in range(driver.call("cuDeviceGetCount")):
-        major, minor = driver.compute_capability(ordinal)
+        capabilities.append(driver.compute_capability(ordinal))
+        major, minor = capabilities[-1]
         names.append(f"cuda:{ordinal} {driver.device_name(ordinal)} (sm_{major}{minor})")
+    if not names:
+        raise DeviceError("none is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    if not any(target.compute_capability in capabilities for target in TARGETS.values()):
+        raise DeviceError(f"{', '.join(names)}, for which no kernel can be compiled; targets: {', '.join(TARGETS)}")
     return ", ".join(names)
+
+
+def _torch() -> str:
+    version = metadata.version("torch")
+    if present_target() is not None:  # importing torch takes seconds, and matters only with a GPU
+        try:
+            require_torch_gpu()
+        except DeviceError as error:
+            raise DeviceError(f"{version}: {error}") from error
+    return version
 
 
 def _cache() -> str:
@@ -105,7 +121,7 @@ _PROBES: dict[str, Callable[[], str]] = {
     "cuda-python": lambda: metadata.version("cuda-python"),
     "driver": _driver,
     "GPU": _gpus,
-    "torch": lambda: metadata.version("torch"),
+    "torch": _torch,
     "targets": lambda: f"{', '.join(TARGETS)}; default here {choose_target().name}",
     "cache": _cache,
 }

@@ -6,7 +6,9 @@ color alone never carries information.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -58,7 +60,11 @@ class Answer:
 
     @classmethod
     def asked(cls, *, json: bool, out: Path | None = None) -> Answer:
-        """Read `--json` and `--out`: a .json file gets JSON. Raises RequestError for another suffix."""
+        """Read `--json` and `--out`: a .json file gets JSON.
+
+        Raises RequestError for another suffix, and OutsideError without the folder, before the work that would be lost.
+        """
+        require_folder("--out", out)
         return cls(json or suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX)) == JSON_SUFFIX, out)
 
     def give(self, table: Callable[[], Mapping[str, Any]], lines: Callable[[], Iterable[str]]) -> None:
@@ -91,6 +97,12 @@ def _print(text: str) -> None:
         console.print(_Highlighter()(Text(text)))
     else:
         sys.stdout.write(text + "\n")
+
+
+def require_folder(option: str, path: Path | None) -> None:
+    """Raise OutsideError, like `write_file`, if there is no folder for the file that `option` names."""
+    if path is not None and not os.path.isdir(path.parent):  # accepts any name, unlike Path's method
+        raise OutsideError(f"{option}: {path} cannot be written: {os.strerror(errno.ENOENT)}")
 
 
 def encoded(text: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, encoded, suffix_of, write_file
+from cutegen.cli.output import JSON_SUFFIX, TEXT_SUFFIX, encoded, require_folder, suffix_of, write_file
 from cutegen.errors import RequestError
 from cutegen.show.canvas import Picture, framed, to_latex, to_png, to_svg
 
@@ -38,8 +38,10 @@ SUFFIXES: Mapping[str, Format] = MappingProxyType(
 def choose_format(given: Format | None, out: Path | None, known: Collection[Format] = tuple(Format)) -> Format:
     """Return the requested format, else that of the file's suffix, else text; JSON counts as text here.
 
-    Raises RequestError if the file has another format's suffix or that of none in `known`.
+    Raises RequestError if the file has another format's suffix or that of none in `known`, OutsideError without its
+    folder.
     """
+    require_folder("--out", out)
     suffix = suffix_of(out, (TEXT_SUFFIX, JSON_SUFFIX, *(each for each in SUFFIXES if SUFFIXES[each] in known)))
     named = SUFFIXES.get(suffix, Format.TEXT) if suffix else given or Format.TEXT
     if given is not None and given is not named:

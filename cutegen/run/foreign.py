@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -114,33 +115,47 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
 def _compare(
     launch: ForeignLaunch, index: int, values: Sequence[Any], given: Sequence[Any], expected: Expected, policy: str
 ) -> list[WrongResult]:
-    """Compare in float64; a product is computed from the arguments before the launch."""
+    """Compare in float64, large integers exactly; a product is computed from the arguments before the launch."""
 
     def of(argument: int, everyone: Sequence[Any]) -> NDArray[Any]:
         array = _storage(everyone[argument])
-        return (bf16_values(array) if argument in launch.bf16 else array).astype(np.float64)
+        return bf16_values(array) if argument in launch.bf16 else array
 
     found = of(index, values)
     if expected.values is None:
         factors = [(of(i, given), is_turned) for i, is_turned in expected.product]
         turned = [a.T if is_turned else a for a, is_turned in factors]
         try:
-            wanted = reduce(np.matmul, turned)
+            wanted = turned[0] if len(turned) == 1 else reduce(np.matmul, [a.astype(np.float64) for a in turned])
         except ValueError as error:
             shapes = " and ".join(str(a.shape) for a in turned)
             raise RequestError(f"argument {index}: expected: shapes {shapes} cannot be multiplied") from error
     else:
         is_bits = index in launch.bf16 and expected.values.dtype == np.uint16
-        wanted = (bf16_values(expected.values) if is_bits else expected.values).astype(np.float64)
+        wanted = bf16_values(expected.values) if is_bits else expected.values
     if wanted.shape != found.shape:
         raise RequestError(f"argument {index}: expected has shape {wanted.shape}; the argument has {found.shape}")
-    bad = ~np.isclose(found, wanted, rtol=expected.rtol, atol=expected.atol, equal_nan=True)
+    bad = _differing(found, wanted, expected.rtol, expected.atol)
     if not bad.any():
         return []
     place = tuple(int(i) for i in np.argwhere(bad)[0])
     message = f"{int(bad.sum()):,} of {bad.size:,} elements differ, first at {list(place)}: "
-    message += f"found {found[place]:g}, expected {wanted[place]:g}"
+    one, other = found[place].item(), wanted[place].item()
+    digits = "" if f"{one:g}" == f"{other:g}" else "g"
+    message += f"found {one:{digits}}, expected {other:{digits}}"
     return [WrongResult(argument=index, policy=policy, message=message)]
+
+
+def _differing(found: NDArray[Any], wanted: NDArray[Any], rtol: float, atol: float) -> NDArray[np.bool_]:
+    """Return which elements are not within the tolerance."""
+    values, target = found.astype(np.float64), wanted.astype(np.float64)
+    bad: NDArray[np.bool_] = ~np.isclose(values, target, rtol=rtol, atol=atol, equal_nan=True)
+    if found.dtype.kind in "iu" and wanted.dtype.kind in "iu":
+        # float64 rounds integers from 2^53 on, and would take neighbors for the same number.
+        for place in map(tuple, np.argwhere(~bad & (np.abs(values) >= 2**53))):
+            one, other = int(found[place]), int(wanted[place])
+            bad[place] = abs(one - other) > atol + rtol * abs(other)
+    return bad
 
 
 def _storage(value: Any) -> NDArray[Any]:
@@ -324,6 +339,7 @@ class _Row:
     def maker(self) -> Callable[[np.random.Generator], Any]:
         """Return the function that makes the argument."""
         _refuse_others(self.keys, {*_NUMBER_KEYS, *_ARRAY_KEYS, *_EXPECTED_KEYS}, self.where)
+        self._refuse_contradictions()
         if "bytes" in self.keys:
             return self._structure()
         if "number" in self.keys:
@@ -334,6 +350,14 @@ class _Row:
             return make
         sizes = self._tensor_map()
         return lambda generator: _tensor_map(make(generator), sizes)
+
+    def _refuse_contradictions(self) -> None:
+        """Raise RequestError for a key that the others would leave without effect."""
+        kind = next((key for key in _KINDS if key in self.keys), "array")
+        if unused := sorted(self.keys.keys() & (_NUMBER_KEYS | _ARRAY_KEYS) - _KINDS[kind]):
+            raise RequestError(f"{self.where}: {unused[0]}: found together with {kind}; leave one of them out")
+        if "expected" not in self.keys and (unused := sorted(self.keys.keys() & _EXPECTED_KEYS)):
+            raise RequestError(f"{self.where}: {unused[0]}: found without expected; leave it out")
 
     def _structure(self) -> Callable[[np.random.Generator], bytes]:
         text = self.keys["bytes"]
@@ -388,8 +412,10 @@ class _Row:
             raise RequestError(f"{self.where}: expected: found a number or a structure; expected an array to compare")
         text = self.keys["expected"]
         rtol, atol = (self.keys.get(key, default) for key, default in (("rtol", 1e-3), ("atol", 1e-3)))
-        if not isinstance(text, str) or not isinstance(rtol, int | float) or not isinstance(atol, int | float):
-            raise RequestError(f"{self.where}: expected: a .npy file, or arguments as in '0 @ 1.T'; rtol, atol numbers")
+        if not isinstance(text, str) or not all(type(x) in (int, float) and 0 <= x < math.inf for x in (rtol, atol)):
+            raise RequestError(
+                f"{self.where}: expected: a .npy file, or arguments as in '0 @ 1.T'; rtol, atol numbers of at least 0"
+            )
         product = _PRODUCT.fullmatch(text)
         if product is None:
             values = _load(self.folder / text, f"{self.where}: expected")
@@ -408,6 +434,9 @@ class _Row:
 _NUMBER_KEYS = {"number", "type", "bytes"}
 _ARRAY_KEYS = {"array", "shape", "fill", "file", "tensor_map"}
 _EXPECTED_KEYS = {"expected", "rtol", "atol"}
+_KINDS = {"bytes": {"bytes"}, "number": {"number", "type"}, "file": {"file", "tensor_map"}}
+_KINDS["array"] = _ARRAY_KEYS - {"file"}
+"""Keys that define an argument, by the one that selects its kind; the first that is present counts."""
 
 
 def _tensor_map(array: NDArray[Any], sizes: tuple[tuple[int, ...], int]) -> TensorMap:

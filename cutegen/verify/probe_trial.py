@@ -13,6 +13,7 @@ from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 from cutegen.verify.probe_check import Received, WrongRegister, check_registers
 from cutegen.verify.probe_counts import count_probe
+from cutegen.verify.reference import require_torch_gpu
 from cutegen.verify.trial import CUDA, Execution
 from cutegen.verify.trial_report import count_lines, count_tables, executed
 
@@ -36,8 +37,12 @@ class ProbeTrial:
 
 
 def try_probe(plan: ProbePlan, probe: Probe, device: str, seed: int, options: Mapping[str, Any]) -> ProbeTrial:
-    """Load numbered and random elements; on the CPU also count one load. `options` are the executor's."""
+    """Load numbered and random elements; on the CPU also count one load. `options` are the executor's.
+
+    Raises DeviceError if the elements belong on a GPU and torch sees none.
+    """
     if device == CUDA:
+        require_torch_gpu()
         received = check_registers(plan, probe, seed=seed, framework="torch", device=device)
         return ProbeTrial(plan=plan, device=device, seed=seed, received=received, execution=None)
     reports = []

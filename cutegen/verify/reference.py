@@ -184,12 +184,20 @@ def _poison(element: DType) -> float:
     return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
 
 
+def require_torch_gpu() -> None:
+    """Raise DeviceError if torch sees no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise DeviceError("torch sees no GPU; GPU operands need a torch built with CUDA, and a driver")
+
+
 class _TorchSource:
     def __init__(self, device: str, seed: int) -> None:
         import torch
 
-        if device != "cpu" and not torch.cuda.is_available():
-            raise DeviceError("torch sees no GPU; GPU operands need a torch built with CUDA, and a driver")
+        if device != "cpu":
+            require_torch_gpu()
         self._torch, self._device = torch, device
         self._generator = torch.Generator(device).manual_seed(seed)
 

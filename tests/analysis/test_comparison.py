@@ -78,7 +78,7 @@ def test_bounds_are_those_of_the_operands_type(
 ) -> None:
     """Tensor cores: 1024 f16 multiply-adds per cycle on A100, 2048 on H100; half of it for tf32, twice for 8 bits."""
     rows = {row.name: row.values[0] for row in of(name, cache=empty, arch=arch).rows if row.section is Section.BOUNDS}
-    bottleneck, share = rows.pop("bottleneck"), rows.pop("share of peak, at most")
+    bottleneck, share = rows.pop("bottleneck"), rows.pop("share of its MMA's rate, at most")
     cycles = {name: value for name, value in rows.items() if isinstance(value, float)}
     assert cycles.keys() == rows.keys()
     assert cycles[unit] == pytest.approx(1e6 / operations_per_cycle)
@@ -130,6 +130,15 @@ def test_a_spec_that_cannot_be_planned_says_why_in_its_column(empty: Cache) -> N
     assert all(row["values"][1] is None for row in table["rows"] if row["name"] != "not planned")
     with pytest.raises(SpecError, match="wgmma"):
         of("sm90_hgemm_tn", "sm90_bf16_nt", cache=empty, arch="sm_80")
+
+
+def test_what_is_equal_is_shown_if_the_first_spec_has_no_plan(empty: Cache) -> None:
+    made = of("sm90_hgemm_tn", "sm80_hgemm_tn", "sm80_bf16_nn", cache=empty, arch="sm_80")
+    assert made.specs[0].plan is None
+    assert "  target and operands: target sm_80, family sm80" in list(comparison_lines(made))
+    shown = [line.split() for line in comparison_lines(made, everything=True)]
+    assert ["target", "sm_80"] in shown
+    assert ["threads", "128"] in shown
 
 
 def test_many_specs_have_a_line_each(empty: Cache) -> None:

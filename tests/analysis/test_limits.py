@@ -59,10 +59,10 @@ def test_a_k_tile_by_hand(k_tiles: int, wavefronts: float) -> None:
     2 x 128 are written; 2 x 256 are read, and before the loop a fourth of that, the first of four k-blocks.
     """
     made = plan(load_spec("sm80_hgemm_tn"), "sm_80")
-    cost = k_tile_cost(made, ProblemShape(256, 256, k_tiles * 64), 100.0)
+    cost = k_tile_cost(made, ProblemShape(256, 256, k_tiles * 64), 621 / 8)
     assert cost.flops == 2 * 128 * 128 * 64
     assert cost.wavefronts == pytest.approx(wavefronts)
-    assert cost.issued == 100 * 4, "four warps"
+    assert cost.issued == 621 / 8 * 4, "four warps"
     assert cost.l2_bytes == 2 * 128 * 64 * 2
 
 

@@ -147,6 +147,15 @@ def mine(*, wrong: bool = False, wrong_from: int = 10**9) -> Entrant:
 
 
 @pytest.mark.usefixtures("on_the_cpu")
+def test_a_spec_named_like_a_library_is_timed_beside_it() -> None:
+    named = replace(mine(), name="torch.matmul")
+    found = room.bench([named], SMALL, rounds=3, against=only("torch.matmul"))
+    assert [(x.contender, x.ours) for x in found] == [("torch.matmul", False), ("torch.matmul", True)]
+    assert x_torch(found[1], [found[1]]) is None
+    assert x_torch(found[1], found) == 1
+
+
+@pytest.mark.usefixtures("on_the_cpu")
 def test_both_regimes_have_a_result_of_everyone() -> None:
     found = room.bench([mine()], SMALL, rounds=3, regimes=tuple(Regime), against=only("torch.matmul"))
     assert [(x.regime, x.contender) for x in found] == [
@@ -323,6 +332,8 @@ def test_programs_get_every_figure(capsys: pytest.CaptureFixture[str], tmp_path:
     [
         (["mine", "mine"], 2, "two specs called mine"),
         (["mine", "--plot", "missing/roofline.svg"], 3, "--plot: missing/roofline.svg cannot be written"),
+        (["mine", "--out", "missing/times.json"], 3, "--out: missing/times.json cannot be written"),
+        (["mine", "--cutlass", "missing.py"], 2, "--cutlass: found no file missing.py"),
     ],
 )
 def test_what_is_in_the_way_is_named(
@@ -333,9 +344,18 @@ def test_what_is_in_the_way_is_named(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Before anything is measured, which would be lost."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(door, "measure_ceilings", lambda types, after_round: pytest.fail("measured"))
     assert main(["bench", *words]) == code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_plot_that_cannot_be_written_costs_no_times(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.svg").mkdir()
+    assert main(["bench", "mine", "--plot", str(tmp_path / "a.svg")]) == 3
+    assert "Ceilings measured on Imaginary 100" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("measured")

@@ -6,9 +6,9 @@ import numpy as np
 
 from cutegen.analysis.limits import k_tile_cost, limits
 from cutegen.bench import mma_peak
-from cutegen.bench.mma_types import FMA
+from cutegen.bench.mma_types import FMA, MmaTypes
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import SM_RATES
+from cutegen.hardware import SM_RATES, Instruction
 from cutegen.plan import plan
 from cutegen.ptx import Program
 from cutegen.spec import load_spec
@@ -35,6 +35,11 @@ def test_the_loop_itself_hardly_counts() -> None:
     lines = [line.strip() for line in mma_peak.ptx(FMA).splitlines()]
     body = lines[lines.index("again:") : lines.index("@%more bra again;") + 1]
     assert sum(line.startswith("fma") for line in body) / len(body) > 0.98
+
+
+def test_narrower_operands_have_the_same_ceiling() -> None:
+    """A loop of half as many chains per turn would measure its own instructions, too."""
+    assert {MmaTypes.of(x, "f32", Instruction.FMA) for x in ("f16", "bf16", "f32")} == {FMA}
 
 
 def test_sums_do_not_run_away() -> None:

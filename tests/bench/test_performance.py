@@ -214,7 +214,7 @@ def test_the_counter_of_energy_is_read_between_its_steps() -> None:
 
 def test_what_was_not_measured_is_said(figures: Figures) -> None:
     nothing = replace(figures, suite=(), sample=(), kinds=(), ladder=(), energy=(), host=(), clocks=())
-    assert all(block(nothing) for block in tables.BLOCKS.values())
+    assert all("not measured" in block(nothing).lower() for name, block in tables.BLOCKS.items() if name != "run")
     assert list(claims.claims(nothing)) == []
     alone = replace(figures, suite=timed(LADDER, torch=250.0, ours=500.0), energy=(), clocks=())
     assert tables.hopper(alone).startswith("Not measured")
@@ -326,3 +326,19 @@ def test_without_a_gpu_it_is_said_and_nothing_is_written(
     assert door.main(["measure", str(out)]) == 1
     assert "found none" in capsys.readouterr().err
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["measure", "one.json", "two.json"], "two.json: only `write` takes several files"),
+        (["measure", "--cutlass", "example.py", "one.json"], "--cutlass: found no file example.py"),
+    ],
+)
+def test_a_file_that_would_be_ignored_is_refused(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        door.main(words)
+    assert said in capsys.readouterr().err

@@ -173,3 +173,10 @@ def test_any_spec_is_probed_by_the_verb(cli: Cli) -> None:
 def test_the_verb_is_run_of_a_probe(cli: Cli) -> None:
     options = "--device cpu --arch sm_80 --seed 3 --json"
     assert cli(f"probe {SPEC} {options}").json == cli(f"run {SPEC} {options}").json
+
+
+def test_a_gpu_that_torch_does_not_see_is_a_request_to_the_machine(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    outcome = cli(f"probe {SPEC} --device cuda --arch sm_80")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "torch sees no GPU" in outcome.error

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+from cutegen.cli import doctor
 from cutegen.cli.main import VERBS
+from cutegen.hardware import TARGETS
 from cutegen.spec import GEMM, load_spec, shipped_specs
 from tests.cli.commands import Cli, Golden
 
@@ -91,3 +93,41 @@ def test_doctor_is_content_anywhere(cli: Cli) -> None:
     assert outcome.code == 0
     works = outcome.out.partition("What will work here")[2]
     assert {verb for verb in VERBS if verb not in re.findall(r"\w+", works)} == {"cache", "doctor"}
+
+
+class _Driver:
+    """GPUs of these compute capabilities."""
+
+    def __init__(self, *capabilities: tuple[int, int]) -> None:
+        self.capabilities = capabilities
+
+    def call(self, function: str) -> int:
+        return {"cuDriverGetVersion": 13000, "cuDeviceGetCount": len(self.capabilities)}[function]
+
+    def compute_capability(self, ordinal: int) -> tuple[int, int]:
+        return self.capabilities[ordinal]
+
+    def device_name(self, ordinal: int) -> str:
+        return f"GPU {ordinal}"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "sees", "works", "said"),
+    [
+        ([(7, 5), (9, 0)], True, True, "cuda:0 GPU 0 (sm_75), cuda:1 GPU 1 (sm_90)"),
+        ([(7, 5)], True, False, "cuda:0 GPU 0 (sm_75), for which no kernel can be compiled; targets: sm_80"),
+        ([], True, False, "none is visible; check nvidia-smi"),
+        ([(9, 0)], False, False, ": torch sees no GPU; GPU operands need a torch built"),
+    ],
+)
+def test_doctor_promises_a_gpu_only_if_it_can_be_used(
+    capabilities: list[tuple[int, int]], sees: bool, works: bool, said: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "load_driver", lambda: _Driver(*capabilities))
+    monkeypatch.setattr(doctor, "present_target", lambda: TARGETS["sm_90"] if (9, 0) in capabilities else None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: sees)
+    table = cli("doctor --json").json
+    assert any(said in x["found"] for x in table["findings"])
+    abilities = {x["what"]: x["works"] for x in table["abilities"]}
+    assert abilities["bench and tune, times of compare"] == works
+    assert abilities["run, probe and report on the CPU"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.performance.claims import geometric_mean, x_peer
-from benchmarks.performance.documents import FIGURES
+from benchmarks.performance.claims import geometric_mean, x_peer, x_torch
+from benchmarks.performance.documents import FIGURES, place
 from benchmarks.performance.figures import by_problem, loaded
 from cutegen.bench.contenders import CUTLASS_HOPPER, QUACK
 from cutegen.bench.measure import Regime
@@ -86,6 +86,15 @@ def test_how_far_peers_are_behind_is_what_was_measured() -> None:
     for peer, times in zip((QUACK, CUTLASS_HOPPER), said.groups(), strict=True):
         ratios = [ratio for row in suite if (ratio := x_peer(row, peer)) is not None]
         assert times == f"{geometric_mean(ratios):.2f}", peer
+
+
+def test_how_far_torch_is_behind_on_an_h100_is_what_was_measured() -> None:
+    said = re.search(r"([\d.]+) times as fast as torch.*?([\d.]+) times over the random", README.read_text(), re.DOTALL)
+    assert said is not None
+    path, _ = place("H100")
+    figures = loaded(path.read_text())
+    for section, times in zip((figures.suite, figures.sample), said.groups(), strict=True):
+        assert times == f"{geometric_mean(map(x_torch, by_problem(section, Regime.GRAPH).values())):.2f}"
 
 
 def test_every_shipped_spec_and_example_is_listed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -128,6 +129,25 @@ def test_results_are_compared(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert told["wrong"][0]["message"] == "2 of 256 elements differ, first at [0, 0]: found 0, expected 7"
 
 
+@pytest.mark.parametrize("wanted", ["want.npy", "0"])
+@pytest.mark.parametrize(("dtype", "far"), [("u8", 0), ("u8", 1), ("i8", 0), ("i8", 1)])
+def test_large_integers_are_compared_exactly(
+    dtype: str, far: int, wanted: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Rounded to float64, 2^53 and 2^53 + 1 are equal."""
+    np.save(tmp_path / "data.npy", np.full(4, 2**53, dtype))
+    np.save(tmp_path / "want.npy", np.full(4, 2**53 + far, dtype))
+    argument = f'[[argument]]\nfile = "%s.npy"\nexpected = "{wanted}"\nrtol = 0\natol = 0\n'
+    others = 2 * '[[argument]]\narray = "u32"\nshape = [1]\nfill = "zeros"\n'
+    (tmp_path / "launch.toml").write_text(argument % "data" + others)
+    options = f"--launch {tmp_path / 'launch.toml'} --policies 1"
+    store = f"mov.u64 %rd5, {2**53 + far}; st.global.u64 [%rd0], %rd5;" if wanted == "0" else ""
+    code, told = found(entry(store), options, capsys, tmp_path)
+    assert code == far
+    if far:
+        assert {f"{2**53}", f"{2**53 + 1}"} <= set(re.findall(r"\d+", told["wrong"][0]["message"]))
+
+
 def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     wanted = np.zeros((2, 128), ">u4")
     wanted[:, 0] = 7
@@ -154,6 +174,12 @@ def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[st
         (("data.npy", "none.npy"), "none.npy cannot be read"),
         (("want.npy", "0 @ 1 @ 2"), "cannot be read"),
         (("[[argument]]", "[[arguments]]"), "found arguments; expected one of"),
+        (('"data.npy"', '"data.npy"\nfill = "ones"'), "argument 0: fill: found together with file; leave one"),
+        (("[16]", '[16]\ntype = "u32"'), "argument 1: type: found together with array; leave one"),
+        (("[16]", '[16]\nnumber = 3\ntype = "u32"'), "argument 1: array: found together with number; leave one"),
+        (("[16]", "[16]\nrtol = 0.5"), "argument 1: rtol: found without expected; leave it out"),
+        (('"want.npy"', '"want.npy"\nrtol = nan'), "rtol, atol numbers of at least 0"),
+        (('"want.npy"', '"want.npy"\natol = -1'), "rtol, atol numbers of at least 0"),
         (("grid", "grid ="), "cannot be read"),
     ],
 )
