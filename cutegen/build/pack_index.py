@@ -103,7 +103,7 @@ class PackIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PlainEntry:
-    """Return an entry without its launch contract, which is read by separate rules."""
+    """An entry without its launch contract, which is read by separate rules."""
 
     name: str
     problem: ProblemShape | None
