@@ -230,7 +230,7 @@ def title_lines(plan: Planned, width: int) -> list[str]:
 
 
 def decision_lines(plan: Planned, everything: bool, width: int) -> list[str]:
-    """Yield every decision with its reason, and the rejected alternatives."""
+    """Return every decision with its reason, and the rejected alternatives."""
     key_width = max(len(decision.key) for decision in plan.decisions)
     lines = ["Decisions"]
     for decision in plan.decisions:
