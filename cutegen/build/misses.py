@@ -32,7 +32,6 @@ class Miss:
     `nearest` is None if the kernel was never built here. `source_diff` is a unified diff of the two kernel files.
     """
 
-    key: str
     nearest: Entry | None
     differences: tuple[Difference, ...]
     source_diff: tuple[str, ...]
@@ -45,10 +44,9 @@ def explain_miss(cache: Cache, request: BuildRequest) -> Miss:
     """
     found = [(entry, _differences(manifest, request)) for entry, manifest in _of_the_same_kernel(cache, request)]
     if not found:
-        return Miss(key=request.inputs.key, nearest=None, differences=(), source_diff=())
+        return Miss(nearest=None, differences=(), source_diff=())
     nearest, differences = min(found, key=lambda each: len(each[1]))
-    diff = _source_diff(nearest, request)
-    return Miss(key=request.inputs.key, nearest=nearest, differences=differences, source_diff=diff)
+    return Miss(nearest=nearest, differences=differences, source_diff=_source_diff(nearest, request))
 
 
 def _of_the_same_kernel(cache: Cache, request: BuildRequest) -> Iterator[tuple[Entry, Manifest]]:

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TypeAlias
 
 from cutegen.build.artifact import FILES, PLAN, Artifact, verified_content
 from cutegen.build.disk import read_file, write_whole
-from cutegen.build.pack_index import INDEX, PackEntry, PackIndex, PackMember, launch_of
+from cutegen.build.pack_index import INDEX, Identity, PackEntry, PackIndex, PackMember, launch_of
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OutsideError, RequestError
 from cutegen.support.typed_json import LINE, is_line, shown
@@ -33,9 +32,6 @@ SUFFIX = ".cutepack"
 _HEADER = struct.Struct("<8sIIQQ32s")
 """Magic, version, zero, bytes of the index, bytes of the file, SHA-256 of the index; little-endian."""
 _AGAIN = "copy the file again, or rebuild the pack with `cutegen pack`"
-
-Identity: TypeAlias = tuple[str, str, ProblemShape | None]
-"""Identity of a kernel in a pack: its name, its target and its problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
 
 from cutegen.build.artifact import FILES
 from cutegen.contract.launch import GEMM, KINDS, LaunchContract
@@ -18,6 +18,9 @@ from cutegen.support.typed_json import parse_object, read, shown
 
 INDEX = "index"
 """Name of the index in messages."""
+
+Identity: TypeAlias = tuple[str, str, ProblemShape | None]
+"""Identity of a kernel in a pack: its name, its target and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,8 @@ class PackMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackEntry:
-    """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
-
-    Without a `problem` it serves all problems. `ops` are those of the spec's epilogue; None for an expression. `files`
-    are those of the artifact, by name.
-    """
+class _PlainEntry:
+    """An entry without its launch contract, which is read by separate rules."""
 
     name: str
     problem: ProblemShape | None
@@ -44,15 +43,25 @@ class PackEntry:
     kind: str
     ops: tuple[str, ...] | None
     key: str
-    launch: LaunchContract
     files: Mapping[str, PackMember]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackEntry(_PlainEntry):
+    """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
+
+    Without a `problem` it serves all problems. `ops` are those of the spec's epilogue; None for an expression. `files`
+    are those of the artifact, by name.
+    """
+
+    launch: LaunchContract
 
     def __str__(self) -> str:
         """Format as `sm80_hgemm_tn for sm_80, 4096x4096x4096`."""
         return f"{self.name} for {self.target}" + (f", {self.problem}" if self.problem else "")
 
     @property
-    def identity(self) -> tuple[str, str, ProblemShape | None]:
+    def identity(self) -> Identity:
         """Return the identity of the entry, unique in a pack."""
         return self.name, self.target, self.problem
 
@@ -101,20 +110,6 @@ class PackIndex:
         return cls(version, entries)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PlainEntry:
-    """Return an entry without its launch contract, which is read by separate rules."""
-
-    name: str
-    problem: ProblemShape | None
-    target: str
-    gpu_arch: str
-    kind: str
-    ops: tuple[str, ...] | None
-    key: str
-    files: Mapping[str, PackMember]
-
-
 def _entry(table: Any, file: str, address: str) -> PackEntry:
     launch = table.pop("launch", None) if isinstance(table, dict) else None
     try:
@@ -132,17 +127,8 @@ def _entry(table: Any, file: str, address: str) -> PackEntry:
         if member.size_bytes > FILES[name]:
             found = f"found {member.size_bytes:,} bytes; expected at most {FILES[name]:,}"
             raise ArtifactError(f"{file}: {address}.files.{name}: {found}")
-    return PackEntry(
-        name=plain.name,
-        problem=plain.problem,
-        target=plain.target,
-        gpu_arch=plain.gpu_arch,
-        kind=plain.kind,
-        ops=plain.ops,
-        key=plain.key,
-        launch=LaunchContract.from_json(launch, f"{file}: {address}"),
-        files=plain.files,
-    )
+    read_fields = {each.name: getattr(plain, each.name) for each in fields(plain)}
+    return PackEntry(**read_fields, launch=LaunchContract.from_json(launch, f"{file}: {address}"))
 
 
 def _check_distinct(entries: tuple[PackEntry, ...], address: str) -> None:

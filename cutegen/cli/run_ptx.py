@@ -19,7 +19,7 @@ from cutegen.verify.foreign_report import launch_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxLaunch:
-    """Return the launch that the options describe."""
+    """The launch that the options describe."""
 
     file: Path
     entry: str | None

@@ -29,7 +29,7 @@ class TensorMapContract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMapFields:
-    """Return the arguments of `cuTensorMapEncodeTiled` except the address, innermost mode first.
+    """Arguments of `cuTensorMapEncodeTiled` except the address, innermost mode first.
 
     `extents` are elements of the three modes, each at least 1; `strides_bytes` those of the last two.
     """

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
@@ -32,8 +31,7 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
         out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
     if resolved.empty:
         return out
-    shape = ProblemShape(*(resolved.problem.m, resolved.problem.n, resolved.problem.k), resolved.problem.batches)
-    be_patient(resolved.request, shape)
+    be_patient(resolved)
     used = {name: arrays[name] for name in arrays if name != "out"} | {
         "out": _aligned(out.shape, out.dtype) if resolved.out_copied else out
     }

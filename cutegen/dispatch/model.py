@@ -36,21 +36,15 @@ def spec_of(request: Request) -> GemmSpec:
     )
 
 
-class ModelProvider:
-    """Plans and builds. A kernel that serves several requests is opened once."""
-
-    name = "the performance model"
+class OpenedKernels:
+    """A provider's kernels by key: one that serves several requests is opened once, and built if the cache lacks it."""
 
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
-        self._answers: dict[Request, tuple[str, BuildRequest | None]] = {}
         self._lock = threading.Lock()
 
-    def answer(self, request: Request) -> Answer:
-        """Return the plan with the least predicted time; no kernel if no family can serve the request."""
-        why, asked = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
-        if asked is None:
-            return Answer(why)
+    def answer(self, why: str, asked: BuildRequest) -> Answer:
+        """Return the answer with the kernel of `asked`."""
         return Answer(why, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
 
     def _open(self, asked: BuildRequest) -> Kernel:
@@ -59,8 +53,23 @@ class ModelProvider:
             return self._kernels.setdefault(asked.inputs.key, kernel)
 
 
+class ModelProvider:
+    """Plans and builds."""
+
+    name = "the performance model"
+
+    def __init__(self) -> None:
+        self._kernels = OpenedKernels()
+        self._answers: dict[Request, tuple[str, BuildRequest | None]] = {}
+
+    def answer(self, request: Request) -> Answer:
+        """Return the plan with the least predicted time; no kernel if no family can serve the request."""
+        why, asked = self._answers.get(request) or self._answers.setdefault(request, _planned(request))
+        return Answer(why) if asked is None else self._kernels.answer(why, asked)
+
+
 model = ModelProvider()
-"""Return the provider of this process."""
+"""The provider of this process."""
 
 
 def _planned(request: Request) -> tuple[str, BuildRequest | None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from cutegen.build.pack_file import PackFile, read_pack
-from cutegen.build.pack_index import PackEntry
+from cutegen.build.pack_index import Identity, PackEntry
 from cutegen.contract.buckets import bucket
 from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
@@ -40,7 +40,7 @@ class Pack:
     def __init__(self, file: PackFile) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self._kernels: dict[tuple[str, str, ProblemShape | None], Kernel | Probe] = {}
+        self._kernels: dict[Identity, Kernel | Probe] = {}
 
     @property
     def path(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.request import Request
+from cutegen.dispatch.resolve import Resolved
 from cutegen.errors import RequestError
 
 _LOG = logging.getLogger("cutegen.matmul")
@@ -13,8 +13,10 @@ SMALL = 1 << 22
 """Multiply-adds of a call that the executor finishes within seconds."""
 
 
-def be_patient(request: Request, problem: ProblemShape) -> None:
+def be_patient(resolved: Resolved) -> None:
     """Announce a call that takes minutes on the CPU. Raises RequestError for one that takes hours."""
+    request, product = resolved.request, resolved.problem
+    problem = ProblemShape(product.m, product.n, product.k, product.batches)
     if problem.batch * problem.m * problem.n * problem.k <= SMALL:
         return
     try:

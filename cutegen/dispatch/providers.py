@@ -45,11 +45,6 @@ class Providers:
                 self._ranked[rank] = tuple(one for one in those if one is not provider)
             self._forget()
 
-    def clear(self) -> None:
-        """Forget the kernels, as if nothing had been called."""
-        with self._lock:
-            self._forget()
-
     def answers(self, request: Request, *, compiling: bool = True) -> Iterator[tuple[Provider, Answer]]:
         """Return the providers' answers in order, until one has a kernel that may be opened."""
         for provider in [one for rank in RANKS for one in self._ranked[rank]]:
@@ -57,10 +52,6 @@ class Providers:
             yield provider, answer
             if answer.open is not None and (compiling or answer.ready):
                 return
-
-    def served(self, request: Request) -> Served | None:
-        """Return the kernel for `request`; None if it was not requested yet."""
-        return self._served.get(request)
 
     def kernel_for(self, request: Request, *, compiling: bool = True) -> Served:
         """Return the first provider's kernel; one that must be compiled only if `compiling` is allowed.
@@ -130,7 +121,7 @@ class _Tuned:
 
 
 providers = Providers()
-"""Return the providers of this process."""
+"""The providers of this process."""
 providers.register(TUNED, _Tuned())
 providers.register(MODEL, _Model())
 providers.listeners.append(record_request)

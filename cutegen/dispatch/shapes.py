@@ -29,11 +29,6 @@ class Multiplied:
     of_columns: bool = True
 
     @property
-    def matrices(self) -> Shape:
-        """Return the result before M or N of a vector is removed."""
-        return (*self.batch, self.m, self.n)
-
-    @property
     def result(self) -> Shape:
         """Return the shape of the result."""
         return (*self.batch, *((self.m,) if self.of_rows else ()), *((self.n,) if self.of_columns else ()))

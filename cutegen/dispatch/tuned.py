@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 from cutegen.api import request_of
-from cutegen.build import BuildRequest, Cache, build
-from cutegen.dispatch.model import spec_of
+from cutegen.dispatch.model import OpenedKernels, spec_of
 from cutegen.dispatch.provider import Answer
 from cutegen.dispatch.request import Request
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
-from cutegen.run import Kernel
 from cutegen.tuned.answer import plan_of, record_for
 from cutegen.tuned.record import Record
 from cutegen.tuned.store import folder
@@ -23,8 +19,7 @@ class TunedProvider:
     name = "records of cutegen tune"
 
     def __init__(self) -> None:
-        self._kernels: dict[str, Kernel] = {}
-        self._lock = threading.Lock()
+        self._kernels = OpenedKernels()
 
     def answer(self, request: Request) -> Answer:
         """Return the record of the request's device and bucket; none if nothing like it was tuned."""
@@ -37,17 +32,11 @@ class TunedProvider:
         made = plan_of(record, TARGETS[request.target], request.problem)
         if made is None:
             return Answer(f"{record.file_name} can no longer be planned")
-        asked = request_of(made)
-        return Answer(record.said, lambda: self._open(asked), ready=asked.inputs.key in self._kernels)
-
-    def _open(self, asked: BuildRequest) -> Kernel:
-        kernel = self._kernels.get(asked.inputs.key) or Kernel(build(asked, Cache.from_environment()))
-        with self._lock:
-            return self._kernels.setdefault(asked.inputs.key, kernel)
+        return self._kernels.answer(record.said, request_of(made))
 
 
 tuned = TunedProvider()
-"""Return the provider of this process."""
+"""The provider of this process."""
 
 
 def _record(request: Request) -> Record | None:

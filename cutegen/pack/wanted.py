@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.build.disk import read_file
+from cutegen.build.pack_index import Identity
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.dispatch.model import spec_of
 from cutegen.dispatch.request import Request
@@ -46,7 +47,7 @@ class Wanted:
     target: str
 
     @property
-    def identity(self) -> tuple[str, str, ProblemShape | None]:
+    def identity(self) -> Identity:
         """Return the identity of the kernel, unique in a pack."""
         return self.name, self.target, self.problem
 

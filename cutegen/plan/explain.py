@@ -43,12 +43,12 @@ class Planned(Protocol):
     def predictions(self) -> Predictions: ...
 
 
-def explain(plan: PlannedGemm, *, everything: bool = False, width: int | None = None) -> str:
+def explain(plan: PlannedGemm, *, everything: bool = False) -> str:
     """Return every decision with its reason and rejected alternatives, the ranked shared layouts, and the predictions.
 
-    Long lists are truncated unless `everything` is set. Lines have `width` columns: by default COLUMNS, or 100.
+    Long lists are truncated unless `everything` is set. Lines have COLUMNS columns, or 100.
     """
-    width = width or text_width()
+    width = text_width()
     blocks = (
         title_lines(plan, width),
         decision_lines(plan, everything, width),
@@ -230,7 +230,7 @@ def title_lines(plan: Planned, width: int) -> list[str]:
 
 
 def decision_lines(plan: Planned, everything: bool, width: int) -> list[str]:
-    """Yield every decision with its reason, and the rejected alternatives."""
+    """Return every decision with its reason, and the rejected alternatives."""
     key_width = max(len(decision.key) for decision in plan.decisions)
     lines = ["Decisions"]
     for decision in plan.decisions:

@@ -205,11 +205,6 @@ class Loop:
         return (part for role in self.roles for part in role.parts)
 
     @property
-    def steps(self) -> Iterator[Step]:
-        """The steps of all parts."""
-        return (step for part in self.parts for step in part.steps)
-
-    @property
     def k_tiles_per_turn(self) -> int:
         """K-tiles per turn of the unrolled loop."""
         return max(part.copies for part in self.parts if part.name is PartName.TURN)

@@ -8,14 +8,7 @@ from typing import Any
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
-from cutegen.render.constants import (
-    Settled,
-    c_constants,
-    fragment_constants,
-    mma_constants,
-    operand_constants,
-    tile_constants,
-)
+from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.epilogue import kernel_lines
 from cutegen.render.holes import TensorHoles, chain_comment, fragment_context, gemm_context
 
@@ -43,20 +36,14 @@ def _settled(plan: GemmPlan) -> Settled:
     return {
         **fed_by_boxes(plan),
         **mma_constants(plan, threads=f"MMA_WARPS, THREADS = {plan.tiled_mma.threads // WARP}, {plan.threads}"),
-        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
-        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
         "epilogue.smem": c_constants(plan),
     }
 
 
 def fed_by_boxes(plan: GemmPlan) -> Settled:
-    """Return the constants of the copies and of shared memory."""
+    """Return the constants of the stages that a producer warp fills, and of its registers."""
     stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
-    settled = {
-        "g2s.a": operand_constants(plan.a),
-        "g2s.b": operand_constants(plan.b),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
+    settled: Settled = {
         "tile.stages": (
             f"STAGES, STAGE_BYTES = {plan.stages}, {stage_bytes}",
             f"SMEM_ALIGN_BYTES = {SWIZZLE_PERIOD_BYTES}",

@@ -29,9 +29,15 @@ def united(*tables: Mapping[str, Lines]) -> Settled:
 
 
 def shared_constants(plan: GemmPlan) -> Settled:
-    """Return the constants common to all families: tile order, slices of K, tensors of the epilogue besides C."""
-    tensors = plan.epilogue.fusion.tensors
+    """Return the constants common to all families: the tile, A and B, their order, slices of K, the epilogue's tensors.
+
+    The constants of C are not: a family may store it in parts.
+    """
+    operands, tensors = (plan.a, plan.b), plan.epilogue.fusion.tensors
     return {
+        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
+        **{f"g2s.{x.name}": _operand_constants(x) for x in operands},
+        **{f"smem.{x.name}": _tile_constants(f"{x.operand}_SMEM", x.smem, x.g2s, plan.stages) for x in operands},
         "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
         **_split_constants(plan.split_k),
         **{
@@ -43,14 +49,14 @@ def shared_constants(plan: GemmPlan) -> Settled:
     }
 
 
-def operand_constants(operand: OperandPlan) -> Lines:
+def _operand_constants(operand: OperandPlan) -> Lines:
     """Return the constants of A's or B's type, alignment and copies to shared memory."""
     x, copy = operand.name.upper(), operand.g2s
     layout = () if copy.through_registers else (_major_constant(x, operand.major_mode, operand.modes),)
     cache = copy.by_kind(vectors=lambda copy: _cache_constant(x, copy), boxes=lambda _: ())
     return (
         *_element_constants(x, operand.dtype, operand.align_bytes, *layout, *cache),
-        *copy_constants(f"{x}_G2S", copy),
+        *_copy_constants(f"{x}_G2S", copy),
     )
 
 
@@ -62,7 +68,7 @@ def c_constants(plan: GemmPlan) -> Lines:
     lines = _element_constants("C", c.dtype, c.align_bytes, *layout)
     if c.smem is None or c.store is None:
         return lines
-    return (*lines, *tile_constants("C_SMEM", c.smem, c.store), *copy_constants("C_STORE", c.store))
+    return (*lines, *_tile_constants("C_SMEM", c.smem, c.store), *_copy_constants("C_STORE", c.store))
 
 
 def _element_constants(name: str, dtype: DType, align_bytes: int, *between: str) -> Lines:
@@ -97,7 +103,7 @@ def _split_constants(split_k: SplitPlan | None) -> Settled:
     }
 
 
-def copy_constants(prefix: str, copy: TileCopy) -> Lines:
+def _copy_constants(prefix: str, copy: TileCopy) -> Lines:
     """Return width, threads and values of a copy by threads; boxes have none."""
     return copy.by_kind(vectors=lambda copy: _vector_constants(prefix, copy), boxes=lambda _: ())
 
@@ -110,7 +116,7 @@ def _vector_constants(prefix: str, copy: VectorCopy) -> Lines:
     )
 
 
-def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> Lines:
+def _tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1) -> Lines:
     """Return shape, stride and swizzle of a tile in shared memory, the swizzle in the form of `copy`.
 
     The extent of a mode of several stages is the constant STAGES.
@@ -132,9 +138,8 @@ def tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1)
 
 
 def mma_constants(plan: GemmPlan, threads: str) -> Settled:
-    """Return the constants of the tiled MMA by decision; `threads` is the line with a CTA's threads."""
+    """Return the constants of a tiled MMA and of the loads of its fragments; `threads` has those of a CTA."""
     return {
-        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
             f"MMA_SHAPE = {plan.atom.shape_mnk}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
@@ -146,10 +151,12 @@ def mma_constants(plan: GemmPlan, threads: str) -> Settled:
             f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
         ),
         "mma.tf32": (),  # only a comment: the main loop shows the decision
+        "s2r.a": _fragment_constants("A", plan.a.fragment_copy),
+        "s2r.b": _fragment_constants("B", plan.b.fragment_copy),
     }
 
 
-def fragment_constants(prefix: str, copy: FragmentCopy) -> Lines:
+def _fragment_constants(prefix: str, copy: FragmentCopy) -> Lines:
     """Return the instruction that loads fragments of one operand."""
     return copy.by_kind(
         ldmatrix=lambda copy: _ldmatrix_constants(prefix, copy),

@@ -311,7 +311,7 @@ def _taken_apart(
 
 
 def torch_lines(fusion: Fusion) -> tuple[str, ...]:
-    """Yield the chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
+    """Return the chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
     dialect, width = _of_torch(fusion), LINE_WIDTH - _INDENT
     return tuple(
         line

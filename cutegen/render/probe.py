@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.plan import ProbePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
+from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
 from cutegen.render.holes import fragment_holes, mma_holes
 from cutegen.render.python_text import comment, docstring
@@ -31,7 +32,7 @@ class OperandHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """Return the template's holes."""
-    settled = {**vectors.settled(plan.gemm), MEMORY: memory_constants(plan.gemm)}
+    settled = united(shared_constants(plan.gemm), vectors.settled(plan.gemm), {MEMORY: memory_constants(plan.gemm)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),

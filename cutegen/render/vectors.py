@@ -7,14 +7,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.render.constants import (
-    Settled,
-    c_constants,
-    fragment_constants,
-    mma_constants,
-    operand_constants,
-    tile_constants,
-)
+from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.holes import fragment_context, gemm_context
 
 LONGEST_LOADS = len("plain loads")
@@ -101,12 +94,6 @@ def settled(plan: GemmPlan) -> Settled:
     """Return the constants of each decision on the main loop."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
-        "g2s.a": operand_constants(plan.a),
-        "g2s.b": operand_constants(plan.b),
-        "s2r.a": fragment_constants("A", plan.a.fragment_copy),
-        "s2r.b": fragment_constants("B", plan.b.fragment_copy),
-        "smem.a": tile_constants("A_SMEM", plan.a.smem, plan.a.g2s, plan.stages),
-        "smem.b": tile_constants("B_SMEM", plan.b.smem, plan.b.g2s, plan.stages),
         "tile.stages": (
             f"STAGES = {plan.stages}",
             *_turn(plan),

@@ -180,7 +180,6 @@ def _settled(plan: GemmPlan) -> Settled:
     """Return the constants of each decision on the main loop."""
     return {
         **fed_by_boxes(plan),
-        "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         "mma.atom": (
             f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.mma.k_blocks}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",

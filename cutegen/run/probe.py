@@ -62,7 +62,7 @@ class ProbeContract:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Return registers of a thread per k-tile, for A and for B."""
+    """Registers of a thread per k-tile, for A and for B."""
 
     a: int
     b: int

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import Copy
@@ -98,8 +97,7 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
             used[name] = _copied(used[name], copy)
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
-        problem = resolved.problem
-        be_patient(resolved.request, ProblemShape(problem.m, problem.n, problem.k, problem.batches))
+        be_patient(resolved)
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)

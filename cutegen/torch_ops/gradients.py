@@ -178,7 +178,7 @@ def _product(x: Tensor, y: Tensor, like: Like, alpha: float | None) -> Tensor:
 
 def _multiplied(x: Tensor, y: Tensor, like: Like, alpha: float | None) -> Tensor:
     dtype = None if like.dtype == x.dtype else like.dtype
-    if alpha is None and dtype is None and (found := quick(x, y, None, None, None)) is not None:
+    if alpha is None and dtype is None and (found := quick(x, y, None, None)) is not None:
         return found
     made: Tensor = torch.ops.cutegen.matmul(x, y, None, None, None, alpha, None, None, None, None, dtype)
     return made

@@ -39,7 +39,7 @@ _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | None = None, *others: Any) -> Tensor:
     simple = others.count(None) == len(others)
-    if simple and (found := quick(a, b, bias, activation, None)) is not None:
+    if simple and (found := quick(a, b, bias, activation)) is not None:
         return found
     call = _call((a, b, bias, activation, *others))
     result = compute(call)[0]

@@ -17,7 +17,10 @@ from cutegen.torch_ops.remembered import Simple, find, launch, shorten
 def quick(
     a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
 ) -> Tensor | None:
-    """Serve like `remembered.quick`, also calls that autograd records."""
+    """Serve like `remembered.quick`, also calls that autograd records, and those that write to `out`.
+
+    With `across`, B is `b` transposed.
+    """
     known = find(a, b, bias, activation, out, across)
     if known is None:
         return None

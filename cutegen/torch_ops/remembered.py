@@ -126,21 +126,19 @@ def is_undisturbed() -> bool:
     return not (_dispatch_modes() or _function_modes() or _functorch() or _forward_ad._current_level >= 0)
 
 
-def quick(
-    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool = False
-) -> Tensor | None:
+def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None) -> Tensor | None:
     """Return the result of `activation(a @ b + bias)` if such a call was made before with such tensors; else None.
 
-    With `across`, B is `b` transposed. Also None for calls that autograd records.
+    Also None for calls that autograd records.
     """
-    known = find(a, b, bias, activation, out, across)
-    return None if known is None or known.recorded else launch(known, a, b, bias, out)
+    known = find(a, b, bias, activation, None, across=False)
+    return None if known is None or known.recorded else launch(known, a, b, bias, None)
 
 
 def find(
     a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool
 ) -> Simple | None:
-    """Look up such a call with such tensors; None if it is not known.
+    """Look up a call of `activation(a @ b + bias)`; with `across`, B is `b` transposed. None if it is not known.
 
     Written out, like `launch`, because the two are the entire cost of a small call.
     """

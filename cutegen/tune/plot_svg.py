@@ -48,7 +48,7 @@ def plot_svg(record: Record) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Return one range of microseconds for both axes, so that the diagonal marks exact predictions."""
+    """One range of microseconds for both axes, so that the diagonal marks exact predictions."""
 
     low_us: float
     high_us: float

@@ -314,7 +314,7 @@ def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Return an operand's copies to shared memory that have instructions of their own in the text."""
+    """An operand's copies to shared memory that have instructions of their own in the text."""
 
     operand: OperandPlan
     sites: Sites

@@ -12,7 +12,6 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
-from cutegen.contract import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.resolve import Where, resolve
@@ -114,12 +113,10 @@ def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:
 def test_a_call_that_takes_minutes_is_announced_and_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    request = resolve(
-        {name: (view_of(half(512, 512), name).form, 64) for name in "ab"}, Formula(), Where("sm_80")
-    ).request
+    resolved = resolve({name: (view_of(half(512, 512), name).form, 64) for name in "ab"}, Formula(), Where("sm_80"))
     for seconds, said in ((1.0, []), (300.0, ["matmul: 512x512x512 takes about 5 minutes on the CPU"])):
         monkeypatch.setattr("cutegen.verify.cost_estimate.estimate_s", lambda *_, seconds=seconds: seconds)
-        be_patient(request, ProblemShape(512, 512, 512))
+        be_patient(resolved)
         assert [record.message for record in caplog.records] == said
 
 

@@ -64,7 +64,6 @@ def test_the_first_rank_that_has_a_kernel_serves_and_is_asked_once() -> None:
     for rank, one in ((MODEL, model), (PACK, pack), (TUNED, tuned)):
         them.register(rank, one)
     assert [one.name for one, _ in them.answers(REQUEST)] == ["tuned", "pack"]
-    assert them.served(REQUEST) is None
     assert them.kernel_for(REQUEST) == them.kernel_for(REQUEST) == Served("p", "pack", "pack says so")  # type: ignore[arg-type]
     assert (len(pack.opened), model.opened) == (1, [])
 

@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
-from cutegen.dispatch import tuned as room
+from cutegen.dispatch import model as room
 from cutegen.dispatch.provider import MODEL, TUNED
 from cutegen.dispatch.providers import Providers
 from cutegen.dispatch.request import Matrix, Request

@@ -77,14 +77,14 @@ def test_the_workspace_has_what_clusters_leave(split_k: int, cluster: tuple[int,
 
 
 @pytest.mark.parametrize(
-    ("split_k", "cluster", "far", "read"),
+    ("split_k", "cluster", "far", "written"),
     [(32, (1, 1, 8), 7 * 8192, 8192), (8, (1, 1, 8), 7 * 8192, 0), (28, (2, 1, 4), 3 * 16384, 16384)],
 )
-def test_what_a_cta_reads_of_others(split_k: int, cluster: tuple[int, ...], far: int, read: int) -> None:
-    """Of 64 KB of sums: from other CTAs of its cluster, and its part of every slice out of the workspace."""
+def test_what_a_cta_shares_with_others(split_k: int, cluster: tuple[int, ...], far: int, written: int) -> None:
+    """Of 64 KB of sums: what it reads from other CTAs of its cluster, and what it writes to the workspace."""
     split = planned(split_k=split_k, cluster=cluster).split_k
     assert split is not None
-    assert (split.far_bytes(TILE), split.read_bytes(TILE)) == (far, read)
+    assert (split.far_bytes(TILE), split.slice_bytes(TILE)) == (far, written)
 
 
 @pytest.mark.parametrize(

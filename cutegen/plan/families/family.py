@@ -43,7 +43,7 @@ def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable
 class Family:
     """A composition with its name in specs.
 
-    `cta_tile` is the rule for an open tile, `search` gives the candidates for a problem, and `space` those for tuning,
+    `cta_tile` is the rule for the CTA tile, `search` gives the candidates for a problem, and `space` those for tuning,
     if there are more. `template` names a file of `templates/`, or is the text of one.
     """
 

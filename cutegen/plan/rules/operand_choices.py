@@ -84,7 +84,7 @@ def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
 
 
 def write_access(x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) -> AccessOf:
-    """Return the same for the compiled stores: the compiler may merge adjacent ones."""
+    """Return the addresses of the compiled stores: the compiler may merge those of `vector_access`."""
     plain = vector_access(x, copy)
 
     def of(layout: LayoutExpr) -> Access:

@@ -29,6 +29,8 @@ from cutegen.support.words import either, extents, plural
 ROW_BITS = 8 * ROW_BYTES
 TRANSPOSED_BITS = 16
 TOO_FEW_VALS = "TiledCopy uses too few vals for selected CopyAtom"
+PLAIN_LOADS = f'"{UNIVERSAL}"'
+"""Plain loads, as a spec requests them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,14 +256,14 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
             found=f"{asked}: {atom.matrices} matrices hold {per_matrix * atom.matrices} values per thread, "
             f"but the tiled MMA's tile has V = {fragments.values}",
             expected=f"V % ({per_matrix} x matrices) == 0 (CuTe: {TOO_FEW_VALS})",
-            fix=f"use {best.name if best else _q(UNIVERSAL)}, or a larger mma.permutation",
+            fix=f"use {best.name if best else PLAIN_LOADS}, or a larger mma.permutation",
         )
     if split := _split_rows(fragments):
         raise spec.error(
             key,
             found=f"{asked}, though {split}",
             expected=f"at least two atoms per warp along {fragments.x.major}",
-            fix=f"a larger mma.permutation along {fragments.x.major}, or use {_q(UNIVERSAL)}",
+            fix=f"a larger mma.permutation along {fragments.x.major}, or use {PLAIN_LOADS}",
         )
     row_elems = fragments.row_elems
     if fragments.x.vector_elems < row_elems:
@@ -270,13 +272,9 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
             key,
             found=f"{asked} on a shared layout that keeps only {kept} contiguous",
             expected=f"rows of {row_elems} elements, 16 contiguous and aligned bytes",
-            fix=f"use {_q(UNIVERSAL)}, or a pad that is a multiple of {row_elems}",
+            fix=f"use {PLAIN_LOADS}, or a pad that is a multiple of {row_elems}",
         )
     return atom
-
-
-def _q(name: str) -> str:
-    return f'"{name}"'
 
 
 def _unsuited(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
@@ -287,7 +285,7 @@ def _unsuited(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) ->
     if fragments.suited:
         expected, fix = _orientation(fragments), f"use {_like(fragments, atom).name}"
     else:
-        expected, fix = _q(UNIVERSAL), f'use {_q(UNIVERSAL)}, or problem.{x.name}.major = "k"'
+        expected, fix = PLAIN_LOADS, f'use {PLAIN_LOADS}, or problem.{x.name}.major = "k"'
         expected += f": {_torn(fragments)}"
         if targets := targets_transposing(fragments.bits):
             expected += f"; {targets} transpose {fragments.bits}-bit elements as well"

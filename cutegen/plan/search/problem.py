@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
@@ -20,8 +19,6 @@ from cutegen.plan.search.options import Candidate, Option, reduction_in, tile_is
 from cutegen.plan.search.reasons import decisions
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
-
-Plan = TypeVar("Plan", bound=GemmPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class Settled:
     decisions: Callable[[], Mapping[str, Decision]]
 
 
-def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], Plan]) -> Plan:
+def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], GemmPlan]) -> GemmPlan:
     """Return the plan of the first settled spec that the rules accept; of `spec` itself if they refuse them all.
 
     Raises SpecError if that is refused too.

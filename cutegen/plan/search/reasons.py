@@ -106,7 +106,7 @@ def _rejected(option: Option, ranked: Sequence[Option], value: Callable[[Option]
 
 
 def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[Option], object]) -> list[Option]:
-    """Yield the fastest option of each value other than that of `option`, fastest first."""
+    """Return the fastest option of each value other than that of `option`, fastest first."""
     found: dict[object, Option] = {}
     for other in ranked:
         found.setdefault(value(other), other)

@@ -21,7 +21,6 @@ class AccessKey(StrEnum):
     CLUSTER_READ = "cluster.read"
     EPILOGUE_WRITE = "epilogue.write"
     EPILOGUE_READ = "epilogue.read"
-    EPILOGUE = "epilogue"
     G2S = "g2s"
     """A's and B's together, where they cannot be told apart."""
     S2R = "s2r"

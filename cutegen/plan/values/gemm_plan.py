@@ -127,10 +127,6 @@ class SplitPlan:
         """Return the bytes that a CTA reads from its cluster's other CTAs: its share of their sums."""
         return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
 
-    def read_bytes(self, cta_tile: Extents) -> int:
-        """Return the bytes of a tile, or of its share, that a CTA reads from the workspace to add the slices."""
-        return (1 if self.shared else self.groups) * self.slice_bytes(cta_tile)
-
 
 @dataclass(frozen=True, slots=True)
 class RegisterSplit:

@@ -36,7 +36,7 @@ def bf16_values(bits: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Float8:
-    """Return the largest finite code, and all 256 values (Micikevicius et al., "FP8 Formats for Deep Learning")."""
+    """The largest finite code, and all 256 values (Micikevicius et al., "FP8 Formats for Deep Learning")."""
 
     largest: int
     values: Array
