@@ -19,6 +19,7 @@ CASES = {
     "sm90": ("sm_90", "tile.cta = [64, 32, 64]"),  # vectors are shuffled
     "sm90 split": ("sm_90", "tile.cta = [64, 32, 64]\nschedule.split_k = 2"),  # vectors are loaded in the epilogue
 }
+FAST = ("simt", "sm90")
 U8 = '{ dtype = "u8", major = "n", align = 1 }'
 
 
@@ -39,7 +40,7 @@ def build(name: str, cache: Cache) -> Kernel:
     return kernel
 
 
-@pytest.mark.parametrize("name", [x if x in ("simt", "sm90") else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
+@pytest.mark.parametrize("name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
 def test_every_byte_is_read_as_it_is(name: str, kernels: Cache) -> None:
     """In a complete tile, where vectors are loaded, and at its edges, where single elements are."""
     kernel, numbers = build(name, kernels), np.random.default_rng(5)
