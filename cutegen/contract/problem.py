@@ -16,6 +16,9 @@ A tile's extents are at most 2**13. All stages of A and B fit in 2**18 bytes, an
 so that stages times K of a tile are below 2**15."""
 MAX_BATCH = 2**16 - 1
 """Limit of `grid.z` (CUDA C++ Programming Guide, "Compute Capabilities")."""
+MAX_TILES = MAX_EXTENT
+"""Limit of the tiles of one matrix. Their numbers are int32, also those that CTAs look for after the last; `grid.x` is
+below 2**31 (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, int, int]"
 

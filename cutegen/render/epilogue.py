@@ -42,6 +42,11 @@ def title(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
+def constants_of(role: str) -> str:
+    """Return the prefix of a tensor's constants: the old C has the type, the major and the alignment of the new C."""
+    return "C" if role == SOURCE else role.upper()
+
+
 def _fragment(role: str) -> str:
     return f"tCr{title(role)}"
 
@@ -186,6 +191,14 @@ def _stored(fusion: Fusion) -> tuple[EpilogueTensor, ...]:
     return tuple(x for x in fusion.tensors if x.name == STORE)
 
 
+def reads_unsigned(fusion: Fusion) -> bool:
+    """Return whether the epilogue reads unsigned elements.
+
+    MLIR's i8 has no sign: a part of such a tensor is signed for the DSL, unless its loads name the type.
+    """
+    return any(x.dtype.is_unsigned for x in fusion.tensors if x.name != STORE)
+
+
 def goes_through_f32(plan: GemmPlan) -> bool:
     """Return whether sums become f32 although no step needs it: integers converted to another type do."""
     c, sums = plan.epilogue.dtype, plan.atom.c_dtype
@@ -236,6 +249,8 @@ def kernel_lines(
     the vectors before the main loop.
     """
     dialect = _of_dsl(fusion)
+    typed = fusion.tensors if reads_unsigned(fusion) else ()
+    dtypes = {_fragment(x.name): f", {constants_of(x.name)}_DTYPE" for x in typed}
     lines: list[str] = []
     loaded: set[str] = set()
     for link in _links_of_kernel(fusion.steps, narrow=narrow):
@@ -245,10 +260,11 @@ def kernel_lines(
         tensors = {dialect.operands[name]: name for name in names_of(link.expression) if name in dialect.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
+                dtype = dtypes.get(fragment, "")
                 if name in VECTORS:
-                    lines.append(_vector(fragment, part, name, held=holds_vectors))
+                    lines.append(_vector(fragment, part, name, dtype, held=holds_vectors))
                 else:
-                    lines.append(_load(fragment, part, guarded=name == "c" and fusion.source_behind_beta))
+                    lines.append(_load(fragment, part, dtype, guarded=name == "c" and fusion.source_behind_beta))
         loaded |= tensors.keys()
         lines += _assignments(link, dialect, LINE_WIDTH - indent)
     return tuple(lines)
@@ -264,20 +280,20 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     )
 
 
-def _vector(fragment: str, part: str, name: str, *, held: bool) -> str:
+def _vector(fragment: str, part: str, name: str, dtype: str, *, held: bool) -> str:
     """Return the code that spreads a vector to the accumulators: loads, or shuffles of elements `held` by the warp."""
     mode = ("m", "n").index(name[-1])
     if held:
         first = ("row * 32", "column * PART_N")[mode]
-        return f"{fragment} = spread_vector({fragment.replace('tCr', 'tHr')}, tCcC{part}, {mode}, {first})"
-    return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n))"
+        return f"{fragment} = spread_vector({fragment.replace('tCr', 'tHr')}, tCcC{part}, {mode}, {first}{dtype})"
+    return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n){dtype})"
 
 
-def _load(fragment: str, part: str, *, guarded: bool) -> str:
+def _load(fragment: str, part: str, dtype: str, *, guarded: bool) -> str:
     """Return the code that loads an operand to registers; with `guarded` nothing is read if beta is 0."""
     extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
     operand = fragment.replace("tCr", "tCg")
-    return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole})"
+    return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole}{dtype})"
 
 
 def _assignments(link: Link, dialect: Dialect, width: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.algebra import Layout
 from cutegen.contract import TensorContract
-from cutegen.contract.launch import SOURCE, Parameter, gemm_parameters, leading_stride
+from cutegen.contract.launch import Parameter, gemm_parameters, leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
@@ -52,6 +52,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "adds_slices": adds_slices,
         "slice_sums": plan.mma.cluster[2] > 1,
         "slices_left": "SPLIT_K",
+        "reads_unsigned": epilogue.reads_unsigned(fusion),
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
         "held_vectors": (),
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
@@ -277,8 +278,7 @@ class TensorHoles:
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:
     """Return what the template writes for a tensor in global memory."""
-    # The old C has the type, the major and the alignment of the new C.
-    constants = "C" if tensor.name == SOURCE else tensor.name.upper()
+    constants = epilogue.constants_of(tensor.name)
     leading = leading_stride(tensor)
     matrix = len(tensor.modes) == 2
     contiguous, other = ("1", leading) if matrix else (leading or "1", "0")
@@ -298,4 +298,4 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
 def _divisor(stride: str) -> str:
     """Return the constant of which a stride parameter is a multiple."""
     tensor = stride.removeprefix("batch_stride_").removeprefix("ld")
-    return f"{'C' if tensor == SOURCE else tensor.upper()}_ALIGN_ELEMS"
+    return f"{epilogue.constants_of(tensor)}_ALIGN_ELEMS"

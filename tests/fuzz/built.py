@@ -178,7 +178,7 @@ def _exact(kernel: Kernel, spec: GemmSpec, planned: GemmPlan, size: tuple[int, i
 
 
 def _integers(kernel: Kernel, extras: dict[str, Any], numbers: np.random.Generator) -> dict[str, Any]:
-    """Fill what the epilogue reads with small integers; the same by their names in expressions, as float64."""
+    """Fill what the epilogue reads with integers; the same by their names in expressions, as float64."""
     operands: dict[str, Any] = {}
     for name, value in extras.items():
         if isinstance(value, float):
@@ -186,6 +186,8 @@ def _integers(kernel: Kernel, extras: dict[str, Any], numbers: np.random.Generat
         elif name != "aux":
             dtype = _dtype(kernel, "source" if name == "c" else name)
             value[...] = small_integers(numbers, value.shape, dtype)
+            if dtype == "u8":  # the sign bit of s8 too
+                value[...] += 252 * numbers.integers(0, 1, value.shape, np.uint8, endpoint=True)
             wide = decoded(value, dtype)
             spread = {"m": wide[..., :, None], "n": wide[..., None, :]}
             kind, _, mode = name.partition("_")

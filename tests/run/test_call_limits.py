@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from cutegen.contract.launch import LaunchContract, TensorContract
-from cutegen.contract.problem import MAX_BATCH
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import DeviceError, OperandError
 from cutegen.run import KeptCopies
 from cutegen.run.call.check import check_inputs, place
@@ -46,6 +47,19 @@ def test_a_batch_fills_grid_z(contract: MakeContract) -> None:
     assert shape(MAX_BATCH) == (65535, 8, 8)
     with pytest.raises(OperandError, match="a batch of 65536; expected at most 65535"):
         shape(MAX_BATCH + 1)
+
+
+def test_the_tiles_of_a_matrix_have_numbers_of_32_bits(contract: MakeContract) -> None:
+    """The driver would take the low 32 bits of a larger grid, and leave most of the result unwritten."""
+    small = replace(contract(align=2), cta_tile=(1, 32))
+
+    def shape(n: int) -> tuple[int, ...]:
+        return check_inputs(small, form((MAX_EXTENT, 8), (8, 1)), form((8, n), (1, 8)))
+
+    assert shape(32) == (MAX_EXTENT, 32)
+    with pytest.raises(OperandError, match="so 4294705152 tiles of 1 x 32; expected at most 2147352576") as caught:
+        shape(33)
+    assert caught.value.fix == "split the problem, or compile with a larger tile.cta"
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.contract.launch import OPERANDS, CallSize, LaunchContract, Strides
-from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run.call import suggestions
 from cutegen.run.call.bits import CARRIERS
@@ -53,6 +53,7 @@ def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
             operand="b", found=f"a batch of {matrices_b.batch}", expected=f"{batch} as in a, or a single matrix (K, N)"
         )
     shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
+    _check_tiles(contract, *shape)
     return shape if batch is None else (batch, *shape)
 
 
@@ -140,6 +141,17 @@ def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
             found=f"a batch of {matrices.batch}",
             expected=f"at most {MAX_BATCH}, the limit of grid.z",
             fix="split the batch",
+        )
+
+
+def _check_tiles(contract: LaunchContract, m: int, n: int) -> None:
+    if (tiles := contract.tiles(ProblemShape(m, n, 1))) > MAX_TILES:
+        tile_m, tile_n = contract.cta_tile
+        raise OperandError(
+            operand="out",
+            found=f"{m} x {n} elements, so {tiles} tiles of {tile_m} x {tile_n}",
+            expected=f"at most {MAX_TILES}: grids and kernels use 32-bit numbers of tiles",
+            fix="split the problem, or compile with a larger tile.cta",
         )
 
 
