@@ -16,6 +16,8 @@ from tests.torch_ops.cases import ACTIVATIONS, close  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 E4M3, E5M2, BF16 = torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16
+CANCELED = 2**-9
+"""Share of the sum of sizes below which a sum is not compared: tensor cores add 8-bit products with 13 bits or more."""
 
 
 @pytest.fixture
@@ -56,6 +58,9 @@ def check_gradients(
     assert out.dtype is BF16
     close(out, wanted.reshape(out.shape), BF16, "result")
     grad = torch.randn(out.shape, dtype=BF16, device=device)
+    # Where products nearly cancel, a tensor core's sum may have the other sign, and an activation another derivative.
+    sums_of_sizes = x64.abs() @ w64.abs().T
+    grad[(before.detach().abs() < CANCELED * sums_of_sizes).reshape(out.shape)] = 0
     out.backward(grad)
     wanted.backward(grad.double().reshape(wanted.shape))
     close(bias.grad, before.grad.sum(0), BF16, "bias", times=2)
