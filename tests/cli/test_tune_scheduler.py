@@ -69,7 +69,8 @@ def test_a_worker_that_is_killed_in_the_middle_loses_nothing(cli: Cli, tmp_path:
     assert sorted(tuple(each["problem"].values())[:3] for each in results.values()) == PROBLEMS
     for each in results.values():
         times = {result["name"]: result["graph"]["median_us"] for result in each["results"]}
-        assert each["winner"] == min(times, key=times.__getitem__)
+        favorite = each["results"][0]["name"]  # kept if the other is faster by less than the margin
+        assert each["winner"] == (favorite if each["tie"] else min(times, key=times.__getitem__))
     records = [record for _, record in store.every() if isinstance(record, Record)]
     assert sorted(tuple(each.evidence.problem.extents.values()) for each in records) == PROBLEMS
     assert all(len(each.evidence.candidates) == 2 for each in records)
