@@ -26,8 +26,8 @@ MOST_RESULTS, FEW, LEAST_K = 200 * 64 * 64, 16, 96
 LEAST_K_OF_OTHERS = 192
 """Least K if A or B is not K-major: with a shorter one these rows gained 1 % in a graph and lost 1 % launched alone."""
 NARROW, LONG_K = 32, 2048
-"""Products with fewer rows or columns and a longer K are not included: slices of K through a workspace win there, and
-were not measured. On such products drawn later these rows took up to 1.53 times as long as the previous selection.
+"""Products with fewer rows or columns and a longer K are not included: slices of K through a workspace win there, which
+these rows lack. On such products drawn later they took up to 1.53 times as long as the previous selection.
 """
 WIDEST_ELEMENT_BYTES = 2
 """Bytes of the widest elements of A and B: `wgmma` multiplies these and narrower ones here."""

@@ -124,7 +124,7 @@ class WarpgroupWork:
     """A kernel as the model sees it. `warpgroups` multiply: they share a tile, or with `pingpong` two have one each.
 
     `cluster` are its CTAs along M, N and K, `slices` those of K; `element_bytes` are A's and B's, `result_bytes` C's;
-    `majors` are the contiguous modes of A, B and C, and tensor cores read B from shared memory `conflicts` times.
+    `majors` are the contiguous modes of A, B and C, and a read of B from shared memory counts `conflicts` times.
     `mma_flops` are per SM and cycle, `chain` is the epilogue's instructions per element. If a tile `ends_in_turns`, its
     warpgroups multiply the last k-tiles one after the other, with instructions of `columns` columns. Rows of a `thin`
     result are stored 16 bytes at a time. A launch without clusters that uses at most half of the GPU `spreads` its

@@ -71,11 +71,10 @@ NARROW_PARTS = 1.06
 sector wide. Measured on an H100: 505 times of kernels with slices against those of swapped operands, whose parts are
 lines.
 """
-LEAST_SPAN = 16
 NARROW_SPAN = 1.1
-"""Correction of a k-tile if rows of an N-major B are copied in spans narrower than a line. The tensor cores also read
-each as often as spans fit in a line (`_conflicts`). Chosen with that by the cost of selections on 435 f16 problems of
-three pairs of majors on an H100 (`tests/gpu/h100_majors.json`).
+"""Correction of a k-tile if rows of an N-major B are copied in spans narrower than a line. The model also counts each
+span as read as often as spans fit in a line (`WarpgroupWork.conflicts`). Chosen with that by the cost of selections on
+435 f16 problems of three pairs of majors on an H100 (`tests/gpu/h100_majors.json`).
 """
 CLUSTERED_SLICES = 1.02
 """Factor on the whole time per doubling of the slices of K that a cluster adds, if A or B is not K-major: so measured
@@ -227,8 +226,7 @@ def _span_bytes(spec: GemmSpec, row: Row) -> int:
     operand = spec.problem.a if row.swap else spec.problem.b
     if operand.major == "k":
         return LINE_BYTES
-    # A box has at least 16 bytes: the rules refuse narrower tiles.
-    return max(LEAST_SPAN, gcd(LINE_BYTES, row.cta[1] * dtype(operand.dtype).bytes))
+    return gcd(LINE_BYTES, row.cta[1] * dtype(operand.dtype).bytes)
 
 
 def _of_majors(spec: GemmSpec, row: Row) -> float:
