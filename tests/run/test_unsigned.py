@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
+import cutegen
 from cutegen import api
 from cutegen.build import Cache
 from cutegen.run import Kernel
-from cutegen.spec import parse_spec
+from cutegen.spec import GemmSpec, parse_spec
 
 pytestmark = pytest.mark.dsl
 
@@ -23,8 +27,7 @@ FAST = ("simt", "sm90")
 U8 = '{ dtype = "u8", major = "n", align = 1 }'
 
 
-def build(name: str, cache: Cache) -> Kernel:
-    arch, keys = CASES[name]
+def unsigned(name: str) -> GemmSpec:
     text = f"""
         family = "{name.split()[0]}"
         problem.a = {{ dtype = "f16", major = "k" }}
@@ -33,17 +36,14 @@ def build(name: str, cache: Cache) -> Kernel:
         problem.residual = {U8}
         problem.bias.dtype = "u8"
         epilogue.expression = "x -> x + (c + residual + bias_n + bias_m) * 0.25"
-        {keys}
+        {CASES[name][1]}
     """
-    kernel = api.compile(parse_spec(text, name="unsigned"), arch, cache=cache)
-    assert isinstance(kernel, Kernel)
-    return kernel
+    return parse_spec(text, name="unsigned")
 
 
-@pytest.mark.parametrize("name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
-def test_every_byte_is_read_as_it_is(name: str, kernels: Cache) -> None:
-    """In a complete tile, where vectors are loaded, and at its edges, where single elements are."""
-    kernel, numbers = build(name, kernels), np.random.default_rng(5)
+def check(kernel: Kernel, place: Callable[[np.ndarray], Any] = np.asarray) -> None:
+    """Multiply a complete tile, whose vectors are loaded, and one at the edges, whose single elements are."""
+    numbers = np.random.default_rng()
     tile_m, tile_n = kernel.contract.cta_tile
     for m, n, k in ((tile_m, tile_n, 16), (tile_m - 3, tile_n - 1, 8)):
         a, b = (numbers.integers(-1, 1, shape, endpoint=True).astype(np.float16) for shape in ((m, k), (n, k)))
@@ -52,4 +52,19 @@ def test_every_byte_is_read_as_it_is(name: str, kernels: Cache) -> None:
         wide = {each: values.astype(np.float64) for each, values in beside.items()}
         read = wide["c"] + wide["residual"] + wide["bias_n"] + wide["bias_m"][:, None]
         expected = np.clip(np.rint(a.astype(np.float64) @ b.T + read * 0.25), 0, 255)
-        assert np.array_equal(kernel(a, b.T, **beside), expected), (m, n, k)
+        result = kernel(place(a), place(b).T, **{each: place(values) for each, values in beside.items()})
+        assert np.array_equal(result if place is np.asarray else result.cpu().numpy(), expected), (m, n, k)
+
+
+@pytest.mark.parametrize("name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in CASES])
+def test_every_byte_is_read_as_it_is(name: str, kernels: Cache) -> None:
+    kernel = api.compile(unsigned(name), CASES[name][0], cache=kernels)
+    assert isinstance(kernel, Kernel)
+    check(kernel)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_every_byte_is_read_as_it_is_on_a_gpu(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    check(cutegen.compile(unsigned(name)), lambda values: torch.from_numpy(values).cuda())
