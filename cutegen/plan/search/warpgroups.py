@@ -29,6 +29,7 @@ from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.tile_order import in_flight_of
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
+from cutegen.plan.search.coincidence import of_apart
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
@@ -148,8 +149,11 @@ def estimate_of(
     """Return the prediction for a row's candidate; `built` is its kernel, possibly with longer k-tiles."""
     multiplied = swapped.shape_multiplied(problem) if row.swap else problem
     share = _share_of_reads(spec, target, problem, multiplied, row.slices, built)
-    work = work_of(spec, target, candidate, row)
-    return estimate(replace(work, overall=work.overall * share), multiplied, GPUS[target.name], H200)
+    work, gpu = work_of(spec, target, candidate, row), GPUS[target.name]
+    predicted = estimate(replace(work, overall=work.overall * share), multiplied, gpu, H200)
+    if row.slices > 1 or is_small(spec, problem):
+        return predicted
+    return replace(predicted, us=predicted.us * of_apart(work, multiplied, gpu, predicted.us))
 
 
 def _share_of_reads(

@@ -1,0 +1,154 @@
+"""CTAs that come apart: what counts, and how good the choice among kernels is with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import GPUS
+from cutegen.plan import plan
+from cutegen.plan.search import coincidence, warpgroups
+from cutegen.plan.search.coincidence import of_apart
+from cutegen.plan.search.warpgroup_model import WarpgroupWork
+from cutegen.plan.search.warpgroup_tiles import Row
+from tests.gpu.measured import STORED, geometric_mean
+from tests.gpu.sweep_kernels import Shape
+from tests.plan.pages import words_of
+from tests.plan.worth import DEVICE, OPEN, forget, rows_of_choices, times_of, worth
+
+TABLE = json.loads(STORED.with_name("h100_apart.json").read_text())
+US = times_of(TABLE)
+CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
+PAGE = words_of("tile_model.md")
+CONSTANTS = ("ALONG_SHORTER", "ALONG_LONGER", "ON_OTHER_GPCS")
+SOON = 1e-3
+"""Microseconds in which L2 delivers nothing: whatever a kernel requests, it depends on requests that coincide."""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    forget()
+
+
+def work_of(cta: Shape, cluster: Shape = (1, 1, 1), *, swap: bool = False) -> WarpgroupWork:
+    row = Row(cta, {64: (1, 1), 128: (2, 1)}[cta[0]], cluster=cluster, swap=swap)
+    return warpgroups.work_of(OPEN, DEVICE, warpgroups.candidate_of(OPEN, DEVICE, row), row)
+
+
+def factor(problem: Shape, cta: Shape, cluster: Shape = (1, 1, 1), us: float = SOON) -> float:
+    return of_apart(work_of(cta, cluster), ProblemShape(*problem), GPUS["sm_90"], us)
+
+
+def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
+    problem, cta = (320, 4096, 4096), (128, 128, 64)
+    requested = (320 * 32 + 4096 * 3) * 4096 * 2
+    in_time = requested / coincidence.APART_BYTES_PER_US
+    assert factor(problem, cta, us=1.01 * in_time) == 1.0
+    assert factor(problem, cta, us=0.9 * in_time) > 1.0
+    assert factor(problem, cta, us=0.5 * in_time) > factor(problem, cta, us=0.9 * in_time)
+    torn = (320, 4096, 4100)
+    assert factor(torn, cta, us=1.01 * in_time) > 1.0  # rows that are not aligned are more traffic
+
+
+def test_ctas_with_less_to_copy_run_ahead() -> None:
+    """The more so, the less their tile has along the side with fewer tiles; a seventh of the rows goes unnoticed."""
+    cta = (128, 128, 64)
+    shares = [factor((m, 8192, 4096), cta) for m in (384, 352, 320, 288, 264)]
+    assert shares[0] == shares[1] == 1.0 < shares[2] < shares[3] < shares[4]
+    assert factor((264, 8192, 4096), cta) > factor((384 * 3 - 120, 8192, 4096), cta)  # 3 tiles share rows, 9 hardly
+
+
+def test_the_last_tile_along_the_longer_side_counts_less_and_in_one_round() -> None:
+    cta = (128, 128, 64)
+    whole, torn, many = ((384, n, 4096) for n in (4096, 4000, 16288))
+    assert factor(whole, cta) == 1.0 < factor(torn, cta) < factor((288, 4096, 4096), cta)
+    assert factor(many, cta) == 1.0
+
+
+def test_clusters_of_one_tile_are_on_different_gpcs() -> None:
+    cta = (128, 128, 64)
+    in_pairs = [factor((m, 8192, 4096), cta, (2, 1, 1)) for m in (256, 512, 1024, 2048, 4096)]
+    assert in_pairs[0] == 1.0 < in_pairs[1] < in_pairs[2] < in_pairs[3]
+    assert factor((384, 8192, 4096), cta) == 1.0  # without clusters neighbors are on one GPC
+
+
+@pytest.mark.parametrize("problem", [(320, 4096, 4096), (544, 2176, 7680), (264, 8192, 1000)], ids=str)
+@pytest.mark.parametrize("ctas", [(1, 1), (2, 1), (1, 4)], ids=str)
+def test_an_exchanged_product_comes_apart_alike(problem: Shape, ctas: tuple[int, int]) -> None:
+    m, n, k = problem
+    along_m, along_n = ctas
+    there = factor((m, n, k), (128, 64, 64), (along_m, along_n, 1))
+    back = factor((n, m, k), (64, 128, 64), (along_n, along_m, 1))
+    assert there == pytest.approx(back)
+
+
+def test_it_counts_in_what_plans_compare_but_for_slices_and_small_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    def predicted(problem: Shape, slices: int = 1) -> float:
+        row = Row((128, 64, 64), (2, 1), slices=slices)
+        candidate = warpgroups.candidate_of(OPEN, DEVICE, row)
+        return warpgroups.estimate_of(OPEN, DEVICE, ProblemShape(*problem), row, candidate, candidate).us
+
+    asked = [((264, 8192, 8192), 1), ((264, 8192, 8192), 2), ((264, 512, 512), 1)]
+    known = [predicted(*each) for each in asked]
+    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    before = [predicted(*each) for each in asked]
+    assert known[0] > 1.1 * before[0]
+    assert known[1:] == before[1:]
+
+
+def test_kernels_that_stay_together_are_selected() -> None:
+    """On an H100 clusters of 2x1, of 17 tiles, took 52.7 us on the first, and the same tiles without clusters 29.7."""
+    for problem, cluster in (((544, 2176, 7680), "1x1"), ((544, 3264, 12992), "1x1")):
+        made = plan(OPEN, DEVICE.name, problem)
+        decided = {each.key: each.chosen for each in made.decisions}
+        assert decided["schedule.cluster"].startswith(cluster), problem
+
+
+def test_the_page_has_the_constants() -> None:
+    part = PAGE.partition("### CTAs that come apart")[2].partition("Slices of K")[0]
+    said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d?) \|", part)
+    assert [float(each) for each in said] == [getattr(coincidence, name) for name in CONSTANTS]
+    assert f"{coincidence.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
+    assert f"{coincidence.TORN} times as much" in part
+    assert f"beyond {coincidence.UNNOTICED} of them" in part
+
+
+@pytest.mark.slow
+def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = worth(US)
+    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    forget()
+    before = worth(US)
+    costs, costs_before = ([each.cost for each in choice] for choice in (found, before))
+    times, times_before = (geometric_mean([each.by_torch for each in choice]) for choice in (found, before))
+    said = f"On these {len(US)} the selected kernel takes {geometric_mean(costs):.3f} times as long as the best"
+    assert f"{said} of those measured, {max(costs):.2f} at most" in PAGE
+    assert f"and {geometric_mean(costs_before):.3f} and {max(costs_before):.2f} without these exponents" in PAGE
+    assert f"It is {times:.3f} times as fast as torch, and was {times_before:.3f}" in PAGE
+    assert f"{sum(len(us) - 1 for us in US.values()):,} times" in PAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("constant", CONSTANTS)
+def test_each_exponent_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = geometric_mean([each.cost for each in worth(US)])
+    monkeypatch.setattr(coincidence, constant, 0.0)
+    forget()
+    assert geometric_mean([each.cost for each in worth(US)]) > known
+
+
+def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
+    assert all(row in PAGE for row in rows_of_choices(CHOICES))
+    shares = {text: since / before for text, (before, since, *_) in CHOICES.items()}
+    for which, found in (
+        ("best is", min(shares, key=shares.__getitem__)),
+        ("worst", max(shares, key=shares.__getitem__)),
+    ):
+        kind, _, shape = found.removeprefix("f16 ").partition(": ")
+        assert f"{which} {shares[found]:.2f} ({shape.replace('x', ' x ')}, {kind})" in PAGE
+    assert not {shape for text in CHOICES for shape in [text.partition(": ")[2]]} & set(TABLE["us"])
