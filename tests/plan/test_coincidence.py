@@ -55,6 +55,12 @@ def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
     assert factor(torn, cta, us=1.01 * in_time) > 1.0  # rows that are not aligned are more traffic
 
 
+def test_only_products_with_few_rows_or_columns_count() -> None:
+    few = coincidence.FEW
+    assert factor((few - 64, 8192, 4096), (128, 128, 64)) > 1.0
+    assert factor((few + 64, 8192, 4096), (128, 128, 64)) == 1.0 == factor((8192, few + 64, 4096), (128, 128, 64))
+
+
 def test_ctas_with_less_to_copy_run_ahead() -> None:
     """The more so, the less their tile has along the side with fewer tiles; a seventh of the rows goes unnoticed."""
     cta = (128, 128, 64)
@@ -72,7 +78,7 @@ def test_the_last_tile_along_the_longer_side_counts_less_and_in_one_round() -> N
 
 def test_clusters_of_one_tile_are_on_different_gpcs() -> None:
     cta = (128, 128, 64)
-    in_pairs = [factor((m, 8192, 4096), cta, (2, 1, 1)) for m in (256, 512, 1024, 2048, 4096)]
+    in_pairs = [factor((m, 8192, 4096), cta, (2, 1, 1)) for m in (256, 512, 1024, 2048)]
     assert in_pairs[0] == 1.0 < in_pairs[1] < in_pairs[2] < in_pairs[3]
     assert factor((384, 8192, 4096), cta) == 1.0  # without clusters neighbors are on one GPC
 
@@ -116,6 +122,7 @@ def test_the_page_has_the_constants() -> None:
     assert f"{coincidence.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
     assert f"{coincidence.TORN} times as much" in part
     assert f"beyond {coincidence.UNNOTICED} of them" in part
+    assert f"more than {coincidence.FEW} rows and columns" in part
 
 
 @pytest.mark.slow

@@ -219,6 +219,8 @@ def test_clusters_that_read_the_same_rows_apart_are_not_chosen(problem: Shape, m
         return ctas_m * ctas_n == 1 or readers <= sharing
 
     assert shares_no_rows()
+    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    assert shares_no_rows()
     monkeypatch.setattr(streamed_tiles, "APART", 1.0)
     assert not shares_no_rows()
 

@@ -19,6 +19,10 @@ from cutegen.plan.rules.tile_order import BAND
 from cutegen.plan.search.row_alignment import shares_aligned
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 
+FEW = 2048
+"""Rows or columns, the fewer of them, up to which nearly all products were measured. Larger ones lose as much as they
+gain.
+"""
 APART_BYTES_PER_US = 6.0e6
 """Bytes that L2 delivers per microsecond if no requests coincide: of streams on an H100, 6.2e6."""
 TORN = 1.25
@@ -35,6 +39,8 @@ ON_OTHER_GPCS = 0.15
 
 def of_apart(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, us: float) -> float:
     """Return the factor on `us`, the predicted time of a kernel without slices of K for what it multiplies."""
+    if min(problem.m, problem.n) > FEW:
+        return 1.0
     (m, n, _), (ctas_m, ctas_n, _) = work.cta, work.cluster
     tiles_m, tiles_n = -(-problem.m // m), -(-problem.n // n)
     clusters_m, clusters_n = -(-tiles_m // ctas_m), -(-tiles_n // ctas_n)
