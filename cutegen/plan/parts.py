@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -95,9 +93,6 @@ class Feed(Protocol):
 
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """The main loop of one tile."""
-
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """The tensors that bulk tensor copies move."""
 
 
 class Schedule(Protocol):

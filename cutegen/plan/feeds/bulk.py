@@ -6,11 +6,9 @@ MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.loop import Loop
@@ -137,7 +135,7 @@ class Bulk:
         """Place C after the stages, which the next tile's copies fill while C is stored."""
         why = "a stage is released while the next one is being multiplied"
         for_a, for_b = operands
-        stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
         # B and C begin at a period of the swizzle, after a gap if stages are not a multiple of it.
         gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
@@ -166,8 +164,3 @@ class Bulk:
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """One producer warp next to the MMA warps."""
         return self.consumers.loop(stages, mma)
-
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """A, B, and C if it is stored through shared memory."""
-        for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
-            yield from copy.tensor_maps(name) if copy else ()

@@ -31,6 +31,11 @@ class OperandChoices(Generic[CopyT]):
     smem: Choice[SmemRanking]
 
     @property
+    def stage_bytes(self) -> int:
+        """Bytes of the tile in one stage."""
+        return self.smem.value.chosen.tile_bytes
+
+    @property
     def passing_registers(self) -> int:
         """Registers per thread for its share of a k-tile on the way to shared memory; only plain copies use any."""
         return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
