@@ -10,7 +10,7 @@ from cutegen.hardware import universal_atom
 from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, vectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together, written_together
 from cutegen.plan.rules.smem import Access, choose_smem, lay_out
-from cutegen.plan.rules.vectors import thread_grid, vector_copy
+from cutegen.plan.rules.vectors import thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
@@ -19,7 +19,6 @@ from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
-STORE_BITS = (128, 64, 32, 16, 8)
 DIRECT = "straight from registers"
 FEW_SUMS = 4
 """Sums of a thread: one `mma.sync` per warp. On an H200 launches of 2 us are 0.02 to 0.1 us shorter without staging;
@@ -114,8 +113,8 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
     There always is one: the tiled MMA has the same threads and tiles C, so a grid of single elements does too.
     """
     limit_bits = 8 * min(x.align_bytes, x.vector_elems * x.dtype.bytes)
-    for bits in STORE_BITS:
-        if x.dtype.bits <= bits <= limit_bits:
+    for bits in widths_bits(x.dtype.bits):
+        if bits <= limit_bits:
             grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
             if grid is not None:
                 return vector_copy(universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
+from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, size, spec_notation
 from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
-from cutegen.plan.rules.vectors import thread_grid
+from cutegen.plan.rules.vectors import as_threads, thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import extents, plural
@@ -85,21 +85,13 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     why = (
         f"{_loads((m, n), cta_tile)}; {run} adjacent threads along {spec.problem.c.major} store adjacent elements of C"
     )
-    text = f"({m},{n}):({chosen.stride[0]},{chosen.stride[1]})"
-    return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected))
+    return Choice(chosen, Decision("mma.threads", spec_notation(chosen), why, rejected=rejected))
 
 
 def tiled_fma(threads: Layout) -> TiledMma:
     """The tiled MMA of `threads` (m, n), each with a multiply-add of its own."""
     m, n = modes(threads)
     return TiledMma(UNIVERSAL_FMA, make_layout(m, n, Layout(1, 0)))
-
-
-def as_threads(text: str) -> Layout:
-    """Return a thread layout of the spec, which allows no swizzle there."""
-    layout = parse_layout(text)
-    assert isinstance(layout, Layout)
-    return layout
 
 
 def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, target: Target) -> None:
