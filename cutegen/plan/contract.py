@@ -74,5 +74,5 @@ def launch_contract(
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
     """Return A, B or C as the spec gives it."""
-    operand = getattr(spec.problem, name)
+    operand = spec.problem.operand(name)
     return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))

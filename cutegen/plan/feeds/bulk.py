@@ -152,7 +152,7 @@ class Bulk:
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         # Barriers that order the warpgroups, or a flag by which one thread tells others that its CTA was the last.
-        beside_stages = mma.takes_turns or (spec.schedule.split_k or 1) > 1
+        beside_stages = mma.takes_turns or spec.schedule.slices > 1
         smem = SmemMap(
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,

@@ -10,7 +10,7 @@ from cutegen.hardware import Target
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
-from cutegen.plan.rules.bulk_boxes import check_rows, choose_boxes, choose_bulk_copy
+from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES
@@ -41,7 +41,8 @@ class CopiedFragments:
             open_layout = replace(x, requested=(), vector_elems=VECTOR_BYTES // x.dtype.bytes)
             by_layout = choose_s2r(spec, open_layout, mma.tiled_mma, target).value.by_ldmatrix
             raise _no_plain_loads(spec, x, s2r.decision, target, by_layout=by_layout)
-        smem = choose_boxes(spec, x, mma.tiled_mma, fragment_access(x, s2r.value, mma.tiled_mma))
+        read = fragment_access(x, s2r.value, mma.tiled_mma)
+        smem = rank_boxes(spec, x, mma.tiled_mma, full_lines(x), read)
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(

@@ -25,7 +25,6 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
-from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption
@@ -44,7 +43,7 @@ SWIZZLE_BITS = (3, 2, 1)
 
 def check_align(spec: GemmSpec, name: str, fix: str) -> None:
     """Raise SpecError, with `fix`, if no tensor map can describe operand `name`."""
-    align = align_bytes(getattr(spec.problem, name))
+    align = align_bytes(spec.problem.operand(name))
     if align < STRIDE_MULTIPLE_BYTES:
         raise spec.error(
             f"problem.{name}.align",
@@ -62,11 +61,6 @@ def check_rows(spec: GemmSpec, x: OperandTile) -> None:
             found=f"{extents(x.extents)} for {x.name.upper()}",
             expected=f"at most {MAX_BOX_ELEMS} rows, the longest box of a bulk tensor copy",
         )
-
-
-def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Access) -> Choice[SmemRanking]:
-    """Choose the layout with the fewest wavefronts for fragments among those that a tensor map can write."""
-    return rank_boxes(spec, x, tiled_mma, full_lines(x), read)
 
 
 def rank_boxes(
@@ -162,11 +156,16 @@ def _fix(options: tuple[LayoutOption, ...]) -> str:
 
 def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
     """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows."""
-    given = getattr(spec.g2s, x.name)
-    for key in ("bits", "threads"):
-        if given is not None and getattr(given, key) is not None:
-            raise _no_threads(spec, f"g2s.{x.name}.{key}", str(getattr(given, key)))
-    if given is not None and given.op not in (None, BULK_TENSOR):
+    given = spec.g2s.of(x.name)
+    for key, found in (("bits", given.bits), ("threads", given.threads)):
+        if found is not None:
+            raise spec.error(
+                f"g2s.{x.name}.{key}",
+                found=str(found),
+                expected="nothing: one thread issues copies of whole boxes",
+                fix="leave it out",
+            )
+    if given.op not in (None, BULK_TENSOR):
         raise spec.error(
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
@@ -185,8 +184,7 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
         chosen += f" to {shares} CTAs"
         why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
     rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
-    is_given = given is not None and given.op is not None
-    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given.op is not None, rejected=rejected))
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
@@ -205,10 +203,6 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
             fix="use a smaller cluster, or another tile.cta",
         )
     return replace(copy, atom=TMA_LOAD_MULTICAST, box=(width, rows // shares), shares=shares)
-
-
-def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
-    return spec.error(key, found=found, expected="nothing: one thread issues copies of whole boxes", fix="leave it out")
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:

@@ -21,7 +21,7 @@ SUMS_PER_THREAD = 64
 def check_possible(spec: GemmSpec) -> None:
     """Raise SpecError for operands that are not f32 without loss, and for other sums than f32."""
     for name in "ab":
-        element = getattr(spec.problem, name).dtype
+        element = spec.problem.operand(name).dtype
         if element not in ("f16", "bf16", "f32"):
             raise spec.error(
                 f"problem.{name}.dtype",
@@ -118,7 +118,7 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
 
 def _check_copies(spec: GemmSpec) -> None:
     """Refuse copies that disagree if tC is left open, since it follows them."""
-    a, b = (copy.threads if copy else None for copy in (spec.g2s.a, spec.g2s.b))
+    a, b = spec.g2s.of("a").threads, spec.g2s.of("b").threads
     if a is not None and b is not None and size(as_threads(a)) != size(as_threads(b)):
         count = size(as_threads(a))
         raise spec.error(
@@ -132,11 +132,11 @@ def _check_copies(spec: GemmSpec) -> None:
 def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
     """Refuse given threads of a copy that cannot partition C's tile."""
     for name in "ab":
-        copy = getattr(spec.g2s, name)
-        if copy is not None and copy.threads is not None:
+        threads = spec.g2s.of(name).threads
+        if threads is not None:
             raise spec.error(
                 f"g2s.{name}.threads",
-                found=f'"{copy.threads}", {plural(size(as_threads(copy.threads)), "thread")} for {extents(cta_tile)}',
+                found=f'"{threads}", {plural(size(as_threads(threads)), "thread")} for {extents(cta_tile)}',
                 expected="whole warps that divide the tiles of A, B and C evenly, with registers for C's sums",
                 fix=f"leave g2s.{name}.threads out",
             )
@@ -169,7 +169,8 @@ def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads:
 def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:
     """Yield threads along M and N that divide C's tile evenly, as many as the copies have."""
     m, n, _ = cta_tile
-    counts = {size(as_threads(x.threads)) for x in (spec.g2s.a, spec.g2s.b) if x is not None and x.threads is not None}
+    given = (spec.g2s.of(name).threads for name in "ab")
+    counts = {size(as_threads(threads)) for threads in given if threads is not None}
     for threads_m in _divisors(m):
         for threads_n in _divisors(n):
             count = threads_m * threads_n
@@ -190,9 +191,9 @@ def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
 
 def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
     """Return whether so many threads can divide the tiles of A and B too, one element each."""
-    for name, copy in (("a", spec.g2s.a), ("b", spec.g2s.b)):
+    for name in "ab":
         tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
-        if (copy is None or copy.threads is None) and thread_grid((tile_x, tile_k), 0, 1, count) is None:
+        if spec.g2s.of(name).threads is None and thread_grid((tile_x, tile_k), 0, 1, count) is None:
             return False
     return True
 

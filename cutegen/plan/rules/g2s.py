@@ -20,7 +20,7 @@ def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCop
 
     Use cp.async for 4 bytes and more; plain loads and stores for 1 or 2 bytes.
     """
-    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    given = spec.g2s.of(x.name)
     if wrong := _impossible(spec, x, given, threads):
         raise wrong
     rejected: list[Rejected] = []

@@ -46,7 +46,7 @@ def choose_parted_epilogue(
     """
     whole = operand_tile(spec, "c", mma.cta_tile)
     held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
-    sharers = (spec.schedule.split_k or 1) // mma.cluster[2]
+    sharers = spec.schedule.slices // mma.cluster[2]
 
     def parts_of(columns_at_once: int | None) -> PartsChoice:
         return choose_parts(whole, fusion, mma, registers, held, columns_at_once, sharers)

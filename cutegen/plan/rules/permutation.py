@@ -37,8 +37,7 @@ def choose_permutation(
 
 def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
     """Return whether an ldmatrix that transposes bytes loads B."""
-    b, load = spec.problem.b, spec.s2r.b
-    plain = load is not None and load.atom == UNIVERSAL
+    b, plain = spec.problem.b, spec.s2r.of("b").atom == UNIVERSAL
     bits = dtype(b.dtype).bits
     return b.major == "n" and bits == 8 and not plain and bool(transposing(bits, target))
 

@@ -27,7 +27,7 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
 
     A wide vector must stay contiguous in shared memory, and reading it may cause bank conflicts.
     """
-    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    given = spec.g2s.of(x.name)
     _check_given(spec, x, given, tiled_mma.threads)
     impossible: list[Rejected] = []
     possible: list[_Way] = []
@@ -106,11 +106,11 @@ def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Toget
 
 def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
     """Choose plain loads: the rows of a thread are as far apart as there are threads along the mode."""
-    asked = getattr(spec.s2r, x.name)
-    if asked is not None and asked.atom not in (None, UNIVERSAL):
+    asked = spec.s2r.of(x.name).atom
+    if asked not in (None, UNIVERSAL):
         raise spec.error(
             f"s2r.{x.name}.atom",
-            found=f'"{asked.atom}"',
+            found=f'"{asked}"',
             expected=f'"{UNIVERSAL}": without tensor cores there are no fragments for ldmatrix to fill',
             fix="leave it out",
         )
@@ -120,9 +120,8 @@ def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMm
     along = MODES[x.name][together.mode]
     lie = f"{elems} elements along {along} are contiguous" if elems > 1 else "elements along k are not contiguous"
     why = f"{lie} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
-    is_given = asked is not None and asked.atom is not None
     bits = elems * x.dtype.bits
-    decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=is_given)
+    decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=asked is not None)
     loads = PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=(), along_mode=together.mode)
     return Choice(loads, decision)
 

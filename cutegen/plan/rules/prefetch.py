@@ -45,8 +45,7 @@ def choose_prefetch(
     found: list[Prefetch] = []
     decisions: list[Decision] = []
     for name in "ab":
-        copy = getattr(spec.g2s, name)
-        asked, key = copy.prefetch if copy else None, f"g2s.{name}.prefetch"
+        asked, key = spec.g2s.of(name).prefetch, f"g2s.{name}.prefetch"
         if asked and mma.shares_copies:
             raise spec.error(
                 key,

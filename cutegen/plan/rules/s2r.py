@@ -104,8 +104,7 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     transposed, and on some targets 8-bit elements; any other operand that is not K-major uses plain loads.
     """
     fragments = FragmentDemands(x, tiled_mma, target)
-    given = getattr(spec.s2r, x.name)
-    asked = None if given is None else given.atom
+    asked = spec.s2r.of(x.name).atom
     hinders = _hinders(fragments)
     copy: FragmentCopy
     if asked == UNIVERSAL or (asked is None and hinders):

@@ -115,19 +115,19 @@ def refuse_atomics(spec: GemmSpec, problem: ProblemShape | None) -> None:
 
 def _may_have_slices(spec: GemmSpec, problem: ProblemShape | None) -> bool:
     """Return whether the spec splits K, or says how slices are added while nothing else settles their number."""
-    return problem is None or (spec.schedule.split_k or 1) > 1
+    return problem is None or spec.schedule.slices > 1
 
 
 def refuse_split_k(spec: GemmSpec, why: str) -> None:
     """Raise SpecError if a spec splits K and its family does not, for the given reason."""
-    if (spec.schedule.split_k or 1) > 1:
+    if spec.schedule.slices > 1:
         found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
         raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
 
 
 def check_together(spec: GemmSpec) -> None:
     """Raise SpecError if ping-pong warpgroups would have slices."""
-    if (spec.schedule.split_k or 1) > 1 and pingpong(spec):
+    if spec.schedule.slices > 1 and pingpong(spec):
         raise spec.error(
             "schedule.consumers",
             found=f'"{PINGPONG}" with K in {spec.schedule.split_k} slices',
