@@ -33,7 +33,7 @@ def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups:
     _check(spec, n, *given)
     if not _adds(spec, *given):
         if asked is not None:
-            return Choice((m, n, 1), Decision("schedule.cluster", extents((m, n)), "given", given=True))
+            return Choice((m, n, 1), Decision.as_given("schedule.cluster", extents((m, n))))
         why = "each CTA copies its own operands, and waits for no other"
         rejected = (Rejected("2x1", "reads B from L2 once for two tiles, but each CTA waits for the other's copies"),)
         return Choice(ALONE, Decision("schedule.cluster", extents(ALONE[:2]), why, rejected=rejected))

@@ -40,7 +40,7 @@ def choose_eviction(
     for name in "ab":
         asked, key = spec.g2s.of(name).l2, f"g2s.{name}.l2"
         if asked is not None:
-            decisions.append(Decision(key, asked, "given", given=True))
+            decisions.append(Decision.as_given(key, asked))
         elif in_flight is not None and by is Instruction.WGMMA and goes_through_once(in_flight, name):
             asked, stream = EVICT_FIRST, streams_of(in_flight)[name]
             each = "one CTA" if stream.readers == 1 else f"{stream.readers} CTAs at once"

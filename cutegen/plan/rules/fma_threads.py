@@ -41,7 +41,7 @@ def check_possible(spec: GemmSpec) -> None:
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
-        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     m, n, k = DEFAULT_CTA_TILE
     bytes_per_k = sum(extent * dtype(x.dtype).bytes for extent, x in ((m, spec.problem.a), (n, spec.problem.b)))
     why = (
@@ -64,7 +64,8 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     if given is not None:
         layout = as_threads(given)
         _check_grid(spec, given, layout, cta_tile, target)
-        return Choice(layout, Decision("mma.threads", given, _sums(layout, cta_tile, "given"), given=True))
+        m, n = map(size, modes(layout))
+        return Choice(layout, Decision.as_given("mma.threads", given, _loads((m, n), cta_tile)))
     _check_copies(spec)
     grids = sorted(_grids(spec, cta_tile, target), key=lambda grid: _order(grid, cta_tile, spec.problem.c.major))
     if not grids:
@@ -215,8 +216,3 @@ def _elements(grid: tuple[int, int], cta_tile: Extents) -> int:
 def _loads(grid: tuple[int, int], cta_tile: Extents) -> str:
     sums = _sums_per_thread(grid[0] * grid[1], cta_tile)
     return f"a thread loads {_elements(grid, cta_tile)} elements for {plural(sums, 'multiply-add')}"
-
-
-def _sums(layout: Layout, cta_tile: Extents, why: str) -> str:
-    m, n = map(size, modes(layout))
-    return f"{why}; {_loads((m, n), cta_tile)}"

@@ -23,7 +23,7 @@ NARROWEST_COPY_BITS = 32
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
-        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
     m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
     why = (
@@ -41,7 +41,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
         if atom not in fitting:
             raise _mismatched(spec, atom, fitting)
         _check_k(spec, cta_tile, atom)
-        return Choice(atom, Decision("mma.atom", atom.name, "given", given=True))
+        return Choice(atom, Decision.as_given("mma.atom", atom.name))
     usable = [atom for atom in fitting if _double_buffers(cta_tile, atom)]
     if not usable:
         _check_k(spec, cta_tile, fitting[-1])
@@ -145,7 +145,7 @@ def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
     rounded = "cvt.rna.tf32 on each element in registers: an error up to 2^-11 of each element, either way"
     if asked == "nearest":
         rejected = Rejected("truncate", truncated)
-        return Choice(True, Decision("mma.tf32", "nearest", f"given; {rounded}", given=True, rejected=(rejected,)))
+        return Choice(True, Decision.as_given("mma.tf32", "nearest", rounded, (rejected,)))
     why = f"{'given; ' if asked else 'as in CUTLASS; '}{truncated}"
     rejected = Rejected("nearest", f"{rounded}, at the cost of one instruction per register of a fragment")
     return Choice(False, Decision("mma.tf32", "truncate", why, given=asked is not None, rejected=(rejected,)))
@@ -350,4 +350,4 @@ def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
                 expected=f"a divisor of the CTA tile's {letter} = {cta_tile[mode]}",
                 fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
             )
-    return Choice(layout, Decision("mma.atom_layout", extents(layout), "given", given=True))
+    return Choice(layout, Decision.as_given("mma.atom_layout", extents(layout)))

@@ -89,4 +89,4 @@ def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[E
                 "(CuTe rounds up silently)",
                 fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
             )
-    return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))
+    return Choice(permutation, Decision.as_given("mma.permutation", extents(permutation)))

@@ -54,7 +54,7 @@ def choose_prefetch(
                 fix="leave the key out, or schedule.cluster = [1, 1]",
             )
         if asked is not None:
-            decisions.append(Decision(key, _k_tiles(asked), "given", given=True))
+            decisions.append(Decision.as_given(key, _k_tiles(asked)))
         elif in_flight is not None and not mma.shares_copies and name in evicted_first:
             k_tiles = -(-in_flight.problem.k // (in_flight.slices * mma.cta_tile[2]))
             asked = min(k_tiles // SHARE, _most(in_flight, mma.cta_tile, name))

@@ -53,7 +53,7 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
             fix=f"{max(1, round(asked / k)) * k} is the nearest; 0 promotes nothing",
         )
     if asked is not None:
-        return Choice(asked, Decision("mma.promote_k", str(asked), "given", given=True))
+        return Choice(asked, Decision.as_given("mma.promote_k", str(asked)))
     if not _can_promote(spec):
         return None
     chosen = max(DEFAULT_K // k, 1) * k

@@ -83,7 +83,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
     if spec.mma.atom is not None and spec.mma.atom != fitting.name:
         raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
     if spec.mma.atom is not None:
-        return Choice(fitting, Decision("mma.atom", fitting.name, "given", given=True))
+        return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
     why = f"{fitting.flops:,} operations per instruction: all {columns} columns that a warpgroup has of the tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
         why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
