@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cutegen.algebra import Extents
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
@@ -10,10 +12,12 @@ from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import ATOMS
 from cutegen.support.words import either, extents
 
 DEFAULT_CTA_ROWS = (128, 128)
 DEFAULT_ACCUMULATOR = "f32"
+WHY_F32_SUMS = "f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 MAX_HELD_REGISTERS = 128
 MAX_HELD_REGISTERS_BESIDE_F16 = 64
@@ -49,7 +53,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
     why = f"{chosen.flops:,} operations per instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
     if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
-        why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+        why += f"; {WHY_F32_SUMS}"
     if chosen.c_dtype.is_integer:
         why += ", which saturate instead of wrapping"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
@@ -62,10 +66,7 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     if not of_operands:
         raise _no_atom(spec, a, b)
     known = sorted({atom.c_dtype.name for atom in of_operands})
-    accumulator = spec.problem.accumulator
-    if accumulator is None:
-        default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
-        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
+    accumulator = accumulator_among(spec, known)
     fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
     if not fitting:
         raise spec.error(
@@ -75,6 +76,17 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
             fix=f'accumulator = "{known[0]}"',
         )
     return sorted(fitting, key=lambda atom: -atom.shape_mnk[2])
+
+
+def accumulator_among(spec: GemmSpec, known: Sequence[str]) -> str:
+    """Return the type of the sums: the spec's, else that of its atom, else the default of those `known`."""
+    named = ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default_accumulator(known)
+    return spec.problem.accumulator or named
+
+
+def default_accumulator(known: Sequence[str]) -> str:
+    """Return f32 if there is an atom with such sums."""
+    return DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
 
 
 def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
