@@ -14,7 +14,6 @@ import numpy as np
 
 from cutegen.algebra import (
     ComposedLayout,
-    Layout,
     LayoutExpr,
     Swizzle,
     TiledMma,
@@ -27,7 +26,7 @@ from cutegen.algebra import (
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, rows_of, rows_of_tile
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_options, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -89,7 +88,7 @@ def rank_boxes(
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
-        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=_fix(possible))
+        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=swizzle_fix(possible[0].swizzle))
     choice = rank_options(x, possible, requested, write, read)
     return also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
 
@@ -101,7 +100,7 @@ def full_lines(x: OperandTile) -> Wavefronts:
 
 
 def box_options(x: OperandTile) -> Iterator[LayoutOption]:
-    """Yield the boxes that tile the operand, widest swizzle first, the plain one last."""
+    """Yield the boxes that tile the operand, all of its rows in each: widest swizzle first, the plain one last."""
     vector_elems = VECTOR_BYTES // x.dtype.bytes
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
     base = vector_elems.bit_length() - 1
@@ -109,15 +108,9 @@ def box_options(x: OperandTile) -> Iterator[LayoutOption]:
         width = vector_elems << bits
         if along % width == 0 and across * width % (1 << (bits + base + SWIZZLE_SHIFT)) == 0:
             swizzle = Swizzle(bits, base, SWIZZLE_SHIFT)
-            yield LayoutOption(ComposedLayout(swizzle, _rows(x, width)), swizzle=swizzle)
+            yield LayoutOption(ComposedLayout(swizzle, rows_of(across, width, x.major_mode)), swizzle=swizzle)
     if along <= MAX_BOX_ELEMS and along % vector_elems == 0:
-        yield LayoutOption(_rows(x, along))
-
-
-def _rows(x: OperandTile, width: int) -> Layout:
-    """A box: all rows of the tile, `width` elements each, one after the other."""
-    rows = x.extents[1 - x.major_mode]
-    return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
+        yield LayoutOption(rows_of_tile(x.extents, x.major_mode))
 
 
 def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
@@ -130,7 +123,7 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
             x.smem_key,
             found=x.requested[0].name,
             expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
-            fix=_fix(options),
+            fix=swizzle_fix(options[0].swizzle),
         )
     return found
 
@@ -149,8 +142,8 @@ def is_requested(spec: GemmSpec, x: OperandTile, swizzle: Swizzle | None, atom: 
     return np.array_equal(offsets(tile_to_shape(atom, x.extents)), offsets(wanted))
 
 
-def _fix(options: tuple[LayoutOption, ...]) -> str:
-    swizzle = options[0].swizzle
+def swizzle_fix(swizzle: Swizzle | None) -> str:
+    """Return how a spec requests a swizzle that is possible; if that is none, it leaves the key out."""
     return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.algebra import Layout, TiledCopy, modes, parse_layout, size
 from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom
+from cutegen.plan.geometry.smem_candidates import rows_of
 from cutegen.plan.values.copies import VectorCopy
 
 
@@ -40,9 +41,7 @@ def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threa
     ]
     if not along_major:
         return None
-    major = along_major[-1]
-    other = threads // major
-    return Layout((other, major), (major, 1)) if major_mode == 1 else Layout((major, other), (1, major))
+    return rows_of(threads // along_major[-1], along_major[-1], major_mode)
 
 
 def vector_copy(
