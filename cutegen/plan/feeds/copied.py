@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
+from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
@@ -19,13 +20,14 @@ from cutegen.plan.rules.s2r import choose_s2r, targets_transposing, transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedFragments:
+class CopiedFragments(Bulk):
     """Warps read a stage, and each releases it when its last fragments are in registers."""
 
     holes: ClassVar[str] = "bulk"
@@ -51,7 +53,7 @@ class CopiedFragments:
         """Store all of C's tile at once, if that leaves enough stages."""
         return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """Fragments are loaded one k-block ahead."""
         return produced(stages, mma.k_blocks)
 
