@@ -67,7 +67,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    return {"mma": _mma_holes(plan), "fragments": _fragment_holes(plan), "numerics": numerics(plan)}
+    mma = _mma_holes(plan)
+    return {
+        "mma": mma,
+        "fragments": _fragment_holes(plan),
+        "numerics": numerics(plan),
+        "dialects": "cute_nvgpu" if mma.own else "",
+    }
 
 
 def numerics(plan: GemmPlan) -> str:
