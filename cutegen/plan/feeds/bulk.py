@@ -6,12 +6,12 @@ MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar
 
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARPGROUP
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_boxes import check_align
 from cutegen.plan.rules.bulk_memory import (
@@ -36,7 +36,7 @@ OTHERS = ("sm120", "sm80")
 """Families for such targets, the fastest first."""
 
 
-class Bulk(ABC):
+class Bulk(Feed):
     """One warp of a separate warpgroup copies: registers are reallocated per warpgroup.
 
     A subclass says how the MMA warps read a stage and store C. `to_copy` are the registers that a thread of the

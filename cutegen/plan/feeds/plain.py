@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.hardware import Target
-from cutegen.plan.feeds.vectors import ByEveryThread, overlaid
+from cutegen.plan.feeds.vectors import overlaid
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import through_registers
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
@@ -24,7 +24,7 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Plain(ByEveryThread):
+class Plain(Feed):
     """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
 
     holes: ClassVar[str] = "plain"

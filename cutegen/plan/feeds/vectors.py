@@ -8,7 +8,7 @@ from typing import ClassVar
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import pipelined
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
@@ -25,23 +25,8 @@ from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
 
-class ByEveryThread:
-    """All threads both copy and multiply. C reuses the stages' memory."""
-
-    __slots__ = ()
-    producer_threads: ClassVar[int] = 0
-    reserved_bytes: ClassVar[int] = 0
-
-    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Every target has these copies."""
-
-    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """As many as the compiler uses."""
-        return Registers(at_launch=estimate)
-
-
 @dataclass(frozen=True, slots=True)
-class Vectors(ByEveryThread):
+class Vectors(Feed):
     """A pipeline of as many stages as fit, and fragments that are loaded to registers."""
 
     holes: ClassVar[str] = "vectors"
