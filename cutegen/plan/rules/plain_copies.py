@@ -12,7 +12,7 @@ from cutegen.plan.geometry.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_options
 from cutegen.plan.rules.fma_threads import check_divides, grid_fix
 from cutegen.plan.rules.operand_choices import OperandChoices, vector_access, write_access
-from cutegen.plan.rules.smem import Access, SmemRanking, rank_addressable
+from cutegen.plan.rules.smem import Access, SmemRanking, choose_smem
 from cutegen.plan.rules.vectors import as_threads, span, thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -86,7 +86,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     element = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes), read)
     write = write_access(x, copy, tiled_mma)
-    smem = rank_addressable(spec, x, tiled_mma, tuple(options), write, read, sliced, copy.tiled_copy)
+    smem = choose_smem(spec, x, tiled_mma, write, read, sliced, copy.tiled_copy, options)
     together = _together(x, tile_to_shape(smem.value.chosen.atom, x.extents), tiled_mma)
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)
