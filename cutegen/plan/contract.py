@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cutegen.contract.launch import (
-    COUNTERS,
-    SUMS,
-    LaunchContract,
-    SplitContract,
-    TensorContract,
-    gemm_parameters,
-)
+from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
 from cutegen.plan.values.mma import MmaPlan

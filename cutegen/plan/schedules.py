@@ -8,13 +8,7 @@ from typing import ClassVar
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
 from cutegen.plan.parts import Schedule
-from cutegen.plan.rules.split_k import (
-    check_together,
-    choose_split_k,
-    refuse_atomics,
-    refuse_clusters,
-    refuse_split_k,
-)
+from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_atomics, refuse_clusters, refuse_split_k
 from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan

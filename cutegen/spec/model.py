@@ -10,27 +10,12 @@ from dataclasses import dataclass, field
 
 from cutegen.contract.launch import GEMM
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    BULK_TENSOR,
-    CP_ASYNC_ATOMS,
-    LDMATRIX_ATOMS,
-    TARGETS,
-    UNIVERSAL,
-    Instruction,
-    dtype,
-)
-from cutegen.spec.checks import (
-    Mismatch,
-)
+from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
+from cutegen.spec.checks import Mismatch
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.parts import MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
-from cutegen.spec.values import (
-    ATOMS,
-    FamilyKey,
-    KindName,
-    Text,
-)
+from cutegen.spec.values import ATOMS, FamilyKey, KindName, Text
 from cutegen.support.literals import alternatives, literal
 
 _USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_m or scale_n", "aux": "aux"}

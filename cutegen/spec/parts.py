@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cutegen.hardware import (
-    BULK_TENSOR,
-    CP_ASYNC_ATOMS,
-    UNIVERSAL,
-    dtype,
-)
+from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
-from cutegen.spec.checks import (
-    MAX_WARPS_PER_CTA,
-    Mismatch,
-)
+from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
 from cutegen.spec.schema import Part
 from cutegen.spec.steps import Step, operands_of, steps
 from cutegen.spec.values import (

@@ -6,20 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutegen.algebra import (
-    Extents,
-    OperandName,
-    TiledMma,
-    modes,
-    size,
-)
+from cutegen.algebra import Extents, OperandName, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import (
-    DType,
-    MmaAtom,
-    Target,
-)
+from cutegen.hardware import DType, MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.copies import Landing, TileCopy
