@@ -40,12 +40,10 @@ def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) 
     The number of stages precedes constants that use it, and the offsets follow all blocks of shared memory.
     """
     found = [x for x in decisions if x.key in settled]
-    first = next((i for i, x in enumerate(found) if x.key.startswith("smem.")), len(found))
-    ordered = [
-        *(x for x in found[:first] if x.key != "tile.stages"),
-        *(x for x in found if x.key == "tile.stages"),
-        *(x for x in found[first:] if x.key != "tile.stages"),
-    ]
+    stages = [x for x in found if x.key == "tile.stages"]
+    others = [x for x in found if x.key != "tile.stages"]
+    first = next((i for i, x in enumerate(others) if x.key.startswith("smem.")), len(others))
+    ordered = [*others[:first], *stages, *others[first:]]
     blocks = [Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key]) for x in ordered]
     behind = 1 + max(i for i, x in enumerate(ordered) if x.key in ("tile.stages", "smem.b", "epilogue.smem"))
     words = comment(f"{MEMORY}: {_parts(settled[MEMORY])}")

@@ -10,7 +10,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
-from cutegen.render.holes import fragment_holes, mma_holes
+from cutegen.render.holes import fragment_context
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
 
@@ -42,8 +42,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         ],
         "spec_lines": spec_lines(plan),
         "loads": vectors.loads(plan.gemm),
-        "mma": mma_holes(plan.gemm),
-        "fragments": fragment_holes(plan.gemm),
+        **fragment_context(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),
         "b": _operand_holes(plan, plan.gemm.b),
     }

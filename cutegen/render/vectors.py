@@ -8,7 +8,7 @@ from typing import Any
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.constants import Settled, c_constants, mma_constants
-from cutegen.render.holes import fragment_context, gemm_context
+from cutegen.render.holes import chain_holes, fragment_context, gemm_context
 
 LONGEST_LOADS = len("plain loads")
 """Length up to which the fragments' loads leave room for the copies in the docstring's first line."""
@@ -21,8 +21,10 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
+        **chain_holes(plan, indent=8 if common["adds_slices"] else 4),
         "by_warpgroups": False,
         "sum_threads": "THREADS",
+        "slices_left": "SPLIT_K",
         "loads": loads(plan),
         "copies": _copies(plan, in_a_line=len(loads(plan)) > LONGEST_LOADS),
         "dialects": ", ".join(name for name, used in dialects.items() if used),

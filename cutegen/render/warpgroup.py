@@ -13,8 +13,7 @@ from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import fed_by_boxes, plain_tensors
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import chain_comment, gemm_context, numerics
+from cutegen.render.holes import chain_holes, gemm_context, numerics
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -37,14 +36,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **common,
         "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread else "",
         "held_vectors": [x for x in beside if x.firsts],
-        "chain": chain_comment(plan, indent),
-        "steps": kernel_lines(
-            plan.epilogue.fusion,
-            part="",
-            indent=indent + (8 if _pins_parts(plan) else 4),
-            narrow=common["narrow_results"],
-            holds_vectors=holds_vectors,
-        ),
+        **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
         "plain_tensors": beside,
         "pins_parts": _pins_parts(plan),
         "parts_at_once": _parts(plan).at_once,
@@ -73,6 +65,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "a_multicast": mma.cluster[1] > 1,
         "b_multicast": mma.cluster[0] > 1,
         "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
+        "writers": ", writers" if mma.shares_copies else "",
         "numerics": numerics(plan).replace("Int32", "Int16, Int32") if common["clusters"] else numerics(plan),
         "to_shared": _to_shared(plan.epilogue),
     }

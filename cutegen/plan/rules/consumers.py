@@ -26,6 +26,6 @@ def choose_consumers(spec: GemmSpec) -> Choice[bool]:
     """Return whether they take turns; by default they are cooperative."""
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
-        return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))
+        return Choice(pingpong(spec), Decision.as_given("schedule.consumers", asked))
     other = Rejected(PINGPONG, "overlaps the epilogue with the other warpgroup's tile, but tiles are half as large")
     return Choice(False, Decision("schedule.consumers", COOPERATIVE, WHY[COOPERATIVE], rejected=(other,)))
