@@ -106,12 +106,11 @@ def _lower_send(context: Lowering, instruction: Instruction, modifiers: Modifier
 
     def step(warp: Warp) -> None:
         addresses = [warp.addresses(*place).tolist() for place in places]
-        sizes, lanes, saved = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist(), (warp.mask, warp.count)
+        sizes, lanes = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist()
         for lane, to, of, at, size_bytes in zip(lanes, *addresses, sizes, strict=True):
-            warp.set_mask(np.equal(_LANES, lane), 1)
-            _check_send(warp, site, (to, of), size_bytes)
-            warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
-        warp.set_mask(*saved)
+            with warp.narrowed(np.equal(_LANES, lane)):
+                _check_send(warp, site, (to, of), size_bytes)
+                warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
 
     return step
 
@@ -138,9 +137,7 @@ class _Boxes:
         """Yield the box of each active lane, with that lane as the only active one."""
         maps, places = warp.addresses(*self._tensor).tolist(), warp.addresses(*self._place).tolist()
         corners = np.stack([warp.cells[c][warp.mask] for c in self._coordinates], axis=1).tolist()
-        lanes, saved = warp.lanes().tolist(), (warp.mask, warp.count)
-        for lane, address, corner, place in zip(lanes, maps, corners, places, strict=True):
-            warp.set_mask(np.equal(_LANES, lane), 1)
+        for lane, address, corner, place in zip(warp.lanes().tolist(), maps, corners, places, strict=True):
             tensor = warp.cta.tensor_at(site, warp.thread0 + lane, address + self._window, len(corner))
-            yield Box(tensor=tensor, corner=tuple(corner), address=place)
-        warp.set_mask(*saved)
+            with warp.narrowed(np.equal(_LANES, lane)):
+                yield Box(tensor=tensor, corner=tuple(corner), address=place)

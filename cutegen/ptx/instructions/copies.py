@@ -146,14 +146,15 @@ def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, 
     """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide `count`."""
     memory = warp.cta.memories["global"]
     piece = count & -count
-    mask, saved = np.zeros(32, bool), (warp.mask, warp.count)
+    mask = np.zeros(32, bool)
     mask[warp.lanes()[chosen]] = True
-    warp.set_mask(mask, len(chosen))
-    parts = [
-        memory.read(warp, site, addresses[chosen] + start, piece, flights).view(np.uint8).reshape(len(chosen), piece)
-        for start in range(0, count, piece)
-    ]
-    warp.set_mask(*saved)
+    with warp.narrowed(mask):
+        parts = [
+            memory.read(warp, site, addresses[chosen] + start, piece, flights)
+            .view(np.uint8)
+            .reshape(len(chosen), piece)
+            for start in range(0, count, piece)
+        ]
     return np.concatenate(parts, axis=1)
 
 

@@ -104,10 +104,8 @@ def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
         if transposed:
             elements = elements.transpose(0, 2, 1)
         rows = np.ascontiguousarray(elements).reshape(count * 8, 8).view("V16").reshape(-1)
-        saved = warp.mask, warp.count
-        warp.set_mask(givers, 8 * count)
-        warp.cta.shared.write(warp, site, places, _ROW_BYTES, rows)
-        warp.set_mask(*saved)
+        with warp.narrowed(givers):
+            warp.cta.shared.write(warp, site, places, _ROW_BYTES, rows)
 
     return step
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.blocks import End, executing
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.spaces import to_shared
@@ -24,8 +24,6 @@ from cutegen.ptx.watch.violations import ViolationKind
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
 _PENDING_BITS = 20
 _PENDING_MASK = (1 << _PENDING_BITS) - 1
-Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
-"""Moves a path past a wait, or returns the mbarrier that it still has to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +177,13 @@ _FAMILY: dict[str, Callable[[Lowering, Instruction, Modifiers], Step]] = {
 }
 
 
-def mbarrier_wait(
-    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int
-) -> Wait:
-    """`mbarrier.test_wait`, `mbarrier.try_wait`: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint.
+def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
+    """The end of a block with `mbarrier.test_wait` or `.try_wait`.
 
-    It returns false the first time, so that a program that ignores the result goes wrong, unless everything that the
-    phase needs is ordered before it. When repeated, it waits: it is executed again after the phase has changed. It
-    still returns false if the policy says so, or if nothing else can make progress.
+    Operands: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint. It returns false the first time, so
+    that a program that ignores the result goes wrong, unless everything that the phase needs is ordered before it. When
+    repeated, it waits: it is executed again after the phase has changed. It still returns false if the policy says so,
+    or if nothing else can make progress.
     """
     modifiers = Modifiers(instruction)
     modifiers.flag("test_wait", "try_wait")
@@ -200,18 +197,15 @@ def mbarrier_wait(
     look = _Look(site, by_parity, manner)
 
     def wait(warp: Warp, path: Path) -> Mbarrier | None:
-        saved = warp.mask, warp.count
-        if predicate is not None:
-            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
-            warp.set_mask(mask, int(np.count_nonzero(mask)))
-        over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
-        refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
-        if blocking is None or refuses:
+        with warp.narrowed(executing(warp, predicate)):
+            over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
+            refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
+            if blocking is not None and not refuses:
+                return blocking
             warp.put_active(target, np.array(over, bool))
-            (warp.refused.add if refuses else warp.refused.discard)(site)
-            path.block, warp.gives_up, warp.satisfied, blocking = following, False, set(), None
-        warp.set_mask(*saved)
-        return blocking
+        (warp.refused.add if refuses else warp.refused.discard)(site)
+        path.block, warp.gives_up, warp.satisfied = following, False, set()
+        return None
 
     return wait
 

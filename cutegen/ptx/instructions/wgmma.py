@@ -17,9 +17,9 @@ from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.arithmetic.warpgroup_mma import factor, multiply_wide_floats, multiply_wide_integers
 from cutegen.ptx.instructions.matrix import fragment_a
-from cutegen.ptx.machine.blocks import End
+from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.descriptor import chunk_addresses
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Compute, MmaForm, Operands, Warpgroup
 from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
@@ -63,7 +63,7 @@ def lower_wgmma(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.warpgroups.of(warp, site).commit(warp, site)
 
 
-def group_wait(context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int) -> End:
+def group_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
     """The end of a block with `wgmma.wait_group.sync.aligned n`."""
     modifiers = context.modifiers(instruction, 1)
     for word in ("wait_group", "sync", "aligned"):
@@ -72,7 +72,7 @@ def group_wait(context: Lowering, instruction: Instruction, predicate: tuple[int
     newest, site = _integer(instruction, instruction.operands[0], range(1 << 31)), context.site
 
     def end(warp: Warp, path: Path) -> Warpgroup | None:
-        mask = warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+        mask = executing(warp, predicate)
         if mask.any():
             if (mask != warp.mask).any():
                 message = "its predicate differs between the lanes of a warp"

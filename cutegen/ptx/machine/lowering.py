@@ -35,6 +35,8 @@ from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
 Step: TypeAlias = Callable[[Warp], None]
+Predicate: TypeAlias = tuple[int, bool]
+"""The cell of a predicate, and whether it is negated."""
 S64 = scalar_type("s64")
 U32 = scalar_type("u32")
 
@@ -145,8 +147,8 @@ class Lowering:
             return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))
         return self._register(instruction, operand, kind, wide=False)
 
-    def predicate(self, instruction: Instruction, operand: Operand) -> tuple[int, bool]:
-        """The cell of a predicate source and whether it is negated."""
+    def predicate(self, instruction: Instruction, operand: Operand) -> Predicate:
+        """The predicate that a source operand names."""
         pred = scalar_type("pred")
         if isinstance(operand, Negated):
             return self.source(instruction, operand.register, pred), True

@@ -6,6 +6,7 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -26,6 +27,7 @@ from cutegen.ptx.machine.memory import (
 )
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
+from cutegen.ptx.text.types import WARP_LANES
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
@@ -75,7 +77,7 @@ class SharedOfCluster:
             return self.cta.shared.read(warp, site, addresses, size_bytes)
         data = np.empty(len(addresses), data_dtype(size_bytes))
         for peer, inside, local in self._split(warp, site, addresses):
-            with _Narrowed(warp, inside):
+            with _narrowed(warp, inside):
                 data[inside] = peer.shared.read(warp, site, local, size_bytes)
         return data
 
@@ -85,7 +87,7 @@ class SharedOfCluster:
             self.cta.shared.write(warp, site, addresses, size_bytes, data)
             return
         for peer, inside, local in self._split(warp, site, addresses):
-            with _Narrowed(warp, inside):
+            with _narrowed(warp, inside):
                 peer.shared.write(warp, site, local, size_bytes, data[inside])
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
@@ -122,7 +124,7 @@ class Space:
             return memory_of(warp, self.name).read(warp, site, addresses, size_bytes)
         data = np.empty(len(addresses), data_dtype(size_bytes))
         for space, inside, local_addresses in _split(addresses):
-            with _Narrowed(warp, inside):
+            with _narrowed(warp, inside):
                 data[inside] = memory_of(warp, space).read(warp, site, local_addresses, size_bytes)
         return data
 
@@ -132,7 +134,7 @@ class Space:
             memory_of(warp, self.name).write(warp, site, addresses, size_bytes, data)
             return
         for space, inside, local_addresses in _split(addresses):
-            with _Narrowed(warp, inside):
+            with _narrowed(warp, inside):
                 memory_of(warp, space).write(warp, site, local_addresses, size_bytes, data[inside])
 
     def in_global(self, addresses: Addresses) -> Lanes:
@@ -148,7 +150,7 @@ class Space:
             memory.begin_atomics(warp, site, addresses, size_bytes)
         elif self.name == "generic":
             for space, inside, local_addresses in _split(addresses):
-                with _Narrowed(warp, inside):
+                with _narrowed(warp, inside):
                     if space == "global":
                         memory.begin_atomics(warp, site, local_addresses, size_bytes)
 
@@ -160,20 +162,11 @@ class Space:
         return memory_of(warp, space).element(warp, site, lane_index, int(local_addresses[0]), size_bytes)
 
 
-class _Narrowed:
-    """Makes some of a warp's active lanes temporarily the only active ones."""
-
-    def __init__(self, warp: Warp, inside: np.ndarray) -> None:
-        self._warp, self._saved = warp, (warp.mask, warp.count)
-        mask = np.zeros(32, bool)
-        mask[warp.lanes()[inside]] = True
-        self._mask = mask
-
-    def __enter__(self) -> None:
-        self._warp.set_mask(self._mask, int(np.count_nonzero(self._mask)))
-
-    def __exit__(self, *exception: object) -> None:
-        self._warp.set_mask(*self._saved)
+def _narrowed(warp: Warp, inside: Lanes) -> AbstractContextManager[None]:
+    """Makes the active lanes that are `inside` the only active lanes, temporarily."""
+    mask = np.zeros(WARP_LANES, bool)
+    mask[warp.lanes()[inside]] = True
+    return warp.narrowed(mask)
 
 
 def spaces_of(addresses: Addresses) -> dict[str, Lanes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -78,6 +80,16 @@ class Warp:
         """Makes the `count` lanes of `mask` the active lanes."""
         self.mask, self.count, self.full = mask, count, count == WARP_LANES
         self._lanes: npt.NDArray[np.int64] | None = None
+
+    @contextmanager
+    def narrowed(self, mask: Mask) -> Iterator[None]:
+        """Makes the lanes of `mask` the only active lanes, temporarily."""
+        saved = self.mask, self.count
+        self.set_mask(mask, int(np.count_nonzero(mask)))
+        try:
+            yield
+        finally:
+            self.set_mask(*saved)
 
     def lanes(self) -> npt.NDArray[np.int64]:
         """Numbers of the active lanes."""
