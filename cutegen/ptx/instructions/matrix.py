@@ -52,7 +52,7 @@ def _row_addresses(
     context: Lowering, instruction: Instruction, operand: Operand, written: str, rows: int
 ) -> Callable[[Warp], Array]:
     """The shared addresses of the first `rows` lanes; all lanes of the warp must be active."""
-    space = resolve_space(context, instruction, written, operand).name
+    space = resolve_space(context, instruction, written, operand)
     if space not in ("shared", "generic"):
         raise instruction.error(f"the variable is in {space} memory; expected shared memory")
     base, offset = context.address(instruction, operand)

@@ -14,7 +14,7 @@ import numpy as np
 from cutegen.ptx.instructions.order import take_access_order
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import Data, data_dtype
-from cutegen.ptx.machine.spaces import CLUSTER_SPACE, resolve_space
+from cutegen.ptx.machine.spaces import CLUSTER_SPACE, memory_of, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -66,7 +66,7 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
     semantics = take_access_order(instruction, modifiers, "acquire")
     if modifiers.flag("nc"):
-        _check_constant(context, instruction, space.name, semantics)
+        _check_constant(context, instruction, space, semantics)
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -78,11 +78,11 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     ]
     base, offset = context.address(instruction, instruction.operands[1])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics, width)
+    site = context.access(instruction, space, size, semantics, width)
     loaded = _loaded_dtype(kind)
 
     def step(warp: Warp) -> None:
-        data = space.read(warp, site, warp.addresses(base, offset), size)
+        data = memory_of(warp, space).read(warp, site, warp.addresses(base, offset), size)
         values = data.view(loaded).reshape(-1, width)
         for i, cell in targets:
             warp.put_active(cell, values[:, i])
@@ -114,8 +114,8 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     _take_policy(context, instruction, modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
     semantics = take_access_order(instruction, modifiers, "release")
-    if space.name in ("const", "param"):
-        raise instruction.error(f"nothing can be stored to {space.name} memory")
+    if space in ("const", "param"):
+        raise instruction.error(f"nothing can be stored to {space} memory")
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -123,11 +123,11 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, item, kind, wide=True) for item in items]
     base, offset = context.address(instruction, instruction.operands[0])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics, width)
+    site = context.access(instruction, space, size, semantics, width)
     values = gather(sources, size)
 
     def step(warp: Warp) -> None:
-        space.write(warp, site, warp.addresses(base, offset), size, values(warp))
+        memory_of(warp, space).write(warp, site, warp.addresses(base, offset), size, values(warp))
 
     return step
 
