@@ -13,10 +13,11 @@ import numpy as np
 
 from cutegen.ptx.instructions.bulk import lower_bulk
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.memory import Addresses, Data, Flights, data_dtype
+from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32 = scalar_type("u32")

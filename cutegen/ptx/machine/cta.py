@@ -124,6 +124,7 @@ class Cta:
         self.shared = SharedMemory(
             machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends, rank
         )
+        self.local = LocalMemory(executable.layout.local_bytes, count * WARP_LANES, machine.monitor)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
@@ -149,8 +150,7 @@ class Cta:
             dynamic_smem_bytes=machine.dynamic_smem_bytes,
             total_smem_bytes=machine.shared_bytes,
         )
-        local = LocalMemory(machine.executable.layout.local_bytes, machine.monitor)
-        return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES), local)
+        return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES))
 
     @property
     def is_running(self) -> bool:

@@ -56,7 +56,7 @@ def memory_of(warp: Warp, space: str) -> Memory:
     if space == "shared":
         return warp.cta.shared
     if space == "local":
-        return warp.local
+        return warp.cta.local
     return _OF_SEVERAL.get(space) or warp.cta.memories[space]
 
 

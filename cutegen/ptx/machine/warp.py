@@ -13,12 +13,12 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.held_registers import HeldRegisters
 from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
-    from cutegen.ptx.machine.memory import Flights, LocalMemory
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 _LANES = np.arange(WARP_LANES)
@@ -52,12 +52,11 @@ class _Copy:
 class Warp:
     """32 lanes that run together."""
 
-    def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
+    def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int) -> None:
         self.cta, self.number = cta, place.warp
         """Its number in the CTA."""
         self.index = cta.first_thread // WARP_LANES + place.warp
         self.thread0 = self.index * WARP_LANES
-        self.local = local
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
