@@ -23,8 +23,9 @@ from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizz
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.paged import Stamps
 from cutegen.ptx.watch.past import Clock
-from cutegen.ptx.watch.shadow import Access, Stamps
+from cutegen.ptx.watch.shadow import Access
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -92,7 +93,7 @@ class BulkCopies:
             copies._mbarriers.check_fenced(warp, site, thread, barrier)
             access = copies._chunks_of(warp, site, thread, replace(box, address=address))
             if access is not None:
-                copies._shared.begin_load(access)
+                copies._shared.shadow.begin_load(access)
             read = partial(box.tensor.read_box, box.corner)
             copies._take(warp, access, barrier, box.tensor.map.box_bytes, read)
 
@@ -144,13 +145,13 @@ class BulkCopies:
         access = target._shared.chunks(warp, site, thread, places[1])
         if origin is None or access is None:
             return
-        stamps = self._shared.begin_store(origin)
-        target._shared.begin_load(access)
+        stamps = self._shared.shadow.begin_store(origin)
+        target._shared.shadow.begin_load(access)
         self._leaving.append(origin)
 
         def done() -> None:
             self._leaving.remove(origin)
-            self._shared.end_read(origin, stamps, barrier.agent)
+            self._shared.shadow.end_store(origin, stamps, barrier.agent)
             warp.cta.visits.access(warp, site, thread, source, agent=barrier.agent)
 
         target._take(warp, access, barrier, size_bytes, partial(self._shared.peek, origin), done)
@@ -167,7 +168,7 @@ class BulkCopies:
             chosen = [i for i, _ in lanes]
             barrier = target._mbarriers.at(warp, site, threads[chosen].tolist(), barrier_at)
             local = np.array([place for _, place in lanes], np.int64)
-            access = target._shared.begin_message(warp, site, local, threads[chosen], size_bytes)
+            access = target._shared.reserve(warp, site, local, threads[chosen], size_bytes)
             target._take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
     def land_newest(self) -> bool:
@@ -224,7 +225,7 @@ class BulkCopies:
         source, stamps = None, None
         if inside.any():
             source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
-            stamps = self._shared.begin_store(source)
+            stamps = self._shared.shadow.begin_store(source)
         store = _Store(box=box, access=access, source=source, stamps=stamps, flight=flight)
         if self._schedule.lands_at_once():
             self._write(store)
@@ -252,7 +253,7 @@ class BulkCopies:
     def _give_back(self, store: _Store, *, only_read: bool) -> None:
         store.is_read = True
         if store.source is not None and store.stamps is not None:
-            self._shared.end_store(store.source, store.stamps)
+            self._shared.shadow.end_store(store.source, store.stamps)
             store.stamps = None
         if store.flight is not None and not only_read:
             shadow, flight = store.flight
