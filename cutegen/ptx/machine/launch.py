@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -279,16 +279,5 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         opcode=instruction.opcode,
         text=instruction.text,
         executed=executed,
-        shared_requests=sum(t.shared_requests for t in traffic),
-        wavefronts=sum(t.wavefronts for t in traffic),
-        ideal_wavefronts=sum(t.ideal_wavefronts for t in traffic),
-        line_wavefronts=sum(t.line_wavefronts for t in traffic),
-        ideal_line_wavefronts=sum(t.ideal_line_wavefronts for t in traffic),
-        line_sectors=sum(t.line_sectors for t in traffic),
-        staged_wavefronts=sum(t.staged_wavefronts for t in traffic),
-        shared_bytes=sum(t.shared_bytes for t in traffic),
-        global_requests=sum(t.global_requests for t in traffic),
-        sectors=sum(t.sectors for t in traffic),
-        global_bytes=sum(t.global_bytes for t in traffic),
-        boxes=sum(t.boxes for t in traffic),
+        **{each.name: sum(getattr(one, each.name) for one in traffic) for each in fields(Traffic)},
     )
