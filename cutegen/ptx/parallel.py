@@ -25,8 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.arguments import Argument, extent, root_of
+from cutegen.ptx.machine.cta import Rules
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.launch import Outcome, Rules, Shape, run_ctas
+from cutegen.ptx.machine.grid import Shape
+from cutegen.ptx.machine.launch import Outcome, run_ctas
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.prepare import prepare
 from cutegen.ptx.text.parser import parse_module

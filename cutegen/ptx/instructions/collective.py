@@ -180,7 +180,7 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         check(warp)
-        elected = warp.cta.elect(warp.lanes().tolist())
+        elected = warp.cta.schedule.elect(warp.lanes().tolist())
         warp.put(target, np.full(32, elected, np.uint32))
         warp.put(winner, np.equal(_LANES, elected))
 

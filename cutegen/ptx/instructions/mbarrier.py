@@ -199,7 +199,9 @@ def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predic
     def wait(warp: Warp, path: Path) -> Mbarrier | None:
         with warp.narrowed(executing(warp, predicate)):
             over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
-            refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
+            refuses = blocking is not None and (
+                site not in warp.refused or warp.gives_up or not warp.cta.schedule.is_patient()
+            )
             if blocking is not None and not refuses:
                 return blocking
             warp.put_active(target, np.array(over, bool))
