@@ -16,7 +16,7 @@ from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, flushing, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
 from cutegen.ptx.instructions.order import take_atomic_order
-from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step
 from cutegen.ptx.machine.spaces import in_global, memory_of, narrowed, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction
@@ -112,4 +112,4 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"atom": lower_atomic, "red": lower_atomic}
+LOWERERS: dict[str, Lowerer] = {"atom": lower_atomic, "red": lower_atomic}

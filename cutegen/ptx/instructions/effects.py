@@ -5,11 +5,9 @@ Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcont
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cutegen.ptx.instructions.order import fence_order
 from cutegen.ptx.machine.blocks import End, executing
-from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
 from cutegen.ptx.machine.registers import RegisterPool
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
@@ -77,7 +75,7 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.fault(ViolationKind.TRAP, site, int(warp.threads()[0]), "the program gave up (trap)")
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
     "trap": lower_trap,

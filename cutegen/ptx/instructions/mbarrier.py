@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.ptx.machine.blocks import End, executing
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step, count_operands
 from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.spaces import to_shared
@@ -61,11 +61,6 @@ def lower_mbarrier(context: Lowering, instruction: Instruction) -> Step:
     return _FAMILY[name](context, instruction, modifiers)
 
 
-def _count_operands(instruction: Instruction, *counts: int) -> None:
-    if len(instruction.operands) not in counts:
-        raise instruction.error(f"expected {' or '.join(map(str, counts))} operands")
-
-
 def _lanes(warp: Warp, addresses: Callable[[Warp], Addresses], cell: int) -> list[tuple[int, int, int]]:
     """(thread, address, value of the cell) of each active lane."""
     values = warp.cells[cell][warp.mask].tolist()
@@ -73,7 +68,7 @@ def _lanes(warp: Warp, addresses: Callable[[Warp], Addresses], cell: int) -> lis
 
 
 def _lower_init(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     _take_place(modifiers)
     addresses, count = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
     site = context.site
@@ -86,7 +81,7 @@ def _lower_init(context: Lowering, instruction: Instruction, modifiers: Modifier
 
 
 def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 1)
+    count_operands(instruction, 1)
     _take_place(modifiers)
     addresses, site = _address(context, instruction, 0), context.site
 
@@ -98,7 +93,7 @@ def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifie
 
 
 def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     _take_place(modifiers, remote=True)
     addresses, size = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
     site = context.site
@@ -114,7 +109,7 @@ def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifi
 
 
 def _lower_pending_count(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     modifiers.need("b64")
     modifiers.finish()
     target = context.target(instruction, instruction.operands[0], _U32)
@@ -125,7 +120,7 @@ def _lower_pending_count(context: Lowering, instruction: Instruction, modifiers:
 def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
     """`mbarrier.arrive{_drop}{.expect_tx} state, [a]{, n}`: n arrivals, or one arrival and n bytes."""
     expects, drops = modifiers.flag("expect_tx"), instruction.parts[1] == "arrive_drop"
-    _count_operands(instruction, *((3,) if expects else (2, 3)))
+    count_operands(instruction, *((3,) if expects else (2, 3)))
     is_remote = modifiers.has("shared::cluster")
     manner = _take_place(modifiers, "release", remote=True)
     state = instruction.operands[0]
@@ -188,7 +183,7 @@ def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predic
     modifiers = Modifiers(instruction)
     modifiers.flag("test_wait", "try_wait")
     by_parity = modifiers.flag("parity")
-    _count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
+    count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
     manner = _take_place(modifiers, "acquire")
     target = context.target(instruction, instruction.operands[0], _PRED)
     addresses = _address(context, instruction, 1)
@@ -260,4 +255,4 @@ class _Look:
         return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"mbarrier": lower_mbarrier}
+LOWERERS: dict[str, Lowerer] = {"mbarrier": lower_mbarrier}

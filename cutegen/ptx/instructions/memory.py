@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.ptx.instructions.order import take_access_order
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step, count_operands
 from cutegen.ptx.machine.memory import Data, data_dtype
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, memory_of, resolve_space
 from cutegen.ptx.machine.warp import Warp
@@ -47,10 +47,9 @@ def take_hints(modifiers: Modifiers) -> bool:
 
 def _take_policy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> None:
     """Takes the hints off a load or store, and checks that a cache policy follows if one of them says so."""
-    expected = 2 + take_hints(modifiers)
-    if len(instruction.operands) != expected:
-        raise instruction.error(f"expected {expected} operands, found {len(instruction.operands)}")
-    if expected > 2:
+    has_policy = take_hints(modifiers)
+    count_operands(instruction, 2 + has_policy)
+    if has_policy:
         context.source(instruction, instruction.operands[2], _POLICY)
 
 
@@ -151,7 +150,7 @@ def gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
     return many
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(("ld", "ldu"), lower_load),
     "st": lower_store,
 }

@@ -16,10 +16,10 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.arithmetic.warpgroup_mma import factor, multiply_wide_floats, multiply_wide_integers
-from cutegen.ptx.instructions.matrix import fragment_a
+from cutegen.ptx.instructions.matrix import fragment_a, input_dtype
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.descriptor import chunk_addresses
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Compute, MmaForm, Operands, Warpgroup
 from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
@@ -192,7 +192,7 @@ def _form(context: Lowering, instruction: Instruction, types: _Types, signs: _Si
     if isinstance(operands[1], Vector):
         a = _registers(context, instruction, operands[1], _FRAGMENT_REGISTERS)
     a_major, b_major = not signs.transposes_a, not signs.transposes_b
-    a_bits, b_bits = _input_dtype(types.a), _input_dtype(types.b)
+    a_bits, b_bits = input_dtype(types.a), input_dtype(types.b)
     return MmaForm(
         site=context.site,
         shape=columns << 16 | types.a.bits << 8 | types.d.bits,
@@ -215,10 +215,6 @@ def _registers(context: Lowering, instruction: Instruction, operand: Operand, co
     if len({row for row, _ in named}) != count:
         raise instruction.error(f"expected {count} 32-bit registers, all different")
     return register_list(named)
-
-
-def _input_dtype(kind: ScalarType) -> np.dtype:
-    return kind.dtype if kind.name in _INTEGERS else np.dtype(f"u{kind.size_bytes}")
 
 
 def _computation(types: _Types, signs: _Signs) -> Compute:
@@ -275,4 +271,4 @@ def _d_registers_of_half(rows: Array) -> Array:
     return np.ascontiguousarray(parts.transpose(2, 0, 1, 3, 4)).view(np.uint32).reshape(-1, 32)
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"wgmma": lower_wgmma}
+LOWERERS: dict[str, Lowerer] = {"wgmma": lower_wgmma}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-_LANES = np.arange(WARP_LANES)
+LANES = np.arange(WARP_LANES)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class Warp:
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
-        self.alive: Mask = lanes > _LANES
+        self.alive: Mask = lanes > LANES
         self.is_whole = lanes == WARP_LANES
         self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""
@@ -93,7 +93,7 @@ class Warp:
     def lanes(self) -> npt.NDArray[np.int64]:
         """Numbers of the active lanes."""
         if self.full:
-            return _LANES
+            return LANES
         if self._lanes is None:
             self._lanes = np.flatnonzero(self.mask)
         return self._lanes
