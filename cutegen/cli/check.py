@@ -67,8 +67,3 @@ def check(
         )
     answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
-
-
-def register(application: typer.Typer) -> None:
-    """Add this verb."""
-    application.command()(check)

@@ -131,8 +131,3 @@ def _timed(made: Comparison, rounds: int) -> Comparison:
             entrants, made.problem, rounds=rounds, regimes=regimes, against=only(TORCH), after_round=bar.advance
         )
     return with_times(made, ceilings, results)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(compare)

@@ -211,8 +211,3 @@ def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOpti
         took = f"about {duration(seconds)} on the CPU with {plural(jobs, 'job')}"
         complain("note", f"--problem {asked} takes {took}; {way_out}")
     return replace(execution, jobs=jobs)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(run)

@@ -259,8 +259,3 @@ def _tile(text: str) -> tuple[int, int]:
     if m * n > MAX_ELEMENTS:
         raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
     return m, n
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(show)
