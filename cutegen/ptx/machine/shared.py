@@ -34,7 +34,7 @@ class SharedMemory:
         traffic: TrafficCounters,
         semantics: Mapping[int, Semantics],
         ends: tuple[int, ...],
-        rank: int = 0,
+        rank: int,
     ) -> None:
         self._rank = rank
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()

@@ -58,7 +58,7 @@ def join(a: Told, b: Told) -> Told:
 class Ordering:
     """The clocks of cluster number `cluster`, of `ctas` CTAs of `warps` warps each."""
 
-    def __init__(self, warps: int, cluster: int, ctas: int = 1, *, keeps_seen: bool = False) -> None:
+    def __init__(self, warps: int, cluster: int, ctas: int, *, keeps_seen: bool) -> None:
         self.warps_per_cta, self.cluster, self._ctas = warps, cluster, ctas
         warps *= ctas
         self.warps = warps
@@ -103,7 +103,7 @@ class Ordering:
             return True
         return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
 
-    def landed(self, agent: int, cause: Clock = _NO_TICKS) -> Told:
+    def landed(self, agent: int, cause: Clock) -> Told:
         """A bulk copy of `agent` has landed; returns what its mbarrier passes on. `cause`: what its issuer had seen."""
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick

@@ -61,7 +61,7 @@ class Shadow:
         ordering: Ordering,
         monitor: Monitor,
         sites: SiteTable,
-        rank: int = 0,
+        rank: int,
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
         self._base, self._granule_bytes, self._rank = base, granule_bytes, rank
