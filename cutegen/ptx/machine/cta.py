@@ -109,7 +109,6 @@ class Cta:
     def __init__(self, machine: Machine, cluster: Cluster, rank: int, schedule: Schedule) -> None:
         self.cluster, self.rank, self.place = cluster, rank, machine.shape.grid.place(cluster.number, rank)
         self.memories, self.tensor_core, self.traffic = machine.memories, machine.rules.tensor_core, machine.traffic
-        self.number = machine.shape.grid.cta_number(cluster.number, rank)
         self._machine, self.schedule = machine, schedule
         self.ordering = cluster.ordering
         threads, count = machine.shape.threads, self.ordering.warps_per_cta
