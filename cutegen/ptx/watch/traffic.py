@@ -10,7 +10,6 @@ that these leave open were measured on an H200 (`docs/measurements.md`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -185,7 +184,9 @@ class TrafficCounters:
         """Counts a shared request; banks repeat every 128 bytes, so its cost depends only on relative addresses."""
         relative = addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
         key = -size_bytes if merges else size_bytes, relative.tobytes(), lanes.tobytes()
-        cost = _known(self._shared, key, lambda: shared_wavefronts(relative, lanes, size_bytes, merges=merges))
+        cost = self._shared.get(key) or _kept(
+            self._shared, key, shared_wavefronts(relative, lanes, size_bytes, merges=merges)
+        )
         sums = self.sites[site]
         sums.shared_requests += 1
         sums.wavefronts += cost[0]
@@ -196,7 +197,7 @@ class TrafficCounters:
         """Counts a global request."""
         relative = addresses - (int(addresses[0]) & -SECTOR_BYTES)
         key = size_bytes, relative.tobytes()
-        sectors = _known(self._global, key, lambda: global_sectors(relative, size_bytes))
+        sectors = self._global.get(key) or _kept(self._global, key, global_sectors(relative, size_bytes))
         sums = self.sites[site]
         sums.global_requests += 1
         sums.sectors += sectors
@@ -221,7 +222,7 @@ class TrafficCounters:
         """Counts the writes of a 16-byte `cp.async.cg` by lines."""
         relative = _relative(source), _relative(destination)
         key = relative[0].tobytes(), relative[1].tobytes()
-        cost = _known(self._lines, key, lambda: line_writes(*relative))
+        cost = self._lines.get(key) or _kept(self._lines, key, line_writes(*relative))
         self.sites[site].line_wavefronts += cost[0]
         self.sites[site].ideal_line_wavefronts += cost[1]
 
@@ -240,20 +241,17 @@ class TrafficCounters:
         """Counts the writes of a `cp.async.ca`, or the zeros of a copy with a source size."""
         relative = _relative(source), _relative(destination)
         key = size_bytes, relative[0].tobytes(), relative[1].tobytes(), lanes.tobytes()
-        self.sites[site].staged_wavefronts += _known(
-            self._staged, key, lambda: staged_writes(*relative, lanes, size_bytes)
-        )
+        cost = self._staged.get(key) or _kept(self._staged, key, staged_writes(*relative, lanes, size_bytes))
+        self.sites[site].staged_wavefronts += cost
 
 
 def _relative(addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
 
 
-def _known(costs: dict[_Key, _Cost], key: _Key, count: Callable[[], _Cost]) -> _Cost:
-    """The cost of a pattern, counted when it first occurs."""
-    cost = costs.get(key)
-    if cost is None:
-        if len(costs) >= _MAX_PATTERNS:
-            costs.clear()
-        cost = costs[key] = count()
+def _kept(costs: dict[_Key, _Cost], key: _Key, cost: _Cost) -> _Cost:
+    """Keeps the cost of a pattern, and returns it."""
+    if len(costs) >= _MAX_PATTERNS:
+        costs.clear()
+    costs[key] = cost
     return cost
