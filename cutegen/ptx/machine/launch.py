@@ -29,6 +29,7 @@ MAX_THREADS, MAX_DEPTH = 1024, 64
 MOST_RESIDENT = 16
 """Number of clusters that take turns if CTAs communicate: more start when one of these ends, or none can end."""
 _ENDED = object()
+_COUNTS = tuple(each.name for each in fields(Traffic))
 MAX_SHARED_BYTES = 232_448
 """227 KiB, the limit per CTA on sm_90; the planner checks targets with less."""
 
@@ -240,5 +241,5 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         opcode=instruction.opcode,
         text=instruction.text,
         executed=executed,
-        **{each.name: sum(getattr(one, each.name) for one in traffic) for each in fields(Traffic)},
+        **{name: sum(getattr(one, name) for one in traffic) for name in _COUNTS},
     )
