@@ -22,7 +22,7 @@ from cutegen.cli.options import (
     parse_problem,
     refuse_options,
 )
-from cutegen.cli.output import JSON_SUFFIX, Answer
+from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
@@ -140,8 +140,7 @@ def show(
     elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
-        as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
-        Answer(as_json, out).give(lambda: subject.view().table, lambda: subject.view().lines)
+        Answer.asked(json=json, out=out).give(lambda: subject.view().table, lambda: subject.view().lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +258,3 @@ def _tile(text: str) -> tuple[int, int]:
     if m * n > MAX_ELEMENTS:
         raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
     return m, n
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(show)
