@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations as combinations_of
@@ -217,6 +220,11 @@ UNUSUAL = {
     "slices in a cluster only": warpgroups.spec(
         "sm90", "kkn", "f16", cta=(128, 64, 64), split_k=2, cluster=(2, 1, 2), reduction="cluster"
     ),
+    "slices in a cluster without copies for several CTAs": warpgroups.spec(
+        "sm90", "kkn", "f16", cta=(128, 64, 64), split_k=2, cluster=(1, 1, 2), reduction="cluster"
+    ),
+    "one stage, A through registers": gemm(tile=Tile(cta=(64, 64, 32), stages=1), g2s=G2s(a=G2sCopy("universal"))),
+    "A through registers": gemm(tile=Tile(cta=(64, 64, 32), stages=2), g2s=G2s(a=G2sCopy("universal"))),
     "one operand prefetched": replace(
         warpgroups.spec("sm90", "kkn", "f16", cta=(64, 128, 64)), g2s=G2s(a=G2sCopy(prefetch=3))
     ),
@@ -230,21 +238,45 @@ def test_an_unusual_kernel_has_no_long_line_and_no_unused_name(name: str, tmp_pa
     spec = UNUSUAL[name]
     text = render(plan(spec, "sm_100" if name == "columns reordered" else "sm_90")).text
     assert [line for line in text.splitlines() if len(line) > LINE_WIDTH] == []
-    read = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
-    constants = {
-        x.id
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign)
-        for x in ast.walk(statement.targets[0])
-        if isinstance(x, ast.Name)
-    }
-    assert constants <= read
+    assert _unread_constants(text) == set()
+    assert _unknown_in_comments(text) == set()
     (tmp_path / "kernel.py").write_text(text)
     command = ["ruff", "check", "--select", "F", "--isolated", "--config", "lint.dummy-variable-rgx='^_$'", "kernel.py"]
     linted = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert linted.returncode == 0, linted.stdout + linted.stderr
-    unread = {x.id for x in ast.walk(_kernel(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)} - read
-    assert unread <= {"_"}
+    unread = {x.id for x in ast.walk(_kernel(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    assert unread - _read(text) <= {"_"}
+
+
+def test_the_shipped_kernels_read_every_constant_and_name_what_is_there_in_comments() -> None:
+    for name in shipped_specs():
+        spec = load_spec(name)
+        text = render(plan(spec, spec.needs)).text
+        assert (_unread_constants(text), _unknown_in_comments(text)) == (set(), set()), name
+
+
+def test_one_warpgroup_is_not_called_several() -> None:
+    text = render(plan(warpgroups.spec("sm90", "kkn", "e4m3", cta=(64, 64, 128)), "sm_90")).text
+    assert "# mma.atom_layout: 1x1x1 (one warpgroup for the whole tile: " in text
+    assert "nother warpgroup" not in text
+    assert "the warpgroups" not in text
+
+
+def _read(text: str) -> set[str]:
+    return {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
+
+
+def _unread_constants(text: str) -> set[str]:
+    """The constants at the head that no code reads."""
+    targets = [x.targets[0] for x in ast.parse(text).body if isinstance(x, ast.Assign)]
+    return {x.id for target in targets for x in ast.walk(target) if isinstance(x, ast.Name)} - _read(text)
+
+
+def _unknown_in_comments(text: str) -> set[str]:
+    """Tensors, by CuTe's names, that comments mention and no code has."""
+    tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    comments = " ".join(x.string for x in tokens if x.type == tokenize.COMMENT)
+    return set(re.findall(r"\bt[A-Z][a-z][A-Z]\w*", comments)) - {x.string for x in tokens if x.type == tokenize.NAME}
 
 
 def _kernel(text: str) -> ast.FunctionDef:
