@@ -52,8 +52,9 @@ def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) 
 
 def _parts(lines: Iterable[str]) -> str:
     names = "".join(lines)
-    beside = [words for name, words in (("SMEM_C_", "C's parts"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
-    return ", ".join(("A's stages, B's", *beside))
+    beside = [words for name, words in (("SMEM_C_", "C's boxes"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
+    in_place = "; then C in their place" if " max(" in names else ""
+    return ", ".join(("A's stages, B's", *beside)) + in_place
 
 
 def memory_constants(plan: GemmPlan) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ class OperandHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """Return the template's holes."""
-    settled = united(shared_constants(plan.gemm), vectors.settled(plan.gemm), {MEMORY: memory_constants(plan.gemm)})
+    loads = vectors.settled(plan.gemm, multiplies=False)
+    settled = united(shared_constants(plan.gemm), loads, {MEMORY: memory_constants(plan.gemm)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),

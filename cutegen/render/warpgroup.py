@@ -66,7 +66,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "b_multicast": mma.cluster[0] > 1,
         "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
         "writers": ", writers" if mma.shares_copies else "",
-        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if common["clusters"] else numerics(plan),
+        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan),
         "to_shared": _to_shared(plan.epilogue),
     }
 
@@ -192,10 +192,12 @@ def _settled(plan: GemmPlan) -> Settled:
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """Return the number of MMA warps, and of those that read a stage, in all CTAs that receive it."""
     (m, n, _), readers = plan.mma.cluster, plan.tiled_mma.threads // WARP
+    ctas = m + n - 1
+    where = f": {readers} in each of {ctas} CTAs" if ctas > 1 else ""
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
-        f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
+        f"EMPTY_ARRIVALS = {readers * ctas}  # MMA warps that read a stage{where}",
     )
 
 
@@ -207,7 +209,7 @@ def _converts_sums(plan: GemmPlan) -> bool:
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     tiles = plan.mma.promote_k // plan.cta_tile[2]
     if plan.mma.promoted_sets > 1:
-        return (f"PROMOTED_TILES = {PROMOTED_TILES}",)
+        return (f"K_TILES_PER_TURN = {PROMOTED_TILES}  # straight-line code, in which the sets of registers alternate",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 

@@ -63,7 +63,13 @@ def check_rows(spec: GemmSpec, x: OperandTile) -> None:
 
 
 def rank_boxes(
-    spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, write: Access | Wavefronts, read: Access | Wavefronts
+    spec: GemmSpec,
+    x: OperandTile,
+    tiled_mma: TiledMma,
+    write: Access | Wavefronts,
+    read: Access | Wavefronts,
+    *,
+    each: str = "tile",
 ) -> Choice[SmemRanking]:
     """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
@@ -89,7 +95,7 @@ def rank_boxes(
         )
     if requested and hinders[requested[0]]:
         raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=swizzle_fix(possible[0].swizzle))
-    choice = rank_options(x, possible, requested, write, read)
+    choice = rank_options(x, possible, requested, write, read, each=each)
     return also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
 
 

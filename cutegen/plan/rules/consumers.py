@@ -11,7 +11,7 @@ from cutegen.spec import GemmSpec
 
 COOPERATIVE, PINGPONG = "cooperative", "pingpong"
 WHY = {
-    COOPERATIVE: "the warpgroups share a tile, which needs fewer bytes from L2 per multiplication",
+    COOPERATIVE: "one tile at a time, which may be larger: fewer bytes from L2 per multiplication",
     PINGPONG: "each of two warpgroups has its own tile: one stores while the other multiplies",
 }
 """Reasons, with and without a problem: kernels whose comments differ are compiled and cached twice."""

@@ -113,7 +113,7 @@ def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: Stmatri
     else:
         pair = pair_elems(x)
         write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
-    return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
+    return rank_boxes(spec, x, tiled_mma, write, full_lines(x), each="part")
 
 
 def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:

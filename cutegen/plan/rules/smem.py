@@ -236,10 +236,12 @@ def rank_options(
     requested: tuple[LayoutOption, ...],
     write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
+    *,
+    each: str = "tile",
 ) -> Choice[SmemRanking]:
     """Choose the best of `requested`, or of all `options` if the spec leaves them open.
 
-    Given wavefronts apply to any layout; reads may depend on the layout.
+    Given wavefronts apply to any layout; reads may depend on the layout. `each` names what is laid out.
     """
 
     def ranked(options: tuple[LayoutOption, ...]) -> tuple[SmemCandidate, ...]:
@@ -251,7 +253,7 @@ def rank_options(
     why = (
         f"given; {_ways(chosen)}{_narrowed(x, chosen)}"
         if given
-        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per tile"
+        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per {each}"
     )
     rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
     return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))

@@ -71,13 +71,12 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         for option in options
         if option != chosen
     )
-    if pingpong(spec):
-        why = f"one warpgroup for the whole tile: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
-        return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why))
-    why = (
-        f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns: "
-        f"{sums_of(spec, chosen, cta_tile)} registers per thread for sums"
+    who = (
+        "one warpgroup for the whole tile"
+        if chosen[0] == 1
+        else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
     )
+    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 
