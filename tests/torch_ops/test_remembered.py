@@ -179,14 +179,16 @@ def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
         close(of_more, 2 * of_plain.double(), HALF, "gradient", times=2)
 
 
-def test_a_recorded_call_with_a_worse_aligned_tensor_is_right() -> None:
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_recorded_call_with_a_worse_aligned_tensor_is_right(activation: str | None) -> None:
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (0, 0, 1):
         a = memory[start : start + 16 * 64].view(16, 64).requires_grad_()
-        found = cutegen.matmul(a, w)
-        close(found, a.double() @ w.double(), HALF, str(start))
-        of_a = torch.autograd.grad(found.sum(), a)[0]
-        close(of_a, w.double().sum(1).expand(16, 64), HALF, "a", times=2)
+        found, wanted = cutegen.matmul(a, w, activation=activation), a.double() @ w.double()
+        wanted = torch.nn.functional.gelu(wanted) if activation else wanted
+        close(found, wanted, HALF, str(start))
+        of_a, wanted_of_a = (torch.autograd.grad(each.sum(), a)[0] for each in (found, wanted))
+        close(of_a, wanted_of_a, HALF, "a", times=2)
 
 
 def test_8_bit_floats_are_refused_a_gradient_after_a_call_without_one() -> None:
