@@ -34,6 +34,14 @@ def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         yield
 
 
+@pytest.fixture(params=["by guards", "by key"])
+def _looked_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated calls are served by either look-up."""
+    if request.param == "by key":
+        for name in ("shorten", "shorten_fused"):
+            monkeypatch.setattr(door, name, lambda *_: None)
+
+
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls that go the thorough way from now on."""
     seen: list[Any] = []
@@ -278,6 +286,7 @@ def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
                 cutegen.matmul(a, w, out_dtype=torch.float32 if "c" not in terms else None, **terms)
 
 
+@pytest.mark.usefixtures("_looked_up")
 @pytest.mark.parametrize("terms", [{}, {"residual": half(16, 64)}])
 def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
@@ -285,6 +294,15 @@ def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[st
     cutegen.matmul(a, w, out=apart, **terms)
     with pytest.raises(OperandError, match="memory shared with a"):
         cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64), **terms)
+
+
+@PLAIN_AND_FUSED
+@pytest.mark.usefixtures("_looked_up")
+def test_every_write_to_out_is_counted(terms: dict[str, Any]) -> None:
+    a, w, out = half(16, 64), half(32, 64).T, torch.empty(16, 32, dtype=HALF)
+    for count in range(1, 4):
+        cutegen.matmul(a, w, out=out, **terms)
+        assert out._version == count
 
 
 def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -> None:
