@@ -94,7 +94,7 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
     ):
         assert part in said
     assert "the result is empty" in cutegen.explain(half(0, 4), half(4, 4))
-    assert "stands for" not in cutegen.explain(half(64, 64), half(64, 64).T, arch="h100")
+    assert "represents" not in cutegen.explain(half(64, 64), half(64, 64).T, arch="h100")
     with cutegen.matmul_settings(batch_invariant=True):
         said = cutegen.explain(half(20, 64), half(32, 64).T, arch="h100")
     assert "256x32x64, which represents M = 20: no row depends on the number of rows" in said

@@ -353,6 +353,7 @@ def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
     assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU it would be")
+    assert " sm_90\n" in cutegen.explain(half(4, 8), half(8, 6), arch="h100")
     assert cutegen.explain(half(0, 8), half(8, 6)).endswith("the result is empty and needs no kernel")
 
 
