@@ -83,7 +83,7 @@ def tensor_maps(
 ) -> tuple[TensorMap, ...]:
     """Return the tensor maps of a launch on `arrays`, by role. Raises LaunchError.
 
-    The map of an empty matrix has one element, NaN or all bits of an integer, so that a kernel's use of it shows.
+    The map of an empty matrix has one element with all bits set, NaN in a float, so that a kernel's use of it shows.
     """
     return tuple(
         TensorMap(

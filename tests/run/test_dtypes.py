@@ -151,7 +151,7 @@ def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(compiled: Compile
 
 @pytest.mark.parametrize(("value", "other"), [(127, 127), (-128, 127), (64, 64)])
 def test_s32_ends_at_its_last_value_which_no_float32_is(value: int, other: int, compiled: Compiled) -> None:
-    """value x other x 64 x alpha, in Python's integers, around both ends of s32; one is 2^31, which a float32 is."""
+    """Around both ends of s32, beside the product in Python's integers; one is 2^31, which a float32 is."""
     kernel = compiled("s8 scaled to s32")
     a, b = np.full((16, 64), value, np.int8), np.full((64, 16), other, np.int8, order="F")
     for alpha in (2048, 2079, 2080, 2100, 1 << 13, 1 << 20, 1 << 40):
