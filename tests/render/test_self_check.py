@@ -21,9 +21,11 @@ TILE = Tile(cta=(32, 32, 64), stages=2)
 SPECS = {
     "truncated sums": (gemm(c_dtype="f32", tile=TILE), "sm_80"),
     "integers near ties": (gemm(dtype="tf32", c_dtype="s32", tile=TILE), "sm_80"),
+    "8-bit integers saturate": (gemm(dtype="s8", c_dtype="s8", tile=TILE), "sm_80"),
     "8-bit floats saturate": (gemm(dtype="s8", c_dtype="e4m3", tile=TILE), "sm_89"),
     "an exponential": (gemm(tile=TILE, epilogue=Epilogue(expression="x -> exp(x)")), "sm_80"),
     "a quotient": (gemm(c_dtype="f32", tile=TILE, epilogue=Epilogue(expression="x -> 1 / x")), "sm_80"),
+    "a quotient of zeros": (gemm(tile=TILE, epilogue=Epilogue(expression="x -> relu(x) / relu(x)")), "sm_80"),
 }
 SMALL_MN = (48, 48)
 

@@ -186,6 +186,15 @@ def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
     assert w.grad.dtype is torch.float32
 
 
+@pytest.mark.parametrize("out_dtype", [None, torch.float32])
+def test_autocast_makes_c_the_type_of_the_result(out_dtype: torch.dtype | None) -> None:
+    x, w, c = torch.randn(4, 8), torch.randn(8, 6), torch.randn(4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = cutegen.matmul(x, w, c=c, beta=2.0, out_dtype=out_dtype)
+    assert out.dtype == (out_dtype or torch.bfloat16)
+    torch.testing.assert_close(out.float(), x @ w + 2.0 * c, rtol=2e-2, atol=1e-1)
+
+
 def test_results_that_are_no_numbers_become_the_integer_0() -> None:
     a, b = torch.full((2, 8), torch.inf, dtype=HALF), half(8, 6)
     assert torch.equal(cutegen.matmul(a, b - b, out_dtype=torch.int8), torch.zeros(2, 6, dtype=torch.int8))
@@ -344,6 +353,7 @@ def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
     assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU it would be")
+    assert " sm_90\n" in cutegen.explain(half(4, 8), half(8, 6), arch="h100")
     assert cutegen.explain(half(0, 8), half(8, 6)).endswith("the result is empty and needs no kernel")
 
 
