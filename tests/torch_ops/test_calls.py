@@ -40,6 +40,14 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(one, 0.25 * exact.float())
 
 
+def test_sums_of_integers_saturate_in_host_memory_too() -> None:
+    """As those of integer MMAs do; 40,000 products of 255 and 255 are more than 2**31."""
+    a, minus = torch.full((1, 40_000), 255, dtype=torch.uint8), torch.full((1, 140_000), -128, dtype=torch.int8)
+    assert cutegen.matmul(a, a.T, out_dtype=torch.int32).item() == 2**31 - 1
+    assert cutegen.matmul(a, a.T, out_dtype=torch.float32).item() == 2.0**31
+    assert cutegen.matmul(minus, -1 - minus.T, out_dtype=torch.int32).item() == -(2**31)
+
+
 def test_numbers_of_other_kinds_multiply_as_floats() -> None:
     a, b, c = half(4, 8), half(8, 6), half(4, 6)
     wanted = cutegen.matmul(a, b, alpha=0.5, beta=0.25, c=c)
