@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import RequestError
+from cutegen.errors import RequestError, SpecError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.show.canvas import Picture
@@ -35,7 +36,7 @@ from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values,
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
-from cutegen.spec import load_spec
+from cutegen.spec import GemmSpec, load_spec
 from cutegen.support.words import naturals
 from cutegen.tuned.answer import plan as make_plan
 
@@ -109,7 +110,7 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
-        plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
+        plan = make_plan(_spec(spec), arch, named_problem(problem, batch))
         asked = _Asked(part, thread, problem, everything)
         if element is not None:
             subject = _of_element(plan, Element.parse(element), asked)
@@ -214,6 +215,17 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
         raise RequestError(f"show: found {asked.part}; expected {expected}: a probe only loads fragments")
     subject = _of_plan(plan.gemm, replace(asked, loads_only=True))
     return subject if asked.part is not None else replace(subject, view=lambda: probe.view(plan))
+
+
+def _spec(name: str) -> GemmSpec:
+    """Load a spec. Raises SpecError, or RequestError for a layout in its place."""
+    try:
+        return load_spec(name)
+    except SpecError:
+        with suppress(ValueError):
+            parse_expression(name)
+            raise RequestError(f'show: found a layout, {name}; expected it after --layout: --layout "{name}"') from None
+        raise
 
 
 def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
