@@ -7,6 +7,7 @@ relu without a residual the result is enough.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
     """
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
     needed = _needed(ctx)
-    if a.dtype in _FLOAT8 and any(needed):
+    if a.dtype in _FLOAT8 and any(needed[:2]):
         raise RequestError(
             f"matmul: found operands of {a.dtype} that require gradients; expected only a forward pass: their "
             "gradients are products along the other modes, which read transposed copies with their own scales; pass "
@@ -146,8 +147,8 @@ def sum_of_rows(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """View (..., N) as (M, N), also without elements, for which `reshape` cannot infer M."""
-    return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
+    """View (..., N) as (M, N); `flatten` would not take `is_grads_batched=True` of `torch.autograd.grad`."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def wide(x: Tensor) -> Tensor:
