@@ -21,6 +21,7 @@ from cutegen.torch_ops.remembered import quick
 COUNT = 11
 """The arguments of an op."""
 _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+_TRANSFORMS = torch._C._functorch.TransformType
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -107,6 +108,25 @@ def refuse_to_be_recorded() -> None:
         raise RequestError(
             "matmul: found a backward pass that is to be differentiated (create_graph=True); expected one that is not: "
             "gradients of gradients are not supported; use torch.matmul for this product"
+        )
+
+
+def refuse_function_transforms(function: str, *, but_vmap: bool = False) -> None:
+    """Reject `torch.func.grad` and similar: torch sends such calls through vmap at most. Raises RequestError."""
+    if torch.compiler.is_dynamo_compiling():
+        return
+    active = [each.key() for each in torch._C._functorch.get_interpreter_stack() or ()]
+    expected = "autograd, or vmap alone" if but_vmap else "autograd"
+    for key in active:
+        if key in (_TRANSFORMS.Grad, _TRANSFORMS.Jvp):
+            raise RequestError(
+                f"{function}: found a call under torch.func's {key.name.lower()}; expected {expected}: torch does not "
+                "support custom ops there; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
+            )
+    if _TRANSFORMS.Vmap in active and not but_vmap:
+        raise RequestError(
+            f"{function}: found a call under torch.func's vmap; expected one without: torch does not support it there; "
+            "make the mapped dimension one of the input, whose rows are multiplied in one call"
         )
 
 
