@@ -234,6 +234,8 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         torch.func.grad(lambda x: cutegen.matmul(x, b, activation="silu").sum())(a)
     with pytest.raises(RequestError, match=r"torch\.func's jvp"):
         torch.func.jvp(lambda x: cutegen.matmul(x, b), (a,), (a,))
+    with pytest.raises(RequestError, match=r"torch\.func's grad; expected autograd, or vmap alone"):
+        torch.func.grad(lambda x: torch.vmap(lambda row: cutegen.matmul(row, b))(x).sum())(a)
 
 
 @pytest.mark.parametrize(
@@ -280,11 +282,24 @@ def test_wrong_calls_name_what_is_wrong_and_a_way_out(call: Callable[[Any, Any],
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 @pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
-def test_a_tensor_without_a_shape_is_refused(terms: dict[str, Any]) -> None:
-    a, b = torch.nested.nested_tensor([half(4, 8), half(3, 8)]), half(8, 6)
-    with pytest.raises(CutegenError, match=r"operand a: .*without strided memory"):
-        cutegen.matmul(a, b, **terms)
+def test_a_tensor_without_a_shape_is_refused(terms: dict[str, Any], layout: Any) -> None:
+    a = torch.nested.nested_tensor([torch.randn(4, 8), torch.randn(3, 8)], layout=layout)
+    layer = cutegen.Linear(8, 6)
+    for call in (lambda x: cutegen.matmul(x, layer.weight.T, **terms), layer):
+        with pytest.raises(OperandError, match=r"operand a: found a nested tensor; .*`torch\.nested\.to_padded_tensor"):
+            call(a)
+        assert call(torch.nested.to_padded_tensor(a, 0.0)).shape == (2, 4, 6)
+
+
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
+def test_a_tensor_without_an_address_is_refused_by_the_executor_too(terms: dict[str, Any]) -> None:
+    a, b = half(4, 8), half(8, 6)
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        for given in ((a.to_sparse(), b), (a, b.to_sparse())):
+            with pytest.raises(OperandError, match=r"without strided memory.*to_dense\(\)"):
+                cutegen.matmul(*given, **terms)
 
 
 @pytest.mark.dsl
