@@ -53,7 +53,8 @@ class _ExpressionParser(LayoutParser):
         if not _is_name(name):
             return self.layout()
         if name not in OPERATIONS:
-            raise self.error(f"found {name!r}; expected a layout or one of {', '.join(OPERATIONS)}", at)
+            word = re.split(r"\W", self.text[at:], maxsplit=1)[0]
+            raise self.error(f"found {word!r}; expected a layout or one of {', '.join(OPERATIONS)}", at)
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.error(f"found more than {DEEPEST} nested operations", at)

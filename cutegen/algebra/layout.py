@@ -54,8 +54,23 @@ IntTree = int | tuple["IntTree", ...]
 
 @lru_cache(maxsize=4096)  # dozens of shared memory layouts are compared, which differ in one mode only
 def compose(outer: Layout, inner: Layout) -> Layout:
-    """Return the layout of outer(inner(i)) (CuTe's composition). Raises LayoutError if there is none."""
-    return tensor_layouts.compose(outer, inner)
+    """Return the layout of outer(inner(i)) (CuTe's composition). Raises LayoutError if there is none.
+
+    Beyond its elements a layout continues along its last mode, even if that mode has one element.
+
+    >>> compose(Layout(1, 8), Layout(4, 1))
+    Layout(4, 8)
+    """
+    return tensor_layouts.compose(_open_ended(outer), inner)
+
+
+def _open_ended(layout: Layout) -> Layout:
+    """Return `layout` with 2 elements in a last mode of 1, which compose keeps then (CuTe's detail::coalesce_x)."""
+    flat = list(leaves(layout.shape, layout.stride))
+    if not flat or flat[-1][0] != 1:
+        return layout
+    flat[-1] = (2, flat[-1][1])
+    return make_layout(*(Layout(extent, stride) for extent, stride in flat))
 
 
 def make_layout(*layouts: Layout) -> Layout:

@@ -149,7 +149,8 @@ class LayoutParser:
         stride_at = self.position()
         stride = self.tree()
         if not _congruent(shape, stride):
-            raise self.error("the stride is not nested like the shape", stride_at)
+            such = spec_notation(Layout(shape)).partition(":")[2]
+            raise self.error(f"the stride is not nested like the shape; expected a stride such as {such}", stride_at)
         return Layout(shape, stride)
 
     def tree(self, depth: int = 0) -> IntTree:
@@ -180,12 +181,20 @@ class LayoutParser:
 
     def expect(self, token: str) -> None:
         if self.peek() != token:
-            raise self.error(f"expected {token!r}, found {self.peek() or 'the end'!r}", self.position())
+            raise self._unexpected(repr(token))
         self.at += 1
 
     def expect_end(self) -> None:
         if self.at < len(self.tokens):
-            raise self.error(f"expected the end, found {self.peek()!r}", self.position())
+            raise self._unexpected("the end")
+
+    def _unexpected(self, expected: str) -> ValueError:
+        hint = ""
+        if expected == "'o'":
+            hint = "; a swizzle is in front of a layout, as in Sw<3,3,3> o (8,64):(64,1)"
+        elif self.peek() == "," and expected != "'>'":
+            hint = "; several modes are in parentheses, as in (8,64):(64,1)"
+        return self.error(f"expected {expected}, found {self.peek() or 'the end'!r}{hint}", self.position())
 
     def peek(self, ahead: int = 0) -> str:
         """Return the token `ahead` of the current one, or "" after the last."""

@@ -42,11 +42,8 @@ def logical_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
 
 
 def zipped_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
-    """Return ((tile0, tile1, ...), (rest0, rest1, ..., untiled modes))."""
-    if not isinstance(tiler, tuple):
-        return logical_divide(layout, tiler)
-    tiles, rests = _tiles_and_rests(inner_layout(layout), tiler)
-    return with_inner(layout, make_layout(make_layout(*tiles), make_layout(*rests)))
+    """Return ((tile0, tile1, ...), (rest0, rest1, ..., untiled modes)); a nested tuple nests tiles and rests."""
+    return with_inner(layout, make_layout(*_tile_and_rest(inner_layout(layout), tiler)))
 
 
 def tiled_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
@@ -128,10 +125,14 @@ def _divided(layout: Layout, tiler: Tiler) -> Layout:
     return make_layout(*cut, *modes(layout)[len(tiler) :])
 
 
-def _tiles_and_rests(layout: Layout, tiler: Sequence[Tiler]) -> tuple[list[Layout], list[Layout]]:
-    """Return the tiles of the leading modes, and their rests with the modes that have no tiler."""
-    cut = [modes(_divided(part, each)) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
-    return [part[0] for part in cut], [*(part[1] for part in cut), *modes(layout)[len(tiler) :]]
+def _tile_and_rest(layout: Layout, tiler: Tiler) -> tuple[Layout, Layout]:
+    """Return the tile, nested like the tiler, and the rest, nested in the same way, with the modes without a tiler."""
+    if not isinstance(tiler, tuple):
+        tile, rest = modes(_divided(layout, tiler))
+        return tile, rest
+    cut = [_tile_and_rest(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
+    tiles, rests = zip(*cut, strict=True)
+    return make_layout(*tiles), make_layout(*rests, *modes(layout)[len(tiler) :])
 
 
 def _leading(layout: Layout, tiler: Sequence[Tiler]) -> list[Layout]:

@@ -123,7 +123,10 @@ class TiledMma:
         return int(size(mode(self.tv_layout(op), 1)))
 
     def tv_layout(self, op: OperandName) -> Layout:
-        """Return (thread, value) -> column-major coordinate in the operand's tile (get_layoutA_TV and so on)."""
+        """Return (thread, value) -> column-major coordinate in the operand's tile (get_layoutA_TV and so on).
+
+        Warps along K hold the same elements of C; CuTe's get_layoutC_TV has them beyond the tile.
+        """
         return _tv_layout(self, op)
 
     def partition(self, op: OperandName, layout: LayoutExpr, thread: int) -> Partition:

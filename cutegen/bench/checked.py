@@ -24,6 +24,7 @@ from cutegen.verify import (
     compare,
     expected_outcome,
     float64_reference,
+    poison,
     random_extras,
     random_operands,
 )
@@ -98,7 +99,7 @@ class _Judge:
 
     def poison(self) -> None:
         for each in self.sets:
-            each.out.fill_(math.nan if each.out.is_floating_point() else -1)
+            each.out.fill_(poison(self.contract.tensor(RESULT).dtype))
 
     def first(self) -> Comparison:
         return self._of(0)

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def _compiled(path: Path, configuration: Configuration | None, device: str) -> t
     """Return the example's module and its kernel, which accepts any problem: extents and strides are arguments."""
     import torch
 
-    example = _module(path)
+    # Executed for each configuration, which changes the module.
+    example = load_example(path, "tensorop_gemm.py", "mark_dynamic_layout", "compile_bmm", "cutlass")
     if configuration is not None:
         example.TensorOpGemm = _configured(example.TensorOpGemm, configuration)
     square = torch.empty(_ANY_EXTENT, _ANY_EXTENT, dtype=torch.float16, device=device)
@@ -83,18 +85,18 @@ def _tensors(example: Any, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     return a, b, out
 
 
-def _module(path: Path) -> Any:
-    """Execute the file: each configuration has its own module."""
+def load_example(path: Path, name: str, *needed: str) -> Any:
+    """Execute CUTLASS's example `name`, the file at `path`. Raises OutsideError if it lacks something `needed`."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     try:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        _ = module.mark_dynamic_layout, module.compile_bmm, module.cutlass
+        attrgetter(*needed)(module)
     except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
         raise OutsideError(
-            f"--cutlass: {path} is not CUTLASS's tensorop_gemm.py ({error}); it is in CUTLASS's repository under "
+            f"--cutlass: {path} is not CUTLASS's {name} ({error}); it is in CUTLASS's repository under "
             "examples/python/CuTeDSL"
         ) from error
     return module

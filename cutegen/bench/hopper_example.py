@@ -5,14 +5,13 @@ The caller chooses the tile and the cluster, and no choice is best for all probl
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from cutegen.bench.cutlass_example import load_example
 from cutegen.bench.measure import Call
 from cutegen.errors import OutsideError
 
@@ -91,18 +90,5 @@ def _compiled(path: Path, tile: HopperTile) -> Callable[..., object]:
 
 
 @lru_cache
-def _module(path: Path) -> ModuleType:
-    """Execute the file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    try:
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        _ = getattr(module, _CLASS), module.cutlass, module.cute.runtime
-    except (AssertionError, AttributeError, ImportError, OSError, SyntaxError) as error:
-        raise OutsideError(
-            f"--cutlass: {path} is not CUTLASS's dense_gemm_persistent.py ({error}); it is in CUTLASS's repository "
-            "under examples/python/CuTeDSL"
-        ) from error
-    return module
+def _module(path: Path) -> Any:
+    return load_example(path, "dense_gemm_persistent.py", _CLASS, "cutlass", "cute.runtime")

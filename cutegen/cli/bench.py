@@ -134,8 +134,3 @@ def _check_names(entrants: Sequence[Entrant]) -> None:
     names = [entrant.name for entrant in entrants]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise RequestError(f"bench: found two specs called {twice[0]}; expected unique names; rename one file")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(bench)

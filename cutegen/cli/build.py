@@ -131,8 +131,3 @@ def _built_by_others(wanted: Wanted, jobs: int | None, scheduler: str) -> Artifa
 def _give_all(outcomes: tuple[Outcome, ...], folder: Path | None, answer: Answer) -> None:
     paths = None if folder is None else copy_artifacts(folder, outcomes)
     answer.give(lambda: outcome_table(outcomes), lambda: outcome_lines(outcomes, paths))
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(build)

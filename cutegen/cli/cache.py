@@ -195,8 +195,3 @@ def _stamp(seconds: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     except (OverflowError, ValueError, OSError):  # file systems can store times that no calendar can show
         return "unknown"
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb and its subcommands."""
-    app.add_typer(verbs, name="cache")

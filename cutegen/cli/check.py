@@ -22,7 +22,8 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
-from cutegen.run.foreign import check_foreign, file_launch, of_file, read_ptx, words_launch
+from cutegen.run.foreign import check_foreign, of_file, read_ptx, words_launch
+from cutegen.run.launch_file import file_launch
 from cutegen.verify.foreign_report import check_lines, check_table
 
 OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
@@ -55,8 +56,7 @@ def check(
         refuse_options(context, OF_WORDS, "together with --launch, whose file defines it")
         asked = file_launch(launch)
     else:
-        words = tuple(arg or ())
-        asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=words)
+        asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=arg or ())
     with of_file(file):
         found = check_foreign(
             Program.parse(read_ptx(file)),
@@ -67,8 +67,3 @@ def check(
         )
     answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)
-
-
-def register(application: typer.Typer) -> None:
-    """Add this verb."""
-    application.command()(check)

@@ -29,7 +29,7 @@ from cutegen.cli.options import (
     complete_spec,
     named_problem,
 )
-from cutegen.cli.output import JSON_SUFFIX, Answer
+from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.errors import DeviceError, RequestError
@@ -96,8 +96,9 @@ def compare(
     if how is not Format.TEXT:
         deliver(picture(made), " and ".join(x.name for x in made.specs), how, out)
     else:
-        as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
-        Answer(as_json, out).give(lambda: comparison_table(made), lambda: comparison_lines(made, everything=everything))
+        Answer.asked(json=json, out=out).give(
+            lambda: comparison_table(made), lambda: comparison_lines(made, everything=everything)
+        )
 
 
 def _built(plan: GemmPlan, cache: Cache) -> Artifact:
@@ -131,8 +132,3 @@ def _timed(made: Comparison, rounds: int) -> Comparison:
             entrants, made.problem, rounds=rounds, regimes=regimes, against=only(TORCH), after_round=bar.advance
         )
     return with_times(made, ceilings, results)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(compare)

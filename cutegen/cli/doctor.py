@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
-import typer
-
 from cutegen.build import Cache, dsl_distributions, find_nvdisasm
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
@@ -146,8 +144,3 @@ def _abilities(found: dict[str, Finding]) -> list[Ability]:
     return [
         Ability(what, not names, f"no {' and no '.join(names)}" if names else "") for what, names in missing.items()
     ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(doctor)

@@ -147,8 +147,3 @@ def _table(subject: Subject, contents: Mapping[Stage, bytes]) -> dict[str, Any]:
     }
     plan = subject.plan
     return {"spec": subject.name, "target": plan.target.name, "entry": plan.launch.entry, **stages}
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(emit)

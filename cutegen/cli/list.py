@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from cutegen.cli.options import JsonOption, OutOption
 from cutegen.cli.output import Answer
 from cutegen.spec import load_spec, shipped_specs
 from cutegen.support.columns import aligned
 
 
-def list_specs(out: OutOption = None, json: JsonOption = False) -> None:
+def list(out: OutOption = None, json: JsonOption = False) -> None:
     """Lists the shipped specs with their descriptions."""
     answer = Answer.asked(json=json, out=out)
     specs = [load_spec(name) for name in shipped_specs()]
@@ -19,8 +17,3 @@ def list_specs(out: OutOption = None, json: JsonOption = False) -> None:
         for x in specs
     ]
     answer.give(lambda: {"specs": rows}, lambda: aligned([(x.name, x.description) for x in specs], indent=0))
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command("list")(list_specs)

@@ -33,6 +33,7 @@ VERBS = (
     "cache",
     "doctor",
 )
+"""Each has a module of its name, with a function of that name, or with the typer.Typer `verbs` of its own verbs."""
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 130  # as in shells: 128 + SIGINT
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor the environment is to blame
@@ -99,7 +100,11 @@ def application(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options_of_all_verbs)
     for verb in words[:1] if words[0] in VERBS else VERBS:
-        import_module(f"cutegen.cli.{verb}").register(app)
+        module = import_module(f"cutegen.cli.{verb}")
+        if hasattr(module, "verbs"):
+            app.add_typer(module.verbs, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
     return app
 
 

@@ -130,17 +130,17 @@ def cluster_workers(scheduler: str, jobs: int | None, *, gpu: bool = False) -> I
         raise RequestError(f"--jobs: found {jobs} together with --scheduler, whose workers set their own; leave it out")
     workers = ClusterWorkers(scheduler, gpu=gpu)
     try:
-        _hush("distributed")
+        _hush_dask()
         yield workers
     finally:
         with _undisturbed():
             workers.close()
 
 
-def _hush(library: str) -> None:
-    """Keep a library's own log, with its tracebacks, out of a command's stderr."""
+def _hush_dask() -> None:
+    """Keep its own log, with its tracebacks, out of a command's stderr."""
     for name in logging.root.manager.loggerDict:
-        if name.partition(".")[0] == library:
+        if name.partition(".")[0] == "distributed":
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 

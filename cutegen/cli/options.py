@@ -266,7 +266,7 @@ def named_file(option: str, path: Path, expected: str) -> Path:
     return path
 
 
-def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape | None:
+def named_problem(problem: str | None, batch: int | None) -> ProblemShape | None:
     """Return the problem to plan for; None if none is given. Raises RequestError."""
     if problem is None:
         if batch is not None:
@@ -275,7 +275,7 @@ def named_problem(problem: str | None, batch: int | None = None) -> ProblemShape
     return replace(parse_problem(problem), batch=batch or 1)
 
 
-def named_problems(problems: Sequence[str] | None, batch: int | None = None) -> tuple[ProblemShape, ...]:
+def named_problems(problems: Sequence[str] | None, batch: int | None) -> tuple[ProblemShape, ...]:
     """Return the problems to choose kernels for; empty if none is given. Raises RequestError."""
     if not problems:
         named_problem(None, batch)

@@ -103,8 +103,3 @@ def _write(path: Path, outcomes: tuple[Outcome, ...], answer: Answer) -> None:
     size_bytes = path.stat().st_size
     table = {**pack_table(path, index, size_bytes), **outcome_table(outcomes)}
     answer.give(lambda: table, lambda: [*outcome_lines(outcomes), "", packed_line(path, index, size_bytes)])
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(pack)

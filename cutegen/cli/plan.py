@@ -33,8 +33,3 @@ def plan(
     answer = Answer.asked(json=json, out=out)
     made = make_plan(load_spec(spec), arch, named_problem(problem, batch))
     answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(plan)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import typer
-
 from cutegen.api import compile_probe
 from cutegen.cli.options import (
     ArchOption,
@@ -47,8 +45,3 @@ def probe(
     where = choose_device(device, execution)
     wanted = Wanted(device=where, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
     run_probe(planned, None, wanted, lambda: compile_probe(planned.spec, arch))
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(probe)

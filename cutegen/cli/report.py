@@ -61,8 +61,3 @@ def _measure(made: Report, entrant: Entrant, rounds: int) -> Timing:
         return Timing(None, (), why_not)
     with rounds_bar("ceilings", rounds_in_all(rounds)) as bar:
         return measure(made, entrant, rounds, after_round=bar.advance, begin=bar.begin)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(report)

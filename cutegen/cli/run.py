@@ -40,13 +40,14 @@ from cutegen.cli.options import (
 )
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
-from cutegen.cli.run_ptx import PtxLaunch, run_ptx
+from cutegen.cli.run_ptx import run_ptx
 from cutegen.cli.subject import Subject, named_subject
 from cutegen.contract import ProblemShape
 from cutegen.errors import CheckError, DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.run import Probe
+from cutegen.run.foreign import words_launch
 from cutegen.support.words import plural
 from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s, worthwhile_jobs
 from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
@@ -97,19 +98,8 @@ def run(
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
         refuse_options(context, OF_A_SPEC, "together with --ptx, to which it does not apply")
-        launch = PtxLaunch(
-            file=ptx,
-            entry=entry,
-            grid=grid,
-            block=block,
-            cluster=cluster,
-            arguments=tuple(arg or ()),
-            smem_bytes=smem,
-            seed=seed,
-            save=save,
-            execution=execution,
-        )
-        run_ptx(launch, answer)
+        launch = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=arg or ())
+        run_ptx(ptx, launch, execution, seed=seed, save=save, answer=answer)
         return
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the plan defines the launch of a spec's kernel")
@@ -211,8 +201,3 @@ def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOpti
         took = f"about {duration(seconds)} on the CPU with {plural(jobs, 'job')}"
         complain("note", f"--problem {asked} takes {took}; {way_out}")
     return replace(execution, jobs=jobs)
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(run)

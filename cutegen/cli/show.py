@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,10 +23,10 @@ from cutegen.cli.options import (
     parse_problem,
     refuse_options,
 )
-from cutegen.cli.output import JSON_SUFFIX, Answer
+from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import RequestError
+from cutegen.errors import RequestError, SpecError
 from cutegen.hardware import dtype as find_dtype
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.show.canvas import Picture
@@ -35,7 +36,7 @@ from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values,
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
-from cutegen.spec import load_spec
+from cutegen.spec import GemmSpec, load_spec
 from cutegen.support.words import naturals
 from cutegen.tuned.answer import plan as make_plan
 
@@ -109,7 +110,7 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
-        plan = make_plan(load_spec(spec), arch, named_problem(problem, batch))
+        plan = make_plan(_spec(spec), arch, named_problem(problem, batch))
         asked = _Asked(part, thread, problem, everything)
         if element is not None:
             subject = _of_element(plan, Element.parse(element), asked)
@@ -140,8 +141,7 @@ def show(
     elif how is not Format.TEXT:
         deliver(subject.picture(), subject.title, how, out)
     else:
-        as_json = json or (out is not None and out.suffix.lower() == JSON_SUFFIX)
-        Answer(as_json, out).give(lambda: subject.view().table, lambda: subject.view().lines)
+        Answer.asked(json=json, out=out).give(lambda: subject.view().table, lambda: subject.view().lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +217,17 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
     return subject if asked.part is not None else replace(subject, view=lambda: probe.view(plan))
 
 
+def _spec(name: str) -> GemmSpec:
+    """Load a spec. Raises SpecError, or RequestError for a layout in its place."""
+    try:
+        return load_spec(name)
+    except SpecError:
+        with suppress(ValueError):
+            parse_expression(name)
+            raise RequestError(f'show: found a layout, {name}; expected it after --layout: --layout "{name}"') from None
+        raise
+
+
 def _of_layout(text: str, dtype_name: str, *, everything: bool) -> _Subject:
     element, expression = find_dtype(dtype_name), _expression(text)
     view = partial(layout_part.view, expression, element, everything=everything)
@@ -259,8 +270,3 @@ def _tile(text: str) -> tuple[int, int]:
     if m * n > MAX_ELEMENTS:
         raise RequestError(f"--tv: found a tile of {m * n:,} elements; expected at most {MAX_ELEMENTS:,}")
     return m, n
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.command()(show)

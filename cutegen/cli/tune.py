@@ -321,8 +321,3 @@ def _path(name: str) -> Path:
 
 def _sound_paths() -> list[Path]:
     return [path for path, each in store.every() if isinstance(each, Record)]
-
-
-def register(app: typer.Typer) -> None:
-    """Add this verb."""
-    app.add_typer(verbs, name="tune")

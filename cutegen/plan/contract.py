@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import re
 
-from cutegen.algebra import Extents
-from cutegen.contract.launch import (
-    COUNTERS,
-    SUMS,
-    LaunchContract,
-    SplitContract,
-    TensorContract,
-    gemm_parameters,
-)
-from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.plan.values.epilogue import Fusion
-from cutegen.plan.values.gemm_plan import SplitPlan
+from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
+from cutegen.plan.values.epilogue import EpiloguePlan
+from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import MODES, GemmSpec
 
@@ -35,22 +27,25 @@ def kernel_name(spec: GemmSpec) -> str:
 
 def launch_contract(
     spec: GemmSpec,
-    fusion: Fusion,
-    cta_tile: Extents,
-    threads: int,
-    smem_bytes: int,
+    mma: MmaPlan,
+    a: OperandPlan,
+    b: OperandPlan,
+    epilogue: EpiloguePlan,
     split_k: SplitPlan | None,
     *,
+    threads: int,
+    smem_bytes: int,
     ctas_per_multiprocessor: int | None,
-    maps: tuple[TensorMapContract, ...],
-    cluster: Extents,
     spread: bool,
     programmatic: bool,
     prefetched: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
+    fusion, (m, n, k) = epilogue.fusion, mma.cluster
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
+    copies = {"a": a.g2s, "b": b.g2s, "c": epilogue.store}
+    maps = tuple(found for name, copy in copies.items() if copy is not None for found in copy.tensor_maps(name))
     workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
@@ -58,19 +53,19 @@ def launch_contract(
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
         parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched),
-        cta_tile=cta_tile[:2],
+        cta_tile=mma.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
-        cluster=(cluster[0], cluster[1] if split_k is None else cluster[2]),
+        cluster=(m, n if split_k is None else k),
         spread=spread,
         programmatic=programmatic,
-        split=SplitContract(split_k.slices, split_k.slice_bytes(cta_tile), split_k.atomics) if split_k else None,
+        split=SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics) if split_k else None,
     )
 
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
     """Return A, B or C as the spec gives it."""
-    operand = getattr(spec.problem, name)
+    operand = spec.problem.operand(name)
     return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.accesses import OF_FEW, SHARED_ACCESSES
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.gemm_plan import PlannedGemm, Predictions
+from cutegen.plan.values.gemm_plan import PlannedGemm
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
@@ -24,25 +24,6 @@ SHOWN_RANKS = 6
 COUNT_COLUMNS = 8  # reserved in a line for the indent and the count after an opcode
 
 
-class Planned(Protocol):
-    """Plan of any kind, as explanations see it."""
-
-    @property
-    def spec(self) -> GemmSpec: ...
-
-    @property
-    def target(self) -> Target: ...
-
-    @property
-    def problem(self) -> ProblemShape | None: ...
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]: ...
-
-    @property
-    def predictions(self) -> Predictions: ...
-
-
 def explain(plan: PlannedGemm, *, everything: bool = False) -> str:
     """Return every decision with its reason and rejected alternatives, the ranked shared layouts, and the predictions.
 
@@ -50,17 +31,17 @@ def explain(plan: PlannedGemm, *, everything: bool = False) -> str:
     """
     width = text_width()
     blocks = (
-        title_lines(plan, width),
-        decision_lines(plan, everything, width),
+        title_lines(plan.spec, plan.target, plan.problem, width),
+        decision_lines(plan.decisions, everything, width),
         *_rankings(plan, everything, width),
         _accesses(plan, width),
-        instruction_lines(plan, width),
+        instruction_lines(plan.predictions.instructions, width),
         _resources(plan, width),
     )
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
-class Shown(Planned, Protocol):
+class Shown(Protocol):
     """A plan that can be written as plain tables."""
 
     def to_json(self) -> dict[str, Any]: ...
@@ -222,18 +203,18 @@ def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:
     return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
 
 
-def title_lines(plan: Planned, width: int) -> list[str]:
+def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, width: int) -> list[str]:
     """Return the first line."""
-    description = f": {plan.spec.description}" if plan.spec.description else ""
-    problem = "" if plan.problem is None else f", {plan.problem}"
-    return wrapped(f"{plan.spec.name or 'unnamed spec'} for {plan.target.name}{problem}{description}", width=width)
+    description = f": {spec.description}" if spec.description else ""
+    for_problem = "" if problem is None else f", {problem}"
+    return wrapped(f"{spec.name or 'unnamed spec'} for {target.name}{for_problem}{description}", width=width)
 
 
-def decision_lines(plan: Planned, everything: bool, width: int) -> list[str]:
+def decision_lines(decisions: Sequence[Decision], everything: bool, width: int) -> list[str]:
     """Return every decision with its reason, and the rejected alternatives."""
-    key_width = max(len(decision.key) for decision in plan.decisions)
+    key_width = max(len(decision.key) for decision in decisions)
     lines = ["Decisions"]
-    for decision in plan.decisions:
+    for decision in decisions:
         state = "given " if decision.given else "chosen"
         lines += [
             f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}",
@@ -295,9 +276,9 @@ def _accesses(plan: PlannedGemm, width: int) -> list[str]:
     return [title, *aligned(rows, header=header, right=range(1, 6), width=width)]
 
 
-def instruction_lines(plan: Planned, width: int) -> list[str]:
+def instruction_lines(instructions: Mapping[str, int], width: int) -> list[str]:
     """Return the predicted instructions."""
-    counts = sorted(plan.predictions.instructions.items())
+    counts = sorted(instructions.items())
     rows = [row for opcode, count in counts for row in _instruction_rows(opcode, f"{count:,}", width - COUNT_COLUMNS)]
     return ["Instructions predicted in the PTX text", *aligned(rows, right={1}, width=width)]
 

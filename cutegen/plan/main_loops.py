@@ -31,7 +31,7 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
     stages.
     """
     if stages == 1:
-        return _alone(k_blocks, fetches)
+        return _one_stage(k_blocks, fetches)
     behind = stages - 1
     arrive = (*_wait(fetches, stages - 2), Step(Action.BARRIER))
     fill = (
@@ -51,10 +51,10 @@ def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[
         Part(PartName.TURN, k_tile(check=Check.NONE), Mark.FIRST, Mark.WHOLE, copies=k_tiles_per_turn),
         Part(PartName.EDGE_TURN, k_tile(check=Check.VECTOR), Mark.WHOLE, Mark.END),
     )
-    return _alike(stages, k_blocks, parts)
+    return _by_every_thread(stages, k_blocks, parts)
 
 
-def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
+def _one_stage(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
     """One stage: a k-tile is copied, waited for, multiplied, and released by every warp before the next one."""
 
     def k_tile(*, check: Check) -> tuple[Slot, ...]:
@@ -62,11 +62,7 @@ def _alone(k_blocks: int, fetches: tuple[Action, ...]) -> Loop:
         blocks = tuple((Step(Action.LOAD, 0, b), Step(Action.MULTIPLY, 0, b)) for b in range(k_blocks))
         return (_fetch(fetches, 0, check=check), arrive, *blocks, (Step(Action.BARRIER, 1),))
 
-    return Loop(
-        stages=1,
-        k_blocks=k_blocks,
-        roles=(Role("threads", _turns(k_tile(check=Check.NONE), k_tile(check=Check.VECTOR))),),
-    )
+    return _by_every_thread(1, k_blocks, _turns(k_tile(check=Check.NONE), k_tile(check=Check.VECTOR)))
 
 
 def through_registers(stages: int) -> Loop:
@@ -81,9 +77,7 @@ def through_registers(stages: int) -> Loop:
             load = (Step(Action.GLOBAL_LOAD, check=check),)
             return load, (Step(Action.STORE), Step(Action.BARRIER)), multiply, (Step(Action.BARRIER, 1),)
 
-        return Loop(
-            stages=1, k_blocks=1, roles=(Role("threads", _turns(alone(check=Check.NONE), alone(check=Check.ELEMENT))),)
-        )
+        return _by_every_thread(1, 1, _turns(alone(check=Check.NONE), alone(check=Check.ELEMENT)))
 
     def overlapped(*, check: Check) -> tuple[Slot, ...]:
         load = (Step(Action.GLOBAL_LOAD, 1, check=check),)
@@ -97,7 +91,7 @@ def through_registers(stages: int) -> Loop:
         Part(PartName.PROLOGUE, ((Step(Action.STORE), Step(Action.BARRIER)),), Mark.FIRST, Mark.ONE),
     )
     turns = _turns(overlapped(check=Check.NONE), overlapped(check=Check.ELEMENT))
-    return _alike(stages, 1, (*prologue, *turns))
+    return _by_every_thread(stages, 1, (*prologue, *turns))
 
 
 def produced(stages: int, k_blocks: int) -> Loop:
@@ -184,7 +178,7 @@ def _produced(stages: int, k_blocks: int, fetch: tuple[Part, ...], consume: tupl
     )
 
 
-def _alike(stages: int, k_blocks: int, parts: tuple[Part, ...]) -> Loop:
+def _by_every_thread(stages: int, k_blocks: int, parts: tuple[Part, ...]) -> Loop:
     """A loop that every thread of a CTA runs for the CTA's tile."""
     return Loop(stages=stages, k_blocks=k_blocks, roles=(Role("threads", parts),))
 

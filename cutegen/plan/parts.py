@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -42,46 +41,52 @@ class Memory:
     smem: SmemMap
 
 
-class Multiplier(Protocol):
+class Multiplier(ABC):
     """Multiplier: the rules for its atom and its threads, and the instructions of its kernels."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that it cannot multiply."""
 
+    @abstractmethod
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Return atom and threads, and the decisions on them."""
 
+    @abstractmethod
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """An estimate of a thread's registers."""
 
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions that a kernel must have, without those that the compiler may merge."""
+        return counts
 
 
-class Feed(Protocol):
-    """Feed: copies A and B to shared memory, and stores C from it."""
+class Feed(ABC):
+    """Feed: copies A and B to shared memory, and stores C from it.
 
-    @property
-    def holes(self) -> str:
-        """Return what fills its templates."""
+    `holes` names what fills its templates. Without `producer_threads` all threads both copy and multiply.
+    `reserved_bytes` of shared memory stay free of stages, whatever the plan.
+    """
 
-    @property
-    def producer_threads(self) -> int:
-        """Producer threads of a CTA."""
+    __slots__ = ()
+    holes: ClassVar[str]
+    producer_threads: ClassVar[int] = 0
+    reserved_bytes: ClassVar[int] = 0
 
-    @property
-    def reserved_bytes(self) -> int:
-        """Shared memory that stages leave free, whatever the plan."""
-
-    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
+    def check(self, spec: GemmSpec, target: Target, family: str) -> None:  # noqa: B027 - every target has plain copies
         """Raise SpecError if the target does not support it."""
 
     def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """Return the registers of a thread, of which the multiplier needs `estimate`."""
+        """Return a thread's registers: the `estimate` of the multiplier, unless the feed splits them."""
+        return Registers(at_launch=estimate)
 
+    @abstractmethod
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:
         """The copies of A or B, and its shared layout."""
 
+    @abstractmethod
     def memory(
         self,
         spec: GemmSpec,
@@ -93,37 +98,43 @@ class Feed(Protocol):
     ) -> Memory:
         """Choose the stages, the store path of C, and the map of shared memory."""
 
+    @abstractmethod
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """The main loop of one tile."""
 
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """The tensors that bulk tensor copies move."""
 
+class Schedule(ABC):
+    """Schedule: distributes the tiles, and the K of one tile, among CTAs.
 
-class Schedule(Protocol):
-    """Schedule: distributes the tiles, and the K of one tile, among CTAs."""
+    Persistent CTAs are `ctas_per_multiprocessor` per SM.
+    """
 
-    @property
-    def ctas_per_multiprocessor(self) -> int | None:
-        """CTAs per SM, if they are persistent."""
+    __slots__ = ()
+    ctas_per_multiprocessor: ClassVar[int | None] = None
 
+    @abstractmethod
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a spec with another schedule."""
 
+    @abstractmethod
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
         """The order of the tiles."""
 
+    @abstractmethod
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""
 
     def loop(self, of_a_tile: Loop) -> Loop:
-        """The loop over tiles around the loop of a tile."""
+        """Return the loop over tiles around the loop of a tile; a CTA with one tile runs that alone."""
+        return of_a_tile
 
     def spreads(self, mma: MmaPlan) -> bool:
         """True if CTAs that fill at most half of the GPU run on every second SM."""
+        return False
 
     def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """Return its decisions; tiles are visited `along` a mode."""
+        """Return its decisions, if any; tiles are visited `along` a mode."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,12 +81,13 @@ class ProbePlan:
 
     def explain(self, *, everything: bool = False) -> str:
         """Return the decisions that the probe follows, what it writes, and the cost of its loads."""
+        width = text_width()
         blocks = (
-            texts.title_lines(self, text_width()),
-            texts.decision_lines(self, everything, text_width()),
+            texts.title_lines(self.spec, self.target, self.problem, width),
+            texts.decision_lines(self.decisions, everything, width),
             ["Registers written (32 bits)", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read per stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],
-            texts.instruction_lines(self, text_width()),
+            texts.instruction_lines(self.predictions.instructions, width),
             ["Resources of its CTA", *aligned(self._resources())],
         )
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"

@@ -12,7 +12,7 @@ from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.geometry.access import Coordinates, fragment_loads, over_tile, vectors
+from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
@@ -97,15 +97,7 @@ def _prove_boxes(
     )
     _demand(matrix.align_bytes % ROW_BYTES == 0, f"{key} needs addresses and strides that are multiples of 16 bytes")
     _demand((width * copy.boxes, rows) == (tile[matrix.major_mode], tile[1 - matrix.major_mode]), f"{key} leaves gaps")
-    element = np.arange(tile[0] * tile[1])
-    along, across = (
-        (element // tile[0], element % tile[0])
-        if matrix.major_mode == 1
-        else (
-            element % tile[0],
-            element // tile[0],
-        )
-    )
+    along, across = along_and_across(np.arange(tile[0] * tile[1]), tile, matrix.major_mode)
     address = ((along // width * rows + across) * width + along % width) * matrix.dtype.bytes
     address ^= (address >> 7 & (1 << copy.swizzle_bits) - 1) << 4
     placed = _one_stage(smem, tile) * matrix.dtype.bytes
@@ -121,7 +113,7 @@ def _prove_vectors(key: str, copy: VectorCopy, tile: tuple[int, int], major_mode
     _demand(table.shape[1] == threads, f"{key} uses {table.shape[1]} of {threads} threads")
     _demand(copy.bits == length * copy.tiled_copy.bits, f"{key} moves {length} elements but claims {copy.bits} bits")
     _demand(_covers_once(table, tile[0] * tile[1]), f"{key} does not copy every element of the tile exactly once")
-    along, across = (table // tile[0], table % tile[0]) if major_mode == 1 else (table % tile[0], table // tile[0])
+    along, across = along_and_across(table, tile, major_mode)
     straight = (across == across[..., :1]).all() and _runs(along)
     _demand(bool(straight), f"{key} has vectors that are not aligned along the contiguous mode")
 

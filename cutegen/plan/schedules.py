@@ -7,13 +7,8 @@ from typing import ClassVar
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.loop import Loop
-from cutegen.plan.rules.split_k import (
-    check_together,
-    choose_split_k,
-    refuse_atomics,
-    refuse_clusters,
-    refuse_split_k,
-)
+from cutegen.plan.parts import Schedule
+from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_atomics, refuse_clusters, refuse_split_k
 from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan
@@ -22,11 +17,10 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class CtaPerTile:
+class CtaPerTile(Schedule):
     """One CTA per tile; with `splits`, several may share a tile's K."""
 
     splits: bool = True
-    ctas_per_multiprocessor: ClassVar[int | None] = None
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""
@@ -44,21 +38,9 @@ class CtaPerTile:
         """Return the order of the tiles that reads least from device memory."""
         return least_read(spec, in_flight)
 
-    def loop(self, of_a_tile: Loop) -> Loop:
-        """Return it unchanged: a CTA runs it once."""
-        return of_a_tile
-
-    def spreads(self, mma: MmaPlan) -> bool:
-        """Return False."""
-        return False
-
-    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """Return no decisions."""
-        return ()
-
 
 @dataclass(frozen=True, slots=True)
-class Persistent:
+class Persistent(Schedule):
     """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes one tile after another."""
 
     why: str

@@ -92,7 +92,7 @@ def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] =
     why = "rows of C become columns of an instruction, which can be as few as 8, instead of its 64 rows"
     chosen = "true: the kernel multiplies B by A, and its C is transposed"
     if problem is None:
-        return Decision(KEY, chosen, f"given; {why}", given=True)
+        return Decision.as_given(KEY, chosen, why)
     if problem.m < WGMMA_ROWS:
         filled = f"{problem} would fill {problem.m} of the {WGMMA_ROWS} rows"
         return Decision(KEY, chosen, why, rejected=rejected, for_problem=filled)

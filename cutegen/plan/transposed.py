@@ -34,10 +34,10 @@ def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:
     """Return the kernel's plan with B as `spec` describes it: how a call passes it, and that a copy is kept."""
     major, read = spec.problem.b.major.upper(), plan.launch.tensor("b").major.upper()
     chosen = f"once: calls pass B {major}-major, the kernel reads a {read}-major copy"
-    why = "given; the first call with a B makes the copy, later calls reuse it until B changes or is freed"
+    why = "the first call with a B makes the copy, later calls reuse it until B changes or is freed"
     return replace(
         plan,
         spec=spec,
-        decisions=(Decision(KEY, chosen, why, given=True), *plan.decisions),
+        decisions=(Decision.as_given(KEY, chosen, why), *plan.decisions),
         launch=replace(plan.launch, given=(tensor_contract(spec, "b"),)),
     )

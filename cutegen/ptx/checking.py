@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.ptx.machine.arguments import Argument
 from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order
-from cutegen.ptx.program import DEFAULT_MAX_STEPS, Program
+from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.watch.violations import ExecutionFault, Violation, ViolationKind
 
 
@@ -24,16 +24,6 @@ class Finding:
         return self.violation.kind is ViolationKind.CONVENTION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Shape of a launch: grid, block, cluster and dynamic shared memory."""
-
-    grid: Sequence[int] | int
-    block: Sequence[int] | int
-    dynamic_smem_bytes: int = 0
-    cluster: Sequence[int] | int | None = None
-
-
 def explored_policies(count: int, seed: int) -> tuple[Policy, ...]:
     """`count` orders: in order, reversed, and random ones from `seed` on."""
     random = tuple(random_order(seed + i) for i in range(max(0, count - 2)))
@@ -41,18 +31,17 @@ def explored_policies(count: int, seed: int) -> tuple[Policy, ...]:
 
 
 def check_entry(
-    program: Program,
-    entry: str,
-    shape: Shape,
+    launch: Callable[..., LaunchReport],
     arguments: Callable[[], Sequence[Argument]],
     policies: Sequence[Policy],
     *,
     finished: Callable[[Policy, Sequence[Argument]], None],
-    max_steps: int = DEFAULT_MAX_STEPS,
+    max_steps: int,
 ) -> tuple[Finding, ...]:
-    """Execute launches of `entry` in several orders and return their violations, in the order of detection.
+    """Launch an entry in several orders and return its violations, in the order of detection.
 
-    `arguments` makes fresh arguments for each launch; `finished` receives them after a launch that completes.
+    `launch` takes arguments, and options of `Program.launch`. `arguments` makes fresh arguments for each launch;
+    `finished` receives them after a launch that completes.
 
     Raises:
         LaunchError: the launch does not fit the entry.
@@ -62,17 +51,7 @@ def check_entry(
     for policy in policies:
         values = arguments()
         try:
-            report = program.launch(
-                entry,
-                grid=shape.grid,
-                block=shape.block,
-                cluster=shape.cluster,
-                args=values,
-                dynamic_smem_bytes=shape.dynamic_smem_bytes,
-                policy=policy,
-                max_steps=max_steps,
-                raise_on=(),
-            )
+            report = launch(values, policy=policy, max_steps=max_steps, raise_on=())
             violations = (*report.violations, *report.conventions)
             finished(policy, values)
         except ExecutionFault as fault:

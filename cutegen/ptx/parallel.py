@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -25,8 +25,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.arguments import Argument, extent, root_of
+from cutegen.ptx.machine.cta import Rules
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.launch import Outcome, Rules, Shape, run_ctas
+from cutegen.ptx.machine.grid import Shape
+from cutegen.ptx.machine.launch import Outcome, run_ctas
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.prepare import prepare
 from cutegen.ptx.text.parser import parse_module
@@ -48,13 +50,10 @@ class _SharedArray:
 
 @dataclass(frozen=True, slots=True)
 class _SharedTensor:
-    """A tensor map as it is sent: the array separate from the rest."""
+    """A tensor map as it is sent: its array, and what makes the map of an array."""
 
     array: Any
-    extents: tuple[int, ...]
-    strides_bytes: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle_bytes: int
+    make: Callable[..., TensorMap]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +143,8 @@ class _Files:
         if isinstance(argument, tuple):
             return tuple(self.share(item) for item in argument)
         if isinstance(argument, TensorMap):
-            sizes = argument.extents, argument.strides_bytes, argument.box, argument.swizzle_bytes
-            return _SharedTensor(self.share(argument.array), *sizes)
+            sizes = {each.name: getattr(argument, each.name) for each in fields(argument) if each.name != "array"}
+            return _SharedTensor(self.share(argument.array), partial(TensorMap, **sizes))
         if not isinstance(argument, np.ndarray) or argument.ndim == 0 or argument.size == 0:
             return argument
         start, _ = extent(root_of(argument))
@@ -212,13 +211,7 @@ def _open(argument: Any, opened: dict[Path, npt.NDArray[np.uint8]]) -> Any:
     if isinstance(argument, tuple):
         return tuple(_open(item, opened) for item in argument)
     if isinstance(argument, _SharedTensor):
-        return TensorMap(
-            array=_open(argument.array, opened),
-            extents=argument.extents,
-            strides_bytes=argument.strides_bytes,
-            box=argument.box,
-            swizzle_bytes=argument.swizzle_bytes,
-        )
+        return argument.make(array=_open(argument.array, opened))
     if not isinstance(argument, _SharedArray):
         return argument
     if argument.file not in opened:

@@ -13,11 +13,11 @@ from cutegen.ptx.instructions.mbarrier import mbarrier_wait
 from cutegen.ptx.instructions.wgmma import group_wait, held_rows
 from cutegen.ptx.machine import blocks as ends
 from cutegen.ptx.machine.alike import Alike
-from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, guarded
+from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, guarded
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
-from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import (
     FlowGraph,
@@ -85,7 +85,7 @@ def _site_table(context: Lowering, instructions: int) -> SiteTable:
     return SiteTable(reach, size, constant)
 
 
-def _predicate(context: Lowering, instruction: Instruction) -> tuple[int, bool] | None:
+def _predicate(context: Lowering, instruction: Instruction) -> Predicate | None:
     """The cell of an instruction's guard, and whether the guard is negated."""
     guard = instruction.guard
     return None if guard is None else (context.source(instruction, guard.register, scalar_type("pred")), guard.negated)
@@ -117,7 +117,7 @@ class _BlockLowering:
         step = _with_assignments(context, instruction, lower_instruction(context, instruction))
         step = _with_held_registers(context, instruction, step)
         predicate = _predicate(context, instruction)
-        return step if predicate is None else guarded(step, *predicate)
+        return step if predicate is None else guarded(step, predicate)
 
     def _following(self) -> int:
         """The next block in the text; every text ends with a `ret`, so every other block has one."""
@@ -127,7 +127,7 @@ class _BlockLowering:
         labels = branch_targets(self._entry, instruction)
         return tuple(self._graph.block_at[self._entry.labels[label]] for label in labels)
 
-    def _end(self, instruction: Instruction, predicate: tuple[int, bool] | None) -> End:
+    def _end(self, instruction: Instruction, predicate: Predicate | None) -> End:
         match instruction.parts[0]:
             case "bra":
                 self._check(instruction, 1)
@@ -189,16 +189,14 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
     return run
 
 
-def _end_with_assignments(
-    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, end: End
-) -> End:
+def _end_with_assignments(context: Lowering, instruction: Instruction, predicate: Predicate | None, end: End) -> End:
     """The same for the end of a block: a wait for an mbarrier, once it is done, and `bar.red`, when it arrives."""
     keys = tuple(written_registers(instruction) & context.frame.tracked)
     if not keys:
         return end
 
     def run(warp: Warp, path: Path) -> Arrival | Awaited | None:
-        written = warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+        written = executing(warp, predicate)
         blocking = end(warp, path)
         if blocking is None or isinstance(blocking, Arrival):
             for key in keys:
@@ -235,9 +233,8 @@ def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset
 
     def run(warp: Warp) -> None:
         for key in keys:
-            missing = warp.mask & ~warp.defined[key]
-            if guard is not None and key != guard_row:
-                missing = missing & (warp.cells[guard[0]] != guard[1])
+            reading = warp.mask if key == guard_row else executing(warp, guard)
+            missing = reading & ~warp.defined[key]
             if missing.any():
                 thread = warp.thread0 + int(np.argmax(missing))
                 message = f"a {key[0]}-bit register is read that this thread never wrote"

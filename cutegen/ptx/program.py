@@ -9,19 +9,10 @@ from types import MappingProxyType
 from cutegen.ptx.arithmetic.tensor_core import HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument
+from cutegen.ptx.machine.cta import Rules
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.grid import volume
-from cutegen.ptx.machine.launch import (
-    Rules,
-    Shape,
-    all_clusters,
-    check_shape,
-    chosen_cluster,
-    compare_apart,
-    dim3,
-    make_report,
-    run_ctas,
-)
+from cutegen.ptx.machine.grid import Grid, Shape
+from cutegen.ptx.machine.launch import check_shape, chosen_cluster, compare_apart, dim3, make_report, run_ctas
 from cutegen.ptx.machine.policy import IN_ORDER, Policy
 from cutegen.ptx.machine.report import LaunchReport
 from cutegen.ptx.parallel import run_in_processes
@@ -122,18 +113,17 @@ class Program:
         """
         executable = self.prepare(entry)
         asked = None if cluster is None else dim3(cluster, "cluster")
-        clusters, explicit = chosen_cluster(executable.entry, asked)
+        cluster_shape, explicit = chosen_cluster(executable.entry, asked)
         shape = Shape(
-            grid=dim3(grid, "grid"),
+            grid=Grid(dim3(grid, "grid"), cluster_shape),
             block=dim3(block, "block"),
             dynamic_smem_bytes=dynamic_smem_bytes,
-            cluster=clusters,
             explicit_cluster=explicit,
         )
         check_shape(executable, shape)
         chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
         rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
-        chosen, size = all_clusters(shape, chosen_policy), volume(clusters)
+        chosen, size = chosen_policy.schedule("grid").order(shape.grid.all_clusters()), shape.grid.cluster_size
         counter = _Counter(size * len(chosen), progress)
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
             raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")

@@ -9,8 +9,7 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
 from cutegen.render.constants import Settled, c_constants, mma_constants
-from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import TensorHoles, chain_comment, fragment_context, gemm_context
+from cutegen.render.holes import TensorHoles, chain_holes, fragment_context, gemm_context
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -19,8 +18,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     return {
         **context,
         **fragment_context(plan),
-        "chain": chain_comment(plan, indent=12),
-        "steps": kernel_lines(plan.epilogue.fusion, indent=16, narrow=context["narrow_results"]),
+        **chain_holes(plan, indent=12),
         "plain_tensors": plain_tensors(plan, context["tensors"]),
     }
 

@@ -137,8 +137,9 @@ def _tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1
     )
 
 
-def mma_constants(plan: GemmPlan, threads: str) -> Settled:
+def mma_constants(plan: GemmPlan, threads: str, *, multiplies: bool = True) -> Settled:
     """Return the constants of a tiled MMA and of the loads of its fragments; `threads` has those of a CTA."""
+    k_blocks, atoms = plan.mma.k_blocks, plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]
     return {
         "mma.atom": (
             f"MMA_SHAPE = {plan.atom.shape_mnk}",
@@ -148,7 +149,7 @@ def mma_constants(plan: GemmPlan, threads: str) -> Settled:
         "mma.permutation": (
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
             *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
-            f"K_BLOCKS, ATOMS_PER_BLOCK = {plan.mma.k_blocks}, {plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]}",
+            f"K_BLOCKS, ATOMS_PER_BLOCK = {k_blocks}, {atoms}" if multiplies else f"K_BLOCKS = {k_blocks}",
         ),
         "mma.tf32": (),  # only a comment: the main loop shows the decision
         "s2r.a": _fragment_constants("A", plan.a.fragment_copy),

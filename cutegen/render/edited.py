@@ -7,9 +7,9 @@ that a plan has proved. Code may be edited, except what a launch relies on. Noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cutegen.contract.source import KernelSource
 from cutegen.errors import RequestError, SpecError
@@ -20,7 +20,7 @@ from cutegen.plan.contract import LONGEST_KERNEL_NAME
 from cutegen.render.kernel import render
 from cutegen.render.kernel_text import LARGEST_BYTES, KernelText
 from cutegen.render.spec_lines import written_spec
-from cutegen.spec import GemmSpec, Raster, Schedule
+from cutegen.spec import GemmSpec, Raster
 
 NAME = "KERNEL_NAME"
 OF_THE_HOST = ("launch", "pointers", "compile_kernel")
@@ -28,6 +28,7 @@ OF_THE_HOST = ("launch", "pointers", "compile_kernel")
 _WAY_OUT = "edit a spec instead, and `cutegen emit` it"
 
 Values = Mapping[str, object]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,48 @@ class ReadKernel:
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key of the spec that constants determine: its display, and the spec with the constants' values for it."""
+    """A key of the spec that constants determine, several as a tuple; `at` is its dotted key if `name` is another."""
 
     name: str
     constants: tuple[str, ...]
-    put: Callable[[GemmSpec, Values], GemmSpec]
-    shown: Callable[[Values], str]
+    at: str = ""
+
+    @property
+    def path(self) -> str:
+        """The dotted key."""
+        return self.at or self.name
+
+    def put(self, spec: GemmSpec, values: Values) -> GemmSpec:
+        """Return the spec with the constants' values for the key."""
+        first, *others = (values[name] for name in self.constants)
+        return _with(spec, self.path, (first, *others) if others else first)
+
+    def shown(self, values: Values) -> str:
+        """Return the values as a message shows them."""
+        return "x".join(str(values[name]) for name in self.constants)
+
+
+@dataclass(frozen=True, slots=True)
+class _AlignKey(_Key):
+    """An operand's alignment: elements in the kernel, bytes in the spec."""
+
+    def put(self, spec: GemmSpec, values: Values) -> GemmSpec:
+        """Return the spec with the alignment."""
+        elems, operand = values[self.constants[0]], spec.problem.operand(self.path.split(".")[1])
+        if type(elems) is not int:
+            raise TypeError
+        return _with(spec, self.path, elems * dtype(operand.dtype).bytes)
+
+    def shown(self, values: Values) -> str:
+        """Return the alignment as a message shows it."""
+        return f"{values[self.constants[0]]} elements"
+
+
+def _with(part: T, path: str, value: object) -> T:
+    """Return a table of the spec, or all of it, with `value` at a dotted key."""
+    key, _, rest = path.partition(".")
+    changed: dict[str, Any] = {key: _with(getattr(part, key) or Raster(), rest, value) if rest else value}
+    return replace(part, **changed)  # type: ignore[type-var]  # every part is a dataclass
 
 
 def read_kernel(text: str, where: str, arch: str | None = None) -> ReadKernel:
@@ -206,71 +243,20 @@ def _edited_code(found: KernelText, now: KernelText, where: str) -> Iterator[str
 
 def _keys(constants: Mapping[str, Any], spec: GemmSpec) -> Iterator[_Key]:
     """Return the keys of a spec that a kernel's constants determine."""
-    swapped = bool(spec.schedule.swap)
+    operands = "bac" if spec.schedule.swap else "abc"
     for key in (
-        _Key("name", (NAME,), lambda spec, x: replace(spec, name=str(x[NAME])), lambda x: str(x[NAME])),
-        _Key(
-            "tile.cta",
-            ("CTA_M", "CTA_N", "CTA_K"),
-            lambda spec, x: replace(spec, tile=replace(spec.tile, cta=(x["CTA_M"], x["CTA_N"], x["CTA_K"]))),  # type: ignore[arg-type]
-            lambda x: f"{x['CTA_M']}x{x['CTA_N']}x{x['CTA_K']}",
-        ),
-        _Key(
-            "stages",
-            ("STAGES",),
-            lambda spec, x: replace(spec, tile=replace(spec.tile, stages=x["STAGES"])),  # type: ignore[arg-type]
-            lambda x: str(x["STAGES"]),
-        ),
+        _Key("name", (NAME,)),
+        _Key("tile.cta", ("CTA_M", "CTA_N", "CTA_K")),
+        _Key("stages", ("STAGES",), "tile.stages"),
+        _Key("mma.atom_layout", ("MMA_ATOM_LAYOUT",)),
+        _Key("mma.permutation", ("MMA_PERMUTATION",)),
+        _Key("schedule.raster.group", ("RASTER_GROUP",)),
+        _Key("schedule.split_k", ("SPLIT_K",)),
+        _Key("schedule.cluster", ("CLUSTER_M", "CLUSTER_N")),
         *(
-            _Key(
-                f"mma.{key}",
-                (name,),
-                lambda spec, x, key=key, name=name: replace(spec, mma=replace(spec.mma, **{key: x[name]})),  # type: ignore[misc]
-                lambda x, name=name: str(x[name]),  # type: ignore[misc]
-            )
-            for key, name in (("atom_layout", "MMA_ATOM_LAYOUT"), ("permutation", "MMA_PERMUTATION"))
+            _AlignKey(f"problem.{x}.align", (f"{prefix}_ALIGN_ELEMS",))
+            for prefix, x in zip("ABC", operands, strict=True)
         ),
-        _Key(
-            "schedule.raster.group",
-            ("RASTER_GROUP",),
-            lambda spec, x: _scheduled(
-                spec,
-                raster=replace(spec.schedule.raster or Raster(), group=x["RASTER_GROUP"]),  # type: ignore[arg-type]
-            ),
-            lambda x: str(x["RASTER_GROUP"]),
-        ),
-        _Key(
-            "schedule.split_k",
-            ("SPLIT_K",),
-            lambda spec, x: _scheduled(spec, split_k=x["SPLIT_K"]),
-            lambda x: str(x["SPLIT_K"]),
-        ),
-        _Key(
-            "schedule.cluster",
-            ("CLUSTER_M", "CLUSTER_N"),
-            lambda spec, x: _scheduled(spec, cluster=(x["CLUSTER_M"], x["CLUSTER_N"])),
-            lambda x: f"{x['CLUSTER_M']}x{x['CLUSTER_N']}",
-        ),
-        *(_align_key(x, operand) for x, operand in zip("ABC", "bac" if swapped else "abc", strict=True)),
     ):
         if all(name in constants for name in key.constants):
             yield key
-
-
-def _scheduled(spec: GemmSpec, **keys: Any) -> GemmSpec:
-    schedule: Schedule = replace(spec.schedule, **keys)
-    return replace(spec, schedule=schedule)
-
-
-def _align_key(prefix: str, operand: str) -> _Key:
-    """Return the key of an operand's alignment: elements in the kernel, bytes in the spec."""
-    name = f"{prefix}_ALIGN_ELEMS"
-
-    def put(spec: GemmSpec, values: Values) -> GemmSpec:
-        elems, before = values[name], getattr(spec.problem, operand)
-        if type(elems) is not int:
-            raise TypeError
-        align_bytes = elems * dtype(before.dtype).bytes
-        return replace(spec, problem=replace(spec.problem, **{operand: replace(before, align=align_bytes)}))
-
-    return _Key(f"problem.{operand}.align", (name,), put, lambda x: f"{x[name]} elements")

@@ -40,12 +40,10 @@ def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) 
     The number of stages precedes constants that use it, and the offsets follow all blocks of shared memory.
     """
     found = [x for x in decisions if x.key in settled]
-    first = next((i for i, x in enumerate(found) if x.key.startswith("smem.")), len(found))
-    ordered = [
-        *(x for x in found[:first] if x.key != "tile.stages"),
-        *(x for x in found if x.key == "tile.stages"),
-        *(x for x in found[first:] if x.key != "tile.stages"),
-    ]
+    stages = [x for x in found if x.key == "tile.stages"]
+    others = [x for x in found if x.key != "tile.stages"]
+    first = next((i for i, x in enumerate(others) if x.key.startswith("smem.")), len(others))
+    ordered = [*others[:first], *stages, *others[first:]]
     blocks = [Constants(comment(f"{x.key}: {x.chosen} ({x.why})"), settled[x.key]) for x in ordered]
     behind = 1 + max(i for i, x in enumerate(ordered) if x.key in ("tile.stages", "smem.b", "epilogue.smem"))
     words = comment(f"{MEMORY}: {_parts(settled[MEMORY])}")
@@ -54,8 +52,9 @@ def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) 
 
 def _parts(lines: Iterable[str]) -> str:
     names = "".join(lines)
-    beside = [words for name, words in (("SMEM_C_", "C's parts"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
-    return ", ".join(("A's stages, B's", *beside))
+    beside = [words for name, words in (("SMEM_C_", "C's boxes"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
+    in_place = "; then C in their place" if " max(" in names else ""
+    return ", ".join(("A's stages, B's", *beside)) + in_place
 
 
 def memory_constants(plan: GemmPlan) -> tuple[str, ...]:

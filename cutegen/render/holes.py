@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import Layout
@@ -27,7 +27,6 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     fusion = plan.epilogue.fusion
     steps = fusion.steps
     narrow = epilogue.is_narrow(plan)
-    adds_slices = plan.split_k is not None and plan.split_k.leaves_sums
     helpers = epilogue.helpers(steps, narrow=narrow)
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
@@ -36,7 +35,8 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
         "constants": head(plan.decisions, settled),
         "spec_lines": spec_lines(plan),
-        **_raster_holes(plan),
+        "along": plan.raster.along,
+        "across": "m" if plan.raster.along == "n" else "n",
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "through_f32": epilogue.goes_through_f32(plan),
         "sums_in_f32": epilogue.sums_in_f32(plan),
@@ -45,21 +45,18 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "random_b": random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
         "parameters": [parameter_holes(x) for x in plan.launch.parameters],
         **_host_holes(plan),
+        "self_check": self_check(plan),
         "tensors": [tensor_holes(x) for x in plan.launch.tensors],
-        "strides": [stride_holes(x) for x in plan.launch.parameters if x.type == "i64"],
         "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
         or any(x.name == STORE for x in fusion.tensors),
-        "adds_slices": adds_slices,
+        "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
         "slice_sums": plan.mma.cluster[2] > 1,
-        "slices_left": "SPLIT_K",
         "reads_unsigned": epilogue.reads_unsigned(fusion),
         "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
         "held_vectors": (),
         "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
         "helpers": helpers | epilogue.conversions(plan),
         "narrow_results": narrow,
-        "chain": chain_comment(plan, indent=8 if adds_slices else 4),
-        "steps": epilogue.kernel_lines(fusion, indent=12 if adds_slices else 8, narrow=narrow),
         "beta_guards_c": fusion.source_behind_beta,
         "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
@@ -70,7 +67,13 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    return {"mma": mma_holes(plan), "fragments": fragment_holes(plan), "numerics": numerics(plan)}
+    mma = _mma_holes(plan)
+    return {
+        "mma": mma,
+        "fragments": _fragment_holes(plan),
+        "numerics": numerics(plan),
+        "dialects": "cute_nvgpu" if mma.own else "",
+    }
 
 
 def numerics(plan: GemmPlan) -> str:
@@ -79,34 +82,15 @@ def numerics(plan: GemmPlan) -> str:
     return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
-MULTIPROCESSORS = "multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count"
-
-
-def _raster_holes(plan: GemmPlan) -> dict[str, str]:
-    """Return the mode along which bands of tiles lie, and the other one, along which each band is swept."""
-    return {"along": "n", "across": "m"} if plan.raster.along == "n" else {"along": "m", "across": "n"}
-
-
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
-    """Return the holes of the host side, which makes tensor maps and fills the GPU with persistent CTAs."""
-    launch, check = plan.launch, self_check(plan)
+    """Return the holes of the host side, which makes tensor maps."""
+    launch = plan.launch
     workspace = launch.pointers[len(launch.tensors) :]
     host = gemm_parameters(launch.tensors, launch.scalars, (), workspace) if launch.maps else launch.parameters
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
-    holes = {
-        "host_parameters": [parameter_holes(x) for x in host],
-        "host_strides": [stride_holes(x) for x in host if x.type == "i64"] if launch.maps else [],
-        "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
-    }
-    if not plan.loop.persistent:
-        one_each = {"launch_template": "host/host_launch.py.j2", "launch_numbers": "Int32(1)", "launch_arguments": "1"}
-        return {**holes, **one_each, "self_check": check}
     return {
-        **holes,
-        "launch_template": "host/persistent_launch.py.j2",
-        "launch_numbers": "Int32(1), Int32(1)",
-        "launch_arguments": "1, multiprocessors",
-        "self_check": replace(check, operands=(*check.operands, MULTIPROCESSORS)),
+        "host_parameters": [parameter_holes(x) for x in host],
+        "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }
 
 
@@ -131,10 +115,24 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
 
 
-def chain_comment(plan: GemmPlan, indent: int) -> tuple[str, ...]:
-    """Return the decision on the epilogue's chain, a comment before the chain without a constant, at `indent`."""
+def chain_holes(
+    plan: GemmPlan, indent: int, *, deeper: int = 4, part: str = "[part]", holds_vectors: bool = False
+) -> dict[str, Any]:
+    """Return the decision on the epilogue's chain, as a comment at `indent`, and the chain's code, so much `deeper`.
+
+    `part` and `holds_vectors` are those of `kernel_lines`.
+    """
     found = (x for x in plan.decisions if x.key in ("epilogue.ops", "epilogue.expression"))
-    return tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent))
+    return {
+        "chain": tuple(line for x in found for line in comment(f"{x.key}: {x.chosen} ({x.why})", indent)),
+        "steps": epilogue.kernel_lines(
+            plan.epilogue.fusion,
+            part,
+            indent=indent + deeper,
+            narrow=epilogue.is_narrow(plan),
+            holds_vectors=holds_vectors,
+        ),
+    }
 
 
 _PARAMETER_TYPES = {
@@ -148,29 +146,34 @@ _PARAMETER_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class ParameterHoles:
-    """A parameter of the kernel: its name, its type in the DSL, and for a number a value to compile with."""
+    """A parameter of the kernel: its name, its type in the DSL, and for a number a value to compile with.
+
+    A stride is a multiple of the constant `divisor`.
+    """
 
     name: str
     type: str
     example: str
+    divisor: str
 
 
 def parameter_holes(parameter: Parameter) -> ParameterHoles:
     """Return what the template writes for one parameter."""
     name, kind = parameter.name, _PARAMETER_TYPES[parameter.type]
+    divisor = _divisor(name) if parameter.type == "i64" else ""
     examples = {
         "ptr": "",
         "tensormap": "",
         "f32": f"{kind}(1.0)",
         "i32": f"{kind}(1)",
-        "i64": f"{kind}({_divisor(name)})",
+        "i64": f"{kind}({divisor})",
     }
-    return ParameterHoles(name, kind, examples[parameter.type])
+    return ParameterHoles(name, kind, examples[parameter.type], divisor)
 
 
 @dataclass(frozen=True, slots=True)
 class MmaHoles:
-    """Names of the kernel's MMA: `own` if it defines the operation itself, `rounds` if it rounds f32 to tf32.
+    """Names of the kernel's MMA: `own` if it defines the operation itself.
 
     `columns` means that its tile along N is a layout, not only an extent; `a_integer` and `b_integer` are the
     constructors of the compiler's types of integer A and B.
@@ -182,11 +185,10 @@ class MmaHoles:
     integer: bool
     a_integer: str
     b_integer: str
-    rounds: bool
     columns: bool
 
 
-def mma_holes(plan: GemmPlan) -> MmaHoles:
+def _mma_holes(plan: GemmPlan) -> MmaHoles:
     """Return the operation; module `warp` has those for operands of one type only, and none for integers."""
     a, b = plan.atom.a_dtype, plan.atom.b_dtype
     own = a.is_integer or a is not b
@@ -204,7 +206,6 @@ def mma_holes(plan: GemmPlan) -> MmaHoles:
         integer=a.is_integer,
         a_integer=_integer(a),
         b_integer=_integer(b),
-        rounds=plan.mma.rounds_to_tf32,
         columns=isinstance(plan.tiled_mma.permutation[1], Layout),
     )
 
@@ -223,7 +224,7 @@ class FragmentHoles:
     all_ldmatrix: bool
 
 
-def fragment_holes(plan: GemmPlan) -> FragmentHoles:
+def _fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """Return what the templates write for the two copies."""
     assert plan.a.fragment_copy.view is None  # the rows of A's atom match those of ldmatrix
     return FragmentHoles(
@@ -243,19 +244,6 @@ def _load(operand: OperandPlan) -> str:
 
     plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
     return operand.fragment_copy.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
-
-
-@dataclass(frozen=True, slots=True)
-class StrideHoles:
-    """A stride parameter, and the constant of which it is a multiple."""
-
-    name: str
-    divisor: str
-
-
-def stride_holes(parameter: Parameter) -> StrideHoles:
-    """Return what the template writes for a parameter that is a stride."""
-    return StrideHoles(parameter.name, _divisor(parameter.name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

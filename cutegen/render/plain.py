@@ -6,14 +6,15 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.holes import gemm_context
+from cutegen.render.holes import chain_holes, gemm_context
 from cutegen.render.python_text import constant
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
     swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in (plan.a, plan.b)}
-    return {**gemm_context(plan, _settled(plan), "a GEMM without tensor cores"), **swizzled}
+    context = gemm_context(plan, _settled(plan), "a GEMM without tensor cores")
+    return {**context, **chain_holes(plan, indent=4), **swizzled}
 
 
 def _settled(plan: GemmPlan) -> Settled:

@@ -10,7 +10,7 @@ from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render import vectors
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
-from cutegen.render.holes import fragment_holes, mma_holes
+from cutegen.render.holes import fragment_context
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
 
@@ -32,7 +32,8 @@ class OperandHoles:
 
 def context(plan: ProbePlan) -> dict[str, Any]:
     """Return the template's holes."""
-    settled = united(shared_constants(plan.gemm), vectors.settled(plan.gemm), {MEMORY: memory_constants(plan.gemm)})
+    loads = vectors.settled(plan.gemm, multiplies=False)
+    settled = united(shared_constants(plan.gemm), loads, {MEMORY: memory_constants(plan.gemm)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),
@@ -42,8 +43,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
         ],
         "spec_lines": spec_lines(plan),
         "loads": vectors.loads(plan.gemm),
-        "mma": mma_holes(plan.gemm),
-        "fragments": fragment_holes(plan.gemm),
+        **fragment_context(plan.gemm),
         "a": _operand_holes(plan, plan.gemm.a),
         "b": _operand_holes(plan, plan.gemm.b),
     }

@@ -10,7 +10,7 @@ from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.render import epilogue
-from cutegen.spec import STORE, Binary, Call, Expression, Number, parts_of
+from cutegen.spec import STORE, Binary, Call, Expression, Number, names_of, parts_of
 
 CHECKED_MNK = (1008, 1040, 528)
 """The problem: no extent is a multiple of a CTA tile's, so that there are partial tiles on every side."""
@@ -63,11 +63,18 @@ def _agreement(plan: GemmPlan) -> float | None:
 
 
 def _amplifies(expression: Expression) -> bool:
-    """Return whether results may overflow or be far less exact than sums: by an exponential, or a divisor near 0."""
+    """Return whether results may overflow, be rounded to 0 or be far less exact than sums.
+
+    The causes are an exponential, a divisor near 0, a power of x, and a number that is far from 1.
+    """
     match expression:
         case Call("exp"):
             return True
+        case Number(value):
+            return value != 0 and not 2.0**-8 <= abs(value) <= 2.0**4
         case Binary("/", _, right) if not isinstance(right, Number):
+            return True
+        case Binary("*", left, right) if "x" in names_of(left) and "x" in names_of(right):
             return True
         case _:
             return any(map(_amplifies, parts_of(expression)))

@@ -16,7 +16,7 @@ from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
 from cutegen.plan.rules.eviction import EVICT_FIRST
 from cutegen.render.python_text import LINE_WIDTH
-from cutegen.spec import G2s, G2sCopy, GemmSpec, Raster, Tile
+from cutegen.spec import G2s, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.parse import parse_spec
 from cutegen.spec.write import spec_table
@@ -115,10 +115,9 @@ def _asked_of_l2(plan: GemmPlan) -> G2s:
     """Return the spec's copies, with the keys of the L2 cache."""
     g2s = plan.spec.g2s
     for name in plan.evicted_first:
-        g2s = replace(g2s, **{name: replace(getattr(g2s, name) or G2sCopy(), l2=EVICT_FIRST)})
+        g2s = replace(g2s, **{name: replace(g2s.of(name), l2=EVICT_FIRST)})
     for each in plan.prefetched:
-        copy = getattr(g2s, each.operand) or G2sCopy()
-        g2s = replace(g2s, **{each.operand: replace(copy, prefetch=each.k_tiles)})
+        g2s = replace(g2s, **{each.operand: replace(g2s.of(each.operand), prefetch=each.k_tiles)})
     return g2s
 
 

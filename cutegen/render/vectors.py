@@ -8,7 +8,7 @@ from typing import Any
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.constants import Settled, c_constants, mma_constants
-from cutegen.render.holes import fragment_context, gemm_context
+from cutegen.render.holes import chain_holes, fragment_context, gemm_context
 
 LONGEST_LOADS = len("plain loads")
 """Length up to which the fragments' loads leave room for the copies in the docstring's first line."""
@@ -18,11 +18,14 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
     a, b = _operand_holes(plan.a), _operand_holes(plan.b)
     common = {**gemm_context(plan, settled(plan), "a tensor-core GEMM"), **fragment_context(plan)}
+    through_registers = tuple(x for x in (a, b) if x.through_registers)
     dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
     return {
         **common,
+        **chain_holes(plan, indent=8 if common["adds_slices"] else 4),
         "by_warpgroups": False,
         "sum_threads": "THREADS",
+        "slices_left": "SPLIT_K",
         "loads": loads(plan),
         "copies": _copies(plan, in_a_line=len(loads(plan)) > LONGEST_LOADS),
         "dialects": ", ".join(name for name, used in dialects.items() if used),
@@ -30,7 +33,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "a": a,
         "b": b,
         "operands": (a, b),
-        "through_registers": tuple(x for x in (a, b) if x.through_registers),
+        "through_registers": through_registers,
+        "held": ", ".join(f"{x.share}r{x.title}" for x in through_registers),
     }
 
 
@@ -90,22 +94,21 @@ def _nvgpu_imports(plan: GemmPlan) -> str:
     return ", ".join(names)
 
 
-def settled(plan: GemmPlan) -> Settled:
-    """Return the constants of each decision on the main loop."""
+def settled(plan: GemmPlan, *, multiplies: bool = True) -> Settled:
+    """Return the constants of each decision on the main loop, or only on its loads if nothing `multiplies`."""
     return {
-        **mma_constants(plan, threads=f"THREADS = {plan.threads}"),
-        "tile.stages": (
-            f"STAGES = {plan.stages}",
-            *_turn(plan),
-        ),
+        **mma_constants(plan, threads=f"THREADS = {plan.threads}", multiplies=multiplies),
+        "tile.stages": _stages(plan) if multiplies else (f"STAGES = {plan.stages}",),
         "epilogue.smem": c_constants(plan),
     }
 
 
-def _turn(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the k-tiles per turn of the main loop; nothing if there is one stage."""
+def _stages(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the number of stages, and the k-tiles per turn of the main loop; nothing if there is one stage."""
     if plan.stages == 1:
         return ()
     if plan.loop.k_tiles_per_turn == plan.stages:
-        return ("K_TILES_PER_TURN = STAGES  # so each k-tile's stage is a constant",)
-    return (f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each is held in registers",)
+        turn = "K_TILES_PER_TURN = STAGES  # so each k-tile's stage is a constant"
+    else:
+        turn = f"K_TILES_PER_TURN = {plan.loop.k_tiles_per_turn}  # each is held in registers"
+    return f"STAGES = {plan.stages}", turn

@@ -13,8 +13,7 @@ from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.render.bulk import fed_by_boxes, plain_tensors
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.epilogue import kernel_lines
-from cutegen.render.holes import chain_comment, gemm_context, numerics
+from cutegen.render.holes import chain_holes, gemm_context, numerics
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -37,14 +36,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **common,
         "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread else "",
         "held_vectors": [x for x in beside if x.firsts],
-        "chain": chain_comment(plan, indent),
-        "steps": kernel_lines(
-            plan.epilogue.fusion,
-            part="",
-            indent=indent + (8 if _pins_parts(plan) else 4),
-            narrow=common["narrow_results"],
-            holds_vectors=holds_vectors,
-        ),
+        **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
         "plain_tensors": beside,
         "pins_parts": _pins_parts(plan),
         "parts_at_once": _parts(plan).at_once,
@@ -73,7 +65,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "a_multicast": mma.cluster[1] > 1,
         "b_multicast": mma.cluster[0] > 1,
         "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
-        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if common["clusters"] else numerics(plan),
+        "writers": ", writers" if mma.shares_copies else "",
+        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan),
         "to_shared": _to_shared(plan.epilogue),
     }
 
@@ -199,10 +192,12 @@ def _settled(plan: GemmPlan) -> Settled:
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """Return the number of MMA warps, and of those that read a stage, in all CTAs that receive it."""
     (m, n, _), readers = plan.mma.cluster, plan.tiled_mma.threads // WARP
+    ctas = m + n - 1
+    where = f": {readers} in each of {ctas} CTAs" if ctas > 1 else ""
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
-        f"EMPTY_ARRIVALS = {readers * (m + n - 1)}",
+        f"EMPTY_ARRIVALS = {readers * ctas}  # MMA warps that read a stage{where}",
     )
 
 
@@ -214,7 +209,7 @@ def _converts_sums(plan: GemmPlan) -> bool:
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     tiles = plan.mma.promote_k // plan.cta_tile[2]
     if plan.mma.promoted_sets > 1:
-        return (f"PROMOTED_TILES = {PROMOTED_TILES}",)
+        return (f"K_TILES_PER_TURN = {PROMOTED_TILES}  # straight-line code, in which the sets of registers alternate",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 

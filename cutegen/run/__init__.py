@@ -6,7 +6,7 @@
     gpu/          launches, tensor maps and workspaces on a GPU
     cpu.py        executes the PTX instead; imported by the first such call
     driver.py     the CUDA driver, with readable errors
-    foreign.py    foreign kernels: their arguments, and the results of several orders
+    foreign.py    foreign kernels: their arguments, and the results of several orders; launch_file.py: from a file
 
 Operands are checked before every launch. `cutegen.verify` checks the result.
 """

@@ -81,10 +81,13 @@ def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], .
 def tensor_maps(
     contract: LaunchContract, arrays: Mapping[str, np.ndarray[Any, Any]], size: CallSize
 ) -> tuple[TensorMap, ...]:
-    """Return the tensor maps of a launch on `arrays`, by role. Raises LaunchError."""
+    """Return the tensor maps of a launch on `arrays`, by role. Raises LaunchError.
+
+    The map of an empty matrix has one element with all bits set, NaN in a float, so that a kernel's use of it shows.
+    """
     return tuple(
         TensorMap(
-            array=arrays[each.name] if arrays[each.name].size else np.zeros(1, arrays[each.name].dtype),
+            array=_at_least_one(arrays[each.name]),
             extents=fields.extents,
             strides_bytes=fields.strides_bytes,
             box=fields.box,
@@ -92,6 +95,10 @@ def tensor_maps(
         )
         for each, fields in zip(contract.maps, contract.map_fields(size), strict=True)
     )
+
+
+def _at_least_one(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array if array.size else np.full(array.itemsize, 0xFF, np.uint8).view(array.dtype)
 
 
 def host_array(placed: Placed, pointer: int) -> np.ndarray[Any, Any]:

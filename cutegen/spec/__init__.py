@@ -41,17 +41,7 @@ from cutegen.spec.parts import (
     Tile,
 )
 from cutegen.spec.schema import Key, known_keys
-from cutegen.spec.steps import (
-    MATRICES,
-    NARROW_BITS,
-    NARROW_SHARE,
-    OPS,
-    STORE,
-    VECTORS,
-    Step,
-    chain_of,
-    guards_source,
-)
+from cutegen.spec.steps import MATRICES, NARROW_BITS, NARROW_SHARE, OPS, STORE, VECTORS, Step, chain_of, guards_source
 
 __all__ = [
     "FAMILIES",

@@ -10,27 +10,12 @@ from dataclasses import dataclass, field
 
 from cutegen.contract.launch import GEMM
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    BULK_TENSOR,
-    CP_ASYNC_ATOMS,
-    LDMATRIX_ATOMS,
-    TARGETS,
-    UNIVERSAL,
-    Instruction,
-    dtype,
-)
-from cutegen.spec.checks import (
-    Mismatch,
-)
+from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
+from cutegen.spec.checks import Mismatch
 from cutegen.spec.families import FAMILIES
 from cutegen.spec.parts import MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
-from cutegen.spec.values import (
-    ATOMS,
-    FamilyKey,
-    KindName,
-    Text,
-)
+from cutegen.spec.values import ATOMS, FamilyKey, KindName, Text
 from cutegen.support.literals import alternatives, literal
 
 _USED_BY = {"residual": "residual", "bias": "bias_n or bias_m", "scale": "scale_m or scale_n", "aux": "aux"}
@@ -94,11 +79,10 @@ class GemmSpec(Part):
                 fix=f'leave mma.atom out, or family = "{having}" multiplies by {multiplies}',
             )
         for name in ("a", "b"):
-            copy = getattr(self.g2s, name)
-            if copy is not None and copy.op == BULK_TENSOR and not FAMILIES[family].bulk_copies:
+            if self.g2s.of(name).op == BULK_TENSOR and not row.bulk_copies:
                 return Mismatch(
                     key=f"g2s.{name}.op",
-                    found=f'"{copy.op}" in family {family}',
+                    found=f'"{BULK_TENSOR}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in CP_ASYNC_ATOMS.values()}), UNIVERSAL)),
                     fix=f'leave g2s.{name}.op out, or family = "sm120" has bulk tensor copies',
                 )
@@ -128,9 +112,9 @@ class GemmSpec(Part):
         """Return the instructions that a target must have: for the family, the spec's copies, and the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
-        loads = (LDMATRIX_ATOMS.get(copy.atom or "") for copy in (self.s2r.a, self.s2r.b) if copy is not None)
+        loads = (LDMATRIX_ATOMS.get(self.s2r.of(name).atom or "") for name in "ab")
         named = {atom.needs for atom in loads if atom is not None}
-        if BULK_TENSOR in {copy.op for copy in (self.g2s.a, self.g2s.b) if copy is not None}:
+        if BULK_TENSOR in {self.g2s.of(name).op for name in "ab"}:
             named.add(Instruction.BULK_TENSOR)
         if self.mma.atom is not None:
             named.add(ATOMS[self.mma.atom].instruction)

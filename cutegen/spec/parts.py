@@ -6,17 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cutegen.hardware import (
-    BULK_TENSOR,
-    CP_ASYNC_ATOMS,
-    UNIVERSAL,
-    dtype,
-)
+from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
-from cutegen.spec.checks import (
-    MAX_WARPS_PER_CTA,
-    Mismatch,
-)
+from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
 from cutegen.spec.schema import Part
 from cutegen.spec.steps import Step, operands_of, steps
 from cutegen.spec.values import (
@@ -125,13 +117,13 @@ class Problem(Part):
     def contradiction(self) -> Mismatch | None:
         """Check that an operand's major is one of its own two modes, and an aligned address begins an element."""
         for name, modes in MODES.items():
-            found = getattr(self, name).major
+            found = self.operand(name).major
             if found not in modes:
                 shape = ",".join(modes).upper()
                 expected = f"{alternatives(modes)}, the modes of {name.upper()}({shape})"
                 return Mismatch(key=f"{name}.major", found=literal(found), expected=expected)
         for name in ("a", "c"):
-            if (asked := getattr(self, name).transposed) is not None:
+            if (asked := self.operand(name).transposed) is not None:
                 key, expected = f"{name}.transposed", "nothing: only B can have a transposed copy"
                 return Mismatch(key=key, found=literal(asked), expected=expected, fix="swap A and B, and M and N")
         for name in ("residual", "aux"):
@@ -139,6 +131,11 @@ class Problem(Part):
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):
                 return replace(wrong, key=f"{name}.align")
         return None
+
+    def operand(self, name: str) -> Operand:
+        """Return A, B or C."""
+        operand: Operand = getattr(self, name)
+        return operand
 
     def matrix(self, name: str) -> Operand:
         """Return a matrix (M,N) of the epilogue with all keys: "c" is C itself, others are separate."""
@@ -254,6 +251,11 @@ class G2s(Part):
     a: G2sCopy | None = None
     b: G2sCopy | None = None
 
+    def of(self, name: str) -> G2sCopy:
+        """Return the copy of A or B; if its table is left out, all of its keys are."""
+        copy: G2sCopy | None = getattr(self, name)
+        return copy or G2sCopy()
+
 
 @dataclass(frozen=True, slots=True)
 class S2rCopy(Part):
@@ -268,6 +270,11 @@ class S2r(Part):
 
     a: S2rCopy | None = None
     b: S2rCopy | None = None
+
+    def of(self, name: str) -> S2rCopy:
+        """Return the copy of A or B; if its table is left out, so is its key."""
+        copy: S2rCopy | None = getattr(self, name)
+        return copy or S2rCopy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,3 +329,8 @@ class Schedule(Part):
     swap: Flag | None = None
     cluster: ClusterCtas | None = None
     programmatic: Flag | None = None
+
+    @property
+    def slices(self) -> int:
+        """Slices of K; one by default."""
+        return self.split_k or 1

@@ -32,6 +32,8 @@ def literal(value: object, levels: int = _DEEPEST) -> str:
 
     >>> literal((3, 3, 3)), literal(True), literal("f16")
     ('[3, 3, 3]', 'true', '"f16"')
+    >>> literal([1, [2, [3]]], levels=2)
+    '[1, [2, [...]]]'
     """
     match value:
         case None:

@@ -69,7 +69,8 @@ def per_column(scale: Tensor, a: Shape, b: Shape) -> Tensor:
 def _product(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point():
         return torch.matmul(a.to(torch.float32), b.to(torch.float32))
-    return torch.matmul(a.to(torch.int32), b.to(torch.int32))
+    ends = torch.iinfo(torch.int32)  # sums saturate; float64 has larger ones exactly
+    return torch.matmul(a.to(torch.float64), b.to(torch.float64)).clamp(ends.min, ends.max).to(torch.int32)
 
 
 def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import TENSORS, check_scalars
-from cutegen.errors import OperandError, RequestError
-from cutegen.torch_ops import ops
+from cutegen.errors import OperandError
+from cutegen.torch_ops import gradients, ops
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.fused import quick_fused, shorten_fused
@@ -21,7 +21,6 @@ from cutegen.torch_ops.recorded import quick, record
 from cutegen.torch_ops.remembered import is_undisturbed, shorten
 from cutegen.torch_ops.sharding import register_sharding
 
-_TRANSFORMS = torch._C._functorch.TransformType
 register_sharding()  # before the first call, for compiled calls
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -55,8 +54,8 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
 
 def dispatched(call: Call) -> Tensor:
     """Call through the ops of `torch.ops.cutegen`."""
+    gradients.refuse_function_transforms("matmul", but_vmap=True)
     if not torch.compiler.is_compiling():
-        _refuse_function_transforms()
         register_sharding()
     if (out := call.out) is not None:
         ops.refuse_out_with_grad(call)  # the op itself does so only when the program runs
@@ -70,16 +69,6 @@ def dispatched(call: Call) -> Tensor:
     return result
 
 
-def _refuse_function_transforms() -> None:
-    """Reject `torch.func.grad` and similar: torch cannot send ops of this kind through them, only through vmap."""
-    top = torch._C._functorch.peek_interpreter_stack() if torch._C._are_functorch_transforms_active() else None
-    if top is not None and top.key() in (_TRANSFORMS.Grad, _TRANSFORMS.Jvp):
-        raise RequestError(
-            f"matmul: found a call under torch.func's {top.key().name.lower()}; expected autograd, or vmap alone: "
-            "torch does not support custom ops there; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
-        )
-
-
 def check(call: Call) -> None:
     """Reject arguments of other types. Raises OperandError, RequestError."""
     for name in TENSORS:
@@ -91,6 +80,9 @@ def check(call: Call) -> None:
                 expected="a torch tensor" if name == "a" else "a torch tensor, like a",
                 fix=f"`torch.as_tensor({name})`",
             )
+        if value is not None and value.is_nested:
+            fix = f"`torch.nested.to_padded_tensor({name}, 0.0)`"
+            raise OperandError(operand=name, found="a nested tensor", expected="a dense one", fix=fix)
     check_scalars(call.alpha, call.beta, has_c=call.c is not None)
 
 

@@ -81,8 +81,10 @@ def float8_linear(
         raise RequestError(
             f"float8_linear: grad_dtype: found {grad_dtype}; expected one of {', '.join(map(str, FLOAT8))}"
         )
-    for name, given in (("x", x), ("weight", weight)):
-        _check_tensor(name, given)
+    gradients.refuse_function_transforms("float8_linear")
+    for name, given in (("x", x), ("weight", weight), ("bias", bias)):
+        if given is not None or name != "bias":
+            _check_tensor(name, given)
     if x.dim() == 0:
         raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
     _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
@@ -107,6 +109,8 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
             expected="a cutegen.Float8Copies",
             fix=f"`cutegen.Float8Copies(*{name})` of values, scale, across and across_scale",
         )
+    for part, tensor in copies._asdict().items():
+        _check_tensor(f"{name}.{part}", tensor)
     for part, scale, mode in (("values", "scale", 1), ("across", "across_scale", 0)):
         found, extent = getattr(copies, part), shape[1 - mode]
         if tuple(found.shape) != shape or found.dtype not in FLOAT8:

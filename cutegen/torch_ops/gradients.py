@@ -7,6 +7,7 @@ relu without a residual the result is enough.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from cutegen.torch_ops.remembered import quick
 COUNT = 11
 """The arguments of an op."""
 _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+_TRANSFORMS = torch._C._functorch.TransformType
 
 
 def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -41,7 +43,7 @@ def keep_before(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> Non
     """
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out_dtype = inputs
     needed = _needed(ctx)
-    if a.dtype in _FLOAT8 and any(needed):
+    if a.dtype in _FLOAT8 and any(needed[:2]):
         raise RequestError(
             f"matmul: found operands of {a.dtype} that require gradients; expected only a forward pass: their "
             "gradients are products along the other modes, which read transposed copies with their own scales; pass "
@@ -109,6 +111,25 @@ def refuse_to_be_recorded() -> None:
         )
 
 
+def refuse_function_transforms(function: str, *, but_vmap: bool = False) -> None:
+    """Reject `torch.func.grad` and similar: torch sends such calls through vmap at most. Raises RequestError."""
+    if torch.compiler.is_dynamo_compiling():
+        return
+    active = [each.key() for each in torch._C._functorch.get_interpreter_stack() or ()]
+    expected = "autograd, or vmap alone" if but_vmap else "autograd"
+    for key in active:
+        if key in (_TRANSFORMS.Grad, _TRANSFORMS.Jvp):
+            raise RequestError(
+                f"{function}: found a call under torch.func's {key.name.lower()}; expected {expected}: torch does not "
+                "support custom ops there; use `backward()` or `torch.autograd.grad`, or torch.matmul there"
+            )
+    if _TRANSFORMS.Vmap in active and not but_vmap:
+        raise RequestError(
+            f"{function}: found a call under torch.func's vmap; expected one without: torch does not support it there; "
+            "make the mapped dimension one of the input, whose rows are multiplied in one call"
+        )
+
+
 def of_product(
     grad: Tensor, a: Tensor, b: Tensor, like_a: Like, like_b: Like, alpha: float | None, need_a: bool, need_b: bool
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -146,8 +167,8 @@ def sum_of_rows(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """View (..., N) as (M, N), also without elements, for which `reshape` cannot infer M."""
-    return x.flatten(0, -2) if x.dim() > 1 else x.unsqueeze(0)
+    """View (..., N) as (M, N); `flatten` would not take `is_grads_batched=True` of `torch.autograd.grad`."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def wide(x: Tensor) -> Tensor:

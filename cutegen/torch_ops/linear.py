@@ -59,7 +59,8 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
                 raise RequestError(
                     f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} is computed from others; "
                     "expected parameters; parametrize the new layer, or have the value for a parameter by "
-                    f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`'
+                    f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`, or by `prune.remove` or '
+                    "`remove_weight_norm` if they compute it"
                 )
         if activation is None:
             activation = linear.activation if isinstance(linear, Linear) else None
@@ -103,7 +104,8 @@ def _check(input: Any, weight: Tensor) -> None:
 
     Raises OperandError. Calls that are traced, or whose tensors are of other classes, are left to `matmul`.
     """
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or type(input) is not Tensor:
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if traced or type(input) is not Tensor or input.is_nested:
         return
     if input.shape[-1:] != weight.shape[1:]:
         raise OperandError(

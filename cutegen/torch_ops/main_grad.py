@@ -17,15 +17,21 @@ from cutegen.torch_ops import gradients, ops
 def check_main_grad(weight: Tensor) -> None:
     """Reject a `main_grad` to which the weight's gradient cannot be added, before the backward pass does.
 
-    Raises OperandError.
+    Raises OperandError, RequestError.
     """
+    gradients.refuse_function_transforms("Linear with a main_grad")
     main: Any = weight.main_grad
-    if not isinstance(main, Tensor) or main.shape != weight.shape or not main.is_floating_point():
-        found = (
-            f"{main.dtype}, shape {tuple(main.shape)}" if isinstance(main, Tensor) else f"a {type(main).__qualname__}"
-        )
-        expected = f"torch.float32, shape {tuple(weight.shape)}, that of the weight"
-        raise OperandError(operand="weight.main_grad", found=found, expected=expected)
+    found = f"a {type(main).__qualname__}"
+    if isinstance(main, Tensor):
+        if (main.dtype, main.shape, main.device) == (torch.float32, weight.shape, weight.device):
+            return
+        found = f"{main.dtype}, shape {tuple(main.shape)}, on {main.device}"
+    raise OperandError(
+        operand="weight.main_grad",
+        found=found,
+        expected=f"torch.float32, shape {tuple(weight.shape)}, on {weight.device}, like the weight",
+        fix="`torch.zeros_like(weight, dtype=torch.float32)`",
+    )
 
 
 class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]

@@ -253,7 +253,10 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
 
 def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
     """Return the result of a call like an earlier one; None if it must take the slow path."""
-    known = table.known.get(_key(call))
+    try:
+        known = table.known.get(_key(call))
+    except RuntimeError:  # no address, as of sparse tensors, which are checked elsewhere
+        return None
     if known is None or table.changes != providers.changes + settings.changes:
         return None
     if is_negative(call) or _forward_ad._current_level >= 0:  # the slow path rejects tangents

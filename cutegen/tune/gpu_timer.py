@@ -7,7 +7,6 @@ with the model's favorite, so that a single lucky measurement does not win.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -23,7 +22,7 @@ from cutegen.hardware import dtype
 from cutegen.run import Kernel
 from cutegen.tune.deciding import is_settled, leaders, times_of
 from cutegen.tune.jobs import Candidate, MeasureJob
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import compare, expected_outcome, poison, random_extras, random_operands
 
 FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
 FAR_BEHIND = 1.25
@@ -198,7 +197,7 @@ class _Operands:
 
     def _poison(self) -> None:
         for _, _, out in self.sets:
-            out.fill_(math.nan if out.is_floating_point() else -1)
+            out.fill_(poison(self.contract.tensor(RESULT).dtype))
 
 
 def _misbehave(job: MeasureJob, name: str) -> None:

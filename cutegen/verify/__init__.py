@@ -22,6 +22,7 @@ from cutegen.verify.reference import (
     compare,
     expected_outcome,
     float64_reference,
+    poison,
     random_extras,
     random_operands,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "expected_outcome",
     "float64_reference",
+    "poison",
     "random_extras",
     "random_operands",
 ]

@@ -26,6 +26,7 @@ TANH_SHARE = 2.0**-16
 """Relative error of tanh.approx.f32: on an H200 at most 2**-16.4 (`docs/ptx.md`); PTX promises 2**-11."""
 ERF_SHARE = 2.0**-19
 """Maximum error of the tanh form of a narrow GELU against erf below -3.4, where GELU is close to zero."""
+LARGEST = 2.0**128 - 2.0**104
 SMALLEST_NORMAL = 2.0**-126  # ex2.approx.ftz flushes smaller results to zero
 
 
@@ -86,7 +87,9 @@ def _evaluate(
 
 
 def _rounded(value: Any, error: Any, units: float = UNIT) -> Bounded:
-    return Bounded(value, error + units * (abs(value) + error) + HALF_STEP)
+    """Round to float32; without a bound if the result may be infinite there, or is NaN."""
+    size = abs(value) + error
+    return Bounded(value, _library(size).where(size < LARGEST, error + units * size + HALF_STEP, math.inf))
 
 
 def _add(a: Bounded, b: Bounded) -> Bounded:

@@ -32,6 +32,11 @@ _MMA_K = 8  # smallest K of a tensor-core instruction, which gives the most addi
 _F8_MMA_K = 32
 _F8_SUM_BITS = 13
 _INTEGER_SPREAD = 8.0
+_SMALL_SPREAD = 1.0  # for 8-bit results, most of which would saturate otherwise
+_HIGH_BIT_BEYOND = 3.0
+"""Size of normal numbers from which unsigned integers have the bit that is the sign of signed ones."""
+_POISON = {"s8": -86.0, "u8": 170.0, "s32": -1431655766.0}
+"""Integers of bytes 0xaa, and none at an end of its type, where results saturate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +110,22 @@ def random_operands(
 ) -> tuple[Any, Any, Any]:
     """Return fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), in the contract's memory layouts.
 
-    With `batch`, return L of each. Integers are normal with standard deviation 8, rounded; unsigned ones are their
-    absolute values. Padding of leading strides is NaN, so a kernel that reads it returns NaN; `out` is all NaN, so an
-    unwritten element shows. (Integers use the smallest value, unsigned ones the largest.) `framework` is "torch", or
-    "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
+    With `batch`, return L of each. Integers are normal with standard deviation 8, or 1 if C has 8 bits, rounded;
+    unsigned ones are their absolute values, 128 more for one in 370. Padding of leading strides is NaN, so a kernel
+    that reads it returns NaN; `out` is all NaN, so an unwritten element shows. (Integers are bytes 0xaa.) `framework`
+    is "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
 
     Raises DeviceError if torch sees no GPU and `device` is one.
     """
     a, b, out = (call_tensor(contract.tensor(role)) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)
     lead = () if batch is None else (batch,)
-    return source.matrix(a, (*lead, m, k)), source.matrix(b, (*lead, k, n)), source.poisoned(out, (*lead, m, n))
+    spread = _SMALL_SPREAD if out.dtype.is_integer and out.dtype.bits == 8 else _INTEGER_SPREAD
+    return (
+        source.matrix(a, (*lead, m, k), spread),
+        source.matrix(b, (*lead, k, n), spread),
+        source.poisoned(out, (*lead, m, n)),
+    )
 
 
 def random_extras(
@@ -152,22 +162,18 @@ class _NumpySource:
     def number(self) -> float:
         return float(self._generator.standard_normal())
 
-    def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
-        values = self._generator.standard_normal(shape, np.float32)
-        if tensor.dtype.is_integer:
-            sizes = abs(values) if tensor.dtype.is_unsigned else values
-            values = np.rint(_INTEGER_SPREAD * sizes).clip(*_LIMITS[tensor.dtype.name])
-        return _to_numpy(values, tensor.dtype)
+    def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
+        return _to_numpy(_spread_out(self._generator.standard_normal(shape, np.float32), tensor, spread), tensor.dtype)
 
-    def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
+    def matrix(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
         matrix = self.poisoned(tensor, shape)
-        matrix[...] = self.vector(tensor, shape)
+        matrix[...] = self.vector(tensor, shape, spread)
         return matrix
 
     def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         storage = tensor.storage(shape)
-        poison = _to_numpy(np.array([_poison(tensor.dtype)]), tensor.dtype)[0]
-        flat = np.full(storage.host_elems, poison, numpy_dtype(tensor.dtype.torch_name))
+        value = _to_numpy(np.array([poison(tensor.dtype.name)]), tensor.dtype)[0]
+        flat = np.full(storage.host_elems, value, numpy_dtype(tensor.dtype.torch_name))
         return storage.matrix(storage.host_buffer(flat, flat.ctypes.data))
 
 
@@ -179,9 +185,19 @@ def _to_numpy(values: np.ndarray[Any, Any], element: DType) -> np.ndarray[Any, A
     return values.astype(numpy_dtype(element.torch_name))
 
 
-def _poison(element: DType) -> float:
-    """Return a value that no kernel computes by chance: NaN; for integers the smallest, or the largest if that is 0."""
-    return _LIMITS[element.name][element.is_unsigned] if element.is_integer else math.nan
+def _spread_out(normal: Any, tensor: CallTensor, spread: float) -> Any:
+    """Return normal numbers, NumPy's or torch's, as values of the tensor's type: unchanged if it is of floats."""
+    if not tensor.dtype.is_integer:
+        return normal
+    values = spread * normal
+    if tensor.dtype.is_unsigned:
+        values = abs(values) + 128 * (abs(normal) > _HIGH_BIT_BEYOND)
+    return values.round().clip(*_LIMITS[tensor.dtype.name])
+
+
+def poison(element: str) -> float:
+    """Return a value of the type that no kernel computes by chance: NaN, or an integer within the range."""
+    return _POISON.get(element, math.nan)
 
 
 def require_torch_gpu() -> None:
@@ -204,21 +220,18 @@ class _TorchSource:
     def number(self) -> float:
         return float(self._torch.randn((), generator=self._generator, device=self._device))
 
-    def vector(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
-        values = self._torch.randn(shape, generator=self._generator, device=self._device)
-        if tensor.dtype.is_integer:
-            sizes = values.abs() if tensor.dtype.is_unsigned else values
-            values = (_INTEGER_SPREAD * sizes).round().clamp(*_LIMITS[tensor.dtype.name])
-        return values.to(getattr(self._torch, tensor.dtype.torch_name))
+    def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
+        normal = self._torch.randn(shape, generator=self._generator, device=self._device)
+        return _spread_out(normal, tensor, spread).to(getattr(self._torch, tensor.dtype.torch_name))
 
-    def matrix(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
-        return self.poisoned(tensor, shape).copy_(self.vector(tensor, shape))
+    def matrix(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
+        return self.poisoned(tensor, shape).copy_(self.vector(tensor, shape, spread))
 
     def poisoned(self, tensor: CallTensor, shape: tuple[int, ...]) -> Any:
         storage = tensor.storage(shape)
         dtype = getattr(self._torch, tensor.dtype.torch_name)
-        poison = int(_poison(tensor.dtype)) if tensor.dtype.is_integer else math.nan
-        flat = self._torch.full((storage.host_elems,), poison, dtype=dtype, device=self._device)
+        value = poison(tensor.dtype.name)
+        flat = self._torch.full((storage.host_elems,), value, dtype=dtype, device=self._device)
         return storage.matrix(storage.host_buffer(flat, flat.data_ptr()))
 
 
@@ -246,9 +259,11 @@ def expected_outcome(
     read = {x.name: x for x in _read(contract)}
     names = {x.name: f"bias_{x.modes[-1]}" if x.name == "bias" else x.name for x in read.values()}
     operands: dict[str, Any] = {
-        names[name]: float64(value, read[name].contract.dtype) for name, value in extras.items() if name in names
+        names[name]: _in_float32(float64(value, read[name].contract.dtype))
+        for name, value in extras.items()
+        if name in names
     }
-    operands |= {name: float(extras[name]) for name in contract.scalars}
+    operands |= {name: float(np.float32(extras[name])) for name in contract.scalars}
     if guards_source(chain) and operands["beta"] == 0:
         operands["c"] = 0.0
     for name in set(operands) & set(VECTORS):
@@ -258,6 +273,13 @@ def expected_outcome(
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))
     return run_chain(sums, chain, operands, narrow=narrow)
+
+
+def _in_float32(values: Any) -> Any:
+    """Return float64 values, NumPy's or torch's, as an epilogue reads them: s32 is rounded."""
+    if isinstance(values, np.ndarray | np.generic):
+        return values.astype(np.float32).astype(np.float64)
+    return values.float().double()
 
 
 def _spread(vector: Any, mode: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, format_layout, inner_layout, modes, offsets, parse_expression, parse_layout, size
-from cutegen.algebra.operations import OPERATIONS
+from cutegen.algebra.operations import OPERATIONS, Tiler
 from tests.fuzz.layouts import dense_layout
 
 BY_CUTES_PAGE = {
@@ -37,6 +37,11 @@ BY_CUTES_PAGE = {
     "flat_divide((2,16):(4,16), 6)": "(2,3,6):(4,16,48)",
     "composition(Sw<3,3,3> o (8,64):(64,1), (4,16))": "Sw<3,3,3> o 0 o (4,16):(64,1)",
     "coalesce(zipped_divide((8,8):(1,8), (8,2)))": "64:1",
+    "composition(1:8, 4:2)": "4:16",
+    "composition((2,1):(6,16), 6)": "(2,3):(6,16)",
+    "zipped_divide((64,1):(1,64), (64,8))": "((64,8),(1,1)):((1,64),(0,0))",
+    "zipped_divide((4,(2,4)), <2,<2,2>>)": "((2,(2,2)),(2,(1,2))):((1,(4,8)),(2,(0,16)))",
+    "tiled_divide((8,(4,2)):(8,(1,4)), <4,<2>>)": "((4,(2)),2,(2,2)):((8,(1)),32,(2,4))",
 }
 """Most are examples of CUTLASS's `02_layout_algebra.md`."""
 
@@ -80,7 +85,9 @@ def test_an_operation_on_a_swizzled_layout_changes_where_coordinates_go_and_not_
         ("composition(8, " + "<" * 17, 31, "more than 16 nested modes"),
         ("(6,2):(8,2) o (4,3):(3,1)", 12, "`composition(A, B)` composes layouts"),
         ("coalesce(" * 17 + "8" + ")" * 17, 144, "more than 16 nested operations"),
-        ("blocked_product((2,2), 4:2, 3)", 26, "expected ')', found ','"),
+        ("blocked_product((2,2), 4:2, 3)", 26, "expected ')', found ','; several modes are in parentheses"),
+        ("composition(Sw<1,1,1>, (8,8))", 21, "found ','; a swizzle is in front of a layout, as in Sw<3,3,3> o (8,64)"),
+        ("swizzle<1,1,1> o (8,8)", 0, "found 'swizzle'; expected a layout"),
     ],
 )
 def test_a_mistake_names_its_position(text: str, position: int, said: str) -> None:
@@ -130,12 +137,15 @@ def cute() -> Iterator[Any]:
             yield cute
 
 
-def written(layout: Layout) -> str:
+def written(layout: Layout | Tiler) -> str:
+    if isinstance(layout, tuple):
+        return f"<{','.join(map(written, layout))}>"
+    assert isinstance(layout, Layout)
     return f"{layout.shape}:{layout.stride}".replace(" ", "").replace(",)", ")")
 
 
 def random_layout(rng: random.Random) -> Layout:
-    extents = [rng.choice([2, 3, 4, 6, 8, 12, 16]) for _ in range(rng.choice([1, 2, 2, 3]))]
+    extents = [rng.choice([1, 2, 3, 4, 6, 8, 12, 16]) for _ in range(rng.choice([1, 2, 2, 3]))]
     return inner_layout(parse_layout(dense_layout(rng, extents)))
 
 
@@ -143,10 +153,25 @@ def divisor(rng: random.Random, number: int) -> int:
     return rng.choice([d for d in range(1, number + 1) if number % d == 0])
 
 
+def random_tiler(rng: random.Random, parts: list[Layout]) -> Tiler:
+    """A layout for each part, some longer than the part; for a part with modes, or one for each of them."""
+    tilers: list[Tiler] = []
+    for part in parts:
+        if isinstance(part.shape, tuple) and rng.random() < 0.5:
+            tilers.append(random_tiler(rng, modes(part)))
+        else:
+            extent = divisor(rng, size(part))
+            tilers.append(Layout(extent * rng.choice([1, 1, 2]), divisor(rng, size(part) // extent)))
+    return tuple(tilers)
+
+
 def random_case(rng: random.Random, cute: Any) -> tuple[str, str, Callable[[], Any]]:
     """An operation, an expression of it, and the same by the DSL."""
 
-    def made(layout: Layout) -> Any:
+    def made(layout: Layout | Tiler) -> Any:
+        if isinstance(layout, tuple):
+            return tuple(map(made, layout))
+        assert isinstance(layout, Layout)
         return cute.make_layout(layout.shape, stride=layout.stride)
 
     layout = random_layout(rng)
@@ -167,12 +192,8 @@ def random_case(rng: random.Random, cute: Any) -> tuple[str, str, Callable[[], A
         return name, f"{name}({a}, {written(tiler)})", lambda: getattr(cute, name)(made(layout), made(tiler))
     if rng.random() < 0.2:
         return name, f"{name}({a}, {written(tiler)})", lambda: getattr(cute, name)(made(layout), made(tiler))
-    parts = []
-    for part in modes(layout)[: rng.randint(1, len(modes(layout)))]:
-        extent = divisor(rng, size(part))
-        parts.append(Layout(extent, divisor(rng, size(part) // extent)))
-    text = f"({','.join(map(written, parts))})"
-    return name, f"{name}({a}, {text})", lambda: getattr(cute, name)(made(layout), tuple(map(made, parts)))
+    parts = random_tiler(rng, modes(layout)[: rng.randint(1, len(modes(layout)))])
+    return name, f"{name}({a}, {written(parts)})", lambda: getattr(cute, name)(made(layout), made(parts))
 
 
 def as_table(text: str) -> tuple[list[int], np.ndarray]:

@@ -63,14 +63,25 @@ def test_notations(text: str, layout: Layout | ComposedLayout) -> None:
         ("(8,", "position 3: expected an integer, found 'the end'"),
         ("(8,4", "position 4: expected ')', found 'the end'"),
         ("(8,4):(1", "position 8: expected ')', found 'the end'"),
-        ("(8,4):1", "position 6: the stride is not nested like the shape"),
-        ("(8,4):(1,(8,2))", "position 6: the stride is not nested like the shape"),
+        ("(8,4):1", "position 6: the stride is not nested like the shape; expected a stride such as (1,8)"),
+        (
+            "(8,(2,2)):(1,8,16)",
+            "position 10: the stride is not nested like the shape; expected a stride such as (1,(8,16))",
+        ),
+        (
+            "8,4:4,1",
+            "position 1: expected the end, found ','; several modes are in parentheses, as in (8,64):(64,1)",
+        ),
         ("(8,0)", "position 0: every extent of a shape is at least 1"),
         ("(8,x)", "position 3: expected an integer, found 'x'"),
         ("(8,4):(1,8) 3", "position 12: expected the end, found '3'"),
         ("Sw<3,3> o 8", "position 6: expected ',', found '>'"),
         ("Sw<3,3,2> o 8", "position 2: Swizzle<3,3,2> needs B >= 0, M >= 0 and |S| >= B"),
-        ("Sw<3,3,3> (8,8)", "position 10: expected 'o', found '('"),
+        ("Sw<3,3,3,3> o 8", "position 8: expected '>', found ','"),
+        (
+            "Sw<3,3,3> (8,8)",
+            "position 10: expected 'o', found '('; a swizzle is in front of a layout, as in Sw<3,3,3> o (8,64):(64,1)",
+        ),
         ("Sw<3,3,3> o 0 o", "position 15: expected an integer, found 'the end'"),
     ],
 )

@@ -177,6 +177,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("show sm80_hgemm_tn partitions --format png", "--format: found partitions; expected one with a picture"),
         ("show sm80_hgemm_tn mma --format svg --json", "--json: found together with --format svg"),
         ("show", "show: found neither; expected either SPEC, or --layout EXPR"),
+        ("show (8,4):(4,1)", 'show: found a layout, (8,4):(4,1); expected it after --layout: --layout "(8,4):(4,1)"'),
         ("show sm80_hgemm_tn --layout 8:1", "show: found SPEC and --layout; expected either"),
         ("show sm80_hgemm_tn --dtype f16", "show: found SPEC and --dtype; expected either"),
         ("show --layout (8,4):(1", "--layout: layout '(8,4):(1', position 8: expected ')', found 'the end'"),

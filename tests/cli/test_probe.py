@@ -87,6 +87,7 @@ def test_a_wrong_register_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert outcome.code == 1
     assert outcome.error == f"2 of 4,096 registers of B are wrong; the first is {wrong}"
     assert f"first wrong  {wrong}" in outcome.out
+    assert ["result", "wrong"] in [line.split() for line in outcome.out.splitlines()]
     assert "4,094 of 4,096 registers" in outcome.out
     first = cli(f"{RUN} --json").json["registers"]["b"]["first_wrong"]
     assert (first["thread"], first["stage"], first["register"], first["place"]) == (69, 1, 9, [3, 0, 1])

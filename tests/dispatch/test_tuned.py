@@ -69,6 +69,7 @@ def test_a_call_is_answered_with_the_record_of_its_bucket(record: Record, monkey
         {"c": Matrix("f16", "n", 8)},
         {"batch_invariant": True},
         {"target": "sm_80"},
+        {"target": "sm_77"},
     ],
     ids=str,
 )

@@ -186,8 +186,6 @@ def _integers(kernel: Kernel, extras: dict[str, Any], numbers: np.random.Generat
         elif name != "aux":
             dtype = _dtype(kernel, "source" if name == "c" else name)
             value[...] = small_integers(numbers, value.shape, dtype)
-            if dtype == "u8":  # the sign bit of s8 too
-                value[...] += 252 * numbers.integers(0, 1, value.shape, np.uint8, endpoint=True)
             wide = decoded(value, dtype)
             spread = {"m": wide[..., :, None], "n": wide[..., None, :]}
             kind, _, mode = name.partition("_")

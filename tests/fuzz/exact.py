@@ -53,9 +53,10 @@ def decoded(array: Array, dtype: str) -> Array:
 
 
 def small_integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """-2 to 2, or 0 to 3, in memory as `dtype`."""
-    low, high = (0, 3) if dtype == "u8" else (-2, 2)
-    return encoded(rng.integers(low, high, shape, endpoint=True).astype(np.float64), dtype)
+    """-2 to 2, or as u8 0 to 3 and 252 to 255, in memory as `dtype`."""
+    if dtype == "u8":
+        return rng.integers(-4, 3, shape, np.int8, endpoint=True).view(np.uint8)
+    return encoded(rng.integers(-2, 2, shape, endpoint=True).astype(np.float64), dtype)
 
 
 def chain_results(

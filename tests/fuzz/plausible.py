@@ -278,10 +278,10 @@ def _extras(rng: random.Random, used: str) -> Table:
     made: Table = {}
     for name in ("residual", "aux"):
         if name in used and chance(rng, 0.5):
-            kind = rng.choice(("f16", "f32", "bf16", "f32", "s8", "u8"))
+            kind = rng.choice(RESULTS)
             made |= {f"problem.{name}.dtype": text(kind), f"problem.{name}.major": text(rng.choice("nnm"))}
     if "bias" in used and chance(rng, 0.5):
-        made["problem.bias.dtype"] = text(rng.choice(("f16", "f32", "bf16", "s32")))
+        made["problem.bias.dtype"] = text(rng.choice(RESULTS))
     if "scale" in used and chance(rng, 0.5):
         made["problem.scale.dtype"] = text(rng.choice(("f16", "f32", "bf16")))
     return made

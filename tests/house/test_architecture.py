@@ -16,8 +16,8 @@ MODULES = ROOT / "docs" / "modules.md"
 PACKAGE = ROOT / "cutegen"
 HEAD = """# Every module
 
-One line a module: the first of its own docstring. `pytest tests/house --update-golden` writes this page; how the rooms
-stand to each other is in [ARCHITECTURE.md](../ARCHITECTURE.md).
+One line per module, the first of its docstring. `pytest tests/house --update-golden` writes this page.
+[ARCHITECTURE.md](../ARCHITECTURE.md) shows which packages may import which.
 """
 
 

@@ -110,8 +110,8 @@ def test_equal_files_are_kept_once_and_packing_is_reproducible(pack_path: Path, 
     assert twice.read_bytes() == pack_path.read_bytes()
     index, _ = taken_apart(pack_path.read_bytes())
     places = [place["offset"] for row in index["entries"] for place in row["files"].values()]
-    if index["entries"][0]["key"] == index["entries"][1]["key"]:  # one kernel for the problem and for every other
-        assert len(places) > len(set(places))
+    assert index["entries"][0]["key"] == index["entries"][1]["key"], "one kernel for the problem and for every other"
+    assert len(places) > len(set(places))
 
 
 def test_every_byte_counts(pack_path: Path, tmp_path: Path, rng: random.Random) -> None:

@@ -16,8 +16,8 @@ from cutegen.hardware import wavefronts
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.predict import tile_orders
 from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, tile_order, traffic
-from cutegen.plan.rules import smem
-from cutegen.plan.rules.smem import rank_addressable
+from cutegen.plan.rules import epilogue, operand_choices, smem
+from cutegen.plan.rules.smem import choose_smem
 from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
@@ -72,9 +72,10 @@ def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: py
 
     def counting(spec: GemmSpec, x: OperandTile, *others: Any) -> Any:
         ranked.append(x.extents)
-        return rank_addressable(spec, x, *others)
+        return choose_smem(spec, x, *others)
 
-    monkeypatch.setattr(smem, "rank_addressable", counting)
+    for module in (operand_choices, epilogue):
+        monkeypatch.setattr(module, "choose_smem", counting)
     spec = gemm(dtype="f16", tile=Tile(stages=8))
     found = plan(spec, "sm_120", (65536, 512, 1000))
     assert isinstance(found, GemmPlan)

@@ -136,6 +136,7 @@ def test_promoted_sums_that_warpgroups_share_leave_at_once(tile: str, columns: i
     assert found.epilogue.smem.bytes == parts.warpgroups * 64 * columns * 2
     (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
     assert "each warpgroup has 1 buffer: all of its sums are stored while the next tile is multiplied" in decision.why
+    assert decision.why.endswith(f"{64 * columns * 2:,} bytes per part")
     assert any("after copies of the next tile" in x.why and x.what.endswith(" parts") for x in decision.rejected)
 
 

@@ -83,6 +83,9 @@ def test_wavefronts_occur_as_predicted(name: str, built: Build) -> None:
     assert report.wavefronts("ld.shared") == wavefronts["epilogue.read"].predicted + plain
     assert report.sectors("cp.async") == k_tiles * sum(found.predictions.sectors[f"g2s.{x}"].predicted for x in "ab")
     assert report.sectors("st.global") == found.predictions.sectors["epilogue"].predicted
+    copies = report.matching("cp.async.cg") + report.matching("cp.async.ca")
+    unchecked = sum(each.executed for each in copies if each.text.count(",") == 2)  # without a source size
+    assert unchecked * k_tiles == found.loop.whole(k_tiles) * sum(each.executed for each in copies) > 0
 
 
 def loaded(found: GemmPlan, operand: OperandPlan, k_tiles: int) -> int:

@@ -17,7 +17,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.search import warpgroups
+from cutegen.plan.search import small_tiles, warpgroups
 from cutegen.plan.search.fitted_slices import fitted_slices
 from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.row_alignment import K_MAJOR
@@ -101,6 +101,9 @@ def test_the_page_says_how_good_they_are() -> None:
         assert said is not None
         assert (int(said[1]), float(said[2])) == (len(regret), round(geometric_mean(factors(regret)), 3))
         assert float(said[3]) == round(max(factors(regret)), 2)
+    others = [each for each in found() if not small_tiles.is_small(OPEN, ProblemShape(*each.measured.problem))]
+    of_others = f"on the {len(others):,} other problems it takes {geometric_mean(factors(others)):.3f} times the best"
+    assert of_others in words_of(PAGE)
     of_apart = f"{geometric_mean(factors(apart())):.3f} times the best of all measured kernels on average and "
     assert f"{of_apart}{max(factors(apart())):.2f} at most" in words_of("performance.md")
 

@@ -116,17 +116,16 @@ def test_the_self_check_makes_the_contracts_operands(
         assert found["c"].isnan().all(), "an element that is not written fails the check"
 
 
-@pytest.mark.parametrize("multiprocessors", [16, 48, 132, 5000])
 @pytest.mark.parametrize("problem", [(100, 60, 256), (300, 300, 256, 3), (600, 200, 0), CHECKED_MNK])
-def test_a_file_launches_the_contracts_grid(
-    made: GemmPlan, host: _Host, problem: tuple[int, ...], multiprocessors: int
-) -> None:
+def test_a_file_launches_the_contracts_grid(made: GemmPlan, host: _Host, problem: tuple[int, ...]) -> None:
     """Few CTAs are spread over a GPU that they leave half idle; a batch counts there, and is grid.z."""
     shape = ProblemShape(*problem)
-    extents = {**shape.extents, "batches": shape.batch, "multiprocessors": multiprocessors}
-    host.launch(*(extents.get(each, 8) for each in host.parameters))
-    wanted = made.launch.geometry(shape, multiprocessors=multiprocessors)
-    assert host.launched["grid"] == wanted.grid
-    assert host.launched["block"] == wanted.block
-    assert host.launched["smem"] == wanted.dynamic_smem_bytes
-    assert host.launched.get("cluster", (1, 1, 1)) == wanted.cluster
+    half_of = 2 * made.launch.tiles(shape) * (made.split_k.slices if made.split_k else 1)
+    for multiprocessors in (16, 48, 132, 5000, half_of - 1, half_of):
+        extents = {**shape.extents, "batches": shape.batch, "multiprocessors": multiprocessors}
+        host.launch(*(extents.get(each, 8) for each in host.parameters))
+        wanted = made.launch.geometry(shape, multiprocessors=multiprocessors)
+        assert host.launched["grid"] == wanted.grid
+        assert host.launched["block"] == wanted.block
+        assert host.launched["smem"] == wanted.dynamic_smem_bytes
+        assert host.launched.get("cluster", (1, 1, 1)) == wanted.cluster

@@ -202,57 +202,6 @@ def test_the_shipped_kernels_have_no_long_line() -> None:
         assert [line for line in lines if len(line) > LINE_WIDTH] == []
 
 
-LONG_SUM = "x -> max(x, alpha) * sigmoid(bias_n) + max(x, -alpha) * silu(bias_m) - (max(scale_m, 0.25) + scale_n)"
-UNUSUAL = {
-    "C straight from registers": warpgroups.spec("sm90", "kkn", "f16", cta=(128, 64, 64), smem=False),
-    "a long sum in a part": replace(
-        warpgroups.spec("sm90", "kkn", "f16", cta=(128, 64, 64)),
-        epilogue=Epilogue(expression="x -> x + max(min(0.25, beta), -1.125)"),
-    ),
-    "a long sum of slices": gemm(
-        epilogue=Epilogue(ops=("alpha", "bias_n"), expression=LONG_SUM), schedule=Schedule(split_k=2)
-    ),
-    "vectors only": replace(gemm(epilogue=Epilogue(ops=("scale_m", "silu"))), family="sm120"),
-    "vectors and slices": warpgroups.spec("sm90", "kkn", "f16", "bias_n", cta=(128, 64, 64), split_k=4),
-    "slices in a cluster only": warpgroups.spec(
-        "sm90", "kkn", "f16", cta=(128, 64, 64), split_k=2, cluster=(2, 1, 2), reduction="cluster"
-    ),
-    "one operand prefetched": replace(
-        warpgroups.spec("sm90", "kkn", "f16", cta=(64, 128, 64)), g2s=G2s(a=G2sCopy(prefetch=3))
-    ),
-    "two kinds of loads": gemm(s2r=S2r(b=S2rCopy("universal")), epilogue=Epilogue(ops=("relu",))),
-    "columns reordered": replace(gemm("knn", "s8", tile=Tile(cta=(64, 64, 64), stages=2)), family="sm120"),
-}
-
-
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_an_unusual_kernel_has_no_long_line_and_no_unused_name(name: str, tmp_path: Path) -> None:
-    spec = UNUSUAL[name]
-    text = render(plan(spec, "sm_100" if name == "columns reordered" else "sm_90")).text
-    assert [line for line in text.splitlines() if len(line) > LINE_WIDTH] == []
-    read = {x.id for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Load)}
-    constants = {
-        x.id
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign)
-        for x in ast.walk(statement.targets[0])
-        if isinstance(x, ast.Name)
-    }
-    assert constants <= read
-    (tmp_path / "kernel.py").write_text(text)
-    command = ["ruff", "check", "--select", "F", "--isolated", "--config", "lint.dummy-variable-rgx='^_$'", "kernel.py"]
-    linted = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert linted.returncode == 0, linted.stdout + linted.stderr
-    unread = {x.id for x in ast.walk(_kernel(text)) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)} - read
-    assert unread <= {"_"}
-
-
-def _kernel(text: str) -> ast.FunctionDef:
-    """The function that runs on the GPU."""
-    (found,) = (x for x in ast.parse(text).body if isinstance(x, ast.FunctionDef) and x.name == "gemm")
-    return found
-
-
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_an_entry_is_an_identifier_whatever_the_spec_is_called(name: str) -> None:
     source = render(plan(replace(gemm(), name=name), "sm_80"))

@@ -21,10 +21,19 @@ TILE = Tile(cta=(32, 32, 64), stages=2)
 SPECS = {
     "truncated sums": (gemm(c_dtype="f32", tile=TILE), "sm_80"),
     "integers near ties": (gemm(dtype="tf32", c_dtype="s32", tile=TILE), "sm_80"),
+    "8-bit integers saturate": (gemm(dtype="s8", c_dtype="s8", tile=TILE), "sm_80"),
     "8-bit floats saturate": (gemm(dtype="s8", c_dtype="e4m3", tile=TILE), "sm_89"),
     "an exponential": (gemm(tile=TILE, epilogue=Epilogue(expression="x -> exp(x)")), "sm_80"),
     "a quotient": (gemm(c_dtype="f32", tile=TILE, epilogue=Epilogue(expression="x -> 1 / x")), "sm_80"),
+    "a quotient of zeros": (gemm(tile=TILE, epilogue=Epilogue(expression="x -> relu(x) / relu(x)")), "sm_80"),
 }
+AT_THE_ENDS = {
+    "integers": gemm(dtype="s8", c_dtype="s8", tile=TILE, epilogue=Epilogue(expression="x -> 1e-5 * x")),
+    "subnormals": gemm(tile=TILE, epilogue=Epilogue(expression="x -> x / 1e7")),
+    "a factor": gemm(tile=TILE, epilogue=Epilogue(expression="x -> 3e4 * x")),
+    "a power": gemm(tile=TILE, epilogue=Epilogue(expression="x -> x * x * x")),
+}
+"""Results that the type of C rounds to 0 or subnormals, and f16 that overflow."""
 SMALL_MN = (48, 48)
 
 
@@ -72,3 +81,18 @@ def test_a_result_that_is_a_fifth_too_large_is_not_accepted(name: str, kernels: 
 
     with pytest.raises(SystemExit, match="wrong result"):
         check_of(text, too_large)()
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", AT_THE_ENDS)
+def test_right_results_at_either_end_of_a_type_are_accepted(name: str, kernels: Cache) -> None:
+    spec = AT_THE_ENDS[name]
+    kernel = Kernel(builder(kernels)(spec, "sm_80"))
+    check_of(render(plan(spec, "sm_80")).text, lambda names: kernel(names["a"], names["b"].T, out=names["c"]))()
+
+
+@pytest.mark.dsl
+def test_unsigned_results_that_all_saturate_are_not_there_before_the_launch() -> None:
+    spec = gemm(dtype="u8", c_dtype="u8", tile=TILE)
+    with pytest.raises(SystemExit, match="wrong result"):
+        check_of(render(plan(spec, "sm_80")).text, lambda names: None)()

@@ -120,6 +120,17 @@ def test_operands_of_the_epilogue_keep_their_addresses(compiled: Any) -> None:
     assert compare(out, expected_outcome(kernel.contract, a, b, extras).result, dtype="f16").ok
 
 
+def test_whole_tiles_of_the_epilogues_operands_are_loaded_as_planned(compiled: Any) -> None:
+    spec = spec_of(ops=("alpha", "beta", "relu"))
+    kernel = compiled(spec)
+    a, b, out = random_operands(kernel.contract, 128, 64, 64, seed=8)
+    extras = random_extras(kernel.contract, 128, 64, seed=8)
+    report = kernel.execute(a, b, out=out, **extras)
+    counts = count_launch(plan(spec, "sm_90"), kernel.call_size(a, b, out, **extras), report)
+    assert counts.differing() == {}
+    assert counts.sectors["epilogue.read"].predicted
+
+
 def test_one_stage_is_filled_when_it_is_empty(compiled: Any) -> None:
     """The copying warp waits for the warps that multiply before each k-tile; two tiles a CTA."""
     spec = replace(spec_of(), tile=Tile(cta=CTA, stages=1))

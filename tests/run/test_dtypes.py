@@ -149,15 +149,15 @@ def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(compiled: Compile
     np.testing.assert_array_equal(again, out.view(torch.uint16).numpy())
 
 
-@pytest.mark.parametrize("value", [127, -128])
-def test_s32_ends_at_its_last_value_which_no_float32_is(value: int, compiled: Compiled) -> None:
-    """127 x value x 64 x alpha, in Python's integers, around both ends of s32."""
+@pytest.mark.parametrize(("value", "other"), [(127, 127), (-128, 127), (64, 64)])
+def test_s32_ends_at_its_last_value_which_no_float32_is(value: int, other: int, compiled: Compiled) -> None:
+    """Around both ends of s32, beside the product in Python's integers; one is 2^31, which a float32 is."""
     kernel = compiled("s8 scaled to s32")
-    a, b = np.full((16, 64), value, np.int8), np.full((64, 16), 127, np.int8, order="F")
-    for alpha in (2048, 2079, 2080, 2100, 1 << 20, 1 << 40):
+    a, b = np.full((16, 64), value, np.int8), np.full((64, 16), other, np.int8, order="F")
+    for alpha in (2048, 2079, 2080, 2100, 1 << 13, 1 << 20, 1 << 40):
         out, aux, c = (np.full((16, 16), 7, np.int32) for _ in range(3))
         kernel(a, b, out=out, aux=aux, c=c, alpha=alpha, beta=0.0)
-        wanted = min(max(127 * value * 64 * alpha, -(2**31)), 2**31 - 1)
+        wanted = min(max(value * other * 64 * alpha, -(2**31)), 2**31 - 1)
         end = wanted in (-(2**31), 2**31 - 1)
         assert abs(int(out[0, 0]) - wanted) <= (0 if end else 128), alpha
         assert (out == out[0, 0]).all()

@@ -10,7 +10,8 @@ import pytest
 from cutegen.errors import RequestError
 from cutegen.ptx import Program
 from cutegen.run.call.bits import bf16_bits
-from cutegen.run.foreign import check_foreign, file_launch, only_entry, parse_argument
+from cutegen.run.foreign import check_foreign, only_entry, parse_argument
+from cutegen.run.launch_file import file_launch
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 SCALE = """

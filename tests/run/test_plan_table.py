@@ -34,8 +34,8 @@ def test_what_a_plan_makes_is_launched(name: str) -> None:
         (lambda t: t.update(cta_tile=[0, 64]), "cta_tile[0]: found 0; expected 1 to 8,192"),
         (lambda t: t.update(cta_tile=[64, -1]), "cta_tile[1]: found -1; expected 1 to 8,192"),
         (lambda t: t.update(threads=1025), "threads: found 1025; expected 1 to 1,024"),
-        (lambda t: t.update(dynamic_smem_bytes=-1), "dynamic_smem_bytes: found -1"),
-        (lambda t: t.update(ctas_per_multiprocessor=0), "ctas_per_multiprocessor: found 0"),
+        (lambda t: t.update(dynamic_smem_bytes=-1), "dynamic_smem_bytes: found -1; expected 0 to 262,144"),
+        (lambda t: t.update(ctas_per_multiprocessor=0), "ctas_per_multiprocessor: found 0; expected 1 to 32"),
         (lambda t: t.update(entry="a b"), "entry: found 'a b'; expected an identifier of PTX"),
         (lambda t: t.update(entry="other"), "entry: found other; expected gemm"),
         (lambda t: t.update(tensors=t["tensors"][:2]), "tensors: found ('a', 'b'); expected a, b, c, then those of"),
@@ -43,7 +43,10 @@ def test_what_a_plan_makes_is_launched(name: str) -> None:
         (lambda t: t.update(given=t["tensors"]), "given: found ('a', 'b', 'c'); expected nothing, or b"),
         (lambda t: t.update(scalars=["gamma"]), "scalars: found ['gamma']; expected those of alpha, beta"),
         (lambda t: t.update(scalars=["beta", "beta"]), "scalars: found ('beta', 'beta'); expected each name once"),
-        (lambda t: t.update(split={"slices": 0, "bytes_per_slice": 4, "atomics": False}), "split.slices: found 0"),
+        (
+            lambda t: t.update(split={"slices": 0, "bytes_per_slice": 4, "atomics": False}),
+            "split.slices: found 0; expected 1 to 65,535",
+        ),
         (
             lambda t: t.update(cluster=[4, 4]),
             "cluster: found (4, 4); expected extents of at least 1, up to 8 CTAs in total",

@@ -39,12 +39,12 @@ def compiled(kernels: Cache) -> Compile:
     return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kernels))
 
 
-def check(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> None:
+def check(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None, policy: str = "in-order") -> None:
     a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
     extras = random_extras(kernel.contract, m, n, seed=m + n + k, batch=batch)
     sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=sums_in)
-    kernel(a, b, out=out, **extras)
+    kernel.execute(a, b, out=out, **extras, policy=policy)
     types = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
     found = compare(out, expected.result, dtype=types["c"])
     assert found.ok, (m, n, k, found)
@@ -61,8 +61,10 @@ def test_right_at_every_edge(name: str, compiled: Compile) -> None:
 
 
 @pytest.mark.dsl
-def test_batches_have_counters_of_their_own(compiled: Compile) -> None:
-    check(compiled(CASES["plain_split_3"]), 40, 33, 100, batch=3)
+@pytest.mark.parametrize("policy", ["in-order", "random:1"])
+def test_batches_have_counters_of_their_own(policy: str, compiled: Compile) -> None:
+    """Also where CTAs of all of them are at work at a time, which they are not in order."""
+    check(compiled(CASES["plain_split_3"]), 40, 33, 100, batch=3, policy=policy)
 
 
 @pytest.mark.dsl

@@ -168,8 +168,10 @@ def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, m
     check(kernel, CASES[name], m, n, k, batch=2)
 
 
-def test_a_batch(compiled: Any) -> None:
-    check(compiled(CASES["fused"]), CASES["fused"], 72, 64, 72, batch=3)
+@pytest.mark.parametrize(("name", "policy"), [("fused", "in-order"), ("split_k", "random:1")])
+def test_a_batch(compiled: Any, name: str, policy: str) -> None:
+    """In random order slices of all of the batch are at work at a time, each counted with its own tile's."""
+    check(compiled(CASES[name]), CASES[name], 72, 64, 200, batch=3, policy=policy)
 
 
 @pytest.mark.parametrize("name", ["tn", "split_k", "slices_of_a_cluster"])

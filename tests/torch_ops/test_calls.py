@@ -40,6 +40,14 @@ def test_scales_types_and_rounding() -> None:
     assert torch.equal(one, 0.25 * exact.float())
 
 
+def test_sums_of_integers_saturate_in_host_memory_too() -> None:
+    """As those of integer MMAs do; 40,000 products of 255 and 255 are more than 2**31."""
+    a, minus = torch.full((1, 40_000), 255, dtype=torch.uint8), torch.full((1, 140_000), -128, dtype=torch.int8)
+    assert cutegen.matmul(a, a.T, out_dtype=torch.int32).item() == 2**31 - 1
+    assert cutegen.matmul(a, a.T, out_dtype=torch.float32).item() == 2.0**31
+    assert cutegen.matmul(minus, -1 - minus.T, out_dtype=torch.int32).item() == -(2**31)
+
+
 def test_numbers_of_other_kinds_multiply_as_floats() -> None:
     a, b, c = half(4, 8), half(8, 6), half(4, 6)
     wanted = cutegen.matmul(a, b, alpha=0.5, beta=0.25, c=c)
@@ -186,6 +194,15 @@ def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
     assert w.grad.dtype is torch.float32
 
 
+@pytest.mark.parametrize("out_dtype", [None, torch.float32])
+def test_autocast_makes_c_the_type_of_the_result(out_dtype: torch.dtype | None) -> None:
+    x, w, c = torch.randn(4, 8), torch.randn(8, 6), torch.randn(4, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = cutegen.matmul(x, w, c=c, beta=2.0, out_dtype=out_dtype)
+    assert out.dtype == (out_dtype or torch.bfloat16)
+    torch.testing.assert_close(out.float(), x @ w + 2.0 * c, rtol=2e-2, atol=1e-1)
+
+
 def test_results_that_are_no_numbers_become_the_integer_0() -> None:
     a, b = torch.full((2, 8), torch.inf, dtype=HALF), half(8, 6)
     assert torch.equal(cutegen.matmul(a, b - b, out_dtype=torch.int8), torch.zeros(2, 6, dtype=torch.int8))
@@ -217,6 +234,8 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         torch.func.grad(lambda x: cutegen.matmul(x, b, activation="silu").sum())(a)
     with pytest.raises(RequestError, match=r"torch\.func's jvp"):
         torch.func.jvp(lambda x: cutegen.matmul(x, b), (a,), (a,))
+    with pytest.raises(RequestError, match=r"torch\.func's grad; expected autograd, or vmap alone"):
+        torch.func.grad(lambda x: torch.vmap(lambda row: cutegen.matmul(row, b))(x).sum())(a)
 
 
 @pytest.mark.parametrize(
@@ -263,11 +282,24 @@ def test_wrong_calls_name_what_is_wrong_and_a_way_out(call: Callable[[Any, Any],
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 @pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
-def test_a_tensor_without_a_shape_is_refused(terms: dict[str, Any]) -> None:
-    a, b = torch.nested.nested_tensor([half(4, 8), half(3, 8)]), half(8, 6)
-    with pytest.raises(CutegenError, match=r"operand a: .*without strided memory"):
-        cutegen.matmul(a, b, **terms)
+def test_a_tensor_without_a_shape_is_refused(terms: dict[str, Any], layout: Any) -> None:
+    a = torch.nested.nested_tensor([torch.randn(4, 8), torch.randn(3, 8)], layout=layout)
+    layer = cutegen.Linear(8, 6)
+    for call in (lambda x: cutegen.matmul(x, layer.weight.T, **terms), layer):
+        with pytest.raises(OperandError, match=r"operand a: found a nested tensor; .*`torch\.nested\.to_padded_tensor"):
+            call(a)
+        assert call(torch.nested.to_padded_tensor(a, 0.0)).shape == (2, 4, 6)
+
+
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}])
+def test_a_tensor_without_an_address_is_refused_by_the_executor_too(terms: dict[str, Any]) -> None:
+    a, b = half(4, 8), half(8, 6)
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        for given in ((a.to_sparse(), b), (a, b.to_sparse())):
+            with pytest.raises(OperandError, match=r"without strided memory.*to_dense\(\)"):
+                cutegen.matmul(*given, **terms)
 
 
 @pytest.mark.dsl
@@ -344,6 +376,7 @@ def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
     assert cutegen.explain(half(4, 8), half(8, 6)).splitlines()[0].endswith("on a GPU it would be")
+    assert " sm_90\n" in cutegen.explain(half(4, 8), half(8, 6), arch="h100")
     assert cutegen.explain(half(0, 8), half(8, 6)).endswith("the result is empty and needs no kernel")
 
 

@@ -200,6 +200,15 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
             cutegen.float8_linear(x, weight, of_x=changed, of_weight=of_weight)
     with pytest.raises(OperandError, match=r"operand of_x: found a tuple; expected a .*`cutegen\.Float8Copies\(\*of_x"):
         cutegen.float8_linear(x, weight, of_x=tuple(of_x), of_weight=of_weight)
+    for part in of_x._fields:
+        with pytest.raises(OperandError, match=rf"operand of_x\.{part}: found a float; expected a torch tensor"):
+            cutegen.float8_linear(x, weight, of_x=of_x._replace(**{part: 1.0}), of_weight=of_weight)
+    with pytest.raises(OperandError, match="operand bias: found a list; expected a torch tensor"):
+        cutegen.float8_linear(x, weight, [1.0] * 8, of_x=of_x, of_weight=of_weight)
+    with pytest.raises(
+        RequestError, match=r"float8_linear: found a call under torch\.func's vmap; .* one of the input"
+    ):
+        torch.vmap(lambda rows: cutegen.float8_linear(rows, weight, of_x=of_x, of_weight=of_weight))(x[None])
     with pytest.raises(RequestError, match=r"grad_dtype: found torch\.float16"):
         cutegen.float8_linear(x, weight, of_x=of_x, of_weight=of_weight, grad_dtype=torch.float16)
     scale = of_x.scale.clone().requires_grad_()
@@ -220,6 +229,18 @@ def test_copies_that_do_not_fit_are_refused_with_a_way_out() -> None:
         cutegen.Float8Copies.of([1.0])
     with pytest.raises(OperandError, match="operand weight: found a list; expected a torch tensor"):
         cutegen.float8_linear(x, [1.0], of_x=of_x, of_weight=of_weight)
+
+
+@pytest.mark.slow
+def test_a_layer_with_parameters_is_exported() -> None:
+    class Layer(torch.nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(self.weight)
+            return cutegen.float8_linear(x, self.weight, self.bias, of_x=of_x, of_weight=of_weight, activation="gelu")
+
+    layer, x = Layer(32, 16), torch.randn(6, 32)
+    exported = torch.export.export(layer, (torch.randn(4, 32),), dynamic_shapes={"x": {0: torch.export.Dim("m")}})
+    assert torch.equal(exported.module()(x), layer(x))
 
 
 @pytest.mark.slow

@@ -55,6 +55,32 @@ def test_a_residual_that_alone_needs_a_gradient_keeps_nothing() -> None:
     assert kept == []
 
 
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_a_batch_of_gradients_is_that_of_each(activation: str | None) -> None:
+    layer, x = cutegen.Linear(8, 3, activation=activation), torch.randn(2, 4, 8, requires_grad=True)
+    given, leaves = torch.randn(5, 2, 4, 3), (x, layer.weight, layer.bias)
+    found = torch.autograd.grad(layer(x), leaves, given, is_grads_batched=True)
+    for at, one in enumerate(given):
+        for leaf, grads in zip(torch.autograd.grad(layer(x), leaves, one), found, strict=True):
+            assert torch.allclose(grads[at], leaf, atol=1e-5)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_is_added_to_a_product_of_8_bit_floats_has_a_gradient(activation: str | None, direct: bool) -> None:
+    a, b = (half(*shape).to(torch.float8_e4m3fn) for shape in ((4, 32), (32, 6)))
+    leaves = half(6).requires_grad_(), half(4, 6).requires_grad_(), torch.randn(4, 6).bfloat16().requires_grad_()
+    exact = tuple(leaf.detach().double().requires_grad_() for leaf in leaves)
+    call = torch.ops.cutegen.matmul if direct else cutegen.matmul
+    found = call(a, b, bias=leaves[0], activation=activation, residual=leaves[1], beta=0.5, c=leaves[2])
+    wanted = ACTIVATIONS[activation](a.double() @ b.double() + exact[0] + 0.5 * exact[2]) + exact[1]
+    grad = torch.randn_like(found)
+    found.backward(grad)
+    wanted.backward(grad.double())
+    for leaf, other in zip(leaves, exact, strict=True):
+        close(leaf.grad, other.grad, torch.bfloat16, "gradient", times=2)
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_gradients_of_a_bias_in_8_bit_floats(dtype: Any) -> None:
     bias = half(6).to(dtype).requires_grad_()

@@ -42,7 +42,9 @@ def test_computed_weights_are_no_parameters_of_a_layer() -> None:
     with pytest.raises(RequestError, match=r"whose bias is computed.*remove_parametrizations\(linear, \"bias\"\)"):
         cutegen.Linear.from_linear(new(torch.nn.Linear(4, 2), "bias", dim=None))
     for normed in (new, old):
-        with pytest.raises(RequestError, match=r"whose weight is computed from others; expected parameters"):
+        with pytest.raises(
+            RequestError, match=r"whose weight is computed from others; expected .*`remove_weight_norm`"
+        ):
             cutegen.Linear.from_linear(normed(torch.nn.Linear(4, 2)))
     theirs = new(torch.nn.Linear(4, 2))
     weight = theirs.weight
@@ -149,10 +151,19 @@ def test_main_grad_and_an_input_that_do_not_fit_are_refused_before_the_backward_
     ):
         with pytest.raises(OperandError, match=match):
             layer(wrong)
-    for main, found in ((torch.zeros(16, 8), r"torch\.float32, shape \(16, 8\)"), ([0.0], "a list")):
+    for main, found in (
+        (torch.zeros(16, 8), r"torch\.float32, shape \(16, 8\), on cpu"),
+        (torch.zeros(8, 16, dtype=torch.float64), r"torch\.float64, shape \(8, 16\), on cpu"),
+        (torch.zeros(8, 16, device="meta"), r"torch\.float32, shape \(8, 16\), on meta"),
+        ([0.0], "a list"),
+    ):
         layer.weight.main_grad = main
-        with pytest.raises(OperandError, match=rf"operand weight\.main_grad: found {found}; expected .*\(8, 16\)"):
+        expected = r"torch\.float32, shape \(8, 16\), on cpu.*`torch\.zeros_like\(weight, dtype=torch\.float32\)`"
+        with pytest.raises(OperandError, match=rf"operand weight\.main_grad: found {found}; expected {expected}"):
             layer(x)
+    layer.weight.main_grad = torch.zeros(8, 16)
+    with pytest.raises(RequestError, match=r"Linear with a main_grad: found a call under torch\.func's vmap"):
+        torch.vmap(layer)(x[None])
 
 
 def test_a_gradient_of_a_gradient_is_refused_with_main_grad() -> None:

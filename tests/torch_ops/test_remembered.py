@@ -34,6 +34,14 @@ def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         yield
 
 
+@pytest.fixture(params=["by guards", "by key"])
+def _looked_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated calls are served by either look-up."""
+    if request.param == "by key":
+        for name in ("shorten", "shorten_fused"):
+            monkeypatch.setattr(door, name, lambda *_: None)
+
+
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls that go the thorough way from now on."""
     seen: list[Any] = []
@@ -179,14 +187,16 @@ def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
         close(of_more, 2 * of_plain.double(), HALF, "gradient", times=2)
 
 
-def test_a_recorded_call_with_a_worse_aligned_tensor_is_right() -> None:
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_recorded_call_with_a_worse_aligned_tensor_is_right(activation: str | None) -> None:
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (0, 0, 1):
         a = memory[start : start + 16 * 64].view(16, 64).requires_grad_()
-        found = cutegen.matmul(a, w)
-        close(found, a.double() @ w.double(), HALF, str(start))
-        of_a = torch.autograd.grad(found.sum(), a)[0]
-        close(of_a, w.double().sum(1).expand(16, 64), HALF, "a", times=2)
+        found, wanted = cutegen.matmul(a, w, activation=activation), a.double() @ w.double()
+        wanted = torch.nn.functional.gelu(wanted) if activation else wanted
+        close(found, wanted, HALF, str(start))
+        of_a, wanted_of_a = (torch.autograd.grad(each.sum(), a)[0] for each in (found, wanted))
+        close(of_a, wanted_of_a, HALF, "a", times=2)
 
 
 def test_8_bit_floats_are_refused_a_gradient_after_a_call_without_one() -> None:
@@ -276,6 +286,7 @@ def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
                 cutegen.matmul(a, w, out_dtype=torch.float32 if "c" not in terms else None, **terms)
 
 
+@pytest.mark.usefixtures("_looked_up")
 @pytest.mark.parametrize("terms", [{}, {"residual": half(16, 64)}])
 def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
@@ -283,6 +294,15 @@ def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[st
     cutegen.matmul(a, w, out=apart, **terms)
     with pytest.raises(OperandError, match="memory shared with a"):
         cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64), **terms)
+
+
+@PLAIN_AND_FUSED
+@pytest.mark.usefixtures("_looked_up")
+def test_every_write_to_out_is_counted(terms: dict[str, Any]) -> None:
+    a, w, out = half(16, 64), half(32, 64).T, torch.empty(16, 32, dtype=HALF)
+    for count in range(1, 4):
+        cutegen.matmul(a, w, out=out, **terms)
+        assert out._version == count
 
 
 def test_gradients_autocast_and_the_negative_bit_are_noticed_the_second_time() -> None:

@@ -99,6 +99,17 @@ def test_where_a_divisor_may_be_zero_there_is_no_bound() -> None:
     assert found.error[1] < 2e-3
 
 
+@pytest.mark.parametrize("text", ["x -> exp(x) * 1e-30", "x -> exp(x) / (1 + exp(x))", "x -> (x - 3e38 * x) / 1e36"])
+def test_where_float32_may_overflow_on_the_way_there_is_no_bound(text: str) -> None:
+    """In float64 the results are finite; in float32 they are infinite, or NaN."""
+    x = np.array([[100.0, 0.5]])
+    found = run_chain(Bounded(x, np.full((1, 2), 1e-6)), chain_of([text]), {}).result
+    assert np.isfinite(found.value).all()
+    for value in (math.inf, math.nan):
+        assert compare(np.array([[value, found.value[0, 1]]], np.float32), found, dtype="f32").ok
+    assert compare(np.array([[0.0, math.inf]], np.float32), found, dtype="f32").wrong == 1
+
+
 def test_zero_times_what_has_no_bound_has_none_and_every_value_passes() -> None:
     x = np.array([[0.0, 1.0]])
     for text in ("x -> gelu_tanh(0) / x", "x -> beta * (1 / x)", "x -> (0 / x) * beta"):

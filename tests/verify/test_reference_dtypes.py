@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from cutegen.contract.launch import LaunchContract
+from cutegen.plan import plan
 from cutegen.run.call.bits import float8_bits, float8_values
 from cutegen.run.call.check import check_call
 from cutegen.run.call.operands import view_of
+from cutegen.spec import parse_spec
 from cutegen.verify import Bounded, compare, expected_outcome, float64_reference, random_operands
 from cutegen.verify.reference import float64
 
@@ -43,11 +45,33 @@ def test_random_operands_fit_the_kernel_they_are_for(
     problem = check_call(compiled, *forms).size.problem
     assert (problem.m, problem.k) == (40, 50)
     a, _, out = (np.asarray(float64(x, dtype)) for x, dtype in zip(operands, dtypes, strict=True))
-    spread = {"s8": 8, "u8": 8}.get(dtypes[0], 1)
-    assert 0.9 * spread < np.sqrt((a**2).mean()) < 1.1 * spread
+    spread = {"s32": 8}.get(dtypes[2], 1)
+    assert 0.9 * spread < np.sqrt((a[a < 128] ** 2).mean()) < 1.1 * spread
     assert (a.min() >= 0) is np.bool_(dtypes[0] == "u8")
-    poison = {"s32": -(2**31), "u8": 255}.get(dtypes[2])
+    assert (a.max() >= 128) is np.bool_(dtypes[0] == "u8")
+    poison = {"s32": -0x55555556, "u8": 0xAA}.get(dtypes[2])
     assert np.isnan(out).all() if poison is None else (out == poison).all()
+
+
+def products(a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
+    """A B in int64, held within the range of an 8-bit integer `dtype`, as an array of it."""
+    element = np.dtype({"s8": "i1", "u8": "u1"}[dtype])
+    limits = np.iinfo(element)
+    return (a.astype(np.int64) @ b.astype(np.int64)).clip(limits.min, limits.max).astype(element)
+
+
+@pytest.mark.parametrize("dtypes", [("u8", "u8", "u8"), ("u8", "u8", "s8"), ("u8", "s8", "u8"), ("s8", "s8", "s8")])
+def test_mistakes_show_in_8_bit_integers(contract: MakeContract, dtypes: tuple[str, str, str]) -> None:
+    """Few of the results saturate, none is there before the launch, and some operands have the sign bit of s8."""
+    compiled = typed(contract(), *dtypes)
+    a, b, out = random_operands(compiled, 128, 128, 192, seed=2)
+    wanted = expected_outcome(compiled, a, b, {}, accumulator="s32").result
+    c = dtypes[2]
+    assert compare(products(a, b, c), wanted, dtype=c).ok
+    assert compare(out, wanted, dtype=c).wrong > 0.95 * out.size
+    assert compare(products(a[:, :-64], b[:-64], c), wanted, dtype=c).wrong > 0.3 * out.size
+    if dtypes[0] == "u8":
+        assert not compare(products(a.view(np.int8), b, c), wanted, dtype=c).ok
 
 
 def cut(values: np.ndarray, significant_bits: int) -> np.ndarray:
@@ -131,3 +155,25 @@ def test_sums_of_integers_that_pass_through_f32_are_allowed_one_rounding(contrac
     as_s32 = expected_outcome(typed(contract(), "s8", "s8", "s32"), a, b, {}, accumulator="s32").result
     assert (as_f32.error == 2.0**-24 * 2).all()
     assert (as_s32.error == 0).all()
+
+
+def test_s32_that_an_epilogue_reads_is_rounded_to_f32() -> None:
+    """Also where sums cancel it: 2**24 + 1 - 2**24 is 0 there."""
+    spec = parse_spec(
+        """
+        family = "sm80"
+        problem.a = { dtype = "f16", major = "k" }
+        problem.b = { dtype = "f16", major = "k" }
+        problem.c = { dtype = "f32", major = "n" }
+        problem.bias = { dtype = "s32" }
+        problem.residual = { dtype = "s32" }
+        epilogue.expression = "x -> x + alpha * (bias_n - residual)"
+        """,
+        name="integers",
+    )
+    compiled, zeros = plan(spec, "sm_80").launch, np.zeros((1, 1), np.float16)
+    extras = {"bias": np.array([2**24 + 1], np.int32), "residual": np.array([[2**24]], np.int32), "alpha": 1.0}
+    for make in (np.asarray, torch.from_numpy):
+        given = {name: x if isinstance(x, float) else make(x) for name, x in extras.items()}
+        wanted = expected_outcome(compiled, make(zeros), make(zeros), given).result
+        assert compare(make(np.zeros((1, 1), np.float32)), wanted, dtype="f32").ok

@@ -61,7 +61,7 @@ class _Option:
 
 def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
     """Return the plan of the chosen family; the decision names the others. Raises SpecError if all refuse."""
-    options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER if name in FAMILIES])
+    options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER])
     options.sort(key=lambda option: option.rank)  # the sort is stable
     by_rules: list[SpecError] = []
     for number, option in enumerate(options):
@@ -107,7 +107,7 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
 
 def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:
     if problem is None or option.predicted_us is None:
-        why = f"the first of {', '.join(name for name in ORDER if name in FAMILIES)} that can meet the spec"
+        why = f"the first of {', '.join(ORDER)} that can meet the spec"
         return Decision("family", option.name, why, rejected=rejected)
     why = "the family with the lowest predicted time for the problem"
     for_problem = f"{problem}: {option.predicted_us:.3g} us {option.how}"

@@ -16,7 +16,7 @@ from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
 from cutegen.plan.predict.occupancy import predict_occupancy
-from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_split_sectors, predict_wavefronts
+from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
@@ -140,23 +140,20 @@ class Family:
             predictions=Predictions(
                 wavefronts=predict_wavefronts(a, b, epilogue, split_k, mma.cta_tile),
                 line_writes=predict_line_writes(a, b),
-                sectors={
-                    **predict_sectors(a, b, epilogue, mma.tiled_mma, mma.cta_tile),
-                    **predict_split_sectors(split_k, mma.cta_tile),
-                },
+                sectors=predict_sectors(a, b, epilogue, split_k, mma),
                 instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
                 occupancy=occupancy,
             ),
             launch=launch_contract(
                 spec,
-                fusion,
-                mma.cta_tile,
-                threads,
-                memory.smem.bytes,
+                mma,
+                a,
+                b,
+                epilogue,
                 split_k,
+                threads=threads,
+                smem_bytes=memory.smem.bytes,
                 ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
-                maps=tuple(self.feed.maps(a, b, epilogue)),
-                cluster=mma.cluster,
                 spread=self.schedule.spreads(mma),
                 programmatic=programmatic,
                 prefetched=tuple(each.operand for each in prefetched),

@@ -9,7 +9,6 @@ from cutegen.algebra import Extents
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.feeds.copied import CopiedFragments
 from cutegen.plan.multipliers.mma_sync import MmaSync
 from cutegen.plan.rules.mma import becomes_f16, choose_cta_tile
@@ -43,7 +42,7 @@ def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
 SM120 = Family(
     name="sm120",
     multiplier=MmaSync(),
-    feed=Bulk(CopiedFragments()),
+    feed=CopiedFragments(),
     schedule=Persistent("one CTA fills an SM's registers; the next tile's copies overlap the stores of C"),
     cta_tile=choose_large_tile,
     search=settled_for,

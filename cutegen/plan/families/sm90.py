@@ -6,7 +6,6 @@ CTAs are persistent, so that the next tile's copies overlap the stores of C.
 from __future__ import annotations
 
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.feeds.described import DescribedTiles
 from cutegen.plan.multipliers.wgmma import Wgmma
 from cutegen.plan.rules.warpgroups import choose_cta_tile
@@ -16,7 +15,7 @@ from cutegen.plan.search.warpgroups import settled_for, space_for
 SM90 = Family(
     name="sm90",
     multiplier=Wgmma(),
-    feed=Bulk(DescribedTiles()),
+    feed=DescribedTiles(),
     schedule=Persistent(
         "one CTA fills an SM's shared memory; the next tile's copies overlap the stores of C",
         splits=True,

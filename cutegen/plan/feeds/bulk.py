@@ -6,15 +6,12 @@ MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from abc import abstractmethod
+from typing import ClassVar
 
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARPGROUP
-from cutegen.plan.loop import Loop
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_boxes import check_align
 from cutegen.plan.rules.bulk_memory import (
@@ -24,15 +21,11 @@ from cutegen.plan.rules.bulk_memory import (
     capacity_bytes,
     stages_for_sums,
 )
-from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import choose_stages
 from cutegen.plan.rules.register_split import split_registers
-from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
-from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
@@ -43,49 +36,25 @@ OTHERS = ("sm120", "sm80")
 """Families for such targets, the fastest first."""
 
 
-class Consumers(Protocol):
-    """Consumers of a stage, and how they store C."""
+class Bulk(Feed):
+    """One warp of a separate warpgroup copies: registers are reallocated per warpgroup.
 
-    @property
-    def holes(self) -> str:
-        """Return what fills the template."""
+    A subclass says how the MMA warps read a stage and store C. `to_copy` are the registers that a thread of the
+    producer warpgroup may keep; `least_stages` are the fewest that avoid a deadlock.
+    """
 
-    @property
-    def to_copy(self) -> tuple[int, ...]:
-        """Registers that a thread of the producer warpgroup may keep."""
+    __slots__ = ()
+    producer_threads: ClassVar[int] = WARPGROUP
+    reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
+    to_copy: ClassVar[tuple[int, ...]]
+    least_stages: ClassVar[int]
+    most_stages: ClassVar[int]
 
-    @property
-    def least_stages(self) -> int:
-        """Fewest stages that avoid a deadlock."""
-
-    @property
-    def most_stages(self) -> int:
-        """Most stages."""
-
-    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
-        """The boxes of A or B, its shared layout, and how its fragments are loaded."""
-
+    @abstractmethod
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
-        """The store path of C, given the bytes of a stage and the registers per thread."""
-
-    def loop(self, stages: int, mma: MmaPlan) -> Loop:
-        """The main loop of one tile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bulk:
-    """One warp of a separate warpgroup copies: registers are reallocated per warpgroup."""
-
-    consumers: Consumers
-    producer_threads: ClassVar[int] = WARPGROUP
-    reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
-
-    @property
-    def holes(self) -> str:
-        """Return what fills the template."""
-        return self.consumers.holes
+        """Choose the store path of C, given the bytes of a stage and the registers per thread."""
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError for a target that lacks an instruction of the family, or an operand that TMA cannot address.
@@ -117,13 +86,8 @@ class Bulk:
                 found=f"{mma.threads} consumer threads and {self.producer_threads} producer threads",
                 expected=f"at most {target.threads_per_cta} threads in total",
             )
-        kept = self.consumers.to_copy
-        split, decision = split_registers(target, mma.threads, to_copy=kept, wanted=estimate)
+        split, decision = split_registers(target, mma.threads, to_copy=self.to_copy, wanted=estimate)
         return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
-
-    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
-        """Choose the boxes, and how the consumers read them."""
-        return self.consumers.operand(spec, x, mma, target)
 
     def memory(
         self,
@@ -137,15 +101,15 @@ class Bulk:
         """Place C after the stages, which the next tile's copies fill while C is stored."""
         why = "a stage is released while the next one is being multiplied"
         for_a, for_b = operands
-        stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
         # B and C begin at a period of the swizzle, after a gap if stages are not a multiple of it.
         gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
         of_thread = registers.split.mma if registers.split else registers.at_launch
-        epilogue = self.consumers.epilogue(spec, fusion, mma, of_thread, sum(stage_bytes), capacity)
+        epilogue = self.epilogue(spec, fusion, mma, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
-        least, most = self.consumers.least_stages, self.consumers.most_stages
+        least, most = self.least_stages, self.most_stages
         if (for_sums := stages_for_sums(mma, sum(stage_bytes))) > least:
             least, why = for_sums, "the stages hold a tile's sums while a cluster adds them"
         stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
@@ -154,7 +118,7 @@ class Bulk:
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
         # Barriers that order the warpgroups, or a flag by which one thread tells others that its CTA was the last.
-        beside_stages = mma.takes_turns or (spec.schedule.split_k or 1) > 1
+        beside_stages = mma.takes_turns or spec.schedule.slices > 1
         smem = SmemMap(
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
@@ -162,12 +126,3 @@ class Bulk:
             bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
         )
         return Memory(stages=stages, epilogue=epilogue, smem=smem)
-
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
-        """One producer warp next to the MMA warps."""
-        return self.consumers.loop(stages, mma)
-
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """A, B, and C if it is stored through shared memory."""
-        for name, copy in (("a", a.g2s), ("b", b.g2s), ("c", epilogue.store)):
-            yield from copy.tensor_maps(name) if copy else ()

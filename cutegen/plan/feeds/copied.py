@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
+from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import produced
-from cutegen.plan.rules.bulk_boxes import check_rows, choose_boxes, choose_bulk_copy
+from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
 from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES
@@ -19,13 +20,14 @@ from cutegen.plan.rules.s2r import choose_s2r, targets_transposing, transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedFragments:
+class CopiedFragments(Bulk):
     """Warps read a stage, and each releases it when its last fragments are in registers."""
 
     holes: ClassVar[str] = "bulk"
@@ -41,7 +43,8 @@ class CopiedFragments:
             open_layout = replace(x, requested=(), vector_elems=VECTOR_BYTES // x.dtype.bytes)
             by_layout = choose_s2r(spec, open_layout, mma.tiled_mma, target).value.by_ldmatrix
             raise _no_plain_loads(spec, x, s2r.decision, target, by_layout=by_layout)
-        smem = choose_boxes(spec, x, mma.tiled_mma, fragment_access(x, s2r.value, mma.tiled_mma))
+        read = fragment_access(x, s2r.value, mma.tiled_mma)
+        smem = rank_boxes(spec, x, mma.tiled_mma, full_lines(x), read)
         return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), s2r, smem)
 
     def epilogue(
@@ -50,7 +53,7 @@ class CopiedFragments:
         """Store all of C's tile at once, if that leaves enough stages."""
         return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """Fragments are loaded one k-block ahead."""
         return produced(stages, mma.k_blocks)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.hardware import Target
+from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import multiplied_from_shared, promoted
 from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy
@@ -20,13 +21,14 @@ from cutegen.plan.rules.register_split import LEAST_TO_COPY
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedTiles:
+class DescribedTiles(Bulk):
     """Only sums are in registers, so the producer warps can keep a few more."""
 
     holes: ClassVar[str] = "warpgroup"
@@ -48,7 +50,7 @@ class DescribedTiles:
         """Two parts per warpgroup, to leave memory for stages."""
         return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """One group of multiplications per k-tile, with a wait for each if its sums may be promoted."""
         if mma.promote_k:
             return promoted(stages, mma.k_blocks, mma.promoted_sets)

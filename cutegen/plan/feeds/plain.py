@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import through_registers
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import Fusion
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
@@ -26,19 +24,10 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plain(Feed):
     """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
 
     holes: ClassVar[str] = "plain"
-    producer_threads: ClassVar[int] = 0
-    reserved_bytes: ClassVar[int] = 0
-
-    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Every target has these copies."""
-
-    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """As many as the compiler uses."""
-        return Registers(at_launch=estimate)
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The copy and the shared layout that cost the fewest wavefronts together."""
@@ -55,7 +44,7 @@ class Plain:
     ) -> Memory:
         """One or two stages; C from registers, or through the stages' memory if the spec requests it."""
         for_a, for_b = operands
-        stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
         stages = choose_stages(spec, target, stage_bytes)
         pipeline_bytes = smem_offsets(stage_bytes, stages.value)[1]
         epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, pipeline_bytes)
@@ -64,7 +53,3 @@ class Plain:
     def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
         """A k-tile is multiplied as a whole: no fragments are kept."""
         return through_registers(stages)
-
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """None."""
-        return iter(())

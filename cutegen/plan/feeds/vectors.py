@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import Target
 from cutegen.plan.loop import Loop
 from cutegen.plan.main_loops import pipelined
-from cutegen.plan.parts import Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Registers
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
@@ -28,19 +26,10 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
-    """All threads both copy and multiply. C reuses the stages' memory."""
+class Vectors(Feed):
+    """A pipeline of as many stages as fit, and fragments that are loaded to registers."""
 
     holes: ClassVar[str] = "vectors"
-    producer_threads: ClassVar[int] = 0
-    reserved_bytes: ClassVar[int] = 0
-
-    def check(self, spec: GemmSpec, target: Target, family: str) -> None:
-        """Every target has these copies."""
-
-    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """As many as the compiler uses."""
-        return Registers(at_launch=estimate)
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""
@@ -58,7 +47,7 @@ class Vectors:
     ) -> Memory:
         """As many stages as keep the CTAs that registers allow resident; C's tile reuses them after the main loop."""
         for_a, for_b = operands
-        stage_bytes = (for_a.smem.value.chosen.tile_bytes, for_b.smem.value.chosen.tile_bytes)
+        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
         resident = ctas_by_registers(target, mma.tiled_mma.threads, registers.at_launch)
         asynchronous = not all(each.g2s.value.through_registers for each in operands)
         stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
@@ -73,10 +62,6 @@ class Vectors:
         """
         per_turn = 1 if a.g2s.through_registers or b.g2s.through_registers else stages
         return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
-
-    def maps(self, a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan) -> Iterator[TensorMapContract]:
-        """None."""
-        return iter(())
 
 
 def overlaid(stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, int]) -> Memory:

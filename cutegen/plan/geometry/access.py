@@ -123,14 +123,14 @@ def touched_sectors(table: Coordinates, tile: tuple[int, int], major_mode: int, 
 
     `table` holds int64[instruction, thread, element], column-major coordinates in the tile.
     """
-    major, other = _along_and_across(table, tile, major_mode)
+    major, other = along_and_across(table, tile, major_mode)
     per_row = round_up(tile[major_mode] * element_bytes, SECTOR_BYTES) // SECTOR_BYTES
     sector = other * per_row + major * element_bytes // SECTOR_BYTES
     requests = np.sort(by_warp(sector).reshape(-1, WARP * sector.shape[-1]), axis=1)
     return len(requests) + int((requests[:, 1:] != requests[:, :-1]).sum())
 
 
-def _along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
+def along_and_across(table: Coordinates, tile: tuple[int, int], major_mode: int) -> tuple[Coordinates, Coordinates]:
     """Return coordinates along the contiguous mode of a tile, and along the other."""
     x, y = table % tile[0], table // tile[0]
     return (y, x) if major_mode == 1 else (x, y)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cutegen.algebra import Layout, LayoutExpr, TiledMma, inner_layout, modes, offsets_2d, size
+from cutegen.algebra import Layout, LayoutExpr, OperandName, TiledMma, inner_layout, modes, offsets_2d, size
 from cutegen.plan.geometry.access import Coordinates, joined_of, over_tile
 
 PAIR_ELEMS = 2
+Place = tuple[int, int, int]
+"""The coordinate of a thread's value in (MMA, MMA_X, MMA_Y), or these extents."""
 
 
 def held_together(tiled_mma: TiledMma, major_mode: int) -> int:
@@ -26,24 +28,33 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
 
 
 def sums_of_tile(tiled_mma: TiledMma, tile: tuple[int, int]) -> Coordinates:
-    """Return column-major coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC.
-
-    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_C.
-    """
-    first, rows = offsets_2d(tiled_mma.tv_layout("C"))[:, 0], tiled_mma.tile_mnk[0]
-    # The tile is affine, so every thread's share is thread 0's, moved to its first value.
-    starts = first % rows + first // rows * tile[0]
-    table: Coordinates = starts[:, None] + tiled_mma.partition("C", Layout(tile), 0).offsets()
-    return table
+    """Return the coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
+    return shares_of_threads(tiled_mma, "C", tile)[0]
 
 
 def place_of_sum(tiled_mma: TiledMma, tile: tuple[int, int], value: int) -> tuple[int, int, int]:
     """Return (MMA, MMA_M, MMA_N) of a value of tCrC."""
-    share = tiled_mma.partition("C", Layout(tile), 0).layout
-    values, along_m, _ = (int(size(part)) for part in modes(inner_layout(share)))
-    rest, v = divmod(value, values)
-    n, m = divmod(rest, along_m)
-    return v, m, n
+    return place_of_value(shares_of_threads(tiled_mma, "C", tile)[1], value)
+
+
+def shares_of_threads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int]) -> tuple[Coordinates, Place]:
+    """Return what each thread holds of a tile, column-major coordinates int64[thread, value], and (MMA, MMA_X, MMA_Y).
+
+    Source: CUTLASS `cute/atom/mma_atom.hpp`, ThrMMA::partition_A and its like.
+    """
+    share = tiled_mma.partition(operand, Layout(tile), 0)
+    first, rows = offsets_2d(tiled_mma.tv_layout(operand))[:, 0], tiled_mma.tile_of(operand)[0]
+    # The tile is affine, so every thread's share is thread 0's, moved to its first value.
+    starts = first % rows + first // rows * tile[0]
+    values, along_x, along_y = (int(size(part)) for part in modes(inner_layout(share.layout)))
+    return starts[:, None] + share.offsets(), (values, along_x, along_y)
+
+
+def place_of_value(extents: Place, value: int) -> Place:
+    """Return the coordinate of a value in `extents` (MMA, MMA_X, MMA_Y), first mode fastest."""
+    rest, v = divmod(value, extents[0])
+    y, x = divmod(rest, extents[1])
+    return v, x, y
 
 
 def written_together(

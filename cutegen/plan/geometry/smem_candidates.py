@@ -69,9 +69,9 @@ def all_options(
     vector_elems = vector_bytes // element_bytes
     vector_base = vector_elems.bit_length() - 1
     for mode in (major_mode, 1 - major_mode) if turned else (major_mode,):
-        yield LayoutOption(_padded(tile, mode, 0), turned=mode != major_mode)
+        yield LayoutOption(rows_of_tile(tile, mode), turned=mode != major_mode)
         for pad in (vectors * vector_elems for vectors in PADS_VECTORS):
-            yield LayoutOption(_padded(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
+            yield LayoutOption(rows_of_tile(tile, mode, pad), pad_elems=pad, turned=mode != major_mode)
     for i, atom in enumerate(_atoms(tile, major_mode, VECTOR_BYTES // element_bytes)):
         atom_bits = size(atom).bit_length() - 1
         for base, shift, bits in _swizzles(vector_base, atom_bits):
@@ -88,9 +88,19 @@ def _swizzles(vector_base: int, atom_bits: int) -> Iterator[tuple[int, int, int]
                 yield base, shift, bits
 
 
-def _padded(tile: tuple[int, int], major_mode: int, pad_elems: int) -> Layout:
-    pitch = tile[major_mode] + pad_elems
-    return Layout(tile, (pitch, 1)) if major_mode == 1 else Layout(tile, (1, pitch))
+def rows_of(rows: int, width: int, major_mode: int, pad_elems: int = 0) -> Layout:
+    """Return rows of `width` contiguous elements, one after the other; rows are along mode 0 if that is contiguous.
+
+    >>> rows_of(8, 64, 1, 4), rows_of(8, 64, 0)
+    (Layout((8, 64), (68, 1)), Layout((64, 8), (1, 64)))
+    """
+    pitch = width + pad_elems
+    return Layout((rows, width), (pitch, 1)) if major_mode == 1 else Layout((width, rows), (1, pitch))
+
+
+def rows_of_tile(tile: tuple[int, int], major_mode: int, pad_elems: int = 0) -> Layout:
+    """Return the layout of a tile whose rows follow one another, with `pad_elems` between them."""
+    return rows_of(tile[1 - major_mode], tile[major_mode], major_mode, pad_elems)
 
 
 def _atoms(tile: tuple[int, int], major_mode: int, vector_elems: int) -> Iterator[Layout]:
@@ -98,7 +108,7 @@ def _atoms(tile: tuple[int, int], major_mode: int, vector_elems: int) -> Iterato
     for vectors in ATOM_WIDTHS_VECTORS:
         width = vectors * vector_elems
         if tile[major_mode] % width == 0 and tile[1 - major_mode] % ATOM_ROWS == 0:
-            yield Layout((ATOM_ROWS, width), (width, 1)) if major_mode == 1 else Layout((width, ATOM_ROWS), (1, width))
+            yield rows_of(ATOM_ROWS, width, major_mode)
 
 
 def requested_options(
@@ -116,7 +126,7 @@ def requested_options(
     if not isinstance(asked, SmemLayout):
         return ()
     if asked.pad is not None:
-        return (LayoutOption(_padded(tile, major_mode, asked.pad), pad_elems=asked.pad),)
+        return (LayoutOption(rows_of_tile(tile, major_mode, asked.pad), pad_elems=asked.pad),)
     if asked.layout is not None:
         return (_given_layout(spec, f"{key}.layout", asked.layout, tile),)
     if asked.swizzle is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
 from cutegen.plan.rules.mma import check_dtypes
@@ -20,7 +20,7 @@ from cutegen.spec import OPS, STORE, GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Fma:
+class Fma(Multiplier):
     """`fma.rn.f32` on operands that convert to f32 without loss."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:

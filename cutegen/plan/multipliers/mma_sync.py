@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
-from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
 from cutegen.plan.rules.permutation import choose_permutation
@@ -16,7 +16,7 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class MmaSync:
+class MmaSync(Multiplier):
     """Every `mma.sync` of `cutegen/hardware/mma_atoms.py`."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
-from cutegen.plan.parts import CountedPlan, Operands
+from cutegen.plan.parts import Multiplier, Operands
 from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
 from cutegen.plan.rules.last_k_tiles import choose_last_k_tiles
@@ -22,7 +22,7 @@ from cutegen.spec import GemmSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Wgmma:
+class Wgmma(Multiplier):
     """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
 
     def check(self, spec: GemmSpec, target: Target) -> None:
@@ -61,7 +61,3 @@ class Wgmma:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
         sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
         return sums * (1 + mma.promoted_sets if mma.promote_k else 1) + REGISTERS_BESIDE_SUMS
-
-    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
-        """All of the main loop."""
-        return counts

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from cutegen.algebra import Extents, TiledMma
+from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.epilogue import EpiloguePlan, EpilogueTensor
+from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(
-    a: OperandPlan,
-    b: OperandPlan,
-    epilogue: EpiloguePlan,
-    split_k: SplitPlan | None,
-    cta_tile: Extents,
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, cta_tile: Extents
 ) -> dict[str, Wavefronts]:
     """Predict wavefronts for one k-tile of A and B, and the whole tile of C; an epilogue from registers has none.
 
@@ -50,45 +48,43 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
 
 
 def predict_sectors(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, tiled_mma: TiledMma, cta_tile: Extents
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, mma: MmaPlan
 ) -> dict[str, Sectors]:
-    """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors."""
+    """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors.
+
+    If K is split, also those of the workspace that one slice of one tile writes, and that are read to be added: whole
+    vectors. If a cluster adds slices, for the share of the tile that a CTA writes; none if all are in one cluster.
+    """
+    tiled_mma, cta_tile = mma.tiled_mma, mma.cta_tile
     found: dict[str, Sectors] = {
         AccessKey.g2s(x.name): _sectors(
             x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
         )
         for x in (a, b)
     }
-    tile, major_mode, element_bytes = (cta_tile[0], cta_tile[1]), epilogue.major_mode, epilogue.dtype.bytes
+    tile, major_mode, element = cta_tile[:2], epilogue.major_mode, epilogue.dtype
     if epilogue.store is not None:
         piece = epilogue.part or tile
-        stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element_bytes)
-        found["epilogue"] = _sectors(stored, tile, element_bytes)
+        stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element.bytes)
+        found["epilogue"] = _sectors(stored, tile, element.bytes)
     else:
-        pair = min(held_together(tiled_mma, major_mode), epilogue.align_bytes // element_bytes)
-        found["epilogue"] = sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, element_bytes)
+        found["epilogue"] = _by_registers(tiled_mma, tile, major_mode, element, epilogue.align_bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
-            found[f"epilogue.{tensor.name}"] = _operand_sectors(tensor, tiled_mma, tile)
+            major = tensor.modes.index(tensor.major)
+            found[f"epilogue.{tensor.name}"] = _by_registers(tiled_mma, tile, major, tensor.dtype, tensor.align_bytes)
+    if split_k is not None and split_k.leaves_sums:
+        sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
+        found["split_k.write"] = found["split_k.read"] = Sectors(sectors, sectors)
     return found
 
 
-def predict_split_sectors(split_k: SplitPlan | None, cta_tile: Extents) -> dict[str, Sectors]:
-    """Predict sectors of the workspace that one slice of one tile writes, and that are read to be added: whole vectors.
-
-    If a cluster adds slices, for the share of the tile that a CTA writes; none if all slices are in one cluster.
-    """
-    if split_k is None or not split_k.leaves_sums:
-        return {}
-    sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
-    return {key: Sectors(sectors, sectors) for key in ("split_k.write", "split_k.read")}
-
-
-def _operand_sectors(tensor: EpilogueTensor, tiled_mma: TiledMma, tile: tuple[int, int]) -> Sectors:
+def _by_registers(
+    tiled_mma: TiledMma, tile: tuple[int, int], major_mode: int, element: DType, align_bytes: int
+) -> Sectors:
     """Return the sectors of a matrix that each thread reads or writes at the places of its accumulators."""
-    major_mode = tensor.modes.index(tensor.major)
-    pair = min(held_together(tiled_mma, major_mode), tensor.align_bytes // tensor.dtype.bytes)
-    return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, tensor.dtype.bytes)
+    pair = min(held_together(tiled_mma, major_mode), align_bytes // element.bytes)
+    return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, element.bytes)
 
 
 def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:

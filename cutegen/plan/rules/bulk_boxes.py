@@ -14,7 +14,6 @@ import numpy as np
 
 from cutegen.algebra import (
     ComposedLayout,
-    Layout,
     LayoutExpr,
     Swizzle,
     TiledMma,
@@ -25,10 +24,9 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
-from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption
+from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, rows_of, rows_of_tile
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_options, shares_of, uneven
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -44,7 +42,7 @@ SWIZZLE_BITS = (3, 2, 1)
 
 def check_align(spec: GemmSpec, name: str, fix: str) -> None:
     """Raise SpecError, with `fix`, if no tensor map can describe operand `name`."""
-    align = align_bytes(getattr(spec.problem, name))
+    align = align_bytes(spec.problem.operand(name))
     if align < STRIDE_MULTIPLE_BYTES:
         raise spec.error(
             f"problem.{name}.align",
@@ -64,13 +62,14 @@ def check_rows(spec: GemmSpec, x: OperandTile) -> None:
         )
 
 
-def choose_boxes(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, read: Access) -> Choice[SmemRanking]:
-    """Choose the layout with the fewest wavefronts for fragments among those that a tensor map can write."""
-    return rank_boxes(spec, x, tiled_mma, full_lines(x), read)
-
-
 def rank_boxes(
-    spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, write: Access | Wavefronts, read: Access | Wavefronts
+    spec: GemmSpec,
+    x: OperandTile,
+    tiled_mma: TiledMma,
+    write: Access | Wavefronts,
+    read: Access | Wavefronts,
+    *,
+    each: str = "tile",
 ) -> Choice[SmemRanking]:
     """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
@@ -95,8 +94,8 @@ def rank_boxes(
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
-        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=_fix(possible))
-    choice = rank_options(x, possible, requested, write, read)
+        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=swizzle_fix(possible[0].swizzle))
+    choice = rank_options(x, possible, requested, write, read, each=each)
     return also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
 
 
@@ -107,7 +106,7 @@ def full_lines(x: OperandTile) -> Wavefronts:
 
 
 def box_options(x: OperandTile) -> Iterator[LayoutOption]:
-    """Yield the boxes that tile the operand, widest swizzle first, the plain one last."""
+    """Yield the boxes that tile the operand, all of its rows in each: widest swizzle first, the plain one last."""
     vector_elems = VECTOR_BYTES // x.dtype.bytes
     along, across = x.extents[x.major_mode], x.extents[1 - x.major_mode]
     base = vector_elems.bit_length() - 1
@@ -115,15 +114,9 @@ def box_options(x: OperandTile) -> Iterator[LayoutOption]:
         width = vector_elems << bits
         if along % width == 0 and across * width % (1 << (bits + base + SWIZZLE_SHIFT)) == 0:
             swizzle = Swizzle(bits, base, SWIZZLE_SHIFT)
-            yield LayoutOption(ComposedLayout(swizzle, _rows(x, width)), swizzle=swizzle)
+            yield LayoutOption(ComposedLayout(swizzle, rows_of(across, width, x.major_mode)), swizzle=swizzle)
     if along <= MAX_BOX_ELEMS and along % vector_elems == 0:
-        yield LayoutOption(_rows(x, along))
-
-
-def _rows(x: OperandTile, width: int) -> Layout:
-    """A box: all rows of the tile, `width` elements each, one after the other."""
-    rows = x.extents[1 - x.major_mode]
-    return Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
+        yield LayoutOption(rows_of_tile(x.extents, x.major_mode))
 
 
 def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption, ...]) -> tuple[LayoutOption, ...]:
@@ -136,7 +129,7 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
             x.smem_key,
             found=x.requested[0].name,
             expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
-            fix=_fix(options),
+            fix=swizzle_fix(options[0].swizzle),
         )
     return found
 
@@ -155,18 +148,23 @@ def is_requested(spec: GemmSpec, x: OperandTile, swizzle: Swizzle | None, atom: 
     return np.array_equal(offsets(tile_to_shape(atom, x.extents)), offsets(wanted))
 
 
-def _fix(options: tuple[LayoutOption, ...]) -> str:
-    swizzle = options[0].swizzle
+def swizzle_fix(swizzle: Swizzle | None) -> str:
+    """Return how a spec requests a swizzle that is possible; if that is none, it leaves the key out."""
     return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
 
 
 def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
     """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows."""
-    given = getattr(spec.g2s, x.name)
-    for key in ("bits", "threads"):
-        if given is not None and getattr(given, key) is not None:
-            raise _no_threads(spec, f"g2s.{x.name}.{key}", str(getattr(given, key)))
-    if given is not None and given.op not in (None, BULK_TENSOR):
+    given = spec.g2s.of(x.name)
+    for key, found in (("bits", given.bits), ("threads", given.threads)):
+        if found is not None:
+            raise spec.error(
+                f"g2s.{x.name}.{key}",
+                found=str(found),
+                expected="nothing: one thread issues copies of whole boxes",
+                fix="leave it out",
+            )
+    if given.op not in (None, BULK_TENSOR):
         raise spec.error(
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
@@ -185,8 +183,7 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
         chosen += f" to {shares} CTAs"
         why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
     rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
-    is_given = given is not None and given.op is not None
-    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected))
+    return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given.op is not None, rejected=rejected))
 
 
 def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -> BulkTensorCopy:
@@ -205,10 +202,6 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
             fix="use a smaller cluster, or another tile.cta",
         )
     return replace(copy, atom=TMA_LOAD_MULTICAST, box=(width, rows // shares), shares=shares)
-
-
-def _no_threads(spec: GemmSpec, key: str, found: str) -> SpecError:
-    return spec.error(key, found=found, expected="nothing: one thread issues copies of whole boxes", fix="leave it out")
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:

@@ -8,9 +8,8 @@ from cutegen.hardware import BULK_TENSOR, TMA_STORE
 from cutegen.plan.geometry.access import by_warp
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS, accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
-from cutegen.plan.rules.epilogue import DIRECT
+from cutegen.plan.rules.epilogue import DIRECT, direct, epilogue_plan
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
-from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.operand import OperandTile, operand_tile
@@ -36,23 +35,23 @@ def choose_epilogue(
     """
     x = operand_tile(spec, "c", cta_tile)
     if spec.epilogue.smem is False:
-        return _direct(x, fusion, "given", given=True)
+        return direct(x, fusion, "given", given=True)
     asked = spec.epilogue.smem is not None
     if x.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
-        return _direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
+        return direct(x, fusion, f"C is aligned to {x.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}")
     check_align(spec, "c", "epilogue.smem = false")
     check_rows(spec, x)
     ranking = _rank(spec, x, tiled_mma)
     staged = lay_out(ranking.value, x.extents, None)
     stages = spec.tile.stages or (2 if asked else WORTHWHILE_STAGES)
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
-        return _direct(x, fusion, why_not)
+        return direct(x, fusion, why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     why = f"stores continue while the next tile is multiplied; {ranking.decision.why}"
     rejected = (Rejected(DIRECT, "a thread's stores would delay its next tile"), *ranking.decision.rejected)
     chosen = f"{staged.chosen.name}, {BULK_TENSOR}"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
-    return Choice(_plan(x, fusion, staged, store), decision)
+    return Choice(epilogue_plan(x, fusion, staged, store), decision)
 
 
 def beyond_capacity(spec: GemmSpec, stages: int, stage_bytes: int, staged: SmemTile, capacity_bytes: int) -> str | None:
@@ -75,11 +74,3 @@ def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Choice[SmemRan
     pair = PAIR_ELEMS if x.major_mode == 1 else 1
     write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
-
-
-def _direct(x: OperandTile, fusion: Fusion, why: str, *, given: bool = False) -> Choice[EpiloguePlan]:
-    return Choice(_plan(x, fusion, None, None), Decision("epilogue.smem", f"false, {DIRECT}", why, given=given))
-
-
-def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: BulkTensorCopy | None) -> EpiloguePlan:
-    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=smem, store=store)

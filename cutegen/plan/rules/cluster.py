@@ -29,22 +29,22 @@ NARROWEST_PART = 8
 def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups: int) -> Choice[Extents]:
     """Return the CTAs along M, N and K; no cluster by default. Raises SpecError for impossible clusters."""
     asked = spec.schedule.cluster
-    m, n, *given = asked or ALONE
-    _check(spec, n, *given)
-    if not _adds(spec, *given):
+    m, n = (asked or ALONE)[:2]
+    along_k = asked[2] if asked is not None and len(asked) == 3 else None
+    _check(spec, n, along_k)
+    if not _adds(spec, along_k):
         if asked is not None:
-            return Choice((m, n, 1), Decision("schedule.cluster", extents((m, n)), "given", given=True))
+            return Choice((m, n, 1), Decision.as_given("schedule.cluster", extents((m, n))))
         why = "each CTA copies its own operands, and waits for no other"
         rejected = (Rejected("2x1", "reads B from L2 once for two tiles, but each CTA waits for the other's copies"),)
         return Choice(ALONE, Decision("schedule.cluster", extents(ALONE[:2]), why, rejected=rejected))
     # Columns of 64 sums that a warpgroup holds, those of several atoms one after the other.
-    slices, columns = spec.schedule.split_k or 1, cta_tile[0] * cta_tile[1] // (warpgroups * atom.shape_mnk[0])
-    if given and asked:
-        if columns % (given[0] * NARROWEST_PART):
-            raise _uneven(spec, given[0], columns // NARROWEST_PART)
-        return Choice(
-            (m, n, given[0]), Decision("schedule.cluster", extents(asked), _why(given[0], slices), given=True)
-        )
+    slices, columns = spec.schedule.slices, cta_tile[0] * cta_tile[1] // (warpgroups * atom.shape_mnk[0])
+    if along_k is not None:
+        if columns % (along_k * NARROWEST_PART):
+            raise _uneven(spec, along_k, columns // NARROWEST_PART)
+        chosen = (m, n, along_k)
+        return Choice(chosen, Decision("schedule.cluster", extents(chosen), _why(along_k, slices), given=True))
     hinders = dict(_hinders(spec, atom, columns, m * n))
     k = max((k for k, why in hinders.items() if not why), default=None)
     if k is None:
@@ -62,9 +62,9 @@ def choose_cluster(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, warpgroups:
 _FEWER = "more sums would go through the workspace"
 
 
-def _adds(spec: GemmSpec, along_k: int | None = None) -> bool:
+def _adds(spec: GemmSpec, along_k: int | None) -> bool:
     """Return whether the CTAs of a cluster add slices."""
-    if (spec.schedule.split_k or 1) == 1:
+    if spec.schedule.slices == 1:
         return False
     return spec.schedule.reduction == CLUSTER or (along_k or 1) > 1
 
@@ -80,7 +80,7 @@ def _hinders(spec: GemmSpec, atom: MmaAtom, held: int, ctas: int) -> Iterator[tu
     least = NARROWEST_PART if c.major == "m" else max(NARROWEST_PART, SECTOR_BYTES // DTYPES[c.dtype].bytes)
     widths = [width for width in range(least, columns + 1, NARROWEST_PART) if columns % width == 0]
     for k in (2, 4, 8):
-        if (spec.schedule.split_k or 1) % k:
+        if spec.schedule.slices % k:
             yield k, f"{spec.schedule.split_k} slices are not a multiple of {k}"
         elif k * ctas > MAX_CLUSTER_CTAS:
             yield k, f"{k * ctas} CTAs, of at most {MAX_CLUSTER_CTAS}"
@@ -90,9 +90,9 @@ def _hinders(spec: GemmSpec, atom: MmaAtom, held: int, ctas: int) -> Iterator[tu
             yield k, ""
 
 
-def _check(spec: GemmSpec, n: int, along_k: int | None = None) -> None:
+def _check(spec: GemmSpec, n: int, along_k: int | None) -> None:
     """Raise SpecError if the slices of K and the cluster do not match."""
-    slices, reduction, asked = spec.schedule.split_k or 1, spec.schedule.reduction, spec.schedule.cluster
+    slices, reduction, asked = spec.schedule.slices, spec.schedule.reduction, spec.schedule.cluster
     if asked is None:
         return
     if slices > 1 and n > 1:

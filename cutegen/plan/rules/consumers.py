@@ -11,7 +11,7 @@ from cutegen.spec import GemmSpec
 
 COOPERATIVE, PINGPONG = "cooperative", "pingpong"
 WHY = {
-    COOPERATIVE: "the warpgroups share a tile, which needs fewer bytes from L2 per multiplication",
+    COOPERATIVE: "one tile at a time, which may be larger: fewer bytes from L2 per multiplication",
     PINGPONG: "each of two warpgroups has its own tile: one stores while the other multiplies",
 }
 """Reasons, with and without a problem: kernels whose comments differ are compiled and cached twice."""
@@ -26,6 +26,6 @@ def choose_consumers(spec: GemmSpec) -> Choice[bool]:
     """Return whether they take turns; by default they are cooperative."""
     if spec.schedule.consumers is not None:
         asked = spec.schedule.consumers
-        return Choice(pingpong(spec), Decision("schedule.consumers", asked, "given", given=True))
+        return Choice(pingpong(spec), Decision.as_given("schedule.consumers", asked))
     other = Rejected(PINGPONG, "overlaps the epilogue with the other warpgroup's tile, but tiles are half as large")
     return Choice(False, Decision("schedule.consumers", COOPERATIVE, WHY[COOPERATIVE], rejected=(other,)))

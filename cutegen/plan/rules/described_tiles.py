@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, tile_to_shape
+from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.errors import SpecError
 from cutegen.hardware import MmaAtom
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.rules.bulk_boxes import full_lines, is_requested
+from cutegen.plan.geometry.smem_candidates import rows_of
+from cutegen.plan.rules.bulk_boxes import full_lines, is_requested, swizzle_fix
 from cutegen.plan.rules.smem import Access, SmemRanking
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import ByDescriptor, Fragments
@@ -38,8 +39,7 @@ class _Option:
     def box(self) -> LayoutExpr:
         """A box: (X, K) -> offset in elements."""
         x, width = self.x, self.layout.width(self.x.dtype.bits)
-        rows = x.extents[1 - x.major_mode]
-        affine = Layout((rows, width), (width, 1)) if x.major_mode == 1 else Layout((width, rows), (1, width))
+        affine = rows_of(x.extents[1 - x.major_mode], width, x.major_mode)
         swizzle = self.layout.mode.swizzle(x.dtype.bits)
         return affine if swizzle is None else ComposedLayout(swizzle, affine)
 
@@ -166,8 +166,7 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
-    swizzle = options[0].layout.mode.swizzle(x.dtype.bits)
-    fix = f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]" if swizzle else "leave it out"
+    fix = swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
     return spec.error(
         x.smem_key,
         found=f"{x.requested[0].name}: {reason}",

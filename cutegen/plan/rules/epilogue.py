@@ -10,16 +10,15 @@ from cutegen.hardware import universal_atom
 from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, vectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together, written_together
 from cutegen.plan.rules.smem import Access, choose_smem, lay_out
-from cutegen.plan.rules.vectors import thread_grid, vector_copy
-from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.rules.vectors import thread_grid, vector_copy, widths_bits
+from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
 from cutegen.plan.values.operand import LAST_MODE, OperandTile, operand_tile
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 
-STORE_BITS = (128, 64, 32, 16, 8)
 DIRECT = "straight from registers"
 FEW_SUMS = 4
 """Sums of a thread: one `mma.sync` per warp. On an H200 launches of 2 us are 0.02 to 0.1 us shorter without staging;
@@ -36,10 +35,10 @@ def choose_epilogue(
     """
     x = operand_tile(spec, "c", cta_tile)
     if spec.epilogue.smem is False:
-        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", "given", given=True))
+        return direct(x, fusion, "given", given=True)
     if spec.epilogue.smem is None and x.major == "n" and cta_tile[0] * cta_tile[1] <= FEW_SUMS * tiled_mma.threads:
         why = f"a thread has at most {FEW_SUMS} sums: two barriers would take longer than narrow stores"
-        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
+        return direct(x, fusion, why)
     store = _store(x, tiled_mma.threads)
     pair = min(held_together(tiled_mma, LAST_MODE), x.last_elems)
     held = cache(partial(accumulators, tiled_mma, x.extents))
@@ -56,23 +55,47 @@ def choose_epilogue(
         if spec.epilogue.smem is not None:
             raise _too_big(spec, x, staged, smem_capacity_bytes)
         why = f"C takes {staged.bytes:,} bytes of shared memory, more than {smem_capacity_bytes:,}"
-        return Choice(direct(x, fusion), Decision("epilogue.smem", f"false, {DIRECT}", why))
+        return direct(x, fusion, why)
     why = f"each thread stores {store.bits // 8} bytes at once; {ranking.decision.why}"
     held_bytes = held_together(tiled_mma, x.major_mode) * x.dtype.bytes
     not_direct = Rejected(DIRECT, f"a thread holds at most {held_bytes} adjacent bytes of a 32-byte sector")
     chosen = f"{staged.chosen.name}, {store.bits}-bit stores"
     rejected = (not_direct, *ranking.decision.rejected)
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
-    return Choice(_plan(x, fusion, staged, store), decision)
+    return Choice(epilogue_plan(x, fusion, staged, store), decision)
 
 
-def direct(x: OperandTile, fusion: Fusion) -> EpiloguePlan:
-    """C straight from registers."""
-    return _plan(x, fusion, None, None)
+def direct(
+    x: OperandTile,
+    fusion: Fusion,
+    why: str,
+    *,
+    given: bool = False,
+    parts: EpilogueParts | None = None,
+    rejected: tuple[Rejected, ...] = (),
+) -> Choice[EpiloguePlan]:
+    """Store C straight from registers."""
+    decision = Decision("epilogue.smem", f"false, {DIRECT}", why, given=given, rejected=rejected)
+    return Choice(epilogue_plan(x, fusion, parts=parts), decision)
 
 
-def _plan(x: OperandTile, fusion: Fusion, smem: SmemTile | None, store: VectorCopy | None) -> EpiloguePlan:
-    return EpiloguePlan(dtype=x.dtype, major=x.major, align_bytes=x.align_bytes, fusion=fusion, smem=smem, store=store)
+def epilogue_plan(
+    x: OperandTile,
+    fusion: Fusion,
+    smem: SmemTile | None = None,
+    store: TileCopy | None = None,
+    parts: EpilogueParts | None = None,
+) -> EpiloguePlan:
+    """Return the store path of C, whose tile or part is `x`."""
+    return EpiloguePlan(
+        dtype=x.dtype,
+        major=x.major,
+        align_bytes=x.align_bytes,
+        fusion=fusion,
+        smem=smem,
+        store=store,
+        parts=parts,
+    )
 
 
 def _too_big(spec: GemmSpec, x: OperandTile, staged: SmemTile, smem_capacity_bytes: int) -> SpecError:
@@ -90,8 +113,8 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
     There always is one: the tiled MMA has the same threads and tiles C, so a grid of single elements does too.
     """
     limit_bits = 8 * min(x.align_bytes, x.vector_elems * x.dtype.bytes)
-    for bits in STORE_BITS:
-        if x.dtype.bits <= bits <= limit_bits:
+    for bits in widths_bits(x.dtype.bits):
+        if bits <= limit_bits:
             grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
             if grid is not None:
                 return vector_copy(universal_atom(bits), bits, grid, x.major_mode, x.dtype.bits)

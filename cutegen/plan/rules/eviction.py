@@ -38,10 +38,9 @@ def choose_eviction(
     found: list[str] = []
     decisions: list[Decision] = []
     for name in "ab":
-        copy = getattr(spec.g2s, name)
-        asked, key = copy.l2 if copy else None, f"g2s.{name}.l2"
+        asked, key = spec.g2s.of(name).l2, f"g2s.{name}.l2"
         if asked is not None:
-            decisions.append(Decision(key, asked, "given", given=True))
+            decisions.append(Decision.as_given(key, asked))
         elif in_flight is not None and by is Instruction.WGMMA and goes_through_once(in_flight, name):
             asked, stream = EVICT_FIRST, streams_of(in_flight)[name]
             each = "one CTA" if stream.readers == 1 else f"{stream.readers} CTAs at once"

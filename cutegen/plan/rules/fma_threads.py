@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, parse_layout, size, spec_notation
+from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, size, spec_notation
 from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
-from cutegen.plan.rules.vectors import thread_grid
+from cutegen.plan.rules.vectors import as_threads, thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import extents, plural
@@ -21,7 +21,7 @@ SUMS_PER_THREAD = 64
 def check_possible(spec: GemmSpec) -> None:
     """Raise SpecError for operands that are not f32 without loss, and for other sums than f32."""
     for name in "ab":
-        element = getattr(spec.problem, name).dtype
+        element = spec.problem.operand(name).dtype
         if element not in ("f16", "bf16", "f32"):
             raise spec.error(
                 f"problem.{name}.dtype",
@@ -41,7 +41,7 @@ def check_possible(spec: GemmSpec) -> None:
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
-        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     m, n, k = DEFAULT_CTA_TILE
     bytes_per_k = sum(extent * dtype(x.dtype).bytes for extent, x in ((m, spec.problem.a), (n, spec.problem.b)))
     why = (
@@ -64,7 +64,8 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     if given is not None:
         layout = as_threads(given)
         _check_grid(spec, given, layout, cta_tile, target)
-        return Choice(layout, Decision("mma.threads", given, _sums(layout, cta_tile, "given"), given=True))
+        m, n = map(size, modes(layout))
+        return Choice(layout, Decision.as_given("mma.threads", given, _loads((m, n), cta_tile)))
     _check_copies(spec)
     grids = sorted(_grids(spec, cta_tile, target), key=lambda grid: _order(grid, cta_tile, spec.problem.c.major))
     if not grids:
@@ -85,21 +86,13 @@ def choose_threads(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[
     why = (
         f"{_loads((m, n), cta_tile)}; {run} adjacent threads along {spec.problem.c.major} store adjacent elements of C"
     )
-    text = f"({m},{n}):({chosen.stride[0]},{chosen.stride[1]})"
-    return Choice(chosen, Decision("mma.threads", text, why, rejected=rejected))
+    return Choice(chosen, Decision("mma.threads", spec_notation(chosen), why, rejected=rejected))
 
 
 def tiled_fma(threads: Layout) -> TiledMma:
     """The tiled MMA of `threads` (m, n), each with a multiply-add of its own."""
     m, n = modes(threads)
     return TiledMma(UNIVERSAL_FMA, make_layout(m, n, Layout(1, 0)))
-
-
-def as_threads(text: str) -> Layout:
-    """Return a thread layout of the spec, which allows no swizzle there."""
-    layout = parse_layout(text)
-    assert isinstance(layout, Layout)
-    return layout
 
 
 def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, target: Target) -> None:
@@ -126,7 +119,7 @@ def _check_grid(spec: GemmSpec, given: str, layout: Layout, cta_tile: Extents, t
 
 def _check_copies(spec: GemmSpec) -> None:
     """Refuse copies that disagree if tC is left open, since it follows them."""
-    a, b = (copy.threads if copy else None for copy in (spec.g2s.a, spec.g2s.b))
+    a, b = spec.g2s.of("a").threads, spec.g2s.of("b").threads
     if a is not None and b is not None and size(as_threads(a)) != size(as_threads(b)):
         count = size(as_threads(a))
         raise spec.error(
@@ -140,11 +133,11 @@ def _check_copies(spec: GemmSpec) -> None:
 def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
     """Refuse given threads of a copy that cannot partition C's tile."""
     for name in "ab":
-        copy = getattr(spec.g2s, name)
-        if copy is not None and copy.threads is not None:
+        threads = spec.g2s.of(name).threads
+        if threads is not None:
             raise spec.error(
                 f"g2s.{name}.threads",
-                found=f'"{copy.threads}", {plural(size(as_threads(copy.threads)), "thread")} for {extents(cta_tile)}',
+                found=f'"{threads}", {plural(size(as_threads(threads)), "thread")} for {extents(cta_tile)}',
                 expected="whole warps that divide the tiles of A, B and C evenly, with registers for C's sums",
                 fix=f"leave g2s.{name}.threads out",
             )
@@ -177,7 +170,8 @@ def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads:
 def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:
     """Yield threads along M and N that divide C's tile evenly, as many as the copies have."""
     m, n, _ = cta_tile
-    counts = {size(as_threads(x.threads)) for x in (spec.g2s.a, spec.g2s.b) if x is not None and x.threads is not None}
+    given = (spec.g2s.of(name).threads for name in "ab")
+    counts = {size(as_threads(threads)) for threads in given if threads is not None}
     for threads_m in _divisors(m):
         for threads_n in _divisors(n):
             count = threads_m * threads_n
@@ -198,9 +192,9 @@ def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
 
 def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
     """Return whether so many threads can divide the tiles of A and B too, one element each."""
-    for name, copy in (("a", spec.g2s.a), ("b", spec.g2s.b)):
+    for name in "ab":
         tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
-        if (copy is None or copy.threads is None) and thread_grid((tile_x, tile_k), 0, 1, count) is None:
+        if spec.g2s.of(name).threads is None and thread_grid((tile_x, tile_k), 0, 1, count) is None:
             return False
     return True
 
@@ -222,8 +216,3 @@ def _elements(grid: tuple[int, int], cta_tile: Extents) -> int:
 def _loads(grid: tuple[int, int], cta_tile: Extents) -> str:
     sums = _sums_per_thread(grid[0] * grid[1], cta_tile)
     return f"a thread loads {_elements(grid, cta_tile)} elements for {plural(sums, 'multiply-add')}"
-
-
-def _sums(layout: Layout, cta_tile: Extents, why: str) -> str:
-    m, n = map(size, modes(layout))
-    return f"{why}; {_loads((m, n), cta_tile)}"

@@ -45,11 +45,11 @@ def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
 
 def _chain_decision(spec: GemmSpec, fusion: Fusion) -> Decision:
     chosen = ", ".join(step.name if step.name in OPS else step.text for step in fusion.steps)
-    why = "given; applied to each accumulator in registers, in f32, and rounded once, to C's type"
+    why = "applied to each accumulator in registers, in f32, and rounded once, to C's type"
     if fusion.source_behind_beta:
         why += "; C is not read when beta is 0"
     key = "epilogue.ops" if spec.epilogue.ops else "epilogue.expression"
-    return Decision(key, chosen, why, given=True)
+    return Decision.as_given(key, chosen, why)
 
 
 def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
@@ -61,6 +61,6 @@ def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
     chosen = f"{first.dtype.name}, " + (f"{first.major}-major" if matrix else along)
     missing = [name for name in (("dtype", "major") if matrix else ("dtype",)) if getattr(asked, name, None) is None]
     if not missing:
-        return Decision(key, chosen, "given", given=True)
+        return Decision.as_given(key, chosen)
     as_c = f"{' and '.join(missing)} of C by default"
     return Decision(key, chosen, _LEFT_OUT.get(first.table, as_c))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, modes, parse_layout, size
+from cutegen.algebra import Layout, modes, size, spec_notation
 from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL, cp_async_atom, universal_atom
 from cutegen.plan.rules.register_staging import NARROWEST_CP_ASYNC_BYTES
-from cutegen.plan.rules.vectors import thread_grid, vector_copy
+from cutegen.plan.rules.vectors import as_threads, span, thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
@@ -14,19 +14,17 @@ from cutegen.spec import G2sCopy, GemmSpec
 from cutegen.support.literals import alternatives
 from cutegen.support.words import extents
 
-WIDTHS_BITS = (128, 64, 32, 16, 8)
-
 
 def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCopy]:
     """Choose the widest copy that global alignment and shared layout allow and whose threads tile the operand exactly.
 
     Use cp.async for 4 bytes and more; plain loads and stores for 1 or 2 bytes.
     """
-    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    given = spec.g2s.of(x.name)
     if wrong := _impossible(spec, x, given, threads):
         raise wrong
     rejected: list[Rejected] = []
-    for bits in _whole_elements(x):
+    for bits in widths_bits(x.dtype.bits):
         grid = _grid(x, given, bits, threads)
         if (why := _why_not(x, given, bits, grid, threads)) is None:
             assert grid is not None
@@ -35,18 +33,11 @@ def choose_g2s(spec: GemmSpec, x: OperandTile, threads: int) -> Choice[VectorCop
     raise _no_width(spec, x, given, rejected, threads)
 
 
-def _whole_elements(x: OperandTile) -> tuple[int, ...]:
-    """Return the widths that hold at least one element."""
-    return tuple(bits for bits in WIDTHS_BITS if bits >= x.dtype.bits)
-
-
 def _grid(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> Layout | None:
     """Return the spec's thread grid, else the one with the most threads along the contiguous mode, if any."""
     if given.threads is None:
         return thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
-    layout = parse_layout(given.threads)
-    assert isinstance(layout, Layout)  # the spec allows no swizzle here
-    return layout
+    return as_threads(given.threads)
 
 
 def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, threads: int) -> str | None:
@@ -62,16 +53,10 @@ def _why_not(x: OperandTile, given: G2sCopy, bits: int, grid: Layout | None, thr
     vector = bits // x.dtype.bits
     if grid is None:
         return f"no grid of {threads} threads with {vector} elements each tiles {extents(x.extents)}"
-    span = _span(x, grid, vector)
-    if x.extents[0] % span[0] or x.extents[1] % span[1]:
-        return f"the threads span {extents(span)}, which does not divide {extents(x.extents)}"
+    rows, columns = span(grid, x.major_mode, vector)
+    if x.extents[0] % rows or x.extents[1] % columns:
+        return f"the threads span {extents((rows, columns))}, which does not divide {extents(x.extents)}"
     return None
-
-
-def _span(x: OperandTile, grid: Layout, vector: int) -> tuple[int, int]:
-    """Return what the grid covers at once when each thread copies `vector` elements along the contiguous mode."""
-    rows, columns = map(size, modes(grid))
-    return (rows * vector, columns) if x.major_mode == 0 else (rows, columns * vector)
 
 
 def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> SpecError | None:
@@ -92,7 +77,7 @@ def _impossible(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) ->
             expected=f'"{UNIVERSAL}": cp.async copies 4, 8 or 16 bytes between addresses aligned to that size',
             fix=f'op = "{UNIVERSAL}", or leave it out',
         )
-    covered = threads if given.threads is None else size(parse_layout(given.threads))
+    covered = threads if given.threads is None else size(as_threads(given.threads))
     if covered != threads:
         return spec.error(
             f"g2s.{x.name}.threads",
@@ -141,7 +126,8 @@ def _narrow(x: OperandTile, bits: int) -> str | None:
 def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rejected], threads: int) -> SpecError:
     """Return the error if threads and tile do not match; the key is the most specific one that the spec gives."""
     reasons = "; ".join(f"{row.what}: {row.why}" for row in rejected)
-    suggestion, widths = _suggestion(x, threads), alternatives([bits // 8 for bits in reversed(_whole_elements(x))])
+    suggestion = _suggestion(x, threads)
+    widths = alternatives([bits // 8 for bits in reversed(widths_bits(x.dtype.bits))])
     if given.threads is not None:
         return spec.error(
             f"g2s.{x.name}.threads",
@@ -159,15 +145,11 @@ def _no_width(spec: GemmSpec, x: OperandTile, given: G2sCopy, rejected: list[Rej
 
 def _suggestion(x: OperandTile, threads: int) -> str:
     """Return the grid that would be chosen, as the spec writes it."""
-    for bits in _whole_elements(x):
+    for bits in widths_bits(x.dtype.bits):
         grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)
         if bits <= 8 * _widest_bytes(x) and grid is not None:
-            return f'threads = "{_text(grid)}" with bits = {bits} covers {extents(x.extents)} exactly'
+            return f'threads = "{spec_notation(grid)}" with bits = {bits} covers {extents(x.extents)} exactly'
     return "use a larger tile, or fewer warps in mma.atom_layout"
-
-
-def _text(layout: Layout) -> str:
-    return f"{layout.shape}:{layout.stride}".replace(" ", "")
 
 
 def _op_of(bits: int) -> str:
@@ -193,5 +175,5 @@ def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: l
     atom = universal_atom(bits) if op == UNIVERSAL else cp_async_atom(op, bits)
     copy = vector_copy(atom, bits, grid, x.major_mode, x.dtype.bits)
     is_given = None not in (given.op, given.bits, given.threads)
-    chosen = f"{op} {bits} bits, threads {_text(grid)}"
+    chosen = f"{op} {bits} bits, threads {spec_notation(grid)}"
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=tuple(rejected)))

@@ -42,9 +42,7 @@ def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
 
 def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
     """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
-    if not may_end_in_turns(
-        warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.split_k or 1
-    ):
+    if not may_end_in_turns(warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.slices):
         return None
     share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
     of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from cutegen.algebra import Extents
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
@@ -10,10 +13,12 @@ from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.register_staging import expected_registers
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.spec.values import ATOMS
 from cutegen.support.words import either, extents
 
 DEFAULT_CTA_ROWS = (128, 128)
 DEFAULT_ACCUMULATOR = "f32"
+WHY_F32_SUMS = "f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
 WARP_COUNTS = (1, 2, 4, 8, 16)
 MAX_HELD_REGISTERS = 128
 MAX_HELD_REGISTERS_BESIDE_F16 = 64
@@ -23,7 +28,7 @@ NARROWEST_COPY_BITS = 32
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
-        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
     m, n, k = chosen = (*DEFAULT_CTA_ROWS, LINE_BYTES // element.bytes)
     why = (
@@ -41,7 +46,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
         if atom not in fitting:
             raise _mismatched(spec, atom, fitting)
         _check_k(spec, cta_tile, atom)
-        return Choice(atom, Decision("mma.atom", atom.name, "given", given=True))
+        return Choice(atom, Decision.as_given("mma.atom", atom.name))
     usable = [atom for atom in fitting if _double_buffers(cta_tile, atom)]
     if not usable:
         _check_k(spec, cta_tile, fitting[-1])
@@ -49,7 +54,7 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     rejected = tuple(Rejected(atom.name, _why_not(atom, chosen, cta_tile)) for atom in fitting if atom is not chosen)
     why = f"{chosen.flops:,} operations per instruction on {_operands(chosen)} operands with {chosen.c_dtype.name} sums"
     if spec.problem.accumulator is None and chosen.c_dtype.name == DEFAULT_ACCUMULATOR and chosen.a_dtype.bits <= 16:
-        why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+        why += f"; {WHY_F32_SUMS}"
     if chosen.c_dtype.is_integer:
         why += ", which saturate instead of wrapping"
     return Choice(chosen, Decision("mma.atom", chosen.name, why, rejected=rejected))
@@ -62,10 +67,7 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     if not of_operands:
         raise _no_atom(spec, a, b)
     known = sorted({atom.c_dtype.name for atom in of_operands})
-    accumulator = spec.problem.accumulator
-    if accumulator is None:
-        default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
-        accumulator = MMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
+    accumulator = accumulator_among(spec, known)
     fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
     if not fitting:
         raise spec.error(
@@ -75,6 +77,17 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
             fix=f'accumulator = "{known[0]}"',
         )
     return sorted(fitting, key=lambda atom: -atom.shape_mnk[2])
+
+
+def accumulator_among(spec: GemmSpec, known: Sequence[str]) -> str:
+    """Return the type of the sums: the spec's, else that of its atom, else the default of those `known`."""
+    named = ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default_accumulator(known)
+    return spec.problem.accumulator or named
+
+
+def default_accumulator(known: Sequence[str]) -> str:
+    """Return f32 if there is an atom with such sums."""
+    return DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
 
 
 def _no_atom(spec: GemmSpec, a: str, b: str) -> SpecError:
@@ -145,7 +158,7 @@ def choose_tf32_rounding(spec: GemmSpec, atom: MmaAtom) -> Choice[bool] | None:
     rounded = "cvt.rna.tf32 on each element in registers: an error up to 2^-11 of each element, either way"
     if asked == "nearest":
         rejected = Rejected("truncate", truncated)
-        return Choice(True, Decision("mma.tf32", "nearest", f"given; {rounded}", given=True, rejected=(rejected,)))
+        return Choice(True, Decision.as_given("mma.tf32", "nearest", rounded, (rejected,)))
     why = f"{'given; ' if asked else 'as in CUTLASS; '}{truncated}"
     rejected = Rejected("nearest", f"{rounded}, at the cost of one instruction per register of a fragment")
     return Choice(False, Decision("mma.tf32", "truncate", why, given=asked is not None, rejected=(rejected,)))
@@ -188,6 +201,75 @@ def _why_not(atom: MmaAtom, chosen: MmaAtom, cta_tile: Extents) -> str:
     return f"{atom.flops:,} operations per instruction against {chosen.flops:,}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Warps:
+    """Warps along M, N and K that share a CTA tile, and what each thread then holds and copies."""
+
+    layout: Extents
+    spec: GemmSpec
+    cta_tile: Extents
+    atom: MmaAtom
+
+    @property
+    def count(self) -> int:
+        """Warps of a CTA."""
+        return self.layout[0] * self.layout[1]
+
+    @property
+    def sums(self) -> int:
+        """Registers of a thread for its sums."""
+        return self.cta_tile[0] * self.cta_tile[1] * self.atom.c_dtype.bits // (REGISTER_BITS * WARP * self.count)
+
+    @property
+    def passing(self) -> int:
+        """Registers of a thread for the next k-tile, if plain loads and stores copy it."""
+        return expected_registers(self.spec, self.cta_tile, WARP * self.count)
+
+    @property
+    def copied_bits(self) -> int:
+        """Bits that each thread copies of a k-tile of the smaller operand."""
+        return min(self.cta_tile[:2]) * self.cta_tile[2] * self.atom.a_dtype.bits // (WARP * self.count)
+
+    @property
+    def fragment_rows(self) -> int:
+        """Rows of A and B that all warps read: those of A per warp along N, those of B per warp along M."""
+        return self.cta_tile[0] * self.layout[1] + self.cta_tile[1] * self.layout[0]
+
+    @property
+    def held(self) -> str:
+        """The registers that a thread holds throughout the main loop, in words."""
+        beside = f", {self.passing} for the next k-tile" if self.passing else ""
+        return f"{self.sums} registers per thread for sums{beside}"
+
+    def available(self, target: Target) -> int:
+        """Return the registers that each thread of a CTA can have."""
+        return available_registers(target, WARP * self.count)
+
+    def rank(self, target: Target, most: int) -> tuple[int, ...]:
+        """Return the sort key, the smallest is best; a thread may hold `most` registers."""
+        return (
+            self.sums > self.available(target),
+            self.copied_bits < NARROWEST_COPY_BITS,
+            self.sums + self.passing > most,
+            self.count < SCHEDULERS,
+            self.count,
+            self.fragment_rows,
+            self.layout[1],
+        )
+
+    def why_not(self, chosen: _Warps, most: int) -> str:
+        """Return why `chosen` is better."""
+        if self.copied_bits < NARROWEST_COPY_BITS:
+            return "a thread would copy less than 4 bytes of an operand's k-tile"
+        if self.sums + self.passing > most:
+            return f"{self.held}, more than {most}"
+        if self.count < chosen.count:
+            return f"only {self.count} of the {SCHEDULERS} schedulers would have a warp"
+        if self.count > chosen.count:
+            return f"{self.count} warps, but {chosen.count} suffice"
+        return f"{self.fragment_rows} fragment rows read per k-tile"
+
+
 def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target: Target) -> Choice[Extents]:
     """Choose how many warps lie along M, N and K.
 
@@ -196,11 +278,11 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
     """
     if spec.mma.atom_layout is not None:
         given = _given_atom_layout(spec, cta_tile, atom)
-        _check_sums(spec, given.value, cta_tile, atom, target)
+        _check_sums(_Warps(given.value, spec, cta_tile, atom), target)
         return given
     m, n, _ = cta_tile
     options = [
-        (wm, warps // wm, 1)
+        _Warps((wm, warps // wm, 1), spec, cta_tile, atom)
         for warps in WARP_COUNTS
         for wm in reversed(WARP_COUNTS)
         if warps % wm == 0 and m % (wm * atom.shape_mnk[0]) == 0 and n % (warps // wm * atom.shape_mnk[1]) == 0
@@ -213,39 +295,27 @@ def choose_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, target:
             fix=f"{extents(_rounded_up(cta_tile, atom))} is the next",
         )
     most = most_held(atom.a_dtype, target)
-
-    def rank(option: Extents) -> tuple[int, ...]:
-        spills = _accumulator_registers(option, cta_tile, atom) > _registers(option, target)
-        return spills, *_rank(spec, option, cta_tile, atom, most)
-
-    chosen, *others = sorted(options, key=rank)
-    _check_sums(spec, chosen, cta_tile, atom, target)
-    rejected = tuple(
-        Rejected(extents(option), _why_not_warps(spec, option, chosen, cta_tile, atom, most)) for option in others
-    )
+    chosen, *others = sorted(options, key=lambda option: option.rank(target, most))
+    _check_sums(chosen, target)
+    rejected = tuple(Rejected(extents(option.layout), option.why_not(chosen, most)) for option in others)
     why = (
-        f"warp tiles of {m // chosen[0]} x {n // chosen[1]}; {_fragment_rows(chosen, cta_tile)} fragment rows read per "
-        f"k-tile; {_held(spec, chosen, cta_tile, atom)}{_why_few(atom.a_dtype, target)}"
+        f"warp tiles of {m // chosen.layout[0]} x {n // chosen.layout[1]}; {chosen.fragment_rows} fragment rows read "
+        f"per k-tile; {chosen.held}{_why_few(atom.a_dtype, target)}"
     )
-    return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+    return Choice(chosen.layout, Decision("mma.atom_layout", extents(chosen.layout), why, rejected=rejected))
 
 
-def _check_sums(spec: GemmSpec, warps: Extents, cta_tile: Extents, atom: MmaAtom, target: Target) -> None:
+def _check_sums(warps: _Warps, target: Target) -> None:
     """Raise SpecError if a thread's sums alone exceed its registers: they would all spill."""
-    threads, registers = WARP * warps[0] * warps[1], _registers(warps, target)
-    sums = _accumulator_registers(warps, cta_tile, atom)
-    if sums > registers:
+    spec, registers = warps.spec, warps.available(target)
+    if warps.sums > registers:
+        tile, is_open = f"{extents(warps.cta_tile)} for {extents(warps.layout)} warps", spec.mma.atom_layout is None
         raise spec.error(
-            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
-            found=f"{extents(cta_tile)} for {extents(warps)} warps: {sums:,} registers per thread for sums",
-            expected=f"at most {registers}, the registers of each of {threads} threads on {target.name}",
-            fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warps, or a smaller tile.cta",
+            "tile.cta" if is_open else "mma.atom_layout",
+            found=f"{tile}: {warps.sums:,} registers per thread for sums",
+            expected=f"at most {registers}, the registers of each of {WARP * warps.count} threads on {target.name}",
+            fix="use a smaller tile" if is_open else "use more warps, or a smaller tile.cta",
         )
-
-
-def _registers(warps: Extents, target: Target) -> int:
-    """Return the registers that each thread of a CTA can have."""
-    return available_registers(target, WARP * warps[0] * warps[1])
 
 
 def becomes_f16(element: DType, target: Target) -> bool:
@@ -264,65 +334,6 @@ def _why_few(element: DType, target: Target) -> str:
         return ""
     most = most_held(element, target)
     return f", at most {most}, since {target.name} converts 8-bit floats to f16 in registers"
-
-
-def _rank(
-    spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom, most: int
-) -> tuple[bool, bool, bool, int, int, int]:
-    """Smaller is better."""
-    warps = option[0] * option[1]
-    return (
-        _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS,
-        _held_registers(spec, option, cta_tile, atom) > most,
-        warps < SCHEDULERS,
-        warps,
-        _fragment_rows(option, cta_tile),
-        option[1],
-    )
-
-
-def _why_not_warps(
-    spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, atom: MmaAtom, most: int
-) -> str:
-    if _copied_bits(option, cta_tile, atom) < NARROWEST_COPY_BITS:
-        return "a thread would copy less than 4 bytes of an operand's k-tile"
-    if _held_registers(spec, option, cta_tile, atom) > most:
-        return f"{_held(spec, option, cta_tile, atom)}, more than {most}"
-    warps, needed = option[0] * option[1], chosen[0] * chosen[1]
-    if warps < needed:
-        return f"only {warps} of the {SCHEDULERS} schedulers would have a warp"
-    if warps > needed:
-        return f"{warps} warps, but {needed} suffice"
-    return f"{_fragment_rows(option, cta_tile)} fragment rows read per k-tile"
-
-
-def _held_registers(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    """Return the registers that a thread holds throughout the main loop: its sums, and those for the next k-tile."""
-    return _accumulator_registers(option, cta_tile, atom) + _passing_registers(spec, option, cta_tile)
-
-
-def _held(spec: GemmSpec, option: Extents, cta_tile: Extents, atom: MmaAtom) -> str:
-    """Return the same as text."""
-    sums, passing = _accumulator_registers(option, cta_tile, atom), _passing_registers(spec, option, cta_tile)
-    return f"{sums} registers per thread for sums" + (f", {passing} for the next k-tile" if passing else "")
-
-
-def _passing_registers(spec: GemmSpec, option: Extents, cta_tile: Extents) -> int:
-    return expected_registers(spec, cta_tile, WARP * option[0] * option[1])
-
-
-def _accumulator_registers(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    return cta_tile[0] * cta_tile[1] * atom.c_dtype.bits // (REGISTER_BITS * WARP * option[0] * option[1])
-
-
-def _copied_bits(option: Extents, cta_tile: Extents, atom: MmaAtom) -> int:
-    """Return the bits that each thread copies of a k-tile of the smaller operand."""
-    return min(cta_tile[:2]) * cta_tile[2] * atom.a_dtype.bits // (WARP * option[0] * option[1])
-
-
-def _fragment_rows(option: Extents, cta_tile: Extents) -> int:
-    """Return the rows of A and B that all warps read: those of A per warp along N, those of B per warp along M."""
-    return cta_tile[0] * option[1] + cta_tile[1] * option[0]
 
 
 def _rounded_up(cta_tile: Extents, atom: MmaAtom) -> Extents:
@@ -350,4 +361,4 @@ def _given_atom_layout(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom) -> Choi
                 expected=f"a divisor of the CTA tile's {letter} = {cta_tile[mode]}",
                 fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
             )
-    return Choice(layout, Decision("mma.atom_layout", extents(layout), "given", given=True))
+    return Choice(layout, Decision.as_given("mma.atom_layout", extents(layout)))

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from cutegen.algebra import LayoutExpr, TiledMma
 from cutegen.hardware.units import LINE_BYTES
-from cutegen.plan.geometry.access import Coordinates, by_warp, contiguity, joined, vectors
+from cutegen.plan.geometry.access import Coordinates, along_and_across, by_warp, contiguity, joined, vectors
 from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, lay_out
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
@@ -29,6 +29,11 @@ class OperandChoices(Generic[CopyT]):
     g2s: Choice[CopyT]
     s2r: Choice[Fragments]
     smem: Choice[SmemRanking]
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of the tile in one stage."""
+        return self.smem.value.chosen.tile_bytes
 
     @property
     def passing_registers(self) -> int:
@@ -77,8 +82,7 @@ def vector_access(x: OperandTile, copy: VectorCopy) -> Access:
 
 def source_bytes(x: OperandTile, coordinates: Coordinates) -> Coordinates:
     """Return where elements of a tile lie in global memory; each row begins at a line."""
-    i, j = coordinates % x.extents[0], coordinates // x.extents[0]
-    along, across = (j, i) if x.major_mode == 1 else (i, j)
+    along, across = along_and_across(coordinates, x.extents, x.major_mode)
     row_bytes = round_up(x.extents[x.major_mode] * x.dtype.bytes, LINE_BYTES)
     return across * row_bytes + along * x.dtype.bytes
 

@@ -19,7 +19,7 @@ from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.rules.bulk_boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import beyond_capacity
 from cutegen.plan.rules.bulk_memory import stages_for_sums
-from cutegen.plan.rules.epilogue import DIRECT
+from cutegen.plan.rules.epilogue import DIRECT, direct, epilogue_plan
 from cutegen.plan.rules.epilogue_parts import MATRIX_ROWS, PartsChoice, choose_parts, pair_elems, part_mma, stmatrix_of
 from cutegen.plan.rules.smem import Access, SmemRanking, lay_out
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -46,23 +46,27 @@ def choose_parted_epilogue(
     """
     whole = operand_tile(spec, "c", mma.cta_tile)
     held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
-    sharers = (spec.schedule.split_k or 1) // mma.cluster[2]
+    sharers = spec.schedule.slices // mma.cluster[2]
 
     def parts_of(columns_at_once: int | None) -> PartsChoice:
         return choose_parts(whole, fusion, mma, registers, held, columns_at_once, sharers)
 
+    def from_registers(why: str, *, given: bool = False) -> Choice[EpiloguePlan]:
+        found = parts_of(None)
+        return direct(whole, fusion, why, given=given, parts=found.parts, rejected=found.rejected)
+
     if spec.epilogue.smem is False:
-        return _direct(whole, fusion, parts_of(None), "given", given=True)
+        return from_registers("given", given=True)
     asked = spec.epilogue.smem is not None
     if whole.align_bytes < STRIDE_MULTIPLE_BYTES and not asked:
         why = f"C is aligned to {whole.align_bytes} bytes, a tensor map to {STRIDE_MULTIPLE_BYTES}"
-        return _direct(whole, fusion, parts_of(None), why)
+        return from_registers(why)
     of_parts = parts_of(BUFFERS * (LINE_BYTES // whole.dtype.bytes if held is None else held))
     parts = of_parts.parts
     x = operand_tile(spec, "c", (*parts.tile, mma.cta_tile[2]))
     if (row_bytes := x.extents[x.major_mode] * x.dtype.bytes) < ROW_BYTES and not asked:
         why = f"parts of {extents(parts.tile)} have rows of {row_bytes} bytes, and a box needs at least {ROW_BYTES}"
-        return _direct(whole, fusion, parts_of(None), why)
+        return from_registers(why)
     check_align(spec, "c", "epilogue.smem = false")
     check_rows(spec, x)
     stmatrix = stmatrix_of(x, parts.tile[1])
@@ -72,7 +76,7 @@ def choose_parted_epilogue(
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
     stages = spec.tile.stages or max(WORTHWHILE_STAGES, stages_for_sums(mma, stage_bytes))
     if (why_not := beyond_capacity(spec, stages, stage_bytes, staged, capacity_bytes)) is not None:
-        return _direct(whole, fusion, parts_of(None), why_not)
+        return from_registers(why_not)
     store = bulk_copy(x, TMA_STORE, staged.chosen.atom)
     written = f"{stmatrix.ptx.partition('.sync')[0]} x{stmatrix.matrices}" if stmatrix else "plain stores"
     chosen = f"{extents(parts.tile)} parts, {staged.chosen.name}, {written}, bulk stores"
@@ -82,27 +86,16 @@ def choose_parted_epilogue(
         else "one part is stored while the next is written, and the next tile's copies continue"
     )
     why = f"each warpgroup has {plural(each, 'buffer')}: {meanwhile}; {ranking.decision.why}"
+    tile_bytes = whole.extents[0] * whole.extents[1] * whole.dtype.bytes
     rejected = (
         Rejected(DIRECT, "a thread's stores would delay its next tile"),
-        *(
-            []
-            if of_parts.at_once
-            else [Rejected("C's whole tile at once", f"{_tile_bytes(whole):,} bytes that stages need")]
-        ),
+        *(() if of_parts.at_once else (Rejected("C's whole tile at once", f"{tile_bytes:,} bytes that stages need"),)),
         *of_parts.rejected,
         *ranking.decision.rejected,
     )
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
-    plan = EpiloguePlan(
-        dtype=x.dtype,
-        major=x.major,
-        align_bytes=x.align_bytes,
-        fusion=fusion,
-        smem=staged,
-        store=store,
-        parts=replace(parts, buffers=buffers, stmatrix=stmatrix),
-    )
-    return Choice(plan, decision)
+    stored = replace(parts, buffers=buffers, stmatrix=stmatrix)
+    return Choice(epilogue_plan(x, fusion, staged, store, stored), decision)
 
 
 def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int, capacity_bytes: int) -> int | None:
@@ -113,10 +106,6 @@ def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int
     return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
 
 
-def _tile_bytes(x: OperandTile) -> int:
-    return x.extents[0] * x.extents[1] * x.dtype.bytes
-
-
 def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
     """Rank layouts of a part by how sums are written: in rows of matrices, or in pairs if N is contiguous."""
     if stmatrix is not None:
@@ -124,7 +113,7 @@ def _rank(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: Stmatri
     else:
         pair = pair_elems(x)
         write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
-    return rank_boxes(spec, x, tiled_mma, write, full_lines(x))
+    return rank_boxes(spec, x, tiled_mma, write, full_lines(x), each="part")
 
 
 def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
@@ -141,19 +130,3 @@ def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:
     steps = np.arange(0, columns, stmatrix.matrices // 2 * MATRIX_ROWS)
     table: Coordinates = m + warps[None, :, None] + (n + steps[:, None, None]) * rows
     return table
-
-
-def _direct(
-    x: OperandTile, fusion: Fusion, of_parts: PartsChoice, why: str, *, given: bool = False
-) -> Choice[EpiloguePlan]:
-    plan = EpiloguePlan(
-        dtype=x.dtype,
-        major=x.major,
-        align_bytes=x.align_bytes,
-        fusion=fusion,
-        smem=None,
-        store=None,
-        parts=of_parts.parts,
-    )
-    decision = Decision("epilogue.smem", f"false, {DIRECT}", why, given=given, rejected=of_parts.rejected)
-    return Choice(plan, decision)

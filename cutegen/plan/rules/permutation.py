@@ -37,8 +37,7 @@ def choose_permutation(
 
 def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
     """Return whether an ldmatrix that transposes bytes loads B."""
-    b, load = spec.problem.b, spec.s2r.b
-    plain = load is not None and load.atom == UNIVERSAL
+    b, plain = spec.problem.b, spec.s2r.of("b").atom == UNIVERSAL
     bits = dtype(b.dtype).bits
     return b.major == "n" and bits == 8 and not plain and bool(transposing(bits, target))
 
@@ -90,4 +89,4 @@ def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[E
                 "(CuTe rounds up silently)",
                 fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
             )
-    return Choice(permutation, Decision("mma.permutation", extents(permutation), "given", given=True))
+    return Choice(permutation, Decision.as_given("mma.permutation", extents(permutation)))

@@ -58,7 +58,7 @@ def choose_stages(
     if not fitting or given not in (None, *fitting):
         raise too_much(spec, target, stage_bytes, given or least, fitting, reserved_bytes)
     if given is not None:
-        return Choice(given, Decision("tile.stages", str(given), "given", given=True))
+        return Choice(given, Decision.as_given("tile.stages", str(given)))
 
     def resident(stages: int) -> int:
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))

@@ -7,21 +7,19 @@ from functools import cache
 
 from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.errors import SpecError
-from cutegen.hardware import UNIVERSAL, UNIVERSAL_BITS, universal_atom
+from cutegen.hardware import UNIVERSAL, universal_atom
 from cutegen.plan.geometry.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_options
-from cutegen.plan.rules.fma_threads import as_threads, check_divides, grid_fix
+from cutegen.plan.rules.fma_threads import check_divides, grid_fix
 from cutegen.plan.rules.operand_choices import OperandChoices, vector_access, write_access
-from cutegen.plan.rules.smem import Access, SmemRanking, rank_addressable
-from cutegen.plan.rules.vectors import thread_grid, vector_copy
+from cutegen.plan.rules.smem import Access, SmemRanking, choose_smem
+from cutegen.plan.rules.vectors import as_threads, span, thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
-from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.operand import LAST_MODE, OperandTile
 from cutegen.spec import MODES, G2sCopy, GemmSpec
 from cutegen.support.words import extents, plural
-
-K_MODE = 1
 
 
 def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> OperandChoices[VectorCopy]:
@@ -29,11 +27,11 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
 
     A wide vector must stay contiguous in shared memory, and reading it may cause bank conflicts.
     """
-    given: G2sCopy = getattr(spec.g2s, x.name) or G2sCopy()
+    given = spec.g2s.of(x.name)
     _check_given(spec, x, given, tiled_mma.threads)
     impossible: list[Rejected] = []
     possible: list[_Way] = []
-    for bits in _widths(x):
+    for bits in widths_bits(x.dtype.bits):
         copy = _copy(x, given, bits, tiled_mma.threads)
         if isinstance(copy, Rejected):
             impossible.append(copy)
@@ -45,11 +43,6 @@ def choose_copies(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma) -> Operan
     rejected = (*impossible, *(_why_not(way, chosen) for way in possible if way is not chosen))
     g2s = Choice(chosen.copy, _decision(x, given, chosen.copy, rejected))
     return OperandChoices(x, g2s, _s2r(spec, x, chosen.together, tiled_mma), chosen.smem)
-
-
-def _widths(x: OperandTile) -> list[int]:
-    """Return the bits of copies that hold at least one element, widest first."""
-    return sorted((bits for bits in UNIVERSAL_BITS if bits >= x.dtype.bits), reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +86,7 @@ def _way(spec: GemmSpec, x: OperandTile, copy: VectorCopy, tiled_mma: TiledMma) 
     element = by_warp(fragment_loads(tiled_mma, x.operand, x.extents, 1)[..., 0])
     sliced = (vector_access(x, copy), Access(element, x.dtype.bytes), read)
     write = write_access(x, copy, tiled_mma)
-    smem = rank_addressable(spec, x, tiled_mma, tuple(options), write, read, sliced, copy.tiled_copy)
+    smem = choose_smem(spec, x, tiled_mma, write, read, sliced, copy.tiled_copy, options)
     together = _together(x, tile_to_shape(smem.value.chosen.atom, x.extents), tiled_mma)
     count = x.extents[0] * x.extents[1]
     copies = count // (copy.bits // x.dtype.bits * tiled_mma.threads)
@@ -105,7 +98,7 @@ def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Toget
 
     If there is one thread along M (or N), its elements are adjacent there as well.
     """
-    along = (K_MODE, 1 - K_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (K_MODE,)
+    along = (LAST_MODE, 1 - LAST_MODE) if tiled_mma.tile_of(x.operand)[0] == 1 else (LAST_MODE,)
     most = VECTOR_BYTES // x.dtype.bytes
     found = (_Together(min(contiguity(layout, x.extents, mode), most), mode) for mode in along)
     return max(found, key=lambda together: together.elems)
@@ -113,11 +106,11 @@ def _together(x: OperandTile, layout: LayoutExpr, tiled_mma: TiledMma) -> _Toget
 
 def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMma) -> Choice[FragmentCopy]:
     """Choose plain loads: the rows of a thread are as far apart as there are threads along the mode."""
-    asked = getattr(spec.s2r, x.name)
-    if asked is not None and asked.atom not in (None, UNIVERSAL):
+    asked = spec.s2r.of(x.name).atom
+    if asked not in (None, UNIVERSAL):
         raise spec.error(
             f"s2r.{x.name}.atom",
-            found=f'"{asked.atom}"',
+            found=f'"{asked}"',
             expected=f'"{UNIVERSAL}": without tensor cores there are no fragments for ldmatrix to fill',
             fix="leave it out",
         )
@@ -127,9 +120,8 @@ def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMm
     along = MODES[x.name][together.mode]
     lie = f"{elems} elements along {along} are contiguous" if elems > 1 else "elements along k are not contiguous"
     why = f"{lie} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
-    is_given = asked is not None and asked.atom is not None
     bits = elems * x.dtype.bits
-    decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=is_given)
+    decision = Decision(f"s2r.{x.name}", f"{UNIVERSAL}, {bits} bits", why, given=asked is not None)
     loads = PlainLoads(atom=atom, bits=bits, tiled_copy=tiled_copy, rejected=(), along_mode=together.mode)
     return Choice(loads, decision)
 
@@ -153,8 +145,8 @@ def _copy(x: OperandTile, given: G2sCopy, bits: int, threads: int) -> VectorCopy
 
 
 def _tiles(x: OperandTile, grid: Layout, vector: int) -> bool:
-    spans = [size(part) * (vector if i == x.major_mode else 1) for i, part in enumerate(modes(grid))]
-    return all(extent % span == 0 for extent, span in zip(x.extents, spans, strict=True))
+    rows, columns = span(grid, x.major_mode, vector)
+    return x.extents[0] % rows == 0 and x.extents[1] % columns == 0
 
 
 def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -> None:
@@ -192,8 +184,9 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
 
 def _no_copy(spec: GemmSpec, x: OperandTile, given: G2sCopy, impossible: list[Rejected], threads: int) -> SpecError:
     """Return the error: a given width is impossible, or the threads do not divide the tile evenly."""
+    unasked = replace(given, bits=None)
     possible = [
-        bits for bits in _widths(x) if not isinstance(_copy(x, replace(given, bits=None), bits, threads), Rejected)
+        bits for bits in widths_bits(x.dtype.bits) if not isinstance(_copy(x, unasked, bits, threads), Rejected)
     ]
     if given.bits is not None and possible:
         why = next(row.why for row in impossible if row.what == f"{given.bits} bits")

@@ -6,8 +6,8 @@ from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
 from cutegen.plan.geometry.accumulators import accumulators
 from cutegen.plan.predict.traffic import sectors_of
-from cutegen.plan.rules.epilogue import DIRECT, choose_epilogue, direct
-from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.rules.epilogue import choose_epilogue, direct
+from cutegen.plan.values.decision import Choice, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
@@ -29,5 +29,4 @@ def choose_store(
     staged_bytes = x.extents[0] * x.extents[1] * x.dtype.bytes
     why = f"stores touch {found.predicted:,} sectors, at least {found.ideal:,} are needed"
     staged = f"C takes {staged_bytes:,} bytes of shared memory, the main loop {pipeline_bytes:,}"
-    decision = Decision("epilogue.smem", f"false, {DIRECT}", why, rejected=(Rejected("through shared memory", staged),))
-    return Choice(direct(x, fusion), decision)
+    return direct(x, fusion, why, rejected=(Rejected("through shared memory", staged),))

@@ -27,7 +27,7 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int]) 
     if not fitting or given not in (None, *fitting):
         raise too_much(spec, target, stage_bytes, given or 1, fitting)
     if given is not None:
-        return Choice(given, Decision("tile.stages", str(given), f"given; {WORDS[given]}", given=True))
+        return Choice(given, Decision.as_given("tile.stages", str(given), WORDS[given]))
     chosen = fitting[-1]
     why_not = {1: WORDS[1], 2: f"{smem_offsets(stage_bytes, 2)[1]:,} bytes > {target.smem_per_cta_bytes:,}"}
     rejected = tuple(Rejected(f"{x} stage{'s' * (x > 1)}", why_not[x]) for x in WORDS if x != chosen)

@@ -45,8 +45,7 @@ def choose_prefetch(
     found: list[Prefetch] = []
     decisions: list[Decision] = []
     for name in "ab":
-        copy = getattr(spec.g2s, name)
-        asked, key = copy.prefetch if copy else None, f"g2s.{name}.prefetch"
+        asked, key = spec.g2s.of(name).prefetch, f"g2s.{name}.prefetch"
         if asked and mma.shares_copies:
             raise spec.error(
                 key,
@@ -55,7 +54,7 @@ def choose_prefetch(
                 fix="leave the key out, or schedule.cluster = [1, 1]",
             )
         if asked is not None:
-            decisions.append(Decision(key, _k_tiles(asked), "given", given=True))
+            decisions.append(Decision.as_given(key, _k_tiles(asked)))
         elif in_flight is not None and not mma.shares_copies and name in evicted_first:
             k_tiles = -(-in_flight.problem.k // (in_flight.slices * mma.cta_tile[2]))
             asked = min(k_tiles // SHARE, _most(in_flight, mma.cta_tile, name))

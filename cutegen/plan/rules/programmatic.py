@@ -27,4 +27,4 @@ def choose_programmatic(spec: GemmSpec, split_k: SplitPlan | None) -> tuple[bool
             fix='reduction = "cluster", if all slices fit in one, or leave the key out',
         )
     why = "the kernel runs its prologue while its predecessor ends, and waits before it accesses memory"
-    return asked, (Decision(KEY, str(asked).lower(), f"given; {why}" if asked else "given", given=True),)
+    return asked, (Decision.as_given(KEY, str(asked).lower(), why if asked else ""),)

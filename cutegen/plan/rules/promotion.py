@@ -7,7 +7,8 @@ The tensor core of sm_90 keeps about 14 bits of a sum of products of 8-bit float
 from __future__ import annotations
 
 from cutegen.algebra import Extents
-from cutegen.hardware import WGMMA_ATOMS, dtype
+from cutegen.hardware import dtype
+from cutegen.plan.rules.mma import accumulator_among
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
@@ -28,11 +29,8 @@ def _can_promote(spec: GemmSpec) -> bool:
 
 
 def _sums(spec: GemmSpec) -> str:
-    """Name the type of the tensor core's sums: as the key or the atom requests, else the default for such operands."""
-    atom = WGMMA_ATOMS.get(spec.mma.atom or "")
-    if spec.problem.accumulator is None and atom is not None:
-        return atom.c_dtype.name
-    return spec.problem.accumulator or ("s32" if dtype(spec.problem.a.dtype).is_integer else "f32")
+    """Name the type of the tensor core's sums."""
+    return accumulator_among(spec, ("s32",) if dtype(spec.problem.a.dtype).is_integer else ("f32",))
 
 
 def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
@@ -53,7 +51,7 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
             fix=f"{max(1, round(asked / k)) * k} is the nearest; 0 promotes nothing",
         )
     if asked is not None:
-        return Choice(asked, Decision("mma.promote_k", str(asked), "given", given=True))
+        return Choice(asked, Decision.as_given("mma.promote_k", str(asked)))
     if not _can_promote(spec):
         return None
     chosen = max(DEFAULT_K // k, 1) * k

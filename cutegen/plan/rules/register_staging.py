@@ -6,15 +6,15 @@ from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL, dtype
 from cutegen.plan.values.copies import passing_registers
 from cutegen.plan.values.operand import align_bytes
-from cutegen.spec import G2sCopy, GemmSpec, Operand
+from cutegen.spec import GemmSpec
 
 NARROWEST_CP_ASYNC_BYTES = 4
 
 
 def through_registers(spec: GemmSpec, name: str) -> bool:
     """Return whether plain loads and stores copy A or B: the spec requests it, or no cp.async is narrow enough."""
-    given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
-    align = align_bytes(getattr(spec.problem, name))
+    given = spec.g2s.of(name)
+    align = align_bytes(spec.problem.operand(name))
     widest_bytes = align if given.bits is None else min(align, given.bits // 8)
     return given.op == UNIVERSAL or (given.op is None and widest_bytes < NARROWEST_CP_ASYNC_BYTES)
 
@@ -24,8 +24,7 @@ def expected_registers(spec: GemmSpec, cta_tile: Extents, threads: int) -> int:
     total = 0
     for name, extent in zip("ab", cta_tile[:2], strict=True):
         if through_registers(spec, name):
-            operand: Operand = getattr(spec.problem, name)
-            given: G2sCopy = getattr(spec.g2s, name) or G2sCopy()
-            bits = given.bits or 8 * min(align_bytes(operand), 16)
+            operand = spec.problem.operand(name)
+            bits = spec.g2s.of(name).bits or 8 * min(align_bytes(operand), 16)
             total += passing_registers(extent * cta_tile[2], dtype(operand.dtype).bits, bits, threads)
     return total

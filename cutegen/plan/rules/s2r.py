@@ -20,6 +20,7 @@ from cutegen.hardware import (
 )
 from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.geometry.smem_candidates import rows_of_tile
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.operand import OperandTile
@@ -104,8 +105,7 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     transposed, and on some targets 8-bit elements; any other operand that is not K-major uses plain loads.
     """
     fragments = FragmentDemands(x, tiled_mma, target)
-    given = getattr(spec.s2r, x.name)
-    asked = None if given is None else given.atom
+    asked = spec.s2r.of(x.name).atom
     hinders = _hinders(fragments)
     copy: FragmentCopy
     if asked == UNIVERSAL or (asked is None and hinders):
@@ -307,7 +307,7 @@ def _like(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixAtom:
 def _wrong_orientation(spec: GemmSpec, fragments: FragmentDemands, atom: LdmatrixAtom) -> SpecError:
     """Return the error that names the rows that are not contiguous, in a tile without swizzle or padding."""
     x = fragments.x
-    plain = Layout(x.extents, (x.extents[1], 1)) if x.major_mode == 1 else Layout(x.extents)
+    plain = rows_of_tile(x.extents, x.major_mode)
     wrong = _largest_of(fragments, ldmatrix_atoms(transpose=atom.transpose))
     rows = ldmatrix_trace(fragments.tiled_mma, x.operand, plain, wrong, fragments.bits).illegal_rows()
     return spec.error(

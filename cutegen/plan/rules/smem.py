@@ -138,28 +138,16 @@ def choose_smem(
     tiled_mma: TiledMma,
     write: Access | AccessOf,
     read: Access | AccessOf,
-    sliced: tuple[Access, ...],
-    copy: TiledCopy,
-) -> Choice[SmemRanking]:
-    """Choose the layout with the fewest wavefronts for a write and a read, then the fewest bytes, then the simplest."""
-    options = tuple(all_options(x.extents, x.major_mode, x.dtype.bytes))
-    return rank_addressable(spec, x, tiled_mma, options, write, read, sliced, copy)
-
-
-def rank_addressable(
-    spec: GemmSpec,
-    x: OperandTile,
-    tiled_mma: TiledMma,
-    options: tuple[LayoutOption, ...],
-    write: Access | AccessOf,
-    read: Access | AccessOf,
     sliced: tuple[Access | AccessOf, ...],
     copy: TiledCopy,
+    options: Iterable[LayoutOption] | None = None,
 ) -> Choice[SmemRanking]:
-    """Rank the layouts that the DSL can address for `sliced` accesses, by slicing them for each thread.
+    """Choose the layout with the fewest wavefronts for a write and a read, then the fewest bytes, then the simplest.
 
-    `copy` moves vectors between global memory and the tile. Raises SpecError if the spec requests any other.
+    Compare those of `options`, all by default, that the DSL can address for `sliced` accesses, by slicing them for each
+    thread. `copy` moves vectors between global memory and the tile. Raises SpecError if the spec requests any other.
     """
+    options = tuple(all_options(x.extents, x.major_mode, x.dtype.bytes) if options is None else options)
 
     def hindered(option: LayoutOption) -> str:
         layout = tile_to_shape(option.atom, x.extents)
@@ -248,10 +236,12 @@ def rank_options(
     requested: tuple[LayoutOption, ...],
     write: Access | AccessOf | Wavefronts,
     read: Access | AccessOf | Wavefronts,
+    *,
+    each: str = "tile",
 ) -> Choice[SmemRanking]:
     """Choose the best of `requested`, or of all `options` if the spec leaves them open.
 
-    Given wavefronts apply to any layout; reads may depend on the layout.
+    Given wavefronts apply to any layout; reads may depend on the layout. `each` names what is laid out.
     """
 
     def ranked(options: tuple[LayoutOption, ...]) -> tuple[SmemCandidate, ...]:
@@ -263,7 +253,7 @@ def rank_options(
     why = (
         f"given; {_ways(chosen)}{_narrowed(x, chosen)}"
         if given
-        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per tile"
+        else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per {each}"
     )
     rejected = tuple(Rejected(row.name, _against(row, chosen)) for row in rows if row.name != chosen.name)
     return Choice(SmemRanking(chosen, rows), Decision(x.smem_key, chosen.name, why, given=given, rejected=rejected))

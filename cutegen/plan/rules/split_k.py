@@ -44,11 +44,11 @@ def choose_split_k(
         return None, tuple(_whole(spec))
     if spec.schedule.reduction == "atomics":
         why = (
-            "given; each slice adds its sums to C, which is zeroed before the launch, in order of arrival: the "
+            "each slice adds its sums to C, which is zeroed before the launch, in order of arrival: the "
             "last bits differ from run to run"
         )
         plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
-        return plan, (Decision("schedule.split_k", f"{slices}, by atomics", why, given=True),)
+        return plan, (Decision.as_given("schedule.split_k", f"{slices}, by atomics", why),)
     (m, n, _), clustered = mma.cta_tile, mma.cluster[2]
     values, groups = m * n // (mma.tiled_mma.threads * clustered), slices // clustered
     most = SHARED_VALUES_IN_FLIGHT * groups // values if shared else VALUES_IN_FLIGHT // values
@@ -57,29 +57,29 @@ def choose_split_k(
     plan = SplitPlan(slices, sums, slices_in_flight, clustered=clustered, shared=shared and groups > 1)
     if clustered > 1:
         why = _clustered(plan, mma.cta_tile)
-        return plan, (Decision("schedule.split_k", f"{slices}, {clustered} a cluster", why, given=True),)
+        return plan, (Decision.as_given("schedule.split_k", f"{slices}, {clustered} a cluster", why),)
     adds = "every CTA that arrives when all have begun adds a part of" if shared else "the last CTA to arrive adds"
     why = (
-        f"given; each slice writes {plan.slice_bytes(mma.cta_tile):,} bytes of {plan.dtype.name} sums per tile, which "
+        f"each slice writes {plan.slice_bytes(mma.cta_tile):,} bytes of {plan.dtype.name} sums per tile, which "
         f"{adds} in slice order, before the epilogue"
     )
-    return plan, (Decision("schedule.split_k", str(slices), why, given=True),)
+    return plan, (Decision.as_given("schedule.split_k", str(slices), why),)
 
 
 def _whole(spec: GemmSpec) -> Iterator[Decision]:
     """Decide that K is not split, if the spec says so, and that there are no sums of slices to add."""
     schedule = spec.schedule
     if schedule.split_k is not None:
-        yield Decision("schedule.split_k", "1", "given; one CTA multiplies all of a tile's K", given=True)
+        yield Decision.as_given("schedule.split_k", "1", "one CTA multiplies all of a tile's K")
     if schedule.reduction is not None:
-        why = "given; K is not split, so there are no slices to add: schedule.split_k makes some"
-        yield Decision("schedule.reduction", schedule.reduction, why, given=True)
+        why = "K is not split, so there are no slices to add: schedule.split_k makes some"
+        yield Decision.as_given("schedule.reduction", schedule.reduction, why)
 
 
 def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
     """Decide where the sums of clustered slices are added."""
     far = plan.far_bytes(cta_tile)
-    why = f"given; each CTA reads {far:,} bytes of {plan.dtype.name} sums from the other CTAs of its cluster"
+    why = f"each CTA reads {far:,} bytes of {plan.dtype.name} sums from the other CTAs of its cluster"
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"
     return (
@@ -115,19 +115,19 @@ def refuse_atomics(spec: GemmSpec, problem: ProblemShape | None) -> None:
 
 def _may_have_slices(spec: GemmSpec, problem: ProblemShape | None) -> bool:
     """Return whether the spec splits K, or says how slices are added while nothing else settles their number."""
-    return problem is None or (spec.schedule.split_k or 1) > 1
+    return problem is None or spec.schedule.slices > 1
 
 
 def refuse_split_k(spec: GemmSpec, why: str) -> None:
     """Raise SpecError if a spec splits K and its family does not, for the given reason."""
-    if (spec.schedule.split_k or 1) > 1:
+    if spec.schedule.slices > 1:
         found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
         raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
 
 
 def check_together(spec: GemmSpec) -> None:
     """Raise SpecError if ping-pong warpgroups would have slices."""
-    if (spec.schedule.split_k or 1) > 1 and pingpong(spec):
+    if spec.schedule.slices > 1 and pingpong(spec):
         raise spec.error(
             "schedule.consumers",
             found=f'"{PINGPONG}" with K in {spec.schedule.split_k} slices',

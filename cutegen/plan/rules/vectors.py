@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, TiledCopy
-from cutegen.hardware import CopyAtom, CpAsyncAtom
+from cutegen.algebra import Layout, TiledCopy, modes, parse_layout, size
+from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom
+from cutegen.plan.geometry.smem_candidates import rows_of
 from cutegen.plan.values.copies import VectorCopy
+
+
+def widths_bits(element_bits: int) -> tuple[int, ...]:
+    """Return the widths of copies that hold at least one element, widest first."""
+    return tuple(bits for bits in reversed(UNIVERSAL_BITS) if bits >= element_bits)
+
+
+def as_threads(text: str) -> Layout:
+    """Return a thread layout of the spec, which allows no swizzle there."""
+    layout = parse_layout(text)
+    assert isinstance(layout, Layout)
+    return layout
+
+
+def span(grid: Layout, major_mode: int, vector_elems: int) -> tuple[int, int]:
+    """Return what the threads of `grid` cover at once if each copies a vector along the contiguous mode."""
+    rows, columns = map(size, modes(grid))
+    return (rows * vector_elems, columns) if major_mode == 0 else (rows, columns * vector_elems)
 
 
 def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:
@@ -22,9 +41,7 @@ def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threa
     ]
     if not along_major:
         return None
-    major = along_major[-1]
-    other = threads // major
-    return Layout((other, major), (major, 1)) if major_mode == 1 else Layout((major, other), (1, major))
+    return rows_of(threads // along_major[-1], along_major[-1], major_mode)
 
 
 def vector_copy(

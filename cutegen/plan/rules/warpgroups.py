@@ -24,7 +24,7 @@ WARPGROUPS = (1, 2, 3)
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     """The extents along M, N and K that one CTA computes at a time."""
     if spec.tile.cta is not None:
-        return Choice(spec.tile.cta, Decision("tile.cta", extents(spec.tile.cta), "given", given=True))
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
     m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
     why = (
@@ -53,7 +53,7 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
     if spec.mma.atom_layout is not None:
         given = _given_warpgroups(spec, cta_tile)
         check_room(spec, given, cta_tile, target)
-        return Choice(given, Decision("mma.atom_layout", extents(given), "given", given=True))
+        return Choice(given, Decision.as_given("mma.atom_layout", extents(given)))
     m = cta_tile[0]
     numbers = (1,) if pingpong(spec) else WARPGROUPS
     options = [(groups, 1, 1) for groups in numbers if m % (WGMMA_ROWS * groups) == 0]
@@ -71,13 +71,12 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         for option in options
         if option != chosen
     )
-    if pingpong(spec):
-        why = f"one warpgroup for the whole tile: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
-        return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why))
-    why = (
-        f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns: "
-        f"{sums_of(spec, chosen, cta_tile)} registers per thread for sums"
+    who = (
+        "one warpgroup for the whole tile"
+        if chosen[0] == 1
+        else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
     )
+    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
 
 

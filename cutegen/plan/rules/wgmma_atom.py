@@ -8,11 +8,11 @@ from functools import cache
 from cutegen.algebra import Extents, OperandName
 from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, DType, MmaAtom, OperandSource, Target
+from cutegen.plan.rules.mma import DEFAULT_ACCUMULATOR, WHY_F32_SUMS, accumulator_among, default_accumulator
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec, Operand
 from cutegen.support.words import either, extents, plural
 
-DEFAULT_ACCUMULATOR = "f32"
 OTHER = 'family = "sm120" multiplies by mma.sync'
 
 
@@ -83,10 +83,10 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
     if spec.mma.atom is not None and spec.mma.atom != fitting.name:
         raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
     if spec.mma.atom is not None:
-        return Choice(fitting, Decision("mma.atom", fitting.name, "given", given=True))
+        return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
     why = f"{fitting.flops:,} operations per instruction: all {columns} columns that a warpgroup has of the tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
-        why += "; f32 sums, since rounding each partial sum to 16 bits loses digits as K grows"
+        why += f"; {WHY_F32_SUMS}"
     in_registers = Rejected(
         fitting.name.replace("_SS", "_RS"),
         "A would occupy registers that sums need, in exchange for less shared memory traffic",
@@ -101,16 +101,14 @@ def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
     if not of_operands:
         raise _no_atom(spec)
     known = list(dict.fromkeys(atom.c_dtype.name for atom in of_operands))
-    default = DEFAULT_ACCUMULATOR if DEFAULT_ACCUMULATOR in known else known[0]
-    named = WGMMA_ATOMS[spec.mma.atom].c_dtype.name if spec.mma.atom else default
-    accumulator = spec.problem.accumulator or named
+    accumulator = accumulator_among(spec, known)
     fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
     if not fitting:
         raise spec.error(
             "problem.accumulator",
             found=f'"{accumulator}" with {a} operands',
             expected=f"{either(known)}: no wgmma sums products of {a} in {accumulator}",
-            fix=f'accumulator = "{default}"',
+            fix=f'accumulator = "{default_accumulator(known)}"',
         )
     return fitting
 

@@ -13,14 +13,7 @@ from cutegen.plan.rules.bulk_memory import capacity_bytes
 from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, most_held
 from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
-from cutegen.plan.search.options import (
-    Candidate,
-    Option,
-    for_elements,
-    mma_flops,
-    tile_is_open,
-    with_stages,
-)
+from cutegen.plan.search.options import Candidate, Option, for_elements, mma_flops, tile_is_open, with_stages
 from cutegen.plan.search.problem import Settled, settle
 from cutegen.plan.search.row_alignment import majors_of
 from cutegen.plan.search.tile_model import Work, estimate

@@ -31,6 +31,15 @@ class Decision:
     rejected: tuple[Rejected, ...] = ()
     for_problem: str = ""
 
+    @classmethod
+    def as_given(cls, key: str, chosen: str, why: str = "", rejected: tuple[Rejected, ...] = ()) -> Decision:
+        """Return the decision on a key that the spec gives; `why` is what it means.
+
+        >>> Decision.as_given("tile.stages", "1", "a k-tile is copied, then multiplied").why
+        'given; a k-tile is copied, then multiplied'
+        """
+        return cls(key, chosen, f"given; {why}" if why else "given", given=True, rejected=rejected)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice(Generic[T_co]):

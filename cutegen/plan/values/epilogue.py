@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from cutegen.hardware import (
-    DType,
-    StmatrixAtom,
-)
+from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.copies import TileCopy
 from cutegen.plan.values.opcodes import load_element

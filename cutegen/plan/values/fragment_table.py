@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cutegen.algebra import Layout, OperandName, TiledMma, modes, offsets_2d, size
+from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry.accumulators import Place, place_of_value, shares_of_threads
 from cutegen.plan.values.gemm_plan import OperandPlan
-
-Coordinates = NDArray[np.int64]
-Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,7 @@ class FragmentTable:
 
     def place(self, value: int) -> Place:
         """Return the coordinate of a value in (MMA, MMA_X, MMA_K)."""
-        rest, v = divmod(value, self.extents[0])
-        k, x = divmod(rest, self.extents[1])
-        return v, x, k
+        return place_of_value(self.extents, value)
 
     def element(self, coordinate: int) -> tuple[int, int]:
         """Return (x, k) of a column-major coordinate."""
@@ -60,17 +54,11 @@ def fragment_table(tiled_mma: TiledMma, operand: OperandPlan) -> FragmentTable:
     >>> [table.element(coordinate) for coordinate in table.coordinates[5, :4].tolist()]
     [(1, 2), (1, 3), (9, 2), (9, 3)]
     """
-    op, tile = operand.operand, operand.tile
-    # The tile is affine, so every thread's share is thread 0's, shifted to its first value.
-    share = tiled_mma.partition(op, Layout(tile), 0)
-    first = offsets_2d(tiled_mma.tv_layout(op))[:, 0]
-    rows = tiled_mma.tile_of(op)[0]
-    starts = first % rows + first // rows * tile[0]
-    values, along_x, along_k = (int(size(part)) for part in modes(share.layout))
+    coordinates, extents = shares_of_threads(tiled_mma, operand.operand, operand.tile)
     return FragmentTable(
-        operand=op,
-        tile=tile,
-        coordinates=starts[:, None] + share.offsets(),
-        extents=(values, along_x, along_k),
+        operand=operand.operand,
+        tile=operand.tile,
+        coordinates=coordinates,
+        extents=extents,
         bits=operand.dtype.bits,
     )

@@ -18,7 +18,6 @@ from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
-from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.decision import Rejected
 from cutegen.plan.values.opcodes import load_shared
 
@@ -84,10 +83,8 @@ class LdmatrixLoads(_Loads):
         """True if it transposes."""
         return self.atom.transpose
 
-    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """Return a warp's instructions to load a tile (X, K), or one k-block of it."""
-        if step.action is not Action.LOAD:
-            return Counter()
+    def opcodes(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """Return a warp's instructions to load a tile (X, K)."""
         return Counter({self.atom.ptx: _held_bits(x, tile, element, mma) // (REGISTER_BITS * self.atom.registers)})
 
     def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
@@ -132,10 +129,8 @@ class PlainLoads(_Loads):
         """No opcode: the compiler may merge them."""
         return f"{self.words} of {self.bits} bits"
 
-    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
-        """Return a thread's instructions to load a tile (X, K), or one k-block of it."""
-        if step.action is not Action.LOAD:
-            return Counter()
+    def opcodes(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """Return a thread's instructions to load a tile (X, K)."""
         return Counter({load_shared(self.bits, element.bits): _held_bits(x, tile, element, mma) // self.bits})
 
     def table(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> LoadTable:
@@ -185,7 +180,7 @@ class ByDescriptor:
         """No opcode of its own."""
         return f"{self.words} of {self.layout.name}"
 
-    def opcodes(self, step: Step, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+    def opcodes(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
         """Nothing is issued."""
         return Counter()
 

@@ -6,20 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutegen.algebra import (
-    Extents,
-    OperandName,
-    TiledMma,
-    modes,
-    size,
-)
+from cutegen.algebra import Extents, OperandName, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import (
-    DType,
-    MmaAtom,
-    Target,
-)
+from cutegen.hardware import DType, MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.copies import Landing, TileCopy
@@ -60,7 +50,7 @@ class OperandPlan:
 
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
         """Instructions that a warp, or a single thread, issues to load the fragments of one k-tile."""
-        return self.s2r.opcodes(Step(Action.LOAD), self.operand, self.tile, self.dtype, tiled_mma)
+        return self.s2r.opcodes(self.operand, self.tile, self.dtype, tiled_mma)
 
     def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
         """Destination of its copies of a k-tile."""
@@ -69,8 +59,9 @@ class OperandPlan:
 
     def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
         """Return the instructions that each participating thread, or warp, issues for it in a step on a k-tile."""
-        copied = self.g2s.opcodes(step, self.landing(tiled_mma, target))
-        return copied + self.s2r.opcodes(step, self.operand, self.tile, self.dtype, tiled_mma)
+        if step.action is Action.LOAD:
+            return self.loads(tiled_mma)
+        return self.g2s.opcodes(step, self.landing(tiled_mma, target))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class OperandTile:
 
 def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
     """Return the operand `name` of `spec`. Raises SpecError if its shared layout cannot hold the tile."""
-    operand: Operand = getattr(spec.problem, name)
+    operand = spec.problem.operand(name)
     element = dtype(operand.dtype)
     x, y = (cta_tile["mnk".index(mode)] for mode in MODES[name])
     major_mode = MODES[name].index(operand.major)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutegen.algebra import (
-    LayoutExpr,
-    Swizzle,
-    inner_layout,
-    make_layout,
-    mode,
-    with_inner,
-)
+from cutegen.algebra import LayoutExpr, Swizzle, inner_layout, make_layout, mode, with_inner
 
 
 @dataclass(frozen=True, slots=True)

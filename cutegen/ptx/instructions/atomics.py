@@ -16,8 +16,8 @@ from cutegen.ptx.instructions.compare import select
 from cutegen.ptx.instructions.floating import element_type, flushing, on_pairs
 from cutegen.ptx.instructions.memory import take_hints, take_space
 from cutegen.ptx.instructions.order import take_atomic_order
-from cutegen.ptx.machine.lowering import Lowering, Step
-from cutegen.ptx.machine.spaces import resolve_space
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step
+from cutegen.ptx.machine.spaces import in_global, memory_of, narrowed, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction
 from cutegen.ptx.text.types import Kind, ScalarType
@@ -84,23 +84,25 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, instruction.operands[0], kind) if returns else None
     base, offset = context.address(instruction, operands[0])
     packed = 2 if kind.name.endswith("x2") else 1
-    site = context.access(instruction, space.name, kind.size_bytes, semantics, packed)
+    site = context.access(instruction, space, kind.size_bytes, semantics, packed)
     function = _operation(instruction, name, kind)
     # only f32: atomics of f16 and bf16 have .noftz, and those of f64 keep subnormals everywhere
-    in_global = flushing(function) if kind.name == "f32" else function
+    function_in_global = flushing(function) if kind.name == "f32" else function
 
     def step(warp: Warp) -> None:
         old = np.zeros(warp.count, kind.dtype)
-        addresses = warp.addresses(base, offset)
-        space.begin_atomics(warp, site, addresses, kind.size_bytes)
+        memory, addresses = memory_of(warp, space), warp.addresses(base, offset)
+        are_global = in_global(space, addresses)
+        if are_global.any():
+            with narrowed(warp, are_global):
+                warp.cta.memories["global"].begin_atomics(warp, site, addresses[are_global], kind.size_bytes)
         columns: list[Any] = [warp.cells[source][warp.lanes()] for source in sources]
-        places = zip(addresses.tolist(), space.in_global(addresses).tolist(), strict=True)
-        for i, (address, is_global) in enumerate(places):
-            place = space.element(warp, site, i, address, kind.size_bytes)
+        for i, (address, is_global) in enumerate(zip(addresses.tolist(), are_global.tolist(), strict=True)):
+            place = memory.element(warp, site, i, address, kind.size_bytes)
             if place is not None:
                 window, at = place
                 before = np.array([window[at]]).view(kind.dtype)
-                operation = in_global if is_global else function
+                operation = function_in_global if is_global else function
                 after = operation(before, *(column[i : i + 1] for column in columns))
                 window[at] = np.ascontiguousarray(after).view(window.dtype)[0]
                 old[i] = before[0]
@@ -110,4 +112,4 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"atom": lower_atomic, "red": lower_atomic}
+LOWERERS: dict[str, Lowerer] = {"atom": lower_atomic, "red": lower_atomic}

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from cutegen.ptx.machine.bulk import Box
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step, count_operands
 from cutegen.ptx.machine.memory import PARAM_WINDOW
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Address, Immediate, Instruction
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
-_LANES = np.arange(WARP_LANES)
 _S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
 DESTINATION_BYTES = 16
 """Addresses and sizes of a `cp.async.bulk` are multiples of it."""
@@ -31,12 +30,12 @@ _REFUSED = (
 def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
     """`cp.async.bulk...` without its first three words."""
     if modifiers.flag("commit_group"):
-        modifiers.finish()
-        if instruction.operands:
-            raise instruction.error("this instruction has no operands")
+        take_nothing(instruction, modifiers)
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
     if modifiers.flag("wait_group"):
-        return _lower_wait(instruction, modifiers, only_read=modifiers.flag("read"))
+        only_read = modifiers.flag("read")
+        newest = take_groups(instruction, modifiers)
+        return lambda warp: warp.cta.bulk.wait(warp.threads().tolist(), newest, only_read=only_read)
     if not modifiers.has("prefetch") and instruction.parts[3:5] == ("shared::cluster", "shared::cta"):
         return _lower_send(context, instruction, modifiers)
     if modifiers.has("prefetch") or not modifiers.flag("tensor"):
@@ -49,13 +48,20 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
     return _lower_copy(context, instruction, modifiers)
 
 
-def _lower_wait(instruction: Instruction, modifiers: Modifiers, *, only_read: bool) -> Step:
+def take_nothing(instruction: Instruction, modifiers: Modifiers) -> None:
+    """Refuses further modifiers and operands."""
+    modifiers.finish()
+    if instruction.operands:
+        raise instruction.error("this instruction has no operands")
+
+
+def take_groups(instruction: Instruction, modifiers: Modifiers) -> int:
+    """The number of groups that may stay in flight after a wait; further modifiers are refused."""
     modifiers.finish()
     literal = instruction.operands[0] if len(instruction.operands) == 1 else None
     if not isinstance(literal, Immediate) or not isinstance(literal.value, int) or literal.value < 0:
         raise instruction.error("expected the number of groups that may stay in flight")
-    newest = literal.value
-    return lambda warp: warp.cta.bulk.wait(warp.threads().tolist(), newest, only_read=only_read)
+    return literal.value
 
 
 def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
@@ -73,9 +79,7 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
         )
     if multicast and spaces != ["shared::cluster", "global"]:
         raise instruction.error("only a load to .shared::cluster can be a .multicast::cluster")
-    expected = 2 + loads + multicast + has_policy
-    if len(instruction.operands) != expected:
-        raise instruction.error(f"expected {expected} operands, found {len(instruction.operands)}")
+    count_operands(instruction, 2 + loads + multicast + has_policy)
     tensor, place = instruction.operands[loads], instruction.operands[not loads]
     boxes = _Boxes(context, instruction, tensor, place, rank)
     site = context.access(instruction, "shared", 16)
@@ -98,20 +102,18 @@ def _lower_send(context: Lowering, instruction: Instruction, modifiers: Modifier
     modifiers.flag("shared::cluster", "shared::cta")
     modifiers.need(_COMPLETE)
     modifiers.finish()
-    if len(instruction.operands) != 4:
-        raise instruction.error(f"expected 4 operands, found {len(instruction.operands)}")
+    count_operands(instruction, 4)
     target, source, length, barrier = instruction.operands
     places = [context.address(instruction, operand) for operand in (target, source, barrier)]
     size, site = context.source(instruction, length, _U32), context.access(instruction, "shared", 16)
 
     def step(warp: Warp) -> None:
         addresses = [warp.addresses(*place).tolist() for place in places]
-        sizes, lanes, saved = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist(), (warp.mask, warp.count)
+        sizes, lanes = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist()
         for lane, to, of, at, size_bytes in zip(lanes, *addresses, sizes, strict=True):
-            warp.set_mask(np.equal(_LANES, lane), 1)
-            _check_send(warp, site, (to, of), size_bytes)
-            warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
-        warp.set_mask(*saved)
+            with warp.narrowed(np.equal(LANES, lane)):
+                _check_send(warp, site, (to, of), size_bytes)
+                warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
 
     return step
 
@@ -138,9 +140,7 @@ class _Boxes:
         """Yield the box of each active lane, with that lane as the only active one."""
         maps, places = warp.addresses(*self._tensor).tolist(), warp.addresses(*self._place).tolist()
         corners = np.stack([warp.cells[c][warp.mask] for c in self._coordinates], axis=1).tolist()
-        lanes, saved = warp.lanes().tolist(), (warp.mask, warp.count)
-        for lane, address, corner, place in zip(lanes, maps, corners, places, strict=True):
-            warp.set_mask(np.equal(_LANES, lane), 1)
+        for lane, address, corner, place in zip(warp.lanes().tolist(), maps, corners, places, strict=True):
             tensor = warp.cta.tensor_at(site, warp.thread0 + lane, address + self._window, len(corner))
-            yield Box(tensor=tensor, corner=tuple(corner), address=place)
-        warp.set_mask(*saved)
+            with warp.narrowed(np.equal(LANES, lane)):
+                yield Box(tensor=tensor, corner=tuple(corner), address=place)

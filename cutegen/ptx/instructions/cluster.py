@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.instructions.memory import gather, lower_store
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE
 from cutegen.ptx.machine.warp import Warp
@@ -121,7 +121,7 @@ def lower_store_or_send(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     "mapa": lower_mapa,
     "getctarank": lower_rank,
     "st": lower_store_or_send,

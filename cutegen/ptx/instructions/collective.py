@@ -11,14 +11,13 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_converged, check_members
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
+from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
-_LANES = np.arange(WARP_LANES)
 
 
 def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
@@ -76,11 +75,11 @@ def _results(operand: Operand) -> tuple[Operand, Operand | None]:
 def _shuffle_source(mode: str, b: Array, c: Array) -> tuple[Array, Array]:
     """The lane that each lane reads, and whether it was in range (PTX ISA, pseudo-code of shfl.sync)."""
     b, clamp, segment = b & 31, c & 31, (c >> 8) & 31
-    high = (_LANES & segment) | (clamp & ~segment)
-    low = _LANES & segment
-    wanted = {"up": _LANES - b, "down": _LANES + b, "bfly": _LANES ^ b, "idx": low | (b & ~segment)}[mode]
+    high = (LANES & segment) | (clamp & ~segment)
+    low = LANES & segment
+    wanted = {"up": LANES - b, "down": LANES + b, "bfly": LANES ^ b, "idx": low | (b & ~segment)}[mode]
     valid = wanted >= high if mode == "up" else wanted <= high
-    return np.where(valid, wanted, _LANES) & 31, valid
+    return np.where(valid, wanted, LANES) & 31, valid
 
 
 def lower_vote(context: Lowering, instruction: Instruction) -> Step:
@@ -180,9 +179,9 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         check(warp)
-        elected = warp.cta.elect(warp.lanes().tolist())
+        elected = warp.cta.schedule.elect(warp.lanes().tolist())
         warp.put(target, np.full(32, elected, np.uint32))
-        warp.put(winner, np.equal(_LANES, elected))
+        warp.put(winner, np.equal(LANES, elected))
 
     return step
 
@@ -223,7 +222,7 @@ def lower_barrier(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     "shfl": lower_shfl,
     "vote": lower_vote,
     "match": lower_match,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, decode, flush_subnormals
-from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -162,7 +162,7 @@ def lower_slct(context: Lowering, instruction: Instruction) -> Step:
     return elementwise(lambda x, y, z: select(sign(z) >= 0, x, y), target, a, b, c)
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     "setp": lower_setp,
     "set": lower_set,
     "selp": lower_selp,

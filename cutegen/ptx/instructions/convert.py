@@ -22,7 +22,7 @@ from cutegen.ptx.arithmetic.rounding import (
     saturated,
 )
 from cutegen.ptx.instructions.floating import element_type
-from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, is_own, spaces_of
 from cutegen.ptx.machine.warp import Warp
@@ -282,7 +282,7 @@ def lower_isspacep(context: Lowering, instruction: Instruction) -> Step:
     return step
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     "mov": lower_mov,
     "cvt": lower_cvt,
     "cvta": lower_cvta,

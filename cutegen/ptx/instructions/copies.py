@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.instructions.bulk import lower_bulk
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
-from cutegen.ptx.machine.memory import Addresses, Data, Flights, data_dtype
+from cutegen.ptx.instructions.bulk import lower_bulk, take_groups, take_nothing
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32 = scalar_type("u32")
@@ -32,29 +33,15 @@ def lower_cp_async(context: Lowering, instruction: Instruction) -> Step:
     if modifiers.has("mbarrier"):
         raise instruction.error("cp.async.mbarrier.arrive is not supported")
     if modifiers.flag("commit_group"):
-        return _lower_group(instruction, modifiers, lambda warp: warp.commit_copies())
+        take_nothing(instruction, modifiers)
+        return lambda warp: warp.commit_copies()
     if modifiers.flag("wait_all"):
-        return _lower_group(instruction, modifiers, lambda warp: warp.wait_copies(None))
+        take_nothing(instruction, modifiers)
+        return lambda warp: warp.wait_copies(None)
     if modifiers.flag("wait_group"):
-        return _lower_wait(instruction, modifiers)
+        newest = take_groups(instruction, modifiers)
+        return lambda warp: warp.wait_copies(newest)
     return _lower_copy(context, instruction, modifiers)
-
-
-def _lower_group(instruction: Instruction, modifiers: Modifiers, step: Step) -> Step:
-    modifiers.finish()
-    if instruction.operands:
-        raise instruction.error("this instruction has no operands")
-    return step
-
-
-def _lower_wait(instruction: Instruction, modifiers: Modifiers) -> Step:
-    modifiers.finish()
-    operands = instruction.operands
-    literal = operands[0] if len(operands) == 1 else None
-    if not isinstance(literal, Immediate) or not isinstance(literal.value, int) or literal.value < 0:
-        raise instruction.error("expected the number of groups that may stay in flight")
-    newest = literal.value
-    return lambda warp: warp.wait_copies(newest)
 
 
 def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
@@ -146,15 +133,16 @@ def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, 
     """The first `count` bytes at the addresses `chosen`, read in the largest pieces that divide `count`."""
     memory = warp.cta.memories["global"]
     piece = count & -count
-    mask, saved = np.zeros(32, bool), (warp.mask, warp.count)
+    mask = np.zeros(32, bool)
     mask[warp.lanes()[chosen]] = True
-    warp.set_mask(mask, len(chosen))
-    parts = [
-        memory.read(warp, site, addresses[chosen] + start, piece, flights).view(np.uint8).reshape(len(chosen), piece)
-        for start in range(0, count, piece)
-    ]
-    warp.set_mask(*saved)
+    with warp.narrowed(mask):
+        parts = [
+            memory.read(warp, site, addresses[chosen] + start, piece, flights)
+            .view(np.uint8)
+            .reshape(len(chosen), piece)
+            for start in range(0, count, piece)
+        ]
     return np.concatenate(parts, axis=1)
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"cp": lower_cp_async}
+LOWERERS: dict[str, Lowerer] = {"cp": lower_cp_async}

@@ -5,13 +5,9 @@ Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcont
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
 from cutegen.ptx.instructions.order import fence_order
-from cutegen.ptx.machine.blocks import End
-from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.blocks import End, executing
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
 from cutegen.ptx.machine.registers import RegisterPool
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
@@ -46,9 +42,7 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.fences.fence(warp, semantics)
 
 
-def register_change(
-    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int
-) -> End:
+def register_change(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
     """The end of a block with `setmaxnreg.inc|dec.sync.aligned.u32 n`, which the whole warpgroup must execute."""
     modifiers = context.modifiers(instruction, 1)
     increase = modifiers.need("inc", "dec") == "inc"
@@ -62,12 +56,8 @@ def register_change(
     site = context.site
 
     def end(warp: Warp, path: Path) -> RegisterPool | None:
-        saved = warp.mask, warp.count
-        if predicate is not None:
-            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
-            warp.set_mask(mask, int(np.count_nonzero(mask)))
-        group = warp.cta.warpgroups.of(warp, site) if warp.count else None
-        warp.set_mask(*saved)
+        with warp.narrowed(executing(warp, predicate)):
+            group = warp.cta.warpgroups.of(warp, site) if warp.count else None
         if group is not None:
             if not warp.cta.registers.change(warp, count, increase=increase):
                 return warp.cta.registers
@@ -85,7 +75,7 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.fault(ViolationKind.TRAP, site, int(warp.threads()[0]), "the program gave up (trap)")
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
     "trap": lower_trap,

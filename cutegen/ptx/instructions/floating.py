@@ -27,7 +27,7 @@ from cutegen.ptx.arithmetic.rounding import (
     saturated,
     signed_zero,
 )
-from cutegen.ptx.machine.lowering import Lowering, Step, alike_elementwise, elementwise
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, alike_elementwise, elementwise, lower_elementwise
 from cutegen.ptx.text.syntax import Instruction
 from cutegen.ptx.text.types import ScalarType, scalar_type
 
@@ -79,10 +79,12 @@ def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
 
 
-def _saturating(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
-    """`function` with `.sat`."""
+def _limited(
+    function: Callable[..., Array], kind: ScalarType, limit: Callable[[Doubles], Doubles]
+) -> Callable[..., Array]:
+    """`function` with `.sat` or `.relu`."""
     to_double, to_kind = decode(kind), encode(kind, "rn")
-    return lambda *lanes: to_kind(saturated(to_double(function(*lanes))))
+    return lambda *lanes: to_kind(limit(to_double(function(*lanes))))
 
 
 def element_type(kind: ScalarType) -> ScalarType:
@@ -120,9 +122,9 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
         kinds[: _NARROW[name]] = [scalar_type(narrow)] * _NARROW[name]
         function = _widening(function, scalar_type(narrow), _NARROW[name])
     if saturate:
-        function = _saturating(function, scalar)
+        function = _limited(function, scalar, saturated)
     if rectify:
-        function = _rectifying(function, scalar)
+        function = _limited(function, scalar, rectified)
     target = context.target(instruction, instruction.operands[0], kind)
     sources = list(map(context.source, repeat(instruction), instruction.operands[1:], kinds))
     if kind.bits == 32 and narrow is None:
@@ -136,18 +138,6 @@ def _widening(function: Callable[..., Array], narrow: ScalarType, count: int) ->
     return lambda *lanes: function(*(to_double(lane).astype(np.float32) for lane in lanes[:count]), *lanes[count:])
 
 
-def _rectifying(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
-    """`function` with `.relu`."""
-    to_double, to_kind = decode(kind), encode(kind, "rn")
-    return lambda *lanes: to_kind(rectified(to_double(function(*lanes))))
-
-
-def _lower(context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType) -> Step:
-    target = context.target(instruction, instruction.operands[0], kind)
-    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:]]
-    return elementwise(function, target, *sources)
-
-
 def lower_function(context: Lowering, instruction: Instruction) -> Step:
     """`rcp sqrt rsqrt ex2 lg2 sin cos tanh`."""
     name = instruction.parts[0]
@@ -159,12 +149,12 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     scalar = element_type(kind)
     if scalar.name == "f64" and name in ("rcp", "sqrt"):
-        return _lower(context, instruction, double_function(name, mode), kind)
+        return lower_elementwise(context, instruction, double_function(name, mode), kind)
     to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
     function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
     if flush:
         function = flushing(function)
-    return _lower(context, instruction, on_pairs(function, kind), kind)
+    return lower_elementwise(context, instruction, on_pairs(function, kind), kind)
 
 
 def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., Array]:
@@ -196,7 +186,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan)
     if flush:
         function = flushing(function)
-    return _lower(context, instruction, on_pairs(function, kind), kind)
+    return lower_elementwise(context, instruction, on_pairs(function, kind), kind)
 
 
 def lower_sign(context: Lowering, instruction: Instruction) -> Step:
@@ -216,7 +206,7 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
         return canonical(np.where(a != a, a, changed), scalar)
 
     flushed = flushing(function) if flush else function
-    return _lower(context, instruction, on_pairs(flushed, kind), kind)
+    return lower_elementwise(context, instruction, on_pairs(flushed, kind), kind)
 
 
 def lower_copysign(context: Lowering, instruction: Instruction) -> Step:
@@ -224,7 +214,7 @@ def lower_copysign(context: Lowering, instruction: Instruction) -> Step:
     modifiers = context.modifiers(instruction, 3)
     kind = modifiers.type("f32", "f64")
     modifiers.finish()
-    return _lower(context, instruction, lambda a, b: np.copysign(b, a), kind)
+    return lower_elementwise(context, instruction, lambda a, b: np.copysign(b, a), kind)
 
 
 def lower_testp(context: Lowering, instruction: Instruction) -> Step:
@@ -246,7 +236,7 @@ def lower_testp(context: Lowering, instruction: Instruction) -> Step:
     return elementwise(functions[wanted], target, context.source(instruction, instruction.operands[1], kind))
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_OPERANDS, lower_arithmetic),
     **dict.fromkeys(_APPROXIMATE, lower_function),
     **dict.fromkeys(("min", "max"), lower_extreme),

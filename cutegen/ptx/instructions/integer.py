@@ -21,32 +21,13 @@ from cutegen.ptx.instructions.bits import (
     multiply_high,
     permute_bytes,
 )
-from cutegen.ptx.machine.lowering import Lowering, Step, elementwise
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise, lower_elementwise
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 INTEGERS = ("u16", "u32", "u64", "s16", "s32", "s64")
 _U32 = scalar_type("u32")
-
-
-def lower_simple(function: Callable[..., Array], operands: int) -> Callable[[Lowering, Instruction], Step]:
-    """The lowering of `op.type d, a, ...` with all operands of the one type."""
-
-    def lower(context: Lowering, instruction: Instruction) -> Step:
-        modifiers = context.modifiers(instruction, operands + 1)
-        modifiers.flag("lo")
-        kind = modifiers.type()
-        modifiers.finish()
-        return _apply(context, instruction, function, kind)
-
-    return lower
-
-
-def _apply(context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType) -> Step:
-    target = context.target(instruction, instruction.operands[0], kind)
-    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:]]
-    return elementwise(function, target, *sources)
 
 
 def _saturated(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -70,7 +51,7 @@ def lower_add_sub(context: Lowering, instruction: Instruction) -> Step:
     function: Callable[..., Array] = np.add if name == "add" else np.subtract
     if saturate:
         function = _saturated(function)
-    return _apply(context, instruction, function, kind)
+    return lower_elementwise(context, instruction, function, kind)
 
 
 def _with_carry(context: Lowering, instruction: Instruction, kind: ScalarType, *, carry_out: bool) -> Step:
@@ -145,7 +126,7 @@ def _lower_24_bit(context: Lowering, instruction: Instruction, kind: ScalarType,
         result = (low[0] * low[1] >> shift).astype(kind.dtype)
         return result + addend[0] if addend else result
 
-    return _apply(context, instruction, product, kind)
+    return lower_elementwise(context, instruction, product, kind)
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -207,7 +188,7 @@ def lower_logic(context: Lowering, instruction: Instruction) -> Step:
         "not": np.invert,
         "cnot": lambda a: (a == 0).astype(a.dtype),
     }
-    return _apply(context, instruction, functions[name], kind)
+    return lower_elementwise(context, instruction, functions[name], kind)
 
 
 def lower_lop3(context: Lowering, instruction: Instruction) -> Step:
@@ -231,9 +212,7 @@ def lower_lop3(context: Lowering, instruction: Instruction) -> Step:
     return elementwise(function, target, *(context.source(instruction, op, kind) for op in instruction.operands[1:4]))
 
 
-def _lower_mixed(
-    function: Callable[..., Array], types: tuple[str | None, ...], result: str | None = None
-) -> Callable[[Lowering, Instruction], Step]:
+def _lower_typed(function: Callable[..., Array], types: tuple[str | None, ...], result: str | None = None) -> Lowerer:
     """The lowering of an instruction whose operands have the types `types` (None: the instruction's own)."""
 
     def lower(context: Lowering, instruction: Instruction) -> Step:
@@ -254,7 +233,7 @@ def lower_shf(context: Lowering, instruction: Instruction) -> Step:
     left, wraps = modifiers.need("l", "r") == "l", modifiers.need("clamp", "wrap") == "wrap"
     kind = modifiers.type("b32")
     modifiers.finish()
-    return _apply(context, instruction, lambda a, b, c: funnel_shift(a, b, c, left=left, wraps=wraps), kind)
+    return lower_elementwise(context, instruction, lambda a, b, c: funnel_shift(a, b, c, left=left, wraps=wraps), kind)
 
 
 def lower_prmt(context: Lowering, instruction: Instruction) -> Step:
@@ -263,7 +242,7 @@ def lower_prmt(context: Lowering, instruction: Instruction) -> Step:
     mode = modifiers.one_of("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")
     kind = modifiers.type("b32")
     modifiers.finish()
-    return _apply(context, instruction, lambda a, b, c: permute_bytes(a, b, c, mode), kind)
+    return lower_elementwise(context, instruction, lambda a, b, c: permute_bytes(a, b, c, mode), kind)
 
 
 def lower_bfind(context: Lowering, instruction: Instruction) -> Step:
@@ -302,26 +281,26 @@ def _absolute_difference(a: Array, b: Array, c: Array) -> Array:
     return np.where(a > b, a - b, b - a) + c
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(("add", "sub", "addc", "subc"), lower_add_sub),
     **dict.fromkeys(("mul", "mad", "mul24", "mad24"), lower_multiply),
-    "div": lower_simple(_divide, 2),
-    "rem": lower_simple(_remainder, 2),
-    "min": lower_simple(np.minimum, 2),
-    "max": lower_simple(np.maximum, 2),
-    "abs": lower_simple(np.abs, 1),
-    "neg": lower_simple(np.negative, 1),
-    "sad": lower_simple(_absolute_difference, 3),
+    "div": _lower_typed(_divide, (None, None)),
+    "rem": _lower_typed(_remainder, (None, None)),
+    "min": _lower_typed(np.minimum, (None, None)),
+    "max": _lower_typed(np.maximum, (None, None)),
+    "abs": _lower_typed(np.abs, (None,)),
+    "neg": _lower_typed(np.negative, (None,)),
+    "sad": _lower_typed(_absolute_difference, (None, None, None)),
     **dict.fromkeys(("shl", "shr"), lower_shift),
     **dict.fromkeys(("and", "or", "xor", "not", "cnot"), lower_logic),
     "lop3": lower_lop3,
     "shf": lower_shf,
     "prmt": lower_prmt,
-    "popc": _lower_mixed(lambda a: np.bitwise_count(a).astype(np.uint32), (None,), "u32"),
-    "clz": _lower_mixed(count_leading_zeros, (None,), "u32"),
-    "brev": lower_simple(bit_reverse, 1),
+    "popc": _lower_typed(lambda a: np.bitwise_count(a).astype(np.uint32), (None,), "u32"),
+    "clz": _lower_typed(count_leading_zeros, (None,), "u32"),
+    "brev": _lower_typed(bit_reverse, (None,)),
     "bfind": lower_bfind,
-    "bfe": _lower_mixed(extract_field, (None, "u32", "u32")),
-    "bfi": _lower_mixed(insert_field, (None, None, "u32", "u32")),
+    "bfe": _lower_typed(extract_field, (None, "u32", "u32")),
+    "bfi": _lower_typed(insert_field, (None, None, "u32", "u32")),
     **dict.fromkeys(("dp4a", "dp2a"), lower_dot),
 }

@@ -14,15 +14,14 @@ from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.convergence import check_converged
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.spaces import resolve_space, to_shared
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
-from cutegen.ptx.text.types import WARP_LANES, ScalarType
+from cutegen.ptx.text.types import ScalarType
 from cutegen.ptx.watch.violations import ViolationKind
 
 _ROW_BYTES = 16
-_LANES = np.arange(WARP_LANES)
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 _SHAPES = {
     ("m16n8k8", 16): 8,
@@ -52,7 +51,7 @@ def _row_addresses(
     context: Lowering, instruction: Instruction, operand: Operand, written: str, rows: int
 ) -> Callable[[Warp], Array]:
     """The shared addresses of the first `rows` lanes; all lanes of the warp must be active."""
-    space = resolve_space(context, instruction, written, operand).name
+    space = resolve_space(context, instruction, written, operand)
     if space not in ("shared", "generic"):
         raise instruction.error(f"the variable is in {space} memory; expected shared memory")
     base, offset = context.address(instruction, operand)
@@ -79,7 +78,7 @@ def lower_ldmatrix(context: Lowering, instruction: Instruction) -> Step:
     registers = count * side // 8
     targets = context.rows32(instruction, context.vector(instruction, instruction.operands[0], registers))
     addresses = _row_addresses(context, instruction, instruction.operands[1], written, side * count)
-    site, givers = context.site, _LANES[: side * count]
+    site, givers = context.site, LANES[: side * count]
 
     def step(warp: Warp) -> None:
         rows = warp.cta.shared.read(warp, site, addresses(warp), _ROW_BYTES, givers=givers)
@@ -96,7 +95,7 @@ def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
     _, count, transposed, written = _take_matrix_words(context.modifiers(instruction, 2), "m8n8")
     sources = context.rows32(instruction, context.vector(instruction, instruction.operands[1], count))
     addresses = _row_addresses(context, instruction, instruction.operands[0], written, 8 * count)
-    site, givers = context.site, 8 * count > _LANES
+    site, givers = context.site, 8 * count > LANES
 
     def step(warp: Warp) -> None:
         places = addresses(warp)
@@ -104,10 +103,8 @@ def lower_stmatrix(context: Lowering, instruction: Instruction) -> Step:
         if transposed:
             elements = elements.transpose(0, 2, 1)
         rows = np.ascontiguousarray(elements).reshape(count * 8, 8).view("V16").reshape(-1)
-        saved = warp.mask, warp.count
-        warp.set_mask(givers, 8 * count)
-        warp.cta.shared.write(warp, site, places, _ROW_BYTES, rows)
-        warp.set_mask(*saved)
+        with warp.narrowed(givers):
+            warp.cta.shared.write(warp, site, places, _ROW_BYTES, rows)
 
     return step
 
@@ -181,7 +178,7 @@ def lower_mma(context: Lowering, instruction: Instruction) -> Step:
         context.rows32(instruction, context.vector(instruction, operand, count))[None]
         for operand, count in zip(instruction.operands, counts, strict=True)
     )
-    a_bits, b_bits = _input_dtype(a_kind), _input_dtype(b_kind)
+    a_bits, b_bits = input_dtype(a_kind), input_dtype(b_kind)
 
     def act(warp: Warp, run: Alike) -> None:
         if not warp.full:
@@ -195,7 +192,8 @@ def lower_mma(context: Lowering, instruction: Instruction) -> Step:
     return Alike(tuple(instruction.parts), act, (context.site,), targets, tuple(sources))
 
 
-def _input_dtype(kind: ScalarType) -> np.dtype:
+def input_dtype(kind: ScalarType) -> np.dtype:
+    """The view of an operand's registers: integers by value, floats as bits."""
     return kind.dtype if kind.name in ("s8", "u8") else np.dtype(f"u{kind.size_bytes}")
 
 
@@ -218,7 +216,7 @@ def _multiplier(
     return lambda warp, a, b, c: multiply_floats(warp.cta.tensor_core, inputs, a, b, c, f16_result=half_result)
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     "ldmatrix": lower_ldmatrix,
     "stmatrix": lower_stmatrix,
     "movmatrix": lower_movmatrix,

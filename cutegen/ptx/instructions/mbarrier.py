@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.blocks import End, executing
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step, count_operands
 from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.spaces import to_shared
@@ -24,8 +24,6 @@ from cutegen.ptx.watch.violations import ViolationKind
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
 _PENDING_BITS = 20
 _PENDING_MASK = (1 << _PENDING_BITS) - 1
-Wait: TypeAlias = Callable[[Warp, Path], Mbarrier | None]
-"""Moves a path past a wait, or returns the mbarrier that it still has to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +61,6 @@ def lower_mbarrier(context: Lowering, instruction: Instruction) -> Step:
     return _FAMILY[name](context, instruction, modifiers)
 
 
-def _count_operands(instruction: Instruction, *counts: int) -> None:
-    if len(instruction.operands) not in counts:
-        raise instruction.error(f"expected {' or '.join(map(str, counts))} operands")
-
-
 def _lanes(warp: Warp, addresses: Callable[[Warp], Addresses], cell: int) -> list[tuple[int, int, int]]:
     """(thread, address, value of the cell) of each active lane."""
     values = warp.cells[cell][warp.mask].tolist()
@@ -75,7 +68,7 @@ def _lanes(warp: Warp, addresses: Callable[[Warp], Addresses], cell: int) -> lis
 
 
 def _lower_init(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     _take_place(modifiers)
     addresses, count = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
     site = context.site
@@ -88,7 +81,7 @@ def _lower_init(context: Lowering, instruction: Instruction, modifiers: Modifier
 
 
 def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 1)
+    count_operands(instruction, 1)
     _take_place(modifiers)
     addresses, site = _address(context, instruction, 0), context.site
 
@@ -100,7 +93,7 @@ def _lower_inval(context: Lowering, instruction: Instruction, modifiers: Modifie
 
 
 def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     _take_place(modifiers, remote=True)
     addresses, size = _address(context, instruction, 0), context.source(instruction, instruction.operands[1], _U32)
     site = context.site
@@ -116,7 +109,7 @@ def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifi
 
 
 def _lower_pending_count(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    _count_operands(instruction, 2)
+    count_operands(instruction, 2)
     modifiers.need("b64")
     modifiers.finish()
     target = context.target(instruction, instruction.operands[0], _U32)
@@ -127,7 +120,7 @@ def _lower_pending_count(context: Lowering, instruction: Instruction, modifiers:
 def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
     """`mbarrier.arrive{_drop}{.expect_tx} state, [a]{, n}`: n arrivals, or one arrival and n bytes."""
     expects, drops = modifiers.flag("expect_tx"), instruction.parts[1] == "arrive_drop"
-    _count_operands(instruction, *((3,) if expects else (2, 3)))
+    count_operands(instruction, *((3,) if expects else (2, 3)))
     is_remote = modifiers.has("shared::cluster")
     manner = _take_place(modifiers, "release", remote=True)
     state = instruction.operands[0]
@@ -179,19 +172,18 @@ _FAMILY: dict[str, Callable[[Lowering, Instruction, Modifiers], Step]] = {
 }
 
 
-def mbarrier_wait(
-    context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int
-) -> Wait:
-    """`mbarrier.test_wait`, `mbarrier.try_wait`: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint.
+def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
+    """The end of a block with `mbarrier.test_wait` or `.try_wait`.
 
-    It returns false the first time, so that a program that ignores the result goes wrong, unless everything that the
-    phase needs is ordered before it. When repeated, it waits: it is executed again after the phase has changed. It
-    still returns false if the policy says so, or if nothing else can make progress.
+    Operands: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint. It returns false the first time, so
+    that a program that ignores the result goes wrong, unless everything that the phase needs is ordered before it. When
+    repeated, it waits: it is executed again after the phase has changed. It still returns false if the policy says so,
+    or if nothing else can make progress.
     """
     modifiers = Modifiers(instruction)
     modifiers.flag("test_wait", "try_wait")
     by_parity = modifiers.flag("parity")
-    _count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
+    count_operands(instruction, *((3, 4) if "try_wait" in instruction.parts else (3,)))
     manner = _take_place(modifiers, "acquire")
     target = context.target(instruction, instruction.operands[0], _PRED)
     addresses = _address(context, instruction, 1)
@@ -200,18 +192,17 @@ def mbarrier_wait(
     look = _Look(site, by_parity, manner)
 
     def wait(warp: Warp, path: Path) -> Mbarrier | None:
-        saved = warp.mask, warp.count
-        if predicate is not None:
-            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
-            warp.set_mask(mask, int(np.count_nonzero(mask)))
-        over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
-        refuses = blocking is not None and (site not in warp.refused or warp.gives_up or not warp.cta.is_patient())
-        if blocking is None or refuses:
+        with warp.narrowed(executing(warp, predicate)):
+            over, blocking = look.at(warp, _lanes(warp, addresses, wanted))
+            refuses = blocking is not None and (
+                site not in warp.refused or warp.gives_up or not warp.cta.schedule.is_patient()
+            )
+            if blocking is not None and not refuses:
+                return blocking
             warp.put_active(target, np.array(over, bool))
-            (warp.refused.add if refuses else warp.refused.discard)(site)
-            path.block, warp.gives_up, warp.satisfied, blocking = following, False, set(), None
-        warp.set_mask(*saved)
-        return blocking
+        (warp.refused.add if refuses else warp.refused.discard)(site)
+        path.block, warp.gives_up, warp.satisfied = following, False, set()
+        return None
 
     return wait
 
@@ -264,4 +255,4 @@ class _Look:
         return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"mbarrier": lower_mbarrier}
+LOWERERS: dict[str, Lowerer] = {"mbarrier": lower_mbarrier}

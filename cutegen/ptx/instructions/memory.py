@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from cutegen.ptx.instructions.order import take_access_order
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step, count_operands
 from cutegen.ptx.machine.memory import Data, data_dtype
-from cutegen.ptx.machine.spaces import CLUSTER_SPACE, resolve_space
+from cutegen.ptx.machine.spaces import CLUSTER_SPACE, memory_of, resolve_space
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -47,10 +47,9 @@ def take_hints(modifiers: Modifiers) -> bool:
 
 def _take_policy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> None:
     """Takes the hints off a load or store, and checks that a cache policy follows if one of them says so."""
-    expected = 2 + take_hints(modifiers)
-    if len(instruction.operands) != expected:
-        raise instruction.error(f"expected {expected} operands, found {len(instruction.operands)}")
-    if expected > 2:
+    has_policy = take_hints(modifiers)
+    count_operands(instruction, 2 + has_policy)
+    if has_policy:
         context.source(instruction, instruction.operands[2], _POLICY)
 
 
@@ -66,7 +65,7 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[1])
     semantics = take_access_order(instruction, modifiers, "acquire")
     if modifiers.flag("nc"):
-        _check_constant(context, instruction, space.name, semantics)
+        _check_constant(context, instruction, space, semantics)
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -78,11 +77,11 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
     ]
     base, offset = context.address(instruction, instruction.operands[1])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics, width)
+    site = context.access(instruction, space, size, semantics, width)
     loaded = _loaded_dtype(kind)
 
     def step(warp: Warp) -> None:
-        data = space.read(warp, site, warp.addresses(base, offset), size)
+        data = memory_of(warp, space).read(warp, site, warp.addresses(base, offset), size)
         values = data.view(loaded).reshape(-1, width)
         for i, cell in targets:
             warp.put_active(cell, values[:, i])
@@ -114,8 +113,8 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     _take_policy(context, instruction, modifiers)
     space = resolve_space(context, instruction, take_space(modifiers), instruction.operands[0])
     semantics = take_access_order(instruction, modifiers, "release")
-    if space.name in ("const", "param"):
-        raise instruction.error(f"nothing can be stored to {space.name} memory")
+    if space in ("const", "param"):
+        raise instruction.error(f"nothing can be stored to {space} memory")
     width, kind = _vector_width(modifiers), modifiers.type()
     modifiers.finish()
     _check_access(instruction, kind, width)
@@ -123,11 +122,11 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     sources = [context.source(instruction, item, kind, wide=True) for item in items]
     base, offset = context.address(instruction, instruction.operands[0])
     size = kind.size_bytes * width
-    site = context.access(instruction, space.name, size, semantics, width)
+    site = context.access(instruction, space, size, semantics, width)
     values = gather(sources, size)
 
     def step(warp: Warp) -> None:
-        space.write(warp, site, warp.addresses(base, offset), size, values(warp))
+        memory_of(warp, space).write(warp, site, warp.addresses(base, offset), size, values(warp))
 
     return step
 
@@ -151,7 +150,7 @@ def gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
     return many
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {
+LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(("ld", "ldu"), lower_load),
     "st": lower_store,
 }

@@ -16,10 +16,10 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.arithmetic.warpgroup_mma import factor, multiply_wide_floats, multiply_wide_integers
-from cutegen.ptx.instructions.matrix import fragment_a
-from cutegen.ptx.machine.blocks import End
+from cutegen.ptx.instructions.matrix import fragment_a, input_dtype
+from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.descriptor import chunk_addresses
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Compute, MmaForm, Operands, Warpgroup
 from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
@@ -63,7 +63,7 @@ def lower_wgmma(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.warpgroups.of(warp, site).commit(warp, site)
 
 
-def group_wait(context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int) -> End:
+def group_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
     """The end of a block with `wgmma.wait_group.sync.aligned n`."""
     modifiers = context.modifiers(instruction, 1)
     for word in ("wait_group", "sync", "aligned"):
@@ -72,7 +72,7 @@ def group_wait(context: Lowering, instruction: Instruction, predicate: tuple[int
     newest, site = _integer(instruction, instruction.operands[0], range(1 << 31)), context.site
 
     def end(warp: Warp, path: Path) -> Warpgroup | None:
-        mask = warp.mask if predicate is None else warp.mask & (warp.cells[predicate[0]] != predicate[1])
+        mask = executing(warp, predicate)
         if mask.any():
             if (mask != warp.mask).any():
                 message = "its predicate differs between the lanes of a warp"
@@ -192,7 +192,7 @@ def _form(context: Lowering, instruction: Instruction, types: _Types, signs: _Si
     if isinstance(operands[1], Vector):
         a = _registers(context, instruction, operands[1], _FRAGMENT_REGISTERS)
     a_major, b_major = not signs.transposes_a, not signs.transposes_b
-    a_bits, b_bits = _input_dtype(types.a), _input_dtype(types.b)
+    a_bits, b_bits = input_dtype(types.a), input_dtype(types.b)
     return MmaForm(
         site=context.site,
         shape=columns << 16 | types.a.bits << 8 | types.d.bits,
@@ -215,10 +215,6 @@ def _registers(context: Lowering, instruction: Instruction, operand: Operand, co
     if len({row for row, _ in named}) != count:
         raise instruction.error(f"expected {count} 32-bit registers, all different")
     return register_list(named)
-
-
-def _input_dtype(kind: ScalarType) -> np.dtype:
-    return kind.dtype if kind.name in _INTEGERS else np.dtype(f"u{kind.size_bytes}")
 
 
 def _computation(types: _Types, signs: _Signs) -> Compute:
@@ -275,4 +271,4 @@ def _d_registers_of_half(rows: Array) -> Array:
     return np.ascontiguousarray(parts.transpose(2, 0, 1, 3, 4)).view(np.uint32).reshape(-1, 32)
 
 
-LOWERERS: dict[str, Callable[[Lowering, Instruction], Step]] = {"wgmma": lower_wgmma}
+LOWERERS: dict[str, Lowerer] = {"wgmma": lower_wgmma}

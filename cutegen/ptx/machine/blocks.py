@@ -13,7 +13,7 @@ import numpy as np
 
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.convergence import check_converged
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import WARP_LANES, scalar_type
@@ -73,20 +73,26 @@ class Block:
     asks: bool = False
 
 
-def guarded(step: Step, cell: int, negated: bool) -> Step:
-    """The step under `@p` or `@!p`."""
+def executing(warp: Warp, predicate: Predicate | None) -> Mask:
+    """The active lanes that execute an instruction under `@p` or `@!p`; all of them without a predicate."""
+    if predicate is None:
+        return warp.mask
+    cell, negated = predicate
+    holds: Mask = warp.cells[cell]
+    return warp.mask & (~holds if negated else holds)
+
+
+def guarded(step: Step, predicate: Predicate) -> Step:
+    """The step under a predicate."""
 
     def run(warp: Warp) -> None:
-        predicate = warp.cells[cell]
-        mask = warp.mask & ~predicate if negated else warp.mask & predicate
+        mask = executing(warp, predicate)
         count = int(np.count_nonzero(mask))
         if count == warp.count:
             step(warp)
         elif count:
-            saved = warp.mask, warp.count
-            warp.set_mask(mask, count)
-            step(warp)
-            warp.set_mask(*saved)
+            with warp.narrowed(mask):
+                step(warp)
 
     return run
 
@@ -100,15 +106,13 @@ def fall_through(following: int) -> End:
     return end
 
 
-def branch(predicate: tuple[int, bool] | None, taken: int, following: int, meet: int | None) -> End:
+def branch(predicate: Predicate | None, taken: int, following: int, meet: int | None) -> End:
     """The end of a block with `bra`."""
     if predicate is None:
         return fall_through(taken)
-    cell, negated = predicate
 
     def end(warp: Warp, path: Path) -> None:
-        value = warp.cells[cell]
-        goes = warp.mask & ~value if negated else warp.mask & value
+        goes = executing(warp, predicate)
         count = int(np.count_nonzero(goes))
         if count in (0, warp.count):
             path.block = taken if count else following
@@ -124,7 +128,7 @@ def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int, Mask]]
         warp.stack.remove(path)
     else:
         path.block = meet
-    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.order_ways(ways) if block != meet]
+    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.schedule.order(ways) if block != meet]
 
 
 def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> End:
@@ -145,13 +149,12 @@ def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> 
     return end
 
 
-def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
+def leave(predicate: Predicate | None, following: int | None) -> End:
     """The end of a block with `ret` or `exit`; with a predicate, the other lanes continue at `following`."""
 
     def end(warp: Warp, path: Path) -> None:
         if predicate is not None:
-            cell, negated = predicate
-            goes = warp.mask & (~warp.cells[cell] if negated else warp.cells[cell])
+            goes = executing(warp, predicate)
             warp.set_mask(goes, int(np.count_nonzero(goes)))
         warp.cta.leave(warp)
         path.mask = path.mask & ~warp.mask
@@ -161,7 +164,7 @@ def leave(predicate: tuple[int, bool] | None, following: int | None) -> End:
     return end
 
 
-def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, bool] | None, following: int) -> End:
+def barrier(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
     """The end of a block with `bar.sync`, `bar.arrive`, `bar.red` and their `barrier` forms.
 
     A predicate must be the same in all lanes of the warp: either they all arrive or none does.
@@ -187,7 +190,7 @@ def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, b
         number = int(warp.cells[cells[0]][warp.lanes()[0]])
         threads = int(warp.cells[cells[1]][warp.lanes()[0]]) if len(cells) == 2 else None
         _check_barrier(warp, site, number, threads)
-        votes = 0 if vote is None else int(np.count_nonzero((warp.cells[vote[0]] != vote[1]) & warp.mask))
+        votes = 0 if vote is None else int(np.count_nonzero(executing(warp, vote)))
         return Arrival(
             barrier=number,
             threads=threads,
@@ -201,7 +204,7 @@ def barrier(context: Lowering, instruction: Instruction, predicate: tuple[int, b
     return end
 
 
-def cluster_wait(instruction: Instruction, predicate: tuple[int, bool] | None, following: int, site: int) -> End:
+def cluster_wait(instruction: Instruction, predicate: Predicate | None, following: int, site: int) -> End:
     """The end of a block with `barrier.cluster.wait{.acquire}{.aligned}`."""
     modifiers = Modifiers(instruction)
     modifiers.flag("cluster", "wait")
@@ -212,24 +215,20 @@ def cluster_wait(instruction: Instruction, predicate: tuple[int, bool] | None, f
         raise instruction.error("expected no operands")
 
     def end(warp: Warp, path: Path) -> ClusterBarrier | None:
-        saved = warp.mask, warp.count
-        if predicate is not None:
-            mask = warp.mask & (warp.cells[predicate[0]] != predicate[1])
-            warp.set_mask(mask, int(np.count_nonzero(mask)))
-        if warp.count and aligned:
-            check_converged(warp, site)
-        done = warp.count == 0 or warp.cta.cluster.barrier.wait(warp, site)
-        warp.set_mask(*saved)
-        if not done:
-            return warp.cta.cluster.barrier
+        barrier = warp.cta.cluster.barrier
+        with warp.narrowed(executing(warp, predicate)):
+            if warp.count and aligned:
+                check_converged(warp, site)
+            if warp.count and not barrier.wait(warp, site):
+                return barrier
         path.block = following
         return None
 
     return end
 
 
-def _all_arrive(warp: Warp, site: int, predicate: tuple[int, bool]) -> bool:
-    arrives = warp.mask & (warp.cells[predicate[0]] != predicate[1])
+def _all_arrive(warp: Warp, site: int, predicate: Predicate) -> bool:
+    arrives = executing(warp, predicate)
     count = int(np.count_nonzero(arrives))
     if count not in (0, warp.count):
         lane = int(np.argmin(arrives))
@@ -248,7 +247,7 @@ def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> N
 
 def _reduction(
     context: Lowering, instruction: Instruction, modifiers: Modifiers
-) -> tuple[Deliver, tuple[int, bool], list[Operand]]:
+) -> tuple[Deliver, Predicate, list[Operand]]:
     """Return what a `bar.red` delivers to each warp, the predicate it counts, and the operands of the barrier."""
     name = modifiers.need("popc", "and", "or")
     kind = modifiers.type("u32") if name == "popc" else modifiers.type("pred")

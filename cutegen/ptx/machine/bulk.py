@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +23,10 @@ from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizz
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.paged import Stamps
 from cutegen.ptx.watch.past import Clock
-from cutegen.ptx.watch.shadow import Access, Stamps
+from cutegen.ptx.watch.shadow import Access
 from cutegen.ptx.watch.violations import ViolationKind
-
-if TYPE_CHECKING:
-    from cutegen.ptx.machine.cta import Cta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,37 +85,37 @@ class BulkCopies:
         thread = int(warp.threads()[0])
         targets = self._targets(warp, site, thread, (box.address, barrier_address), mask)
         _count(warp, site, box, len(targets))
-        barriers = [cta.mbarriers.at(warp, site, [thread], barrier_at) for cta, _, barrier_at in targets]
+        barriers = [copies._mbarriers.at(warp, site, [thread], barrier_at) for copies, _, barrier_at in targets]
         _check_global(
             warp, site, box, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
         )
-        for (cta, address, _), barrier in zip(targets, barriers, strict=True):
-            cta.mbarriers.check_fenced(warp, site, thread, barrier)
-            access = cta.bulk.chunks_of(warp, site, thread, replace(box, address=address))
+        for (copies, address, _), barrier in zip(targets, barriers, strict=True):
+            copies._mbarriers.check_fenced(warp, site, thread, barrier)
+            access = copies._chunks_of(warp, site, thread, replace(box, address=address))
             if access is not None:
-                cta.shared.begin_load(access)
+                copies._shared.shadow.begin_load(access)
             read = partial(box.tensor.read_box, box.corner)
-            cta.bulk.take(warp, access, barrier, box.tensor.map.box_bytes, read)
+            copies._take(warp, access, barrier, box.tensor.map.box_bytes, read)
 
     def _targets(
         self, warp: Warp, site: int, thread: int, addresses: tuple[int, int], mask: int | None
-    ) -> list[tuple[Cta, int, int]]:
-        """(CTA, the address of the data there, that of the mbarrier) of each destination CTA of a copy."""
+    ) -> list[tuple[BulkCopies, int, int]]:
+        """(its copies, the address of the data there, that of the mbarrier) of each destination CTA of a copy."""
         cluster = warp.cta.cluster
         if mask is None:
             (cta, data), (other, barrier) = (cluster.at(warp, site, thread, address) for address in addresses)
             if other is not cta:
                 message = f"the data go to CTA {cta.rank} of the cluster and the mbarrier is in CTA {other.rank}"
                 warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, addresses[1], always=True)
-            return [(cta, data, barrier)]
+            return [(cta.bulk, data, barrier)]
         ranks = [rank for rank in range(MAX_CLUSTER_CTAS) if mask >> rank & 1]
         if mask >> len(cluster.ctas):
             message = f"the multicast mask {mask:#x} names CTA {ranks[-1]} of a cluster of {len(cluster.ctas)}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
         data, barrier = (address % CTA_WINDOW_BYTES for address in addresses)
-        return [(cluster.peer(warp, site, thread, rank, data), data, barrier) for rank in ranks]
+        return [(cluster.peer(warp, site, thread, rank, data).bulk, data, barrier) for rank in ranks]
 
-    def take(
+    def _take(
         self,
         warp: Warp,
         access: Access | None,
@@ -140,39 +137,39 @@ class BulkCopies:
         These are `.shared::cluster` addresses: the destination, and an mbarrier of the same CTA.
         """
         thread = int(warp.threads()[0])
-        ((cta, address, barrier_at),) = self._targets(warp, site, thread, addresses, None)
-        barrier = cta.mbarriers.at(warp, site, [thread], barrier_at)
-        cta.mbarriers.check_fenced(warp, site, thread, barrier)
+        ((target, address, barrier_at),) = self._targets(warp, site, thread, addresses, None)
+        barrier = target._mbarriers.at(warp, site, [thread], barrier_at)
+        target._mbarriers.check_fenced(warp, site, thread, barrier)
         places = [np.arange(first, first + size_bytes, BULK_CHUNK_BYTES, dtype=np.int64) for first in (source, address)]
         origin = self._shared.chunks(warp, site, thread, places[0])
-        access = cta.shared.chunks(warp, site, thread, places[1])
+        access = target._shared.chunks(warp, site, thread, places[1])
         if origin is None or access is None:
             return
-        stamps = self._shared.begin_store(origin)
-        cta.shared.begin_load(access)
+        stamps = self._shared.shadow.begin_store(origin)
+        target._shared.shadow.begin_load(access)
         self._leaving.append(origin)
 
         def done() -> None:
             self._leaving.remove(origin)
-            self._shared.end_read(origin, stamps, barrier.agent)
+            self._shared.shadow.end_store(origin, stamps, barrier.agent)
             warp.cta.visits.access(warp, site, thread, source, agent=barrier.agent)
 
-        cta.bulk.take(warp, access, barrier, size_bytes, partial(self._shared.peek, origin), done)
+        target._take(warp, access, barrier, size_bytes, partial(self._shared.peek, origin), done)
 
     def send_values(
         self, warp: Warp, site: int, places: Addresses, barriers: Addresses, size_bytes: int, data: Data
     ) -> None:
         """`st.async` of the active lanes: `data` go to `places`, and `barriers` there count the bytes."""
-        threads, groups = warp.threads(), dict[tuple[int, int], list[tuple[int, int]]]()
+        threads, groups = warp.threads(), dict[tuple[BulkCopies, int], list[tuple[int, int]]]()
         for i, (thread, *both) in enumerate(zip(threads.tolist(), places.tolist(), barriers.tolist(), strict=True)):
-            ((cta, place, barrier_at),) = self._targets(warp, site, thread, (both[0], both[1]), None)
-            groups.setdefault((cta.rank, barrier_at), []).append((i, place))
-        for (rank, barrier_at), lanes in groups.items():
-            cta, chosen = warp.cta.cluster.ctas[rank], [i for i, _ in lanes]
-            barrier = cta.mbarriers.at(warp, site, threads[chosen].tolist(), barrier_at)
+            ((target, place, barrier_at),) = self._targets(warp, site, thread, (both[0], both[1]), None)
+            groups.setdefault((target, barrier_at), []).append((i, place))
+        for (target, barrier_at), lanes in groups.items():
+            chosen = [i for i, _ in lanes]
+            barrier = target._mbarriers.at(warp, site, threads[chosen].tolist(), barrier_at)
             local = np.array([place for _, place in lanes], np.int64)
-            access = cta.shared.begin_message(warp, site, local, threads[chosen], size_bytes)
-            cta.bulk.take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
+            access = target._shared.reserve(warp, site, local, threads[chosen], size_bytes)
+            target._take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
     def land_newest(self) -> bool:
         """The load that was issued last lands; False if none is in flight."""
@@ -214,7 +211,7 @@ class BulkCopies:
 
     def _issue_store(self, warp: Warp, site: int, box: Box) -> _Store | None:
         buffer, thread = box.tensor.buffer, int(warp.threads()[0])
-        access = self.chunks_of(warp, site, thread, box)
+        access = self._chunks_of(warp, site, thread, box)
         if access is None:
             return None
         if not buffer.writeable:
@@ -228,7 +225,7 @@ class BulkCopies:
         source, stamps = None, None
         if inside.any():
             source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
-            stamps = self._shared.begin_store(source)
+            stamps = self._shared.shadow.begin_store(source)
         store = _Store(box=box, access=access, source=source, stamps=stamps, flight=flight)
         if self._schedule.lands_at_once():
             self._write(store)
@@ -256,7 +253,7 @@ class BulkCopies:
     def _give_back(self, store: _Store, *, only_read: bool) -> None:
         store.is_read = True
         if store.source is not None and store.stamps is not None:
-            self._shared.end_store(store.source, store.stamps)
+            self._shared.shadow.end_store(store.source, store.stamps)
             store.stamps = None
         if store.flight is not None and not only_read:
             shadow, flight = store.flight
@@ -291,7 +288,7 @@ class BulkCopies:
             store.box.tensor.write_box(store.box.corner, self._shared.peek(store.access))
             store.landed = True
 
-    def chunks_of(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
+    def _chunks_of(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
         """The box's chunks in shared memory, as the swizzle places them."""
         if box.address % DESTINATION_ALIGN:
             message = f"the box's place in shared memory is not a multiple of {DESTINATION_ALIGN} bytes"

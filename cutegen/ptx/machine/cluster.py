@@ -14,9 +14,7 @@ import numpy as np
 
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.cta import Cta, Machine
-from cutegen.ptx.machine.grid import volume
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES
-from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.locations import FenceOrder
@@ -62,13 +60,13 @@ class Cluster:
         rank, local = address // CTA_WINDOW_BYTES - 1, address % CTA_WINDOW_BYTES
         return self.peer(warp, site, thread, rank, local), local
 
-    def turns(self, policy: Policy) -> Iterator[None]:
+    def turns(self) -> Iterator[None]:
         """Runs all CTAs to their exit; if one keeps running, other clusters may run in between.
 
         Raises:
             ExecutionFault: undefined behavior that the launch raises on.
         """
-        schedule = policy.schedule(f"cluster {self.number}")
+        schedule = self.machine.rules.policy.schedule(f"cluster {self.number}")
         watch = _Watch(self.ctas)
         while running := [cta for cta in self.ctas if cta.is_running]:
             ran = goes_on = False
@@ -90,13 +88,14 @@ class Cluster:
         cta.fault(ViolationKind.BARRIER, site, warp.thread0, "; ".join(lines))
 
 
-def make_cluster(machine: Machine, number: int, policy: Policy) -> Cluster:
+def make_cluster(machine: Machine, number: int) -> Cluster:
     """Cluster `number`, ready to run."""
-    size, threads = machine.grid.cluster_size, volume(machine.block)
+    shape, policy = machine.shape, machine.rules.policy
+    size, threads = shape.grid.cluster_size, shape.threads
     keeps_seen = size > 1 or machine.executable.has_cluster_barrier
     ordering = Ordering(-(-threads // WARP_LANES), number, size, keeps_seen=keeps_seen)
     cluster = Cluster(machine, number, ordering, ClusterBarrier(ordering, np.arange(threads), size))
-    schedules = [policy.schedule(f"cta {machine.grid.place(number, rank)}") for rank in range(size)]
+    schedules = [policy.schedule(f"cta {shape.grid.place(number, rank)}") for rank in range(size)]
     cluster.ctas = tuple(Cta(machine, cluster, rank, schedule) for rank, schedule in enumerate(schedules))
     return cluster
 

@@ -8,7 +8,7 @@ land, and after that waits return false.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,16 @@ from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.grid import Grid, volume
+from cutegen.ptx.machine.grid import Shape
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
-from cutegen.ptx.machine.policy import TURN_QUESTIONS, Schedule
+from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.visits import Visits
-from cutegen.ptx.machine.warp import Mask, Path, Warp
+from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
@@ -41,21 +41,27 @@ if TYPE_CHECKING:
     from cutegen.ptx.machine.cluster import Cluster
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Settings for running and watching a launch."""
+
+    policy: Policy
+    max_steps: int
+    raise_on: Collection[ViolationKind]
+    tensor_core: TensorCore
+
+
 @dataclass(slots=True, kw_only=True)
 class Machine:
     """State that all CTAs of a launch share."""
 
     executable: Executable
-    grid: Grid
-    block: Dim3
-    explicit_cluster: bool
-    dynamic_smem_bytes: int
+    shape: Shape
+    rules: Rules
     memories: Mapping[str, GlobalMemory]
     tensors: Mapping[int, BoundTensor]
     monitor: Monitor
     traffic: TrafficCounters
-    tensor_core: TensorCore
-    max_steps: int
     block_runs: list[int]
     steps: int = 0
     fence_order: FenceOrder = field(default_factory=FenceOrder)
@@ -64,16 +70,15 @@ class Machine:
     def shared_bytes(self) -> int:
         """Static and dynamic shared memory of a CTA."""
         layout = self.executable.layout
-        return max(layout.static_shared_bytes, layout.dynamic_shared_offset + self.dynamic_smem_bytes)
+        return max(layout.static_shared_bytes, layout.dynamic_shared_offset + self.shape.dynamic_smem_bytes)
 
     def count_block(self, number: int, site: int, steps: int, cta: Dim3) -> None:
         """A warp begins a block; the step limit ends programs that do not terminate."""
         self.block_runs[number] += 1
         self.steps += steps
-        if self.steps > self.max_steps:
-            message = (
-                f"the launch ran more than {self.max_steps} warp instructions; raise max_steps if it is not in a loop"
-            )
+        if self.steps > self.rules.max_steps:
+            most = self.rules.max_steps
+            message = f"the launch ran more than {most} warp instructions; raise max_steps if it is not in a loop"
             self.monitor.report(ViolationKind.STEP_LIMIT, site, message, cta=cta, thread=None)
 
 
@@ -102,12 +107,11 @@ class Cta:
     """The CTA of `rank` in its cluster; `place` is its index in the grid."""
 
     def __init__(self, machine: Machine, cluster: Cluster, rank: int, schedule: Schedule) -> None:
-        self.cluster, self.rank, self.place = cluster, rank, machine.grid.place(cluster.number, rank)
-        self.memories, self.tensor_core, self.traffic = machine.memories, machine.tensor_core, machine.traffic
-        self.number = machine.grid.cta_number(cluster.number, rank)
-        self._machine, self._schedule = machine, schedule
+        self.cluster, self.rank, self.place = cluster, rank, machine.shape.grid.place(cluster.number, rank)
+        self.memories, self.tensor_core, self.traffic = machine.memories, machine.rules.tensor_core, machine.traffic
+        self._machine, self.schedule = machine, schedule
         self.ordering = cluster.ordering
-        threads, count = volume(machine.block), self.ordering.warps_per_cta
+        threads, count = machine.shape.threads, self.ordering.warps_per_cta
         self.first_thread = rank * count * WARP_LANES
         orders = orders_of_cta(cluster.fence_order, machine.fence_order)
         self.fences = Fences(self.ordering, Home(cluster.number, rank), orders, schedule.read_among)
@@ -124,6 +128,7 @@ class Cta:
         self.shared = SharedMemory(
             machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends, rank
         )
+        self.local = LocalMemory(executable.layout.local_bytes, count * WARP_LANES, machine.monitor)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
@@ -140,17 +145,9 @@ class Cta:
     def _make_warp(self, index: int, count: int, threads: int) -> Warp:
         machine = self._machine
         place = Place(
-            grid=machine.grid,
-            explicit_cluster=machine.explicit_cluster,
-            block=machine.block,
-            cta=self.place,
-            warp=index,
-            warps=count,
-            dynamic_smem_bytes=machine.dynamic_smem_bytes,
-            total_smem_bytes=machine.shared_bytes,
+            shape=machine.shape, cta=self.place, warp=index, warps=count, total_smem_bytes=machine.shared_bytes
         )
-        local = LocalMemory(machine.executable.layout.local_bytes, machine.monitor)
-        return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES), local)
+        return Warp(machine.executable.frame, self, place, min(WARP_LANES, threads - index * WARP_LANES))
 
     @property
     def is_running(self) -> bool:
@@ -169,8 +166,8 @@ class Cta:
         self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
         running = [warp for warp in self._warps if warp.stack]
         ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
-        for warp in self._schedule.order(ready):
-            stop = self._advance(warp, self._schedule.turn_blocks())
+        for warp in self.schedule.order(ready):
+            stop = self._advance(warp, self.schedule.turn_blocks())
             goes_on |= stop is None and bool(warp.stack)
             if isinstance(stop, Arrival):
                 self._arrive(warp, stop)
@@ -287,18 +284,6 @@ class Cta:
         """`line 12 'st.shared...'` of an instruction."""
         return self._machine.monitor.describe(site)
 
-    def elect(self, lanes: list[int]) -> int:
-        """The lane that `elect.sync` chooses."""
-        return self._schedule.elect(lanes)
-
-    def is_patient(self) -> bool:
-        """Return whether a wait for an mbarrier continues to wait."""
-        return self._schedule.is_patient()
-
-    def order_ways(self, ways: list[tuple[int, Mask]]) -> list[tuple[int, Mask]]:
-        """The sides of a divergent branch; the last one runs first."""
-        return self._schedule.order(ways)
-
     def fault(
         self,
         kind: ViolationKind,
@@ -316,13 +301,13 @@ class Cta:
     def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
         """Description of a thread of a cluster, of several of a warp, or of the copies of an agent."""
         if warp >= self.ordering.warps:
-            number = self._machine.grid.cta_number(cluster, 0)
+            number = self._machine.shape.grid.cta_number(cluster, 0)
             return f"a bulk copy of {'' if len(self.cluster.ctas) == 1 else 'the cluster of '}CTA number {number}"
         rank, local = divmod(warp, self.ordering.warps_per_cta)
         who = f"threads of warp {local}"
         if thread is not None:
             who = f"thread {thread % (self.ordering.warps_per_cta * WARP_LANES)}"
-        return f"{who} of CTA number {self._machine.grid.cta_number(cluster, rank)}"
+        return f"{who} of CTA number {self._machine.shape.grid.cta_number(cluster, rank)}"
 
 
 def _next_path(warp: Warp) -> Path | None:

@@ -1,4 +1,4 @@
-"""The grid of a launch and its clusters: the position of each CTA.
+"""The shape of a launch: its grid and clusters, the position of each CTA, and its blocks.
 
 Source: PTX ISA, "Cluster of Cooperative Thread Arrays", special registers `%clusterid`, `%cluster_ctaid`,
 `%cluster_ctarank`. CTAs, clusters, and the CTAs of a cluster are numbered with x fastest.
@@ -40,7 +40,7 @@ class Grid:
     """
 
     ctas: Dim3
-    cluster: Dim3 = ONE_CTA
+    cluster: Dim3
 
     @property
     def cluster_size(self) -> int:
@@ -71,3 +71,18 @@ class Grid:
         """The rank in its cluster of the CTA at `place`."""
         x, y, z = (at % each for at, each in zip(place, self.cluster, strict=True))
         return linear((x, y, z), self.cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Grid, block and dynamic shared memory of a launch; `explicit_cluster`: the launch or the entry set clusters."""
+
+    grid: Grid
+    block: Dim3
+    dynamic_smem_bytes: int
+    explicit_cluster: bool
+
+    @property
+    def threads(self) -> int:
+        """Threads per CTA."""
+        return volume(self.block)

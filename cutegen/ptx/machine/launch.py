@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.arguments import Argument, Binding, pack_arguments
 from cutegen.ptx.machine.cluster import make_cluster
-from cutegen.ptx.machine.cta import Machine
+from cutegen.ptx.machine.cta import Machine, Rules
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.grid import ONE_CTA, Grid, volume
+from cutegen.ptx.machine.grid import ONE_CTA, Grid, Shape, volume
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buffer, Bytes, GlobalMemory
-from cutegen.ptx.machine.policy import Policy
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.text.syntax import Entry
@@ -31,34 +29,9 @@ MAX_THREADS, MAX_DEPTH = 1024, 64
 MOST_RESIDENT = 16
 """Number of clusters that take turns if CTAs communicate: more start when one of these ends, or none can end."""
 _ENDED = object()
+_COUNTS = tuple(each.name for each in fields(Traffic))
 MAX_SHARED_BYTES = 232_448
 """227 KiB, the limit per CTA on sm_90; the planner checks targets with less."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Grid, block, clusters and dynamic shared memory of a launch; `explicit_cluster`: it specified the clusters."""
-
-    grid: Dim3
-    block: Dim3
-    dynamic_smem_bytes: int
-    cluster: Dim3 = ONE_CTA
-    explicit_cluster: bool = False
-
-    @property
-    def clusters(self) -> Grid:
-        """The grid with its clusters."""
-        return Grid(self.grid, self.cluster)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """Settings for running and watching a launch."""
-
-    policy: Policy
-    max_steps: int
-    raise_on: Collection[ViolationKind]
-    tensor_core: TensorCore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,19 +58,17 @@ def dim3(value: int | Sequence[int], name: str) -> Dim3:
 
 def check_shape(executable: Executable, shape: Shape) -> None:
     """Raises `LaunchError` if the entry cannot be launched like this."""
-    x, y, z = shape.block
-    if x * y * z > MAX_THREADS:
-        raise LaunchError(f"block {shape.block} has {x * y * z} threads; at most {MAX_THREADS} are allowed")
-    if z > MAX_DEPTH:
-        raise LaunchError(f"block {shape.block} has {z} threads along z; at most {MAX_DEPTH} are allowed")
-    entry = executable.entry
-    if entry.max_block is not None and x * y * z > volume(entry.max_block):
-        most = volume(entry.max_block)
-        raise LaunchError(f"block {shape.block} has {x * y * z} threads; {entry.name} allows {most} (.maxntid)")
+    entry, threads, (_, _, depth) = executable.entry, shape.threads, shape.block
+    if threads > MAX_THREADS:
+        raise LaunchError(f"block {shape.block} has {threads} threads; at most {MAX_THREADS} are allowed")
+    if depth > MAX_DEPTH:
+        raise LaunchError(f"block {shape.block} has {depth} threads along z; at most {MAX_DEPTH} are allowed")
+    if entry.max_block is not None and threads > (most := volume(entry.max_block)):
+        raise LaunchError(f"block {shape.block} has {threads} threads; {entry.name} allows {most} (.maxntid)")
     required = entry.required_block
     if required is not None and required != shape.block:
         raise LaunchError(f"block is {shape.block}; {entry.name} requires {required} (.reqntid)")
-    check_cluster(entry, shape)
+    _check_cluster(entry, shape.grid)
     total = executable.layout.dynamic_shared_offset + shape.dynamic_smem_bytes
     if shape.dynamic_smem_bytes < 0 or total > MAX_SHARED_BYTES:
         raise LaunchError(f"{total} bytes of shared memory; at most {MAX_SHARED_BYTES} are allowed")
@@ -116,13 +87,13 @@ def chosen_cluster(entry: Entry, asked: Dim3 | None) -> tuple[Dim3, bool]:
     return cluster or ONE_CTA, cluster is not None
 
 
-def check_cluster(entry: Entry, shape: Shape) -> None:
+def _check_cluster(entry: Entry, grid: Grid) -> None:
     """Raises `LaunchError` if the grid cannot be divided into such clusters."""
-    size, most = volume(shape.cluster), min(MAX_CLUSTER_CTAS, entry.max_cluster_size or MAX_CLUSTER_CTAS)
+    size, most = grid.cluster_size, min(MAX_CLUSTER_CTAS, entry.max_cluster_size or MAX_CLUSTER_CTAS)
     if size > most:
-        raise LaunchError(f"cluster {shape.cluster} has {size} CTAs; at most {most} are allowed")
-    if any(ctas % each for ctas, each in zip(shape.grid, shape.cluster, strict=True)):
-        raise LaunchError(f"grid {shape.grid} is not a multiple of cluster {shape.cluster}")
+        raise LaunchError(f"cluster {grid.cluster} has {size} CTAs; at most {most} are allowed")
+    if any(ctas % each for ctas, each in zip(grid.ctas, grid.cluster, strict=True)):
+        raise LaunchError(f"grid {grid.ctas} is not a multiple of cluster {grid.cluster}")
 
 
 def run_ctas(
@@ -139,10 +110,10 @@ def run_ctas(
     machine, shadows = _make_machine(executable, shape, arguments, rules)
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
-            _run_together(machine, rules.policy, chosen, done)
+            _run_together(machine, chosen, done)
         else:
             for number in chosen:
-                for _ in make_cluster(machine, number, rules.policy).turns(rules.policy):
+                for _ in make_cluster(machine, number).turns():
                     pass
                 done()
     return Outcome(
@@ -155,13 +126,13 @@ def run_ctas(
     )
 
 
-def _run_together(machine: Machine, policy: Policy, chosen: Sequence[int], done: Callable[[], None]) -> None:
+def _run_together(machine: Machine, chosen: Sequence[int], done: Callable[[], None]) -> None:
     """Runs clusters that may wait for each other: one that keeps running lets others start, and they take turns."""
-    schedule = policy.schedule("turns of CTAs")
+    schedule = machine.rules.policy.schedule("turns of CTAs")
     waiting, resident, beginning = deque(chosen), list[Iterator[None]](), 1
     while waiting or resident:
         for _ in range(min(len(waiting), beginning)):
-            resident.append(make_cluster(machine, waiting.popleft(), policy).turns(policy))
+            resident.append(make_cluster(machine, waiting.popleft()).turns())
         still = []
         for turns in schedule.order(resident):
             if next(turns, _ENDED) is _ENDED:
@@ -199,16 +170,12 @@ def _make_machine(
     }
     machine = Machine(
         executable=executable,
-        grid=shape.clusters,
-        block=shape.block,
-        explicit_cluster=shape.explicit_cluster,
-        dynamic_smem_bytes=shape.dynamic_smem_bytes,
+        shape=shape,
+        rules=rules,
         memories=memories,
         tensors=binding.tensors,
         monitor=monitor,
         traffic=counters,
-        tensor_core=rules.tensor_core,
-        max_steps=rules.max_steps,
         block_runs=[0] * len(executable.blocks),
     )
     return machine, binding.shadows
@@ -226,9 +193,9 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     number, thread, site = found.writer
     other, other_thread, other_site = found.other
-    grid, per_cta = shape.clusters, -(-volume(shape.block) // WARP_LANES) * WARP_LANES
+    grid, per_cta = shape.grid, -(-shape.threads // WARP_LANES) * WARP_LANES
     who = f"several threads of CTA number {grid.cta_number(other, 0)}"
-    if other_thread is not None and other_thread >= per_cta * volume(shape.cluster):
+    if other_thread is not None and other_thread >= per_cta * grid.cluster_size:
         who = f"a bulk copy of CTA number {grid.cta_number(other, 0)}"
     elif other_thread is not None:
         who = f"thread {other_thread % per_cta} of CTA number {grid.cta_number(other, other_thread // per_cta)}"
@@ -244,11 +211,6 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     return [*outcomes[:-1], replace(outcomes[-1], violations=[*outcomes[-1].violations, *monitor.violations])]
 
 
-def all_clusters(shape: Shape, policy: Policy) -> list[int]:
-    """The clusters of the grid in the order in which they run."""
-    return policy.schedule("grid").order(shape.clusters.all_clusters())
-
-
 def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Sequence[Outcome]) -> LaunchReport:
     """Adds up the outcomes."""
     executed = [0] * len(executable.entry.instructions)
@@ -262,7 +224,7 @@ def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Se
     )
     return LaunchReport(
         entry=executable.entry.name,
-        grid=shape.grid,
+        grid=shape.grid.ctas,
         block=shape.block,
         policy=str(rules.policy),
         steps=sum(outcome.steps for outcome in outcomes),
@@ -279,16 +241,5 @@ def _instruction_report(executable: Executable, index: int, executed: int, traff
         opcode=instruction.opcode,
         text=instruction.text,
         executed=executed,
-        shared_requests=sum(t.shared_requests for t in traffic),
-        wavefronts=sum(t.wavefronts for t in traffic),
-        ideal_wavefronts=sum(t.ideal_wavefronts for t in traffic),
-        line_wavefronts=sum(t.line_wavefronts for t in traffic),
-        ideal_line_wavefronts=sum(t.ideal_line_wavefronts for t in traffic),
-        line_sectors=sum(t.line_sectors for t in traffic),
-        staged_wavefronts=sum(t.staged_wavefronts for t in traffic),
-        shared_bytes=sum(t.shared_bytes for t in traffic),
-        global_requests=sum(t.global_requests for t in traffic),
-        sectors=sum(t.sectors for t in traffic),
-        global_bytes=sum(t.global_bytes for t in traffic),
-        boxes=sum(t.boxes for t in traffic),
+        **{name: sum(getattr(one, name) for one in traffic) for name in _COUNTS},
     )

@@ -35,6 +35,8 @@ from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
 Step: TypeAlias = Callable[[Warp], None]
+Predicate: TypeAlias = tuple[int, bool]
+"""The cell of a predicate, and whether it is negated."""
 S64 = scalar_type("s64")
 U32 = scalar_type("u32")
 
@@ -107,10 +109,7 @@ class Lowering:
 
     def modifiers(self, instruction: Instruction, operands: int | tuple[int, ...]) -> Modifiers:
         """The instruction's modifiers, after checking how many operands it has."""
-        allowed = (operands,) if isinstance(operands, int) else operands
-        if len(instruction.operands) not in allowed:
-            wanted = " or ".join(map(str, allowed))
-            raise instruction.error(f"expected {wanted} operands, found {len(instruction.operands)}")
+        count_operands(instruction, *((operands,) if isinstance(operands, int) else operands))
         return Modifiers(instruction)
 
     def source(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
@@ -145,8 +144,8 @@ class Lowering:
             return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))
         return self._register(instruction, operand, kind, wide=False)
 
-    def predicate(self, instruction: Instruction, operand: Operand) -> tuple[int, bool]:
-        """The cell of a predicate source and whether it is negated."""
+    def predicate(self, instruction: Instruction, operand: Operand) -> Predicate:
+        """The predicate that a source operand names."""
         pred = scalar_type("pred")
         if isinstance(operand, Negated):
             return self.source(instruction, operand.register, pred), True
@@ -276,6 +275,26 @@ def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType
         with np.errstate(all="ignore"):
             return int(wide.astype(np.float32).view(np.uint32)[0])
     raise instruction.error(f"a float literal cannot be a .{kind.name}")
+
+
+Lowerer: TypeAlias = Callable[[Lowering, Instruction], Step]
+"""Turns an instruction into a step."""
+
+
+def count_operands(instruction: Instruction, *allowed: int) -> None:
+    """Refuses another number of operands."""
+    found = len(instruction.operands)
+    if found not in allowed:
+        raise instruction.error(f"expected {' or '.join(map(str, allowed))} operands, found {found}")
+
+
+def lower_elementwise(
+    context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType
+) -> Step:
+    """The step that applies `function` to the sources, which are of type `kind` like the destination."""
+    target = context.target(instruction, instruction.operands[0], kind)
+    sources = [context.source(instruction, operand, kind) for operand in instruction.operands[1:]]
+    return elementwise(function, target, *sources)
 
 
 def elementwise(function: Callable[..., Array], target: int, *sources: int) -> Step:

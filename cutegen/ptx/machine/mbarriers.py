@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
@@ -72,7 +74,7 @@ class Mbarriers:
         """`mbarrier.init`."""
         if not 1 <= count <= MAX_COUNT:
             self._fault(warp, site, thread, f"an mbarrier of {count} arrivals; expected 1 to {MAX_COUNT}", address)
-        memory = self._shared.begin_object(warp, site, thread, address, OBJECT_BYTES)
+        memory = self._shared.reserve(warp, site, np.array([address]), np.array([thread]), OBJECT_BYTES)
         if memory is None:
             return
         if address not in self._agents:
@@ -91,7 +93,7 @@ class Mbarriers:
 
     def unmake(self, warp: Warp, site: int, thread: int, address: int) -> None:
         """`mbarrier.inval`."""
-        self._shared.end_object(self.at(warp, site, [thread], address).memory)
+        self._shared.shadow.release(self.at(warp, site, [thread], address).memory)
         del self._live[address]
 
     def at(self, warp: Warp, site: int, threads: list[int], address: int) -> Mbarrier:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
+from cutegen.ptx.watch.global_shadow import Clash, Flights, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
@@ -89,26 +89,6 @@ def lost_write(window: Data, offsets: Addresses, data: Data) -> int | None:
     """The index of a lane whose bytes another lane of the same instruction replaced, or None."""
     pairs = enumerate(zip(offsets.tolist(), data, strict=True))
     return next((i for i, (offset, item) in pairs if window[offset].tobytes() != item.tobytes()), None)
-
-
-@dataclass(slots=True)
-class Flights:
-    """Sources of a cp.async until the last of its `lanes` has waited for it."""
-
-    lanes: int
-    _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
-
-    def add(self, shadow: GlobalShadow, flight: Flight) -> None:
-        """Add a piece of the copy."""
-        self._held.append((shadow, flight))
-
-    def land(self, lanes: int) -> None:
-        """`lanes` of the copy have landed."""
-        self.lanes -= lanes
-        if self.lanes <= 0:
-            for shadow, flight in self._held:
-                shadow.end(flight)
-            self._held = []
 
 
 class GlobalMemory:
@@ -317,16 +297,16 @@ class GlobalMemory:
 
 
 class LocalMemory:
-    """The local memory of one warp: an address refers to different bytes in each lane."""
+    """The local memory of a CTA's threads: an address refers to different bytes in each."""
 
-    def __init__(self, size_bytes: int, monitor: Monitor) -> None:
+    def __init__(self, size_bytes: int, threads: int, monitor: Monitor) -> None:
         self._size = size_bytes
-        self._bytes = Bytes(np.full(32 * size_bytes, POISON_BYTE, np.uint8))
-        self._written = np.zeros(32 * size_bytes, bool)
+        self._bytes = Bytes(np.full(threads * size_bytes, POISON_BYTE, np.uint8))
+        self._written = np.zeros(threads * size_bytes, bool)
         self._monitor = monitor
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes of each active lane's own memory."""
+        """`size_bytes` bytes of each active thread's own memory."""
         good, offsets = self._offsets(warp, site, addresses, size_bytes)
         data = poison(len(addresses), size_bytes)
         data[good] = self._bytes.window(size_bytes)[offsets]
@@ -338,19 +318,19 @@ class LocalMemory:
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
-        """Writes `size_bytes` bytes of each active lane's own memory."""
+        """Writes `size_bytes` bytes of each active thread's own memory."""
         good, offsets = self._offsets(warp, site, addresses, size_bytes)
         self._bytes.window(size_bytes)[offsets] = data[good]
         self._written[offsets[:, None] + np.arange(size_bytes)] = True
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
         """The window and offset of one lane's atomic access, or None if it is faulty."""
-        lane = int(warp.lanes()[lane_index])
+        thread = int(warp.threads()[lane_index]) - warp.cta.first_thread
         if address % size_bytes or not 0 <= address <= self._size - size_bytes:
             message = f"{size_bytes}-byte atomic access to {self._size} bytes of local memory"
             self._report(ViolationKind.OUT_OF_BOUNDS, warp, site, np.array([address]), 0, message)
             return None
-        return self._bytes.window(size_bytes), lane * self._size + address
+        return self._bytes.window(size_bytes), thread * self._size + address
 
     def _offsets(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int
@@ -364,7 +344,7 @@ class LocalMemory:
             message = f"{size_bytes}-byte access to local memory"
             self._report(ViolationKind.MISALIGNED, warp, site, addresses, int(np.argmin(aligned)), message)
         good = inside & aligned
-        return good, (warp.lanes() * self._size + addresses)[good]
+        return good, ((warp.threads() - warp.cta.first_thread) * self._size + addresses)[good]
 
     def _report(
         self, kind: ViolationKind, warp: Warp, site: int, addresses: Addresses, index: int, message: str

@@ -11,8 +11,9 @@ from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses, Bytes, Data, lost_write, poison
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.locations import Locations
+from cutegen.ptx.watch.paged import MANY
 from cutegen.ptx.watch.semantics import Semantics
-from cutegen.ptx.watch.shadow import MANY, Access, Shadow, Stamps
+from cutegen.ptx.watch.shadow import Access, Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -33,13 +34,13 @@ class SharedMemory:
         traffic: TrafficCounters,
         semantics: Mapping[int, Semantics],
         ends: tuple[int, ...],
-        rank: int = 0,
+        rank: int,
     ) -> None:
         self._rank = rank
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
         self._ends = np.array(ends, np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
-        self._shadow, self._traffic = shadow, traffic
+        self.shadow, self._traffic = shadow, traffic
 
     def read(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, givers: Addresses | None = None
@@ -51,7 +52,7 @@ class SharedMemory:
         access = self._access(warp, site, addresses, threads, size_bytes)
         if access is None:
             return poison(len(addresses), size_bytes)
-        self._shadow.read(access)
+        self.shadow.read(access)
         if site in self._semantics:
             for thread, offset in zip(threads.tolist(), access.offsets.tolist(), strict=True):
                 self._locations.read(warp.cta.fences, warp, thread, offset, self._semantics[site])
@@ -66,11 +67,11 @@ class SharedMemory:
         window = self._bytes.window(size_bytes)
         window[access.offsets] = data
         lost = None
-        if self._shadow.write(access):
+        if self.shadow.write(access):
             lost = lost_write(window, access.offsets, data)
         if lost is not None and site not in self._semantics:
             message = "two lanes of one instruction write different values to the same bytes"
-            self._shadow.report(ViolationKind.RACE, access, lost, message)
+            self.shadow.report(ViolationKind.RACE, access, lost, message)
         if site not in self._semantics:
             self._locations.forget(access.offsets)
             return
@@ -83,8 +84,8 @@ class SharedMemory:
         access = self._access(warp, site, np.array([address]), thread, size_bytes)
         if access is None:
             return None
-        self._shadow.read(access)
-        self._shadow.write(access)
+        self.shadow.read(access)
+        self.shadow.write(access)
         offset, semantics = int(access.offsets[0]), self._semantics[site]
         self._locations.update(warp.cta.fences, warp, int(thread[0]), offset, semantics)
         return self._bytes.window(size_bytes), int(access.offsets[0])
@@ -92,60 +93,30 @@ class SharedMemory:
     def begin_copy(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Access | None:
         """A cp.async to `addresses` is issued; returns the argument of `end_copy`, or None if it is faulty."""
         self._traffic.shared(site, addresses, warp.lanes(), size_bytes)
-        access = self._access(warp, site, addresses, warp.threads(), size_bytes)
+        return self.reserve(warp, site, addresses, warp.threads(), size_bytes)
+
+    def reserve(
+        self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
+    ) -> Access | None:
+        """Nothing may access the bytes until they have landed, or are released; None if they are faulty."""
+        access = self._access(warp, site, addresses, threads, size_bytes)
         if access is not None:
-            self._shadow.begin_copy(access)
+            self.shadow.begin_copy(access)
         return access
 
     def end_copy(self, access: Access, data: Data) -> None:
         """The bytes of a cp.async land."""
         self._bytes.window(access.size_bytes)[access.offsets] = data
-        self._shadow.end_copy(access)
-
-    def begin_object(self, warp: Warp, site: int, thread: int, address: int, size_bytes: int) -> Access | None:
-        """The bytes become an mbarrier; returns the argument of `end_object`, or None if they are faulty."""
-        access = self._access(warp, site, np.array([address]), np.array([thread]), size_bytes)
-        if access is not None:
-            self._shadow.begin_copy(access)
-        return access
-
-    def end_object(self, access: Access) -> None:
-        """The bytes are no longer an mbarrier."""
-        self._shadow.release(access)
+        self.shadow.end_copy(access)
 
     def chunks(self, warp: Warp, site: int, thread: int, addresses: Addresses) -> Access | None:
         """The access of a bulk copy by `thread` to 16-byte chunks, or None if it is faulty."""
         return self._access(warp, site, addresses, np.full(len(addresses), thread), BULK_CHUNK_BYTES)
 
-    def begin_load(self, access: Access) -> None:
-        """A bulk copy to shared memory is issued."""
-        self._shadow.begin_load(access)
-
     def land(self, access: Access, data: Data, agent: int) -> None:
         """The bytes of a bulk copy land, written by `agent`."""
         self._bytes.window(access.size_bytes)[access.offsets] = data
-        self._shadow.land(access, agent)
-
-    def begin_message(
-        self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
-    ) -> Access | None:
-        """An asynchronous store by `threads` is issued; returns the argument of `land`, or None if it is faulty."""
-        access = self._access(warp, site, addresses, threads, size_bytes)
-        if access is not None:
-            self._shadow.begin_copy(access)
-        return access
-
-    def end_read(self, access: Access, stamps: Stamps, agent: int) -> None:
-        """A bulk copy from shared memory, ordered by `agent`, has read its source."""
-        self._shadow.end_read(access, stamps, agent)
-
-    def begin_store(self, access: Access) -> Stamps:
-        """A bulk copy from shared memory is issued; returns the argument of `end_store`."""
-        return self._shadow.begin_store(access)
-
-    def end_store(self, access: Access, stamps: Stamps) -> None:
-        """The thread that issued a bulk copy from shared memory knows that it has read its source."""
-        self._shadow.end_store(access, stamps)
+        self.shadow.land(access, agent)
 
     def peek(self, access: Access) -> Data:
         """Return the current source bytes of a bulk copy."""
@@ -159,7 +130,7 @@ class SharedMemory:
         threads = np.full(len(addresses), MANY)
         access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
         if access is not None:
-            self._shadow.read_by_agent(access, warps, agent)
+            self.shadow.read_by_agent(access, warps, agent)
 
     def tensor_core_peek(self, addresses: Addresses) -> Data:
         """The current chunks at `addresses`, in their shape; out-of-bounds addresses have been reported."""
@@ -202,4 +173,4 @@ class SharedMemory:
         index = int(np.argmax(faulty))
         if int(access.offsets[index]) + SHARED_BASE >= CTA_WINDOW_BYTES:
             what += "; an address of another CTA of the cluster needs .shared::cluster"
-        self._shadow.report(kind, access, index, what)
+        self.shadow.report(kind, access, index, what)

@@ -1,4 +1,4 @@
-"""State spaces as the memory instructions see them: one object for each, selected when the text is lowered.
+"""State spaces as the memory instructions see them: the memory of each, also of those that consist of several.
 
 Source: PTX ISA, "State Spaces", "Generic Addressing".
 """
@@ -6,8 +6,8 @@ Source: PTX ISA, "State Spaces", "Generic Addressing".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,10 @@ from cutegen.ptx.machine.memory import (
     Data,
     data_dtype,
 )
+from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
-
-if TYPE_CHECKING:
-    from cutegen.ptx.machine.cta import Cta
+from cutegen.ptx.text.types import WARP_LANES
 
 Lanes: TypeAlias = npt.NDArray[np.bool_]
 CLUSTER_SPACE = "shared::cluster"
@@ -53,127 +52,93 @@ class Memory(Protocol):
 
 
 def memory_of(warp: Warp, space: str) -> Memory:
-    """The memory of `space` for `warp`."""
+    """The memory of `space`, which may be `generic`, for `warp`."""
     if space == "shared":
         return warp.cta.shared
-    if space == CLUSTER_SPACE:
-        return SharedOfCluster(warp.cta)
     if space == "local":
-        return warp.local
-    return warp.cta.memories[space]
+        return warp.cta.local
+    return _OF_SEVERAL.get(space) or warp.cta.memories[space]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedOfCluster:
-    """The shared memory of a cluster as a thread of `cta` sees it."""
-
-    cta: Cta
+class _SharedOfCluster:
+    """The shared memories of the cluster, as the threads of a warp see them."""
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes for each address."""
         if int(addresses.max()) < CTA_WINDOW_BYTES:
-            return self.cta.shared.read(warp, site, addresses, size_bytes)
+            return warp.cta.shared.read(warp, site, addresses, size_bytes)
         data = np.empty(len(addresses), data_dtype(size_bytes))
-        for peer, inside, local in self._split(warp, site, addresses):
-            with _Narrowed(warp, inside):
-                data[inside] = peer.shared.read(warp, site, local, size_bytes)
+        for shared, inside, local in self._split(warp, site, addresses):
+            with narrowed(warp, inside):
+                data[inside] = shared.read(warp, site, local, size_bytes)
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
-        """Writes `size_bytes` bytes at each address."""
         if int(addresses.max()) < CTA_WINDOW_BYTES:
-            self.cta.shared.write(warp, site, addresses, size_bytes, data)
+            warp.cta.shared.write(warp, site, addresses, size_bytes, data)
             return
-        for peer, inside, local in self._split(warp, site, addresses):
-            with _Narrowed(warp, inside):
-                peer.shared.write(warp, site, local, size_bytes, data[inside])
+        for shared, inside, local in self._split(warp, site, addresses):
+            with narrowed(warp, inside):
+                shared.write(warp, site, local, size_bytes, data[inside])
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
-        """The window and offset of one lane's atomic access."""
         thread = int(warp.threads()[lane_index])
-        peer, local = self.cta.cluster.at(warp, site, thread, address)
-        if peer is not self.cta:
+        peer, local = warp.cta.cluster.at(warp, site, thread, address)
+        if peer is not warp.cta:
             peer.visits.access(warp, site, thread, local)
         return peer.shared.element(warp, site, lane_index, local, size_bytes)
 
-    def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[Cta, Lanes, Addresses]]:
-        """The accesses by CTA: (CTA, indices of the accesses, their addresses there)."""
-        threads, windows = warp.threads(), addresses // CTA_WINDOW_BYTES
+    def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[SharedMemory, Lanes, Addresses]]:
+        """The accesses by CTA: (its memory, indices of the accesses, their addresses there)."""
+        cluster, threads, windows = warp.cta.cluster, warp.threads(), addresses // CTA_WINDOW_BYTES
         for window in np.unique(windows).tolist():
             inside = windows == window
             local = addresses[inside] % CTA_WINDOW_BYTES
-            peer, _ = self.cta.cluster.at(warp, site, int(threads[inside][0]), int(addresses[inside][0]))
-            if peer is not self.cta:
+            peer, _ = cluster.at(warp, site, int(threads[inside][0]), int(addresses[inside][0]))
+            if peer is not warp.cta:
                 for thread in threads[inside][1:].tolist() if not warp.cta.ordering.lanes_agree(warp.index) else ():
-                    self.cta.cluster.peer(warp, site, thread, peer.rank, int(local[0]))
+                    cluster.peer(warp, site, thread, peer.rank, int(local[0]))
                 peer.visits.access(warp, site, int(threads[inside][0]), int(local[0]))
-            yield peer, inside, local
+            yield peer.shared, inside, local
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
-    """One state space, `generic` included."""
-
-    name: str
+class _Generic:
+    """The memory that generic addresses refer to: several, each in its own window."""
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes for each address of the active lanes."""
-        if self.name != "generic":
-            return memory_of(warp, self.name).read(warp, site, addresses, size_bytes)
         data = np.empty(len(addresses), data_dtype(size_bytes))
-        for space, inside, local_addresses in _split(addresses):
-            with _Narrowed(warp, inside):
-                data[inside] = memory_of(warp, space).read(warp, site, local_addresses, size_bytes)
+        for space, inside, local in self._split(addresses):
+            with narrowed(warp, inside):
+                data[inside] = memory_of(warp, space).read(warp, site, local, size_bytes)
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
-        """Writes `size_bytes` bytes at each address of the active lanes."""
-        if self.name != "generic":
-            memory_of(warp, self.name).write(warp, site, addresses, size_bytes, data)
-            return
-        for space, inside, local_addresses in _split(addresses):
-            with _Narrowed(warp, inside):
-                memory_of(warp, space).write(warp, site, local_addresses, size_bytes, data[inside])
-
-    def in_global(self, addresses: Addresses) -> Lanes:
-        """Mark the addresses that lie in global memory."""
-        if self.name == "generic":
-            return spaces_of(addresses)["global"]
-        return np.full(len(addresses), self.name == "global")
-
-    def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
-        """The active lanes are about to make atomic accesses, each by `element`."""
-        memory = warp.cta.memories["global"]
-        if self.name == "global":
-            memory.begin_atomics(warp, site, addresses, size_bytes)
-        elif self.name == "generic":
-            for space, inside, local_addresses in _split(addresses):
-                with _Narrowed(warp, inside):
-                    if space == "global":
-                        memory.begin_atomics(warp, site, local_addresses, size_bytes)
+        for space, inside, local in self._split(addresses):
+            with narrowed(warp, inside):
+                memory_of(warp, space).write(warp, site, local, size_bytes, data[inside])
 
     def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
-        """The window and offset of one lane's atomic access."""
-        if self.name != "generic":
-            return memory_of(warp, self.name).element(warp, site, lane_index, address, size_bytes)
-        space, _, local_addresses = _split(np.array([address], np.int64))[0]
-        return memory_of(warp, space).element(warp, site, lane_index, int(local_addresses[0]), size_bytes)
+        space, _, local = self._split(np.array([address], np.int64))[0]
+        return memory_of(warp, space).element(warp, site, lane_index, int(local[0]), size_bytes)
+
+    def _split(self, addresses: Addresses) -> list[tuple[str, Lanes, Addresses]]:
+        """The accesses by state space: (space, indices of the accesses, their addresses there)."""
+        inside, starts = spaces_of(addresses), {name: start for name, (start, _) in _WINDOWS.items()}
+        return [(name, lanes, addresses[lanes] - starts.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
 
 
-class _Narrowed:
-    """Makes some of a warp's active lanes temporarily the only active ones."""
+_OF_SEVERAL: dict[str, Memory] = {CLUSTER_SPACE: _SharedOfCluster(), "generic": _Generic()}
 
-    def __init__(self, warp: Warp, inside: np.ndarray) -> None:
-        self._warp, self._saved = warp, (warp.mask, warp.count)
-        mask = np.zeros(32, bool)
-        mask[warp.lanes()[inside]] = True
-        self._mask = mask
 
-    def __enter__(self) -> None:
-        self._warp.set_mask(self._mask, int(np.count_nonzero(self._mask)))
+def narrowed(warp: Warp, inside: Lanes) -> AbstractContextManager[None]:
+    """Makes the active lanes that are `inside` the only active lanes, temporarily."""
+    mask = np.zeros(WARP_LANES, bool)
+    mask[warp.lanes()[inside]] = True
+    return warp.narrowed(mask)
 
-    def __exit__(self, *exception: object) -> None:
-        self._warp.set_mask(*self._saved)
+
+def in_global(space: str, addresses: Addresses) -> Lanes:
+    """Mark the addresses of `space` that lie in global memory."""
+    return spaces_of(addresses)["global"] if space == "generic" else np.full(len(addresses), space == "global")
 
 
 def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
@@ -197,17 +162,11 @@ def is_own(addresses: Addresses, rank: int) -> Lanes:
     return np.asarray((windows == 0) | (windows == rank + 1))
 
 
-def _split(addresses: Addresses) -> list[tuple[str, np.ndarray, Addresses]]:
-    """Generic addresses by state space: (space, indices of the addresses, their addresses in it)."""
-    inside, starts = spaces_of(addresses), {name: start for name, (start, _) in _WINDOWS.items()}
-    return [(name, lanes, addresses[lanes] - starts.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
-
-
-def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> Space:
-    """The space of an access; a generic access to a named variable uses the variable's own space."""
+def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> str:
+    """The state space of an access; a generic access to a named variable uses the variable's own space."""
     named = context.space_of(operand)
     if written == "generic" and named is not None:
-        return Space(named)
+        return named
     if named is not None and named != written and (named, written) != ("shared", CLUSTER_SPACE):
         raise instruction.error(f"the variable is in {named} memory, the access in {written}")
-    return Space(written)
+    return written

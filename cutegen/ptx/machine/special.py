@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cutegen.ptx.machine.grid import Grid
+from cutegen.ptx.machine.grid import Shape
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 
 _DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
@@ -34,13 +34,10 @@ SPECIAL_BITS: dict[str, int] = {
 class Place:
     """Position of a warp: its CTA in the grid and the launch's shape; `warp` is its number in the CTA."""
 
-    grid: Grid
-    explicit_cluster: bool
-    block: Dim3
+    shape: Shape
     cta: Dim3
     warp: int
     warps: int
-    dynamic_smem_bytes: int
     total_smem_bytes: int
 
 
@@ -49,7 +46,7 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
     lane = np.arange(32)
     stem, _, axis = name.partition(".")
     if stem == "%tid":
-        return thread_coordinates(place.block, place.warp * WARP_LANES + lane)["xyz".index(axis)]
+        return thread_coordinates(place.shape.block, place.warp * WARP_LANES + lane)["xyz".index(axis)]
     if axis:
         return _dimensions(stem, place)["xyz".index(axis)]
     values: dict[str, npt.NDArray[np.int64] | int] = {
@@ -57,25 +54,25 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
         "%warpid": place.warp,
         "%nwarpid": place.warps,
         "%nsmid": 1,
-        "%dynamic_smem_size": place.dynamic_smem_bytes,
+        "%dynamic_smem_size": place.shape.dynamic_smem_bytes,
         "%total_smem_size": place.total_smem_bytes,
         "%lanemask_eq": 1 << lane,
         "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_le": (2 << lane) - 1,
         "%lanemask_ge": 0xFFFFFFFF ^ ((1 << lane) - 1),
         "%lanemask_gt": 0xFFFFFFFF ^ ((2 << lane) - 1),
-        "%cluster_ctarank": place.grid.rank(place.cta),
-        "%cluster_nctarank": place.grid.cluster_size,
-        "%is_explicit_cluster": int(place.explicit_cluster),
+        "%cluster_ctarank": place.shape.grid.rank(place.cta),
+        "%cluster_nctarank": place.shape.grid.cluster_size,
+        "%is_explicit_cluster": int(place.shape.explicit_cluster),
     }
     return values.get(name, 0)
 
 
 def _dimensions(name: str, place: Place) -> Sequence[int]:
     """The three numbers of a special register that has x, y and z."""
-    grid, cta = place.grid, place.cta
+    grid, cta = place.shape.grid, place.cta
     return {
-        "%ntid": place.block,
+        "%ntid": place.shape.block,
         "%ctaid": cta,
         "%nctaid": grid.ctas,
         "%clusterid": [at // each for at, each in zip(cta, grid.cluster, strict=True)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,15 +13,15 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.held_registers import HeldRegisters
 from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
-    from cutegen.ptx.machine.memory import Flights, LocalMemory
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-_LANES = np.arange(WARP_LANES)
+LANES = np.arange(WARP_LANES)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,16 +52,15 @@ class _Copy:
 class Warp:
     """32 lanes that run together."""
 
-    def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int, local: LocalMemory) -> None:
+    def __init__(self, frame: Frame, cta: Cta, place: Place, lanes: int) -> None:
         self.cta, self.number = cta, place.warp
         """Its number in the CTA."""
         self.index = cta.first_thread // WARP_LANES + place.warp
         self.thread0 = self.index * WARP_LANES
-        self.local = local
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.defined = frame.undefined()
-        self.alive: Mask = lanes > _LANES
+        self.alive: Mask = lanes > LANES
         self.is_whole = lanes == WARP_LANES
         self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""
@@ -79,10 +80,20 @@ class Warp:
         self.mask, self.count, self.full = mask, count, count == WARP_LANES
         self._lanes: npt.NDArray[np.int64] | None = None
 
+    @contextmanager
+    def narrowed(self, mask: Mask) -> Iterator[None]:
+        """Makes the lanes of `mask` the only active lanes, temporarily."""
+        saved = self.mask, self.count
+        self.set_mask(mask, int(np.count_nonzero(mask)))
+        try:
+            yield
+        finally:
+            self.set_mask(*saved)
+
     def lanes(self) -> npt.NDArray[np.int64]:
         """Numbers of the active lanes."""
         if self.full:
-            return _LANES
+            return LANES
         if self._lanes is None:
             self._lanes = np.flatnonzero(self.mask)
         return self._lanes

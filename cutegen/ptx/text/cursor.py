@@ -91,9 +91,9 @@ class Cursor:
             raise self.error(f"{what} is {value}; expected an integer in {least}..{limit}")
         return value
 
-    def skip_past(self, text: str) -> None:
-        """Reads up to and including the next `text`."""
-        while self.take() != text:
+    def skip_statement(self) -> None:
+        """Reads up to and including the next semicolon."""
+        while self.take() != ";":
             pass
 
     def skip_block(self) -> None:

@@ -85,7 +85,7 @@ def _read_module_statement(cursor: Cursor, variables: list[Variable], entries: l
         cursor.word("a section's name")
         cursor.skip_block()
     elif word == ".pragma":
-        cursor.skip_past(";")
+        cursor.skip_statement()
     else:
         raise cursor.error(f"unknown directive {word}")
 
@@ -175,7 +175,7 @@ class _EntryReader:
         while cursor.peek().startswith("."):
             word = cursor.take()
             if word == ".pragma":
-                cursor.skip_past(";")
+                cursor.skip_statement()
             elif word in _DIRECTIVES:
                 least = _DIRECTIVES[word]
                 found[word] = [cursor.integer(word, limit=1 << 20, least=least)]
@@ -199,7 +199,7 @@ class _EntryReader:
         elif cursor.peek() in _SPACES:
             self._variables.append(read_variable(cursor, cursor.take()[1:]))
         elif cursor.peek() == ".pragma":
-            cursor.skip_past(";")
+            cursor.skip_statement()
         elif cursor.peek().startswith("."):
             raise cursor.error(f"directive {cursor.peek()} is not supported in a kernel")
         elif not cursor.accept(";"):

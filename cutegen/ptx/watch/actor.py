@@ -19,10 +19,6 @@ class Group(Protocol):
         """Its index in the grid."""
 
     @property
-    def number(self) -> int:
-        """Its index in the grid as one number, x fastest."""
-
-    @property
     def rank(self) -> int:
         """Its index in its cluster, x fastest."""
 
@@ -32,9 +28,6 @@ class Group(Protocol):
 
     def describe(self, site: int) -> str:
         """`line 12 'st.shared...'` of an instruction."""
-
-    def describe_thread(self, cluster: int, thread: int | None, warp: int) -> str:
-        """Description of a thread of a cluster, or of several of a warp, such as `thread 5 of CTA number 3`."""
 
     def fault(
         self,

@@ -14,7 +14,7 @@ wait for the mbarrier orders it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -286,6 +286,26 @@ class GlobalShadow:
     def _granules(self, access: GlobalAccess) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
         return (access.offsets // self._granule_bytes)[:, None] + np.arange(count)
+
+
+@dataclass(slots=True)
+class Flights:
+    """Sources of a cp.async until the last of its `lanes` has waited for it."""
+
+    lanes: int
+    _held: list[tuple[GlobalShadow, Flight]] = field(default_factory=list)
+
+    def add(self, shadow: GlobalShadow, flight: Flight) -> None:
+        """Add a piece of the copy."""
+        self._held.append((shadow, flight))
+
+    def land(self, lanes: int) -> None:
+        """`lanes` of the copy have landed."""
+        self.lanes -= lanes
+        if self.lanes <= 0:
+            for shadow, flight in self._held:
+                shadow.end(flight)
+            self._held = []
 
 
 def _marks(parts: Sequence[tuple[npt.NDArray[np.int64], Stamps, Sites]]) -> Marks:

@@ -58,7 +58,7 @@ def join(a: Told, b: Told) -> Told:
 class Ordering:
     """The clocks of cluster number `cluster`, of `ctas` CTAs of `warps` warps each."""
 
-    def __init__(self, warps: int, cluster: int, ctas: int = 1, *, keeps_seen: bool = False) -> None:
+    def __init__(self, warps: int, cluster: int, ctas: int, *, keeps_seen: bool) -> None:
         self.warps_per_cta, self.cluster, self._ctas = warps, cluster, ctas
         warps *= ctas
         self.warps = warps
@@ -103,7 +103,7 @@ class Ordering:
             return True
         return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
 
-    def landed(self, agent: int, cause: Clock = _NO_TICKS) -> Told:
+    def landed(self, agent: int, cause: Clock) -> Told:
         """A bulk copy of `agent` has landed; returns what its mbarrier passes on. `cause`: what its issuer had seen."""
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
@@ -132,19 +132,17 @@ class Ordering:
         seen = self.seen_by(thread)
         return len(seen) > 0 and bool(seen[other // WARP_LANES] >= tick)
 
-    def rank_of(self, thread: int) -> int:
-        """The rank of the CTA of `thread`."""
-        return thread // WARP_LANES // self.warps_per_cta
-
     def who(self, thread: int) -> str:
         """`thread 5`, with its CTA if the cluster has several."""
         local = thread % (self.warps_per_cta * WARP_LANES)
-        return f"thread {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {self.rank_of(thread)}")
+        return f"thread {local}" + self._whose(thread // WARP_LANES)
 
     def who_of_warp(self, warp: int) -> str:
         """`warp 2`, with its CTA if the cluster has several."""
-        local, rank = warp % self.warps_per_cta, warp // self.warps_per_cta
-        return f"warp {local}" + ("" if self._ctas == 1 else f" of the cluster's CTA {rank}")
+        return f"warp {warp % self.warps_per_cta}" + self._whose(warp)
+
+    def _whose(self, warp: int) -> str:
+        return "" if self._ctas == 1 else f" of the cluster's CTA {warp // self.warps_per_cta}"
 
     def arrive(self, warp: Actor) -> Told:
         """`warp` arrives at a barrier; returns what its arrival passes on.

@@ -21,24 +21,21 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
 from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
-_THREAD_BITS, _SITE_BITS = 15, 18
-_TICK_SHIFT = _THREAD_BITS + _SITE_BITS
+_SITE_BITS = 18
+_TICK_SHIFT = THREAD_BITS + _SITE_BITS
 _PENDING = 1 << 62
 _SITE_MASK, _TICK_MASK = (1 << _SITE_BITS) - 1, (1 << (62 - _TICK_SHIFT)) - 1
 _COLLECTIVE = ("ldmatrix", "stmatrix")
 """Accesses of a whole warp at once: kernels assume that they are done for all lanes when one lane continues."""
-MANY = (1 << _THREAD_BITS) - 1
-"""In place of a thread: several threads of one warp."""
 MAX_AGENTS = MANY // WARP_LANES
 """Number of warps and mbarriers of a cluster that a stamp can encode."""
 MAX_SITES = 1 << _SITE_BITS
 """Number of instructions that a stamp can encode."""
-
-Stamps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Shadow:
         ordering: Ordering,
         monitor: Monitor,
         sites: SiteTable,
-        rank: int = 0,
+        rank: int,
     ) -> None:
         granules = -(-size_bytes // granule_bytes)
         self._base, self._granule_bytes, self._rank = base, granule_bytes, rank
@@ -91,16 +88,17 @@ class Shadow:
             index = int(np.argmin(writes.min(axis=1)))
             message = f"{access.size_bytes}-byte read of shared memory that was never written"
             self.report(ViolationKind.UNINITIALIZED, access, index, message)
-        if self._may_race(access, writes):
-            self._find_race(access, writes, writes & MANY, _warps_of(writes), "read", "write")
+        self._check_writes(access, writes, "read")
         self._check_strong(access, granules, "read")
+
+    def _check_writes(self, access: Access, writes: Stamps, what: str) -> None:
+        if self._may_race(access, writes):
+            self._find_race(access, writes, writes & MANY, (writes & MANY) // WARP_LANES, what, "write")
 
     def _check_strong(self, access: Access, granules: npt.NDArray[np.int64], what: str) -> None:
         """Atomics and ordered writes do not replace the weak write before them."""
         if self._strong is not None:
-            stamps = self._strong[granules]
-            if self._may_race(access, stamps):
-                self._find_race(access, stamps, stamps & MANY, _warps_of(stamps), what, "write")
+            self._check_writes(access, self._strong[granules], what)
 
     def write(self, access: Access) -> bool:
         """Checks and records a write; True if two of its lanes wrote the same granule."""
@@ -132,19 +130,18 @@ class Shadow:
         self._lent[granules] = stamps
         return stamps
 
-    def end_store(self, access: Access, stamps: Stamps) -> None:
-        """The thread of `access` knows that its bulk copy has read the bytes: they count as read by it."""
-        granules = self._granules(access)
-        assert self._lent is not None
-        self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
-        self._remember_readers(access, granules)
+    def end_store(self, access: Access, stamps: Stamps, agent: int | None = None) -> None:
+        """The bulk copy of `access` has read the bytes, and its thread knows: they count as read by that thread.
 
-    def end_read(self, access: Access, stamps: Stamps, agent: int) -> None:
-        """The bulk copy of `access` has read the bytes: they count as read by `agent`, which its mbarrier orders."""
+        With `agent` they count as read by it: the mbarrier of the copy orders them.
+        """
         granules = self._granules(access)
         assert self._lent is not None
         self._lent[granules] = np.where(self._lent[granules] == stamps, 0, self._lent[granules])
-        self._note_agent_read(access, granules, agent)
+        if agent is None:
+            self._remember_readers(access, granules)
+        else:
+            self._note_agent_read(access, granules, agent)
 
     def read_by_agent(self, access: Access, warps: Sequence[Actor], agent: int) -> None:
         """The tensor core begins to read the bytes for all of `warps`; a writer must know of `agent`."""
@@ -175,8 +172,7 @@ class Shadow:
     def _write(self, access: Access, flag: int) -> bool:
         granules = self._granules(access)
         writes, reads = self._writes[granules], self._reads[:, granules]
-        if self._may_race(access, writes):
-            self._find_race(access, writes, writes & MANY, _warps_of(writes), "write", "write")
+        self._check_writes(access, writes, "write")
         if self._may_race(access, reads):
             for row in np.flatnonzero(reads.any(axis=(1, 2))).tolist():
                 self._check_reads(access, self._own[row], reads[row])
@@ -238,7 +234,7 @@ class Shadow:
             unfenced = (stamps != 0) & ~self._ordering.is_fenced(thread, ticks, owners)
             if unfenced.any():
                 index, piece = (int(i) for i in np.argwhere(unfenced)[0])
-                place = self._monitor.describe(int(stamps[index, piece]) >> _THREAD_BITS & _SITE_MASK)
+                place = self._monitor.describe(int(stamps[index, piece]) >> THREAD_BITS & _SITE_MASK)
                 who = self._ordering.who_of_warp(reader)
                 message = f"no fence.proxy.async between the read by {who} ({place}) and this bulk copy"
                 self.report(ViolationKind.CONVENTION, access, index, message, piece)
@@ -246,7 +242,7 @@ class Shadow:
 
     def _who(self, stamp: int) -> tuple[str, str]:
         """(thread, instruction) of a stamp."""
-        return self._ordering.who(stamp & MANY), self._monitor.describe(stamp >> _THREAD_BITS & _SITE_MASK)
+        return self._ordering.who(stamp & MANY), self._monitor.describe(stamp >> THREAD_BITS & _SITE_MASK)
 
     def _granules(self, access: Access) -> npt.NDArray[np.int64]:
         count = max(1, access.size_bytes // self._granule_bytes)
@@ -254,7 +250,7 @@ class Shadow:
 
     def _stamps(self, access: Access) -> Stamps:
         tick = (self._ordering.tick & _TICK_MASK) << _TICK_SHIFT
-        return (tick | access.site << _THREAD_BITS | access.threads)[:, None]
+        return (tick | access.site << THREAD_BITS | access.threads)[:, None]
 
     def _remember_readers(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         """Mark a granule that several threads of a warp read in one tick as read by several."""
@@ -301,7 +297,7 @@ class Shadow:
             if self._ordering.lanes_arrived_alone:
                 self._find_alone(access, stamps, (ticks, owners, warps), what, earlier)
             return
-        sites = stamps >> _THREAD_BITS & _SITE_MASK
+        sites = stamps >> THREAD_BITS & _SITE_MASK
         race = unordered & (owners != access.threads[:, None])
         if self._has_strong:
             race &= ~self._morally_strong(access, sites, warps)
@@ -342,7 +338,7 @@ class Shadow:
             return
         index, piece = (int(i) for i in np.argwhere(alone)[0])
         stamp = int(stamps[index, piece])
-        site = stamp >> _THREAD_BITS & _SITE_MASK
+        site = stamp >> THREAD_BITS & _SITE_MASK
         warp, place = int(earlier[2][index, piece]), self._monitor.describe(site)
         message = (
             f"{what} after the {kind_of_earlier} by lanes of {self._ordering.who_of_warp(warp)} ({place}), "
@@ -354,7 +350,7 @@ class Shadow:
 
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
         """Explain the conflict of an access with the `earlier` one of `stamp`."""
-        number, site = stamp & MANY, stamp >> _THREAD_BITS & _SITE_MASK
+        number, site = stamp & MANY, stamp >> THREAD_BITS & _SITE_MASK
         who = self._ordering.who(number) if number != MANY else f"several threads of {self._ordering.who_of_warp(warp)}"
         place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
         if warp >= self._ordering.warps and opcode.startswith("wgmma"):
@@ -384,8 +380,3 @@ class Shadow:
 def _copy(opcode: str) -> str:
     """Returns the name of an asynchronous instruction for messages."""
     return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])
-
-
-def _warps_of(stamps: Stamps) -> npt.NDArray[np.int64]:
-    """The warps of the threads in stamps of single threads."""
-    return (stamps & MANY) // WARP_LANES

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +158,8 @@ class Traffic:
 
 
 _MAX_PATTERNS = 100_000
+_Key = TypeVar("_Key")
+_Cost = TypeVar("_Cost")
 
 
 @dataclass(slots=True)
@@ -181,11 +184,9 @@ class TrafficCounters:
         """Counts a shared request; banks repeat every 128 bytes, so its cost depends only on relative addresses."""
         relative = addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
         key = -size_bytes if merges else size_bytes, relative.tobytes(), lanes.tobytes()
-        cost = self._shared.get(key)
-        if cost is None:
-            if len(self._shared) >= _MAX_PATTERNS:
-                self._shared.clear()
-            cost = self._shared[key] = shared_wavefronts(relative, lanes, size_bytes, merges=merges)
+        cost = self._shared.get(key) or _kept(
+            self._shared, key, shared_wavefronts(relative, lanes, size_bytes, merges=merges)
+        )
         sums = self.sites[site]
         sums.shared_requests += 1
         sums.wavefronts += cost[0]
@@ -196,11 +197,7 @@ class TrafficCounters:
         """Counts a global request."""
         relative = addresses - (int(addresses[0]) & -SECTOR_BYTES)
         key = size_bytes, relative.tobytes()
-        sectors = self._global.get(key)
-        if sectors is None:
-            if len(self._global) >= _MAX_PATTERNS:
-                self._global.clear()
-            sectors = self._global[key] = global_sectors(relative, size_bytes)
+        sectors = self._global.get(key) or _kept(self._global, key, global_sectors(relative, size_bytes))
         sums = self.sites[site]
         sums.global_requests += 1
         sums.sectors += sectors
@@ -225,11 +222,7 @@ class TrafficCounters:
         """Counts the writes of a 16-byte `cp.async.cg` by lines."""
         relative = _relative(source), _relative(destination)
         key = relative[0].tobytes(), relative[1].tobytes()
-        cost = self._lines.get(key)
-        if cost is None:
-            if len(self._lines) >= _MAX_PATTERNS:
-                self._lines.clear()
-            cost = self._lines[key] = line_writes(*relative)
+        cost = self._lines.get(key) or _kept(self._lines, key, line_writes(*relative))
         self.sites[site].line_wavefronts += cost[0]
         self.sites[site].ideal_line_wavefronts += cost[1]
 
@@ -248,13 +241,17 @@ class TrafficCounters:
         """Counts the writes of a `cp.async.ca`, or the zeros of a copy with a source size."""
         relative = _relative(source), _relative(destination)
         key = size_bytes, relative[0].tobytes(), relative[1].tobytes(), lanes.tobytes()
-        cost = self._staged.get(key)
-        if cost is None:
-            if len(self._staged) >= _MAX_PATTERNS:
-                self._staged.clear()
-            cost = self._staged[key] = staged_writes(*relative, lanes, size_bytes)
+        cost = self._staged.get(key) or _kept(self._staged, key, staged_writes(*relative, lanes, size_bytes))
         self.sites[site].staged_wavefronts += cost
 
 
 def _relative(addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return addresses - (int(addresses[0]) & -BANK_ROW_BYTES)
+
+
+def _kept(costs: dict[_Key, _Cost], key: _Key, cost: _Cost) -> _Cost:
+    """Keeps the cost of a pattern, and returns it."""
+    if len(costs) >= _MAX_PATTERNS:
+        costs.clear()
+    costs[key] = cost
+    return cost

@@ -15,7 +15,7 @@ CARRIERS: Mapping[str, str] = {"bf16": "uint16", "e4m3": "uint8", "e5m2": "uint8
 
 
 def bf16_bits(values: Array) -> Array:
-    """Return the bits of bf16, in uint16, nearest to `values` (ties to even; NaN stays NaN).
+    """Return the bits of bf16, in uint16, nearest to `values` in float32 (ties to even; NaN stays NaN).
 
     >>> [hex(bits) for bits in bf16_bits(np.array([1.0, -2.5, np.nan]))]
     ['0x3f80', '0xc020', '0x7fc0']

@@ -12,7 +12,7 @@ BANKS_PER_HUE = 4
 
 def hue(index: int, shade: int = 0, shades: int = 1) -> str:
     """Return one of eight hues, in the `shade`-th of `shades` steps towards white."""
-    return _mixed(HUES[index % len(HUES)], WHITE, 0.7 * shade / shades)
+    return _lighter(HUES[index % len(HUES)], 0.7 * shade / shades)
 
 
 def bank_color(bank: int) -> str:
@@ -52,9 +52,9 @@ def channels(color: str) -> tuple[int, int, int]:
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
 
 
-def _mixed(color: str, other: str, share: float) -> str:
-    parts = zip(channels(color), channels(other), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in parts)
+def _lighter(color: str, share: float) -> str:
+    """Mix a color with so much white."""
+    return "#" + "".join(f"{round(x + (255 - x) * share):02x}" for x in channels(color))
 
 
 def _luminance(color: str) -> float:

@@ -12,6 +12,7 @@ from typing import Literal
 CHARACTER_EM = 0.61  # DejaVu Sans Mono, Menlo and Liberation Mono have 0.60, Consolas 0.55
 LINE_EM = 1.2
 CELL_PX, TEXT_PX, TITLE_PX = 10, 12, 16
+MARGIN_PX = 16
 
 Align = Literal["start", "middle", "end"]
 
@@ -129,6 +130,6 @@ def captioned(caption: Sequence[str], picture: Picture) -> Picture:
     return above(above(head, paragraph(caption[1:]), gap=0) if caption[1:] else head, picture, gap=6)
 
 
-def framed(picture: Picture, margin: float = 16) -> Picture:
+def framed(picture: Picture) -> Picture:
     """Return the picture with an empty margin, ready for output."""
-    return Picture(picture.width + 2 * margin, picture.height + 2 * margin, picture.moved(margin, margin))
+    return Picture(picture.width + 2 * MARGIN_PX, picture.height + 2 * MARGIN_PX, picture.moved(MARGIN_PX, MARGIN_PX))

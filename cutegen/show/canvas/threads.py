@@ -28,10 +28,10 @@ def warp_legend(warps: Iterable[int], marked: int, explanation: str) -> Picture:
     return legend([*entries, Cell((f"thread {marked}",), MARK)], explanation)
 
 
-def value_span(first: int, count: int) -> str:
-    """Format values in few characters.
+def value_span(count: int) -> str:
+    """Format the numbers of `count` values in few characters.
 
-    >>> value_span(0, 8), value_span(3, 1)
-    ('0-7', '3')
+    >>> value_span(8), value_span(1)
+    ('0-7', '0')
     """
-    return f"{first}-{first + count - 1}" if count > 1 else f"{first}"
+    return f"0-{count - 1}" if count > 1 else "0"

@@ -10,7 +10,7 @@ SHOWN_ROWS = 16
 SHOWN_ELEMENTS = 2
 
 
-def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *, everything: bool = False) -> list[str]:
+def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *, everything: bool) -> list[str]:
     """Write a row per atom of the thread's fragment, a column per register of the atom."""
     x = table.operand
     per_register = REGISTER_BITS // table.bits

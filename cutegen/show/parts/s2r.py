@@ -147,7 +147,7 @@ def _lanes_legend(thread: int) -> Picture:
 
 
 def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
-    load = first_fragment_load(plan.tiled_mma, operand, thread // WARP)
+    load = fragment_loads(plan.tiled_mma, operand, thread // WARP)[0]
     x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
     reads = ways(plan.predictions.wavefronts[load.access.tile.read].ways)
     return beside(
@@ -221,17 +221,10 @@ class WarpLoad:
     received: Coordinates
 
 
-def first_fragment_load(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> WarpLoad:
-    """Return the first `ldmatrix`, or plain load, with which `warp` fills its fragments of an operand."""
-    return fragment_loads(tiled_mma, operand, warp)[0]
-
-
 def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list[WarpLoad]:
-    """Return every load with which `warp` fills its fragments of one k-tile, k-block by k-block."""
-    loads, tile = (
-        operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma),
-        Tile.of_operand(operand),
-    )
+    """Return every `ldmatrix`, or plain load, that fills fragments of `warp` in one k-tile, k-block by k-block."""
+    tile = Tile.of_operand(operand)
+    loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
     return [
         WarpLoad(WarpAccess(tile, addressed, loads.access_bytes), received)
         for addressed, received in zip(loads.addressed[:, warp], loads.received[:, warp], strict=True)

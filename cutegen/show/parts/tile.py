@@ -103,7 +103,7 @@ class Tile:
         return turned.T if self.major_mode == 1 else turned
 
 
-def corner_lines(tile: Tile, table: Table, *, everything: bool = False) -> list[str]:
+def corner_lines(tile: Tile, table: Table, *, everything: bool) -> list[str]:
     """Return a table by coordinate, one cell per 8 neighbors along the contiguous mode: its first rows, or all."""
     whole = tile.by_row(table)[:, ::VECTOR_ELEMS]
     corner = whole if everything else whole[:LINE_ROWS, :LINE_COLUMNS]
@@ -124,7 +124,7 @@ def cut_line(shown: tuple[int, ...], whole: tuple[int, ...]) -> list[str]:
     return [f"  and {' and '.join(left)} (see --all)"] if left else []
 
 
-def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
+def corner_blocks(tile: Tile, *, everything: bool) -> list[list[str]]:
     """Show the element offset and the first bank of each 8 neighbors in the tile's first rows."""
     offset, bank = (corner_lines(tile, table, everything=everything) for table in (tile.offsets, tile.banks))
     return [
@@ -133,7 +133,7 @@ def corner_blocks(tile: Tile, *, everything: bool = False) -> list[list[str]]:
     ]
 
 
-def ranked(title: str, smem: SmemTile, *, everything: bool = False) -> list[str]:
+def ranked(title: str, smem: SmemTile, *, everything: bool) -> list[str]:
     """Show the ranking of layouts: the best and the plain one, and how many more there are."""
     rows, whole = ranking(smem, everything=everything), ranking(smem, everything=True)
     return [*ranking_lines(title, rows), *hidden_lines(len(whole) - len(rows))]

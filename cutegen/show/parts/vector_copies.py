@@ -50,7 +50,7 @@ def first_access(copy: VectorCopy, tile: Tile, warp: int, together: tuple[int, .
 def copy_grid(copy: VectorCopy, tile: Tile, thread: int) -> Picture:
     """Draw the thread that moves each vector in the copy's first step."""
     first = vectors(copy.threads, copy.values, tile.extents)[0]
-    values = value_span(0, first.shape[1])
+    values = value_span(first.shape[1])
     cells = {
         tile.place(coord): holder(t, values, t // 8, marked=t == thread) for t, coord in enumerate(first[:, 0].tolist())
     }
