@@ -116,7 +116,7 @@ def test_kernels_that_stay_together_are_selected() -> None:
 
 
 def test_the_page_has_the_constants() -> None:
-    part = PAGE.partition("### CTAs that come apart")[2].partition("Slices of K")[0]
+    part = PAGE.partition("### CTAs that come apart")[2].partition("H100s measured")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d?) \|", part)
     assert [float(each) for each in said] == [getattr(coincidence, name) for name in CONSTANTS]
     assert f"{coincidence.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
