@@ -31,6 +31,11 @@ GIVEN_UP_FIRST = 0.932
 """Factor on the whole time if L2 evicts the stream's lines first."""
 LONGER_K_TILE = 0.953
 """Factor on the whole time per doubling of a k-tile beyond a line."""
+UNEVEN = 1.07
+"""Factor on the whole time per doubling of the area of several tiles over that of the problem: their CTAs read the same
+rows of the stream, and do not keep pace. It was 1.116 before `cutegen.plan.search.coincidence` counted a part of that;
+1.03 to 1.07 give selections as fast. With 1.05, e4m3 takes a quarter longer at 192x8192x28672.
+"""
 APART = 1.102
 """Factor on the whole time per doubling of the clusters that read the same rows: they go to the GPCs in turn."""
 CLUSTERED = 1.048
@@ -69,12 +74,14 @@ def of_stream(candidate: Candidate, slices: int, in_flight: InFlight, k_tile_byt
     """Return the factor on the model's time for a kernel, by its access to the stream."""
     (m, n, _), (ctas_m, ctas_n, ctas_k), problem = candidate.cta, candidate.cluster, in_flight.problem
     along_m = problem.m >= problem.n
-    own = m if along_m else n
+    own, beside, extent = (m, n, problem.n) if along_m else (n, m, problem.m)
     stream, sharing = ("a", ctas_n) if along_m else ("b", ctas_m)
     readers = streams_of(in_flight)[stream].readers
     share = of_doublings(LONGER_K_TILE, k_tile_bytes / LINE_BYTES) * of_doublings(CLUSTERED, ctas_k)
     if goes_through_once(in_flight, stream):
         share *= GIVEN_UP_FIRST
+    if readers > 1:
+        share *= of_doublings(UNEVEN, readers * beside / extent)
     if ctas_m * ctas_n > 1 and readers > sharing:
         share *= of_doublings(APART, readers / sharing)
     if ctas_k == 1 and 1 < in_flight.rounds <= A_LITTLE_MORE:
