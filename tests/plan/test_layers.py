@@ -25,6 +25,11 @@ def test_the_page_has_the_times() -> None:
     assert row_of("all", list(US.values())) in PAGE
 
 
+def test_the_readme_has_the_mean() -> None:
+    mean = geometric_mean([torch_us / us for torch_us, us, *_ in US.values()])
+    assert f"{mean:.2f} times over [{len(US)} layers of language models]" in words_of("../README.md")
+
+
 def test_the_page_says_which_are_slower_than_torch() -> None:
     graph = {text: us[0] / us[1] for text, us in US.items()}
     most = min(graph, key=graph.__getitem__).replace("x", " x ")
