@@ -35,8 +35,8 @@ def forgotten() -> Iterator[None]:
     forget()
 
 
-def work_of(cta: Shape, cluster: Shape = (1, 1, 1), *, swap: bool = False) -> WarpgroupWork:
-    row = Row(cta, {64: (1, 1), 128: (2, 1)}[cta[0]], cluster=cluster, swap=swap)
+def work_of(cta: Shape, cluster: Shape) -> WarpgroupWork:
+    row = Row(cta, {64: (1, 1), 128: (2, 1)}[cta[0]], cluster=cluster)
     return warpgroups.work_of(OPEN, DEVICE, warpgroups.candidate_of(OPEN, DEVICE, row), row)
 
 
@@ -66,7 +66,8 @@ def test_ctas_with_less_to_copy_run_ahead() -> None:
     cta = (128, 128, 64)
     shares = [factor((m, 8192, 4096), cta) for m in (384, 352, 320, 288, 264)]
     assert shares[0] == shares[1] == 1.0 < shares[2] < shares[3] < shares[4]
-    assert factor((264, 8192, 4096), cta) > factor((384 * 3 - 120, 8192, 4096), cta)  # 3 tiles share rows, 9 hardly
+    last_alike = [factor((m, 8192, 4096), cta) for m in (264, 1928)]
+    assert last_alike[0] > last_alike[1] ** 1.5 > 1.0  # 16 tiles are two bands, of which one has the last tile
 
 
 def test_the_last_tile_along_the_longer_side_counts_less_and_in_one_round() -> None:
@@ -108,11 +109,10 @@ def test_it_counts_in_what_plans_compare_but_for_slices_and_small_products(monke
 
 
 def test_kernels_that_stay_together_are_selected() -> None:
-    """On an H100 clusters of 2x1, of 17 tiles, took 52.7 us on the first, and the same tiles without clusters 29.7."""
-    for problem, cluster in (((544, 2176, 7680), "1x1"), ((544, 3264, 12992), "1x1")):
-        made = plan(OPEN, DEVICE.name, problem)
-        decided = {each.key: each.chosen for each in made.decisions}
-        assert decided["schedule.cluster"].startswith(cluster), problem
+    """On an H100 clusters of 2x1 took 52.7 us on the first, and the same tiles without clusters 29.7."""
+    for problem in ((544, 2176, 7680), (544, 3264, 12992)):
+        decided = {each.key: each.chosen for each in plan(OPEN, DEVICE.name, problem).decisions}
+        assert decided["schedule.cluster"].startswith("1x1"), problem
 
 
 def test_the_page_has_the_constants() -> None:
@@ -158,4 +158,4 @@ def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
     ):
         kind, _, shape = found.removeprefix("f16 ").partition(": ")
         assert f"{which} {shares[found]:.2f} ({shape.replace('x', ' x ')}, {kind})" in PAGE
-    assert not {shape for text in CHOICES for shape in [text.partition(": ")[2]]} & set(TABLE["us"])
+    assert not {text.partition(": ")[2] for text in CHOICES} & TABLE["us"].keys()

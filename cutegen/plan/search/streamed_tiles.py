@@ -33,8 +33,8 @@ LONGER_K_TILE = 0.953
 """Factor on the whole time per doubling of a k-tile beyond a line."""
 UNEVEN = 1.07
 """Factor on the whole time per doubling of the area of several tiles over that of the problem: their CTAs read the same
-rows of the stream, and do not keep pace. It was 1.116 before `cutegen.plan.search.coincidence` counted a part of that;
-1.03 to 1.07 give selections as fast. With 1.05, e4m3 takes a quarter longer at 192x8192x28672.
+rows of the stream, and do not keep pace, of which `cutegen.plan.search.coincidence` counts a part. Set by hand: 1.03 to
+1.07 give selections as fast, but with 1.05 e4m3 takes a quarter longer at 192x8192x28672.
 """
 APART = 1.102
 """Factor on the whole time per doubling of the clusters that read the same rows: they go to the GPCs in turn."""
