@@ -35,7 +35,7 @@ from tests.gpu.measured import geometric_mean
 from tests.gpu.settings import TARGET
 from tests.gpu.sweep_kernels import Shape, flusher, measure_problem, shape_of
 
-ORDERS = ("m8", "n8", "m4", "n4", "m16", "n16", "m8z", "n8z")
+ORDERS = ("m8", "n8", "m4", "n4", "m3", "n3", "m6", "n6", "m16", "n16", "m8z", "n8z")
 REGIMES = ("graph", "launch", "rested")
 ROUNDS = 20, 12
 SMALLEST_SIDE, LARGEST_SIDE = 64, 8192

@@ -9,28 +9,36 @@ less at best (`docs/tile_orders.md`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+
+import numpy as np
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, DType, Gpu, Instruction, Target
-from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, tile_order, traffic
+from cutegen.plan.predict.tile_orders import TileGrid, Tiles, Traffic, orders, tile_order, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.spec import GemmSpec, Raster
 from cutegen.spec.values import RasterMode
 
 GPCS = 8
-"""GPCs of an H100 and an H200, most of them with 16 or 18 SMs."""
+"""GPCs of an H100 and an H200."""
+SMS_OF_GPCS = ((18, 18, 16, 16, 16, 16, 16, 16), (16, 16, 16, 16, 16, 16, 18, 18))
+"""SMs of each GPC, in the order in which a launch fills them. Which GPCs are larger differs from chip to chip."""
 BAND = GPCS
 ONE_BAND = (9, 10)
 """Widths of grids that are one band: after a band of 8 almost nothing would remain."""
 WIDEST = 16
 """Widest such band, and the widest that is tried."""
 FEW_CLUSTERS = 128
-"""Most clusters in flight for which all widths of bands are tried."""
+"""Most clusters along K for which all widths of bands are tried."""
+ALONE_IN_ONE_ROUND = range(67, 133)
+"""Tiles of grids without clusters for which they are tried: more than half of the SMs, and no second round."""
+SQUARE = 7
+"""Tiles along the shorter side of such grids, at least: narrower ones are one band."""
 BANDS_ALONG_N = RasterPlan("n", BAND, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
@@ -146,9 +154,11 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
 
     They lie along `mode_of_bands`, or, if a grid without clusters is no wider than a band, along its shorter side, so
     that neighbors share a tile of the longer. On an H200, of 14 kernels on such grids for which the wider tile
-    suggests the opposite, 13 were faster this way, by up to 7 %, and one was 0.2 % slower. Clusters along K are for few
-    tiles: every width of bands is tried, and the one with the fewest rows requested by all GPCs is used. On 48 problems
-    on an H100 that takes 0.9 % less on average than bands of 8, 6 % less at best.
+    suggests the opposite, 13 were faster this way, by up to 7 %, and one was 0.2 % slower.
+
+    Every width of bands is tried, and the one with the fewest rows requested by all GPCs is used, in two cases:
+    clusters along K, which are for few tiles, and CTAs without clusters that fill the GPU once with at least 7 tiles
+    along each side. `docs/tile_orders.md` has the measurements.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
     RasterPlan(along='n', group=8, zigzag=False)
@@ -167,7 +177,8 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     if _is_searched(cluster, across):
         widths = (BAND, *range(1, min(max(across.values()), WIDEST) + 1))  # of equal ones the first
         every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
-        return min(every, key=lambda order: _asked_by_gpcs(order, (across["m"], across["n"]), (m, n)))
+        placements = _placements(across["m"] * across["n"], _is_alone(cluster))
+        return min(every, key=lambda order: _asked_by_gpcs(placements, order, (across["m"], across["n"]), (m, n)))
     if _is_alone(cluster) and across["m"] != across["n"] and min(across.values()) <= BAND:
         along = "m" if across["m"] < across["n"] else "n"
     return RasterPlan(along, WIDEST if across[along] in ONE_BAND else BAND, False)
@@ -185,7 +196,10 @@ def _across(tile: Extents, cluster: Extents, problem: ProblemShape) -> dict[Rast
 
 
 def _is_searched(cluster: Extents, across: Mapping[RasterMode, int]) -> bool:
-    return cluster[2] > 1 and across["m"] * across["n"] <= FEW_CLUSTERS
+    tiles = across["m"] * across["n"]
+    if _is_alone(cluster):
+        return tiles in ALONE_IN_ONE_ROUND and min(across.values()) >= SQUARE
+    return cluster[2] > 1 and tiles <= FEW_CLUSTERS
 
 
 def _is_alone(cluster: Extents) -> bool:
@@ -196,12 +210,22 @@ def _both_modes(first: RasterMode) -> tuple[RasterMode, RasterMode]:
     return (first, "n" if first == "m" else "m")
 
 
-def _asked_by_gpcs(order: RasterPlan, grid: tuple[int, int], block: tuple[int, int]) -> int:
-    """Return the rows of A and B that all GPCs request from L2, each once: clusters go to GPCs in turn."""
-    tile_m, tile_n = tile_order(order, *grid)
+def _placements(clusters: int, are_ctas: bool) -> Sequence[Tiles]:
+    """Return the GPC of each cluster in launch order: CTAs without clusters fill GPCs, clusters go to them in turn."""
+    if are_ctas:
+        return [np.repeat(np.arange(GPCS), sms)[:clusters] for sms in SMS_OF_GPCS]
+    return [np.arange(clusters) % GPCS]
+
+
+def _asked_by_gpcs(
+    placements: Sequence[Tiles], order: RasterPlan, grid: tuple[int, int], block: tuple[int, int]
+) -> int:
+    """Return the rows of A and B that all GPCs request from L2, each once, in all placements."""
+    tiles = tile_order(order, *grid)
     return sum(
-        len(set(tile_m[gpc::GPCS].tolist())) * block[0] + len(set(tile_n[gpc::GPCS].tolist())) * block[1]
-        for gpc in range(GPCS)
+        len(np.unique(along * GPCS + gpcs)) * rows
+        for along, rows in zip(tiles, block, strict=True)
+        for gpcs in placements
     )
 
 
@@ -286,7 +310,8 @@ def _shared_in_gpc(
 ) -> tuple[str, tuple[Rejected, ...]]:
     """Explain what the CTAs of a GPC share, and what they would share in bands along the other mode."""
     if problem is not None and _is_searched(cluster, _across(tile, cluster, problem)):
-        return f"no other bands make the clusters of a GPC, every {GPCS}th, request fewer rows of A and B from L2", ()
+        who = "16 or 18 adjacent CTAs" if _is_alone(cluster) else f"every {GPCS}th cluster"
+        return f"in no other bands do the CTAs of a GPC, {who}, request fewer rows of A and B from L2", ()
     if not _is_alone(cluster) and plan.group != BAND:
         return _sharing(plan), ()
     rows = dict(zip("AB", _block(tile, cluster), strict=True))
