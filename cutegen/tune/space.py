@@ -135,7 +135,7 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
         settled.tile.cta == made.cta_tile
         and settled.tile.stages in (None, made.stages)
         and bool(schedule.swap) == made.swapped
-        and schedule.slices == (made.split_k.slices if made.split_k else 1)
+        and schedule.slices == made.slices
         and (schedule.consumers == "pingpong") == made.mma.pingpong
         and _cluster(settled) == made.mma.cluster
     )

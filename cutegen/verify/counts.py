@@ -113,8 +113,7 @@ class _Often:
     @property
     def slice(self) -> _Times:
         """Return the partial sums that CTAs write, one per slice of K."""
-        assert self.plan.split_k is not None
-        return self._for_each_tile(Fraction(self.plan.split_k.slices), plural(self.plan.split_k.slices, "slice"))
+        return self._for_each_tile(Fraction(self.plan.slices), plural(self.plan.slices, "slice"))
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
@@ -127,8 +126,7 @@ class _Often:
     @property
     def _k_tiles(self) -> tuple[int, ...]:
         """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
-        k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
-        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        k_tiles, slices = -(-self.size.problem.k // self.plan.cta_tile[2]), self.plan.slices
         return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
 
     def _for_each_tile(self, times: Fraction, words: str) -> _Times:

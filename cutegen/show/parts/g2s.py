@@ -27,7 +27,7 @@ from cutegen.show.parts.vector_copies import (
     steps_of,
     tv_layouts,
 )
-from cutegen.show.view import View, named_layouts, section
+from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
@@ -75,7 +75,9 @@ def _vector_blocks(
     ]
     return [
         section(title, facts),
-        named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
+        section(
+            "Thread and value to column-major coordinate in the copy's tile", [*tv_layouts(copy.tiled_copy).items()]
+        ),
         [
             f"Thread that copies each 8 neighbors of {tile.name}: {tile.orientation}",
             *corner_lines(tile, copier(copy, tile), everything=everything),
