@@ -92,36 +92,35 @@ class Providers:
         self.changes += 1
 
 
-class _Model:
-    """Placeholder for the model until it is needed: a process that finds every kernel in a pack imports no planner."""
+class _WhenNeeded:
+    """Stands for a provider until it is needed: a process that finds every kernel in a pack imports no planner."""
 
-    name = "the performance model"
-
-    def answer(self, request: Request) -> Answer:
-        """Return the model's answer; no kernel in a run-only installation."""
-        try:
-            from cutegen.dispatch.model import model
-        except ImportError as error:
-            return Answer(f"this installation only runs kernels ({error})")
-        return model.answer(request)
-
-
-class _Tuned:
-    """Placeholder for the records of `cutegen tune` until they are needed."""
-
-    name = "records of cutegen tune"
+    def __init__(self, name: str, load: Callable[[], Provider]) -> None:
+        self.name, self._load = name, load
 
     def answer(self, request: Request) -> Answer:
-        """Return their answer; no kernel in a run-only installation."""
+        """Return the provider's answer; no kernel in a run-only installation."""
         try:
-            from cutegen.dispatch.tuned import tuned
+            provider = self._load()
         except ImportError as error:
             return Answer(f"this installation only runs kernels ({error})")
-        return tuned.answer(request)
+        return provider.answer(request)
+
+
+def _model() -> Provider:
+    from cutegen.dispatch.model import model
+
+    return model
+
+
+def _tuned() -> Provider:
+    from cutegen.dispatch.tuned import tuned
+
+    return tuned
 
 
 providers = Providers()
 """The providers of this process."""
-providers.register(TUNED, _Tuned())
-providers.register(MODEL, _Model())
+providers.register(TUNED, _WhenNeeded("records of cutegen tune", _tuned))
+providers.register(MODEL, _WhenNeeded("the performance model", _model))
 providers.listeners.append(record_request)
