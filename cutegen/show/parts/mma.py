@@ -104,8 +104,7 @@ def _warps(plan: GemmPlan) -> list[str]:
 def _share(tiled: TiledMma, op: OperandName, warp: int) -> str:
     """Return the rows and the columns of an operand that a warp's threads hold, in order."""
     coords, rows = offsets_2d(tiled.tv_layout(op))[warp * WARP : (warp + 1) * WARP], tiled.tile_of(op)[0]
-    x, y = (sorted(set(along.ravel().tolist())) for along in (coords % rows, coords // rows))
-    return f"{span(x)}; {span(y)}"
+    return f"{span(np.unique(coords % rows))}; {span(np.unique(coords // rows))}"
 
 
 def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:
