@@ -167,7 +167,7 @@ def longer_k(plan: Mapping[str, Any], k: int) -> int:
     """
     turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
     step = math.lcm(turn, 8 * LINE_BYTES // _element_bits(plan, "a"))
-    return k + -(-k // step) * step
+    return k + round_up(k, step)
 
 
 def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:

@@ -10,7 +10,7 @@ from cutegen.algebra.layout import ComposedLayout
 from cutegen.errors import RequestError
 from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
 from cutegen.spec import MODES
-from cutegen.support.words import naturals
+from cutegen.support.words import naturals, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ def global_place(
             )
     along = element.modes.index(major)
     unit = max(1, align_bytes // element_bytes)
-    leading = -(-extents[along] // unit) * unit
+    leading = round_up(extents[along], unit)
     byte = (coordinate[1 - along] * leading + coordinate[along]) * element_bytes
     x, y = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
     return GlobalPlace(
