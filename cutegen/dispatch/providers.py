@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from cutegen.build.record import record
 from cutegen.dispatch.provider import MODEL, RANKS, TUNED, Answer, Provider, Served
-from cutegen.dispatch.recording import record_request
 from cutegen.dispatch.request import Request
 from cutegen.errors import RequestError
 
@@ -27,8 +27,6 @@ class Providers:
         self._lock = threading.Lock()
         self.changes = 0
         """How often the providers have changed, for caches with other keys than requests."""
-        self.listeners: list[Callable[[Request, Served], None]] = []
-        """Called with each request when it is first served, for example by the recorder."""
 
     def register(self, rank: str, provider: Provider) -> None:
         """Add `provider` before others of its rank. Cached kernels of other providers are looked up again."""
@@ -70,8 +68,7 @@ class Providers:
                 self._building.pop(request, None)
                 if changes == self.changes:
                     self._served[request] = served
-        for tell in self.listeners:
-            tell(request, served)
+        record({"request": request.as_json()})  # if CUTEGEN_RECORD names a list
         return served
 
     def _ask(self, request: Request, compiling: bool) -> Served:
@@ -123,4 +120,3 @@ providers = Providers()
 """The providers of this process."""
 providers.register(TUNED, _WhenNeeded("records of cutegen tune", _tuned))
 providers.register(MODEL, _WhenNeeded("the performance model", _model))
-providers.listeners.append(record_request)
