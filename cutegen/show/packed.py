@@ -32,6 +32,7 @@ def packed(table: NDArray[np.int64]) -> Any:
 def packed_layout(layout: LayoutExpr) -> dict[str, Any]:
     """Return a layout's modes as lists of (extent, stride), its swizzle as (bits, base, shift) and the offset after it.
 
+    >>> from cutegen.algebra import Layout
     >>> packed_layout(Layout((8, (2, 4)), (8, (1, 64))))
     {'modes': [[[8, 8]], [[2, 1], [4, 64]]], 'swizzle': None, 'offset': 0}
     """
