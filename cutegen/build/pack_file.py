@@ -20,6 +20,7 @@ from cutegen.build.pack_index import INDEX, Identity, PackEntry, PackIndex, Pack
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OutsideError, RequestError
 from cutegen.support.typed_json import LINE, is_line, shown
+from cutegen.support.words import round_up
 
 MAGIC = b"CUTEPACK"
 PACK_VERSION = 1
@@ -237,4 +238,4 @@ def _check_filled(data: bytes, end: int, start: int, file: str) -> None:
 
 
 def _aligned(offset: int) -> int:
-    return -(-offset // ALIGN_BYTES) * ALIGN_BYTES
+    return round_up(offset, ALIGN_BYTES)

@@ -151,8 +151,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         values, scale, across, across_scale = others[:4]
         of_weight, (activation, out_dtype, grad_dtype) = others[4:8], others[8:]
         terms = (bias, activation, None, None, None, None, scale.reshape(-1), of_weight[1].reshape(-1), out_dtype)
-        arguments = (values, of_weight[0].t(), *terms)
-        out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
+        out, before = ops.matmul_before(values, of_weight[0].t(), *terms)
         of_x = (across, across_scale) if ctx.needs_input_grad[1] else (None, None)
         ctx.save_for_backward(*of_x, *(of_weight[2:] if ctx.needs_input_grad[0] else (None, None)), before)
         ctx.activation, ctx.grad_dtype = activation, grad_dtype

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from cutegen.spec.parse import spec_of_table
 from cutegen.tune import campaign
 from cutegen.tune.asking import Ask, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.campaign import campaign_id, run_campaign
-from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer, as_json
+from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import end_children
 from cutegen.tune.stand_in import stand_in_us
@@ -108,7 +108,7 @@ class Twice:
         future = self._inner.submit(function, *arguments, gpu=gpu, **more)
         if gpu:
             first = future.result()
-            self._journal.add(first.id, as_json(replace(first, seconds=-1.0)))  # the first answer, from elsewhere
+            self._journal.add(first.id, asdict(replace(first, seconds=-1.0)))  # the first answer, from elsewhere
         return future
 
     def close(self) -> None:
@@ -252,7 +252,7 @@ def test_what_a_journal_holds_is_json(journal: Journal) -> None:
     measured = Measured(
         id=ask.id, spec_name="a", asked=ask.asked, target="sm_80", problem=ask.problem, results=(), winner="b"
     )
-    journal.add(ask.id, as_json(measured))
+    journal.add(ask.id, asdict(measured))
     assert json.loads(journal.path.read_text())["result"]["winner"] == "b"
     told: list[Measured] = []
     done = run_campaign([ask], LocalWorkers(), journal, keep=told.append)
