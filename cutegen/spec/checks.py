@@ -80,7 +80,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few names or numbers. The suggested fix is the nearest of them, or `reason` if nearness is meaningless."""
+    """One of a few names or numbers. The fix is the nearest of them, or `reason` if nearness is meaningless."""
 
     choices: tuple[str, ...] | tuple[int, ...]
     reason: str = ""
