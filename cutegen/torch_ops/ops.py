@@ -24,6 +24,7 @@ from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute, form_of
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
@@ -185,6 +186,7 @@ def _define() -> None:
         whole = f"{NAMESPACE}::{name}"
         torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=_library)
         torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=_library)
+    register_flops()
 
 
 _define()
