@@ -56,6 +56,7 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
 def dispatched(call: Call) -> Tensor:
     """Call through the ops of `torch.ops.cutegen`."""
     gradients.refuse_function_transforms("matmul", but_vmap=True)
+    gradients.refuse_tangents(**call.tensors)
     if not torch.compiler.is_compiling():
         register_flops()
         register_sharding()

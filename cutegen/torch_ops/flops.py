@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -28,8 +29,8 @@ def register_flops() -> None:
             counter.flop_registry |= {op: flop_registry[op] for op in ops}
 
 
-def _flops(a: Any, b: Any, *others: Any, **more: Any) -> int:
+def _flops(a: Sequence[int], b: Sequence[int], *others: Any, **more: Any) -> int:
     """Return the operations of a product of these shapes; its other terms are not counted."""
-    batch = torch.broadcast_shapes(a[:-2], b[:-2])
+    batch: Sequence[int] = torch.broadcast_shapes(a[:-2], b[:-2])
     rows, columns = prod(a[-2:-1]), prod(b[1:][-1:])  # 1 for a vector
     return 2 * prod(batch) * rows * columns * a[-1]
