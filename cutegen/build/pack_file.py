@@ -105,8 +105,8 @@ def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     for what, found, most in (("pack", begin + len(data), MAX_PACK_BYTES), ("index", len(text), MAX_INDEX_BYTES)):
         if found > most:
             raise RequestError(
-                f"pack: found {plural(len(entries), 'kernel')} with {found:,} bytes of {what}; expected at most {most:,}, which "
-                "readers accept; write several packs"
+                f"pack: found {plural(len(entries), 'kernel')} with {found:,} bytes of {what}; expected at most "
+                f"{most:,}, which readers accept; write several packs"
             )
     header = _HEADER.pack(MAGIC, PACK_VERSION, 0, len(text), begin + len(data), hashlib.sha256(text).digest())
     _write(path, (header + text).ljust(begin, b"\0") + data)
