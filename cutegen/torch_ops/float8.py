@@ -89,6 +89,7 @@ def float8_linear(
         raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
     _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
     _check_copies("of_weight", of_weight, tuple(weight.shape))
+    gradients.refuse_tangents(x=x, weight=weight, bias=bias)
     found: Tensor = _Float8Linear.apply(
         x, weight, bias, *of_x, *of_weight, activation, torch_type(out_dtype), grad_dtype
     )
@@ -132,6 +133,7 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
             raise OperandError(
                 operand=f"{name}.{scale}", found=f"shape {tuple(scales.shape)}", expected=f"one element, or {extent}"
             )
+    gradients.refuse_tangents(**{f"{name}.{part}": tensor for part, tensor in copies._asdict().items()})
     for part, tensor in copies._asdict().items():
         if tensor.requires_grad and torch.is_grad_enabled():
             raise OperandError(

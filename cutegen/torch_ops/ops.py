@@ -22,6 +22,7 @@ from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.eager import compute, form_of
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
@@ -178,6 +179,7 @@ def _define() -> None:
         whole = f"{NAMESPACE}::{name}"
         torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=_library)
         torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=_library)
+    register_flops()
 
 
 _define()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from cutegen.bench import checked
 from cutegen.bench.benchmark import x_torch
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import only
+from cutegen.bench.contenders import Operands, only
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Graph, Regime
 from cutegen.bench.suites import SUITES
@@ -161,6 +162,21 @@ def test_both_regimes_have_a_result_of_everyone() -> None:
     assert [(x.regime, x.contender) for x in found] == [
         (regime, name) for regime in Regime for name in ("torch.matmul", "mine")
     ]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_each_regime_has_its_own_error() -> None:
+    """A library is prepared once for its single launch, and then for each set of the graph; here with less care."""
+    factors = itertools.chain([1.0], itertools.repeat(1.002))
+
+    def careless(x: Operands) -> Callable[[], object]:
+        factor = next(factors)
+        return lambda: torch.mul(x.a @ x.b, factor, out=x.out)
+
+    regimes = tuple(Regime)
+    found = room.bench([mine()], SMALL, rounds=3, regimes=regimes, against=lambda _: [("careless", careless)])
+    errors = {x.regime: x.rel_error for x in found if x.contender == "careless"}
+    assert errors[Regime.LAUNCH] < 1e-3 < errors[Regime.GRAPH]
 
 
 @pytest.mark.usefixtures("on_the_cpu")

@@ -96,3 +96,11 @@ def test_unsigned_results_that_all_saturate_are_not_there_before_the_launch() ->
     spec = gemm(dtype="u8", c_dtype="u8", tile=TILE)
     with pytest.raises(SystemExit, match="wrong result"):
         check_of(render(plan(spec, "sm_80")).text, lambda names: None)()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "s8"])
+@pytest.mark.parametrize("align", [16, 32, 128])
+def test_rows_begin_where_the_alignment_of_the_spec_promises(dtype: str, align: int) -> None:
+    made = plan(gemm(dtype=dtype, c_dtype="f16", align=(align, align, align)), "sm_80")
+    ((n, k),) = re.findall(r"m, n, k = \d+, (\d+), (\d+)$", render(made).text, flags=re.MULTILINE)
+    assert (int(k) * made.a.dtype.bytes % align, int(n) * made.epilogue.dtype.bytes % align) == (0, 0)
