@@ -57,6 +57,12 @@ def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
     assert all(f"of which it has {found.registers.mma}" in x.why for x in wider)
 
 
+@pytest.mark.parametrize(("tile", "said"), [("cta = [128, 128, 64]", True), ("cta = [128, 64, 64]", False)])
+def test_the_whole_tile_at_once_is_rejected_unless_a_part_is_a_warpgroups_share(tile: str, said: bool) -> None:
+    (decision,) = (x for x in planned(spec_text("f16", tile=tile)).decisions if x.key == "epilogue.smem")
+    assert ("C's whole tile at once" in [x.what for x in decision.rejected]) == said
+
+
 EXCHANGED = "swap = true"
 
 

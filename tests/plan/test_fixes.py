@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
 from cutegen.plan import plan
-from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile, parse_spec
 from tests.plan.fma_specs import SPECS as OF_SIMT
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, maybe
@@ -41,9 +41,9 @@ def changes(error: SpecError, spec: GemmSpec) -> Change:
         return {f"{key if is_table(key) else table}.{inner}": _value(text) for inner, text in found}
     if numbers := re.match(r"(?:swizzle = )?\[(\d+), (\d+), (\d+)\]", fix):
         return {key if name == "swizzle" else f"{key}.swizzle": tuple(map(int, numbers.groups()))}
-    if family := re.match(r'family = "(\w+)"', fix):
-        return {"family": family[1]}
-    if key == "tile.stages" and (fits := re.match(r"(\d) (?:is the nearest|stages? fit|or)", fix)):
+    if family := re.match(r'family = "(\w+)"(?: without ([\w., ]+?) (?:copies|multiplies))?', fix):
+        return {**dict.fromkeys(family[2].split(", ") if family[2] else ()), "family": family[1]}
+    if key == "tile.stages" and (fits := re.match(r"(\d)(?:, | is the nearest| stages? fit| or)", fix)):
         return {key: int(fits[1])}
     if spec.tile.cta is not None and (mode := re.match(r"([MNK]) = (\d+) is the nearest", fix)):
         return {"tile.cta": _with(spec.tile.cta, mode[1], int(mode[2]))}
@@ -123,6 +123,14 @@ def test_fixes_are_read() -> None:
     assert followed(narrow, "sm_80", print) == 1
     assert followed(gemm(tile=Tile((100, 64, 32))), "sm_80", print) == 1
     assert followed(gemm(mma=Mma(atom_layout=(2, 1, 2))), "sm_80", print) == 1
+
+
+@pytest.mark.parametrize("operands", ['"f16", major = "k", align = 8', '"tf32", major = "k"'])
+def test_a_family_is_suggested_without_the_keys_that_it_lacks(operands: str) -> None:
+    a, b = (f"problem.{name} = {{ dtype = {operands} }}" for name in "ab")
+    c = 'problem.c = { dtype = "f32", major = "n" }'
+    spec = parse_spec("\n".join((a, b, c, 'schedule = { consumers = "pingpong", cluster = [2, 1] }')))
+    assert followed(spec, "sm_90", print) == 1
 
 
 def test_a_thread_layout_that_is_suggested_shares_out_the_tile() -> None:

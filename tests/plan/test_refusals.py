@@ -173,6 +173,11 @@ CASES: dict[str, Case] = {
         "tile.stages",
         ("4 x (32,768 + 32,768) = 262,144 bytes > 166,912", "sm_80", "2 stages fit"),
     ),
+    "more stages than several numbers that fit": (
+        {"tile": Tile(cta=(128, 128, 64), stages=8)},
+        "tile.stages",
+        ("8 x (16,384 + 16,384) = 262,144 bytes > 166,912", "2, 3, 4 or 5 stages fit"),
+    ),
     "tile that never fits": (
         {"tile": Tile(cta=(256, 256, 256))},
         "tile.cta",

@@ -98,6 +98,12 @@ def test_copies_with_padded_rows(contract: MakeContract) -> None:
     )
 
 
+def test_fresh_copies_without_padding(contract: MakeContract) -> None:
+    kernel = contract("kkn")
+    assert suggestions.fresh_copy(tensor(kernel, "a"), form("numpy", (M, 16))) == "`a.copy()`"
+    assert suggestions.fresh_copy(tensor(kernel, "b"), form("numpy", (16, N))) == "`b.T.copy().T`"
+
+
 TABLE: dict[str, Any] = {"version": 3, "data": (4096, False), "shape": (4, 8), "typestr": "<f2"}
 
 
