@@ -222,6 +222,12 @@ def test_stages_leave_room_for_the_ctas_that_registers_allow() -> None:
     assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").stages == 4
 
 
+@pytest.mark.parametrize(("align", "stages"), [((16, 16), 4), ((16, 2), 4), ((2, 2), 2)])
+def test_stages_are_filled_ahead_if_any_copy_is_asynchronous(align: tuple[int, int], stages: int) -> None:
+    """`cp.async` copies 4 bytes at least; what is aligned to less passes through registers, one k-tile at a time."""
+    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == stages
+
+
 def test_occupancy_by_hand() -> None:
     """sm_80: 65,536 registers, 2,048 threads, 167,936 bytes, of which each CTA costs 1,024 more than it asks for."""
     found = predict_occupancy(target("sm_80"), 128, 98304, 168)
