@@ -189,6 +189,39 @@ def test_the_alignment_that_is_suggested_suits_every_family() -> None:
     assert followed(replace(gemm(dtype="tf32", align=(16, None, None)), family="sm120"), "sm_90") == 0
 
 
+SM90 = replace(gemm(), family="sm90")
+PROMOTED = replace(gemm(dtype="e4m3", c_dtype="f16"), family="sm90", tile=Tile((64, 64, 64)), mma=Mma(promote_k=120))
+NEAREST = {
+    "M of warps": (gemm(tile=Tile((200, 64, 32)), mma=Mma(atom_layout=(4, 1, 1))), "M"),
+    "K of two atoms": (gemm(tile=Tile((128, 128, 60))), "K"),
+    "N of the permutation": (gemm(tile=Tile((64, 128, 64)), mma=Mma(None, (2, 2, 1), (32, 60, 16))), "N"),
+    "M of warpgroups": (replace(SM90, tile=Tile((200, 64, 64)), mma=Mma(atom_layout=(2, 1, 1))), "M"),
+    "N of two warpgroups": (replace(SM90, tile=Tile((64, 150, 64)), mma=Mma(atom_layout=(1, 2, 1))), "N"),
+    "N of one": (replace(SM90, tile=Tile((64, 270, 64))), "N"),
+    "K of wgmma": (replace(SM90, tile=Tile((64, 64, 62))), "K"),
+    "K of promoted sums": (PROMOTED, ""),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_what_is_said_to_be_the_nearest_is_taken_and_nothing_nearer_is(name: str) -> None:
+    spec, letter = NEAREST[name]
+    error = refusal(spec, "sm_90")
+    assert error is not None
+    said = re.search(r"(\d+) is the nearest", error.fix)
+    assert said is not None, error
+    key = "mma.permutation" if error.key == "mma.permutation" else "tile.cta" if letter else error.key
+    asked = getattr(getattr(spec, key.split(".")[0]), key.split(".")[1])
+
+    def refused(extent: int) -> bool:
+        return refusal(written(spec, key, _with(asked, letter, extent) if letter else extent), "sm_90") is not None
+
+    found = asked["MNK".index(letter)] if letter else asked
+    away = abs(int(said[1]) - found)
+    assert not refused(int(said[1]))
+    assert [extent for extent in range(found - away + 1, found + away) if not refused(extent)] == []
+
+
 @QUICK
 @given(of_sm80, st.sampled_from(list(TARGETS)))
 def test_fixes_of_tensor_core_families(spec: GemmSpec, arch: str) -> None:

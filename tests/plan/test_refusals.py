@@ -146,7 +146,7 @@ CASES: dict[str, Case] = {
     "ldmatrix of rows of 8 bytes": (
         {"smem": Smem(a=SmemLayout(pad=4)), "s2r": S2r(a=S2rCopy("SM75_U32x4_LDSM_N"))},
         "s2r.a.atom",
-        ("keeps only 4 elements contiguous", "16 contiguous", "universal"),
+        ("keeps only 4 elements contiguous", "16 contiguous", "universal", "a pad that is a multiple of 8"),
     ),
     "swizzle base too small": (
         {"smem": Smem(a=SmemLayout(swizzle=(3, 2, 3)))},

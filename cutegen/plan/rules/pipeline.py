@@ -64,7 +64,7 @@ def choose_stages(
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
     most = most if asynchronous else DOUBLE_BUFFERED
-    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
+    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
     rejected = [
