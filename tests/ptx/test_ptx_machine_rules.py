@@ -96,6 +96,15 @@ def test_an_access_stays_within_its_variable(offset: int) -> None:
         run_elements(kernel(body + "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];"), np.uint32)
 
 
+def test_an_access_does_not_run_from_a_variable_into_dynamic_memory() -> None:
+    body = ".shared .align 8 .b8 a[4]; mov.u32 %r4, a; mov.u32 %r3, 0; st.shared.u32 [%r4], %r3;"
+    text = kernel(body, before=".extern .shared .align 4 .b8 dynamic[];")
+    run_elements(text, np.uint32, block=1, dynamic_smem_bytes=64)
+    wide = text.replace("st.shared.u32 [%r4], %r3", "st.shared.v2.u32 [%r4], {%r3, %r3}")
+    with pytest.raises(ExecutionFault, match="runs past the end of a variable"):
+        run_elements(wide, np.uint32, block=1, dynamic_smem_bytes=64)
+
+
 def test_the_lane_that_reads_what_nobody_wrote_is_named() -> None:
     body = "mov.u32 %r4, smem; shl.b32 %r5, %r0, 3; add.s32 %r6, %r4, %r5; mov.u32 %r3, 0;"
     body += "setp.ne.u32 %p0, %r0, 5; @%p0 st.shared.u32 [%r6], %r0; st.shared.u32 [%r6+4], %r0;"
