@@ -121,7 +121,9 @@ def test_every_cluster_of_a_grid_is_its_own(policy: str) -> None:
 
 
 def test_clusters_are_spread_over_processes() -> None:
-    out, report = launch(EXCHANGE + SYNC, cluster=2, grid=8, jobs=2)
+    finished: list[tuple[int, int]] = []
+    out, report = launch(EXCHANGE + SYNC, cluster=2, grid=8, jobs=2, progress=lambda *of: finished.append(of))
+    assert (finished[0], finished[-1]) == ((2, 8), (8, 8))
     assert (out == np.concatenate([exchanged(2)] * 4)).all()
     assert report.executed("barrier.cluster.arrive") == 8 * 2 * 2
 
@@ -255,6 +257,14 @@ def test_a_bulk_copy_to_a_neighbor(policy: str) -> None:
     out, _ = launch(body, cluster=4, policy=policy)
     senders = ((np.arange(4) - 1) % 4)[:, None]
     assert (out == senders * 1000 + np.arange(64)).all()
+
+
+@pytest.mark.parametrize(("size", "at"), [(0, "%r8"), (24, "%r8"), (256, "%r8+8")])
+def test_a_bulk_copy_to_a_neighbor_moves_chunks_of_16_bytes(size: int, at: str) -> None:
+    body = SENT + f"@%p0 {COPY} [{at}], [%r4], {size}, [%r9];" + wait() + "mov.u32 %r3, 0;" + SYNC
+    with pytest.raises(ExecutionFault, match="positive multiple of 16") as caught:
+        launch(body, cluster=4)
+    assert caught.value.violation.kind is ViolationKind.MISALIGNED
 
 
 def matrix() -> TensorMap:
