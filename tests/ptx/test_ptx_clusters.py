@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cluster_kernels import (
     BOX_BYTES,
+    FENCE,
     HERE,
     POLICIES,
     RELAXED,
@@ -288,6 +289,23 @@ def test_multicast_goes_to_the_same_place_in_every_cta(policy: str) -> None:
     assert report.boxes("cp.async.bulk.tensor") == 2
     assert report.shared_bytes("cp.async.bulk.tensor") == 4 * BOX_BYTES
     assert report.global_bytes("cp.async.bulk.tensor") == 2 * BOX_BYTES
+
+
+def test_multicast_reaches_the_last_of_16_ctas() -> None:
+    body = HERE + ready(1) + expect(BOX_BYTES) + "setp.eq.and.u32 %p5, %r1, 3, %p0;"
+    body += multicast("@%p5", (0, 0), mask="65535") + wait() + "ld.shared.u32 %r3, [%r6];" + SYNC
+    tensor_map = matrix()
+    out, _ = launch(body, cluster=16, tensor_map=tensor_map)
+    assert (out == tensor_map.array[:16, :32].reshape(-1)[:64]).all()
+
+
+def test_a_bulk_copy_to_a_neighbor_needs_a_fenced_mbarrier_there() -> None:
+    written = "st.shared.u32 [%r6], %r7; fence.proxy.async; bar.sync 0;"
+    body = SENT.replace(written, "").replace(VALUE, VALUE + written).replace(RELAXED, SYNC)
+    body += f"@%p0 {COPY} [%r8], [%r4], 256, [%r9];" + wait() + "mov.u32 %r3, 0;" + SYNC
+    launch(body, cluster=4)
+    with pytest.raises(ExecutionFault, match=r"no fence\.mbarrier_init or fence\.proxy\.async between"):
+        launch(body.replace(FENCE, ""), cluster=4)
 
 
 @EACH_POLICY

@@ -61,6 +61,7 @@ INTEGERS = [
     ("dp4a.s32.u32 {d}, {a}, {b}, {c};", (0xFFFFFFFF, 0x01010101, 0xFFFFFFFF), 0xFFFFFFFB),
     ("dp2a.lo.u32.u32 {d}, {a}, {b}, {c};", (0x00010002, 0x40302010, 5), 0x20 + 0x10 * 2 + 5),
     ("dp2a.hi.u32.u32 {d}, {a}, {b}, {c};", (0x00010002, 0x40302010, 5), 0x40 + 0x30 * 2 + 5),
+    ("add.cc.u32 {d}, {a}, {a}; addc.cc.u32 {d}, {b}, {c}; addc.u32 {d}, 0, 0;", (MIN32, 0xFFFFFFFF, 0), 1),
     ("lop3.b32 {d}, {a}, {b}, {c}, 0xE8;", (0b1100, 0b1010, 0b0110), 0b1110),
     ("set.lt.u32.s32 {d}, {a}, {b};", (0xFFFFFFFF, 1), 0xFFFFFFFF),
     ("set.lt.u32.s32 {d}, {a}, {b};", (1, 0xFFFFFFFF), 0),
@@ -354,7 +355,7 @@ def test_match_all_wants_one_value_in_every_lane(lanes: int) -> None:
     for value, wanted in (("7", member | 1 << 31), ("%r0", 0)):
         body = f"""
         mov.u32 %r3, 0;
-        setp.lt.u32 %p1, %r0, {lanes};
+        mov.u32 %r5, 7; setp.lt.u32 %p1, %r0, {lanes};
         @!%p1 bra END;
         mov.u32 %r5, {value};
         match.all.sync.b32 %r3|%p2, %r5, {member};
@@ -378,6 +379,7 @@ REFUSED = [
     ("mul.rn.f32.f16 %f0, %h0, %f1;", "f16"),
     ("cvta.to.shared.u64 %rd2, %rd1, %rd1;", "operands"),
     ("mov.u32 {%r3, %r4}, %r0, %r0;", "operands"),
+    ("ld.global.v8.u64 {_, _, _, _, _, _, _, _}, [%rd1];", "8 x .u64 does not exist"),
 ]
 
 

@@ -96,6 +96,13 @@ def test_an_access_stays_within_its_variable(offset: int) -> None:
         run_elements(kernel(body + "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];"), np.uint32)
 
 
+def test_sizes_of_shared_memory_in_special_registers() -> None:
+    body = ".shared .b8 a[100]; mov.u32 %r4, %total_smem_size; mov.u32 %r5, %dynamic_smem_size;"
+    body += "mad.lo.u32 %r3, %r5, 1000, %r4;"
+    text = kernel(body, before=".extern .shared .align 16 .b8 dynamic[];")
+    assert run_elements(text, np.uint32, block=1, dynamic_smem_bytes=64).tolist() == [64_000 + 112 + 64]
+
+
 def test_an_access_does_not_run_from_a_variable_into_dynamic_memory() -> None:
     body = ".shared .align 8 .b8 a[4]; mov.u32 %r4, a; mov.u32 %r3, 0; st.shared.u32 [%r4], %r3;"
     text = kernel(body, before=".extern .shared .align 4 .b8 dynamic[];")
@@ -186,6 +193,8 @@ def test_only_the_lanes_that_wait_get_their_copies() -> None:
     with pytest.raises(ExecutionFault) as caught:
         run_elements(kernel(body + "ld.shared.u32 %r3, [%r6];", before=data, shared_bytes=128), np.uint32)
     assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.ASYNC_COPY, 16)
+    with pytest.raises(ExecutionFault, match="may still be reading"):
+        run_elements(kernel(body + "@!%p0 st.global.u32 [%rd2], 1;", before=data, shared_bytes=128), np.uint32)
 
 
 def test_the_source_of_a_copy_is_aligned_as_its_size() -> None:

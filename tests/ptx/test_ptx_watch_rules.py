@@ -51,6 +51,12 @@ def test_one_word_of_many_that_another_wrote_is_a_race(written: int) -> None:
     assert "global memory not ordered after" in str(race(body, block=64))
 
 
+def test_a_lane_that_reads_last_does_not_hide_another_one_that_read() -> None:
+    body = "setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r0, 1; @%p0 ld.global.u32 %r7, [%rd2];"
+    body += "@%p1 ld.global.u32 %r7, [%rd2]; @%p1 st.global.u32 [%rd2], 7;"
+    assert "not ordered after the read" in str(race(body))
+
+
 def test_bytes_beside_each_other_are_not_the_same() -> None:
     """Two warps write every second byte each; words elsewhere in the kernel do not make neighbors' bytes theirs."""
     body = """
