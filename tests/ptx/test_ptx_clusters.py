@@ -88,6 +88,8 @@ def test_a_kernel_may_require_its_cluster() -> None:
         program.launch("k", grid=4, cluster=4, block=1, args=[out])
     with pytest.raises(LaunchError, match=r"grid \(3, 1, 1\) is not a multiple of cluster \(2, 1, 1\)"):
         program.launch("k", grid=3, block=1, args=[out])
+    with pytest.raises(LaunchError, match=r"grid \(2, 3, 1\) is not a multiple of cluster \(1, 2, 1\)"):
+        Program.parse(kernel("mov.u32 %r3, 1;")).launch("k", grid=(2, 3), cluster=(1, 2), block=1, args=[out])
     with pytest.raises(LaunchError, match=r"give cluster="):
         with_directives(".explicitcluster").launch("k", grid=1, block=1, args=[out])
     with pytest.raises(LaunchError, match=r"has 8 CTAs; at most 4 are allowed"):
@@ -258,6 +260,23 @@ def test_a_bulk_copy_to_a_neighbor(policy: str) -> None:
     out, _ = launch(body, cluster=4, policy=policy)
     senders = ((np.arange(4) - 1) % 4)[:, None]
     assert (out == senders * 1000 + np.arange(64)).all()
+
+
+@pytest.mark.parametrize(("space", "is_enough"), [("shared::cta", True), ("shared::cluster", True), ("global", False)])
+def test_spaces_of_a_proxy_fence(space: str, *, is_enough: bool) -> None:
+    body = SENT.replace("proxy.async;", f"proxy.async.{space};") + f"@%p0 {COPY} [%r8], [%r4], 256, [%r9];"
+    body += wait() + "mov.u32 %r3, 0;" + SYNC
+    if is_enough:
+        launch(body, cluster=4)
+        return
+    with pytest.raises(ExecutionFault, match=r"no fence\.proxy\.async between the write"):
+        launch(body, cluster=4)
+
+
+def test_the_address_in_a_third_cta_of_one_in_a_neighbor() -> None:
+    body = HERE + "mapa.shared::cluster.u32 %r8, %r4, %r2; mapa.shared::cluster.u32 %r9, %r8, %r1;"
+    out, _ = launch(body + "mapa.shared::cluster.u32 %r10, %r4, %r1; sub.u32 %r3, %r9, %r10;" + SYNC, cluster=4)
+    assert (out == 0).all()
 
 
 @pytest.mark.parametrize(("size", "at"), [(0, "%r8"), (24, "%r8"), (256, "%r8+8")])

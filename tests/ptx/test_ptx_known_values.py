@@ -348,6 +348,13 @@ def test_an_atomic_increment_wraps_to_zero(old: int, limit: int, left: int) -> N
     assert (run_elements(kernel(body), np.uint32) == left).all()
 
 
+def test_an_atomic_of_some_lanes_gives_each_its_own_old_value() -> None:
+    body = "mov.u32 %r3, 0; setp.ge.u32 %p1, %r0, 20; @%p1 atom.global.add.u32 %r3, [%rd1], 1;"
+    out = np.arange(32, dtype=np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=32, args=[out])
+    assert out.tolist() == [0] * 20 + list(range(20, 32))
+
+
 @pytest.mark.parametrize("lanes", [2, 3])
 def test_match_all_wants_one_value_in_every_lane(lanes: int) -> None:
     """Among `lanes` lanes one that differs leaves neither the mask nor the predicate."""
@@ -379,6 +386,11 @@ REFUSED = [
     ("mul.rn.f32.f16 %f0, %h0, %f1;", "f16"),
     ("cvta.to.shared.u64 %rd2, %rd1, %rd1;", "operands"),
     ("mov.u32 {%r3, %r4}, %r0, %r0;", "operands"),
+    (
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.e4m3.s32 {%r3, %r4, %r5, %r6}, {%r0, %r0, %r0, %r0}, {%r0, %r0},"
+        "{%r0, %r0, %r0, %r0};",
+        r"mma of types \.s32 \.s8 \.e4m3 \.s32",
+    ),
     ("ld.global.v8.u64 {_, _, _, _, _, _, _, _}, [%rd1];", "8 x .u64 does not exist"),
 ]
 

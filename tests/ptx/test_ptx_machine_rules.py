@@ -96,6 +96,13 @@ def test_an_access_stays_within_its_variable(offset: int) -> None:
         run_elements(kernel(body + "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];"), np.uint32)
 
 
+@pytest.mark.parametrize(("barrier", "message"), [("1, 0", "waits for 0 threads"), ("16", "barrier 16 does not exist")])
+def test_there_are_16_barriers_of_at_least_a_warp(barrier: str, message: str) -> None:
+    run_elements(kernel("mov.u32 %r3, 0; bar.sync 15, 32;"), np.uint32)
+    with pytest.raises(ExecutionFault, match=message):
+        run_elements(kernel(f"mov.u32 %r3, 0; bar.sync {barrier};"), np.uint32)
+
+
 def test_sizes_of_shared_memory_in_special_registers() -> None:
     body = ".shared .b8 a[100]; mov.u32 %r4, %total_smem_size; mov.u32 %r5, %dynamic_smem_size;"
     body += "mad.lo.u32 %r3, %r5, 1000, %r4;"

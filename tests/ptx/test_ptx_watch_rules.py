@@ -57,6 +57,13 @@ def test_a_lane_that_reads_last_does_not_hide_another_one_that_read() -> None:
     assert "not ordered after the read" in str(race(body))
 
 
+def test_atomics_of_packed_types_have_the_size_of_an_element() -> None:
+    body = "mov.u32 %r7, %ctaid.x; setp.eq.u32 %p0, %r7, 0; mov.u32 %r8, 0; mov.b16 %h0, 0;"
+    body += "@%p0 red.global.add.noftz.f16x2 [%rd2], %r8; @!%p0 atom.global.cas.b16 %h1, [%rd2], %h0, %h0;"
+    over(body, np.zeros(4, np.uint32), grid=2)
+    race(body.replace("cas.b16 %h1, [%rd2], %h0, %h0", "cas.b32 %r9, [%rd2], %r8, %r8"), grid=2)
+
+
 def test_bytes_beside_each_other_are_not_the_same() -> None:
     """Two warps write every second byte each; words elsewhere in the kernel do not make neighbors' bytes theirs."""
     body = """
