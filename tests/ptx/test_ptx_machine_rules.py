@@ -200,6 +200,11 @@ def test_only_the_lanes_that_wait_get_their_copies() -> None:
     with pytest.raises(ExecutionFault) as caught:
         run_elements(kernel(body + "ld.shared.u32 %r3, [%r6];", before=data, shared_bytes=128), np.uint32)
     assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.ASYNC_COPY, 16)
+    all_commit = body.replace("@%p0 cp.async.commit", "cp.async.commit") + "ld.shared.u32 %r3, [%r6];"
+    without_commit = body + "@!%p0 cp.async.wait_group 0; @!%p0 ld.shared.u32 %r3, [%r6];"
+    for wrong in (all_commit, without_commit):
+        with pytest.raises(ExecutionFault, match="has not been waited for"):
+            run_elements(kernel(wrong, before=data, shared_bytes=128), np.uint32)
     with pytest.raises(ExecutionFault, match="may still be reading"):
         run_elements(kernel(body + "@!%p0 st.global.u32 [%rd2], 1;", before=data, shared_bytes=128), np.uint32)
 
