@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import Workspace
 from cutegen.errors import OperandError
 from cutegen.ptx.machine.arguments import bytes_of
 from cutegen.run import Kernel, cpu
@@ -137,6 +138,11 @@ def test_execute_refuses_an_empty_result(executor: type[Executor], artifact: Any
     a, b, out = random_operands(kernel.contract, 0, 16, 16, seed=2)
     with pytest.raises(OperandError, match="at least one element"):
         kernel.execute(a, b, out=out)
+
+
+def test_sums_of_a_workspace_that_no_slice_wrote_show_as_nan() -> None:
+    sums, counters = cpu.host_workspace(Workspace(sums_bytes=16, counters=3))
+    assert (np.isnan(sums).tolist(), counters.tolist()) == ([True] * 4, [0] * 3)
 
 
 def test_a_list_is_refused_before_anything_is_parsed(artifact: Any, contract: Any) -> None:
