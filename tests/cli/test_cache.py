@@ -17,7 +17,7 @@ from tests.build.conftest import cache as cache
 from tests.build.conftest import calls as calls
 from tests.build.conftest import rng as rng
 from tests.build.conftest import stand_in as stand_in
-from tests.build.faults import FAULTS, Fault, scrub
+from tests.build.faults import FAULTS, FILES, Fault, scrub
 from tests.cli.commands import Cli
 
 MakeRequest = Callable[..., BuildRequest]
@@ -174,7 +174,7 @@ def test_a_folder_of_another_user_is_said(artifact: Artifact, cli: Cli, tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize("name", ["", "manifest.json", "kernel.cubin"])
+@pytest.mark.parametrize("name", ["", *FILES])
 def test_what_belongs_to_another_user_is_not_used(
     name: str, artifact: Artifact, stand_in: MakeRequest, cli: Cli
 ) -> None:
