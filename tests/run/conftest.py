@@ -3,15 +3,22 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
 
+import cutegen
 from cutegen.contract.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
 from cutegen.contract.tensor_map import TensorMapContract
 from tests.run.fake_tensor_maps import FakeEncoder, read_map
+
+if TYPE_CHECKING:
+    from cutegen.build import Cache
+    from cutegen.run import Kernel
+    from cutegen.spec import GemmSpec
 
 
 def make_contract(
@@ -44,6 +51,17 @@ def make_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
     )
+
+
+@pytest.fixture(scope="module")
+def compiled(kernels: Cache) -> Callable[..., Kernel]:
+    """Makes the kernel of a spec, each once: for the target that it needs, or for the one that is named."""
+
+    @cache
+    def make(spec: GemmSpec, arch: str | None = None) -> Kernel:
+        return cutegen.compile(spec, arch or spec.needs, cache=kernels)
+
+    return make
 
 
 @pytest.fixture

@@ -6,14 +6,12 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-import cutegen
-from cutegen.build import Cache
 from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, Workspace, gemm_parameters
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, SpecError
@@ -23,9 +21,10 @@ from cutegen.run import Kernel
 from cutegen.run.driver import Driver
 from cutegen.run.gpu.workspace import MOST_STREAMS, WorkspaceLaunch, Workspaces
 from cutegen.spec import GemmSpec, Schedule
-from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify import compare, float64_reference, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run import epilogues
+from tests.run.against_float64 import check, made
 from tests.run.split_k import CASES, FAST, split
 
 Compile = Callable[[GemmSpec], Kernel]
@@ -34,37 +33,21 @@ NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) fo
 PROBLEMS = [(33, 40, 200), (32, 32, 64), (1, 1, 1), (5, 9, 0), (40, 24, 35), (64, 32, 417)]
 
 
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Compile:
-    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kernels))
-
-
-def check(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None, policy: str = "in-order") -> None:
-    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
-    extras = random_extras(kernel.contract, m, n, seed=m + n + k, batch=batch)
-    sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=sums_in)
-    kernel.execute(a, b, out=out, **extras, policy=policy)
-    types = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
-    found = compare(out, expected.result, dtype=types["c"])
-    assert found.ok, (m, n, k, found)
-    if expected.aux is not None:
-        assert compare(extras["aux"], expected.aux, dtype=types["aux"]).ok
-
-
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", NAMES)
 def test_right_at_every_edge(name: str, compiled: Compile) -> None:
     """Bias, residual and beta C come once, not once for each slice: the reference would notice."""
+    kernel = compiled(CASES[name])
     for problem in PROBLEMS:
-        check(compiled(CASES[name]), *problem)
+        check(kernel, *made(kernel, *problem), kernel.execute)
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("policy", ["in-order", "random:1"])
 def test_batches_have_counters_of_their_own(policy: str, compiled: Compile) -> None:
     """Also where CTAs of all of them are at work at a time, which they are not in order."""
-    check(compiled(CASES["plain_split_3"]), 40, 33, 100, batch=3, policy=policy)
+    kernel = compiled(CASES["plain_split_3"])
+    check(kernel, *made(kernel, 40, 33, 100, 3), partial(kernel.execute, policy=policy))
 
 
 @pytest.mark.dsl
