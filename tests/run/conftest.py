@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -312,3 +313,23 @@ def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[A
 @pytest.fixture
 def fake_api() -> type[FakeApi]:
     return FakeApi
+
+
+class MeetingApi(FakeApi):
+    """Two threads that launch at once: neither goes on before both have written what they pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both_have_written = threading.Barrier(2, timeout=10)
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:
+        self._both_have_written.wait()
+        return (0, 1000)
+
+    def launch_at_once(self, kernel: Callable[..., Any], calls: Sequence[Any]) -> None:
+        """Both calls, which have operands `a`, `b` and `out`, each by a thread of its own."""
+        threads = [threading.Thread(target=kernel, args=(x.a, x.b), kwargs={"out": x.out}) for x in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()

@@ -37,7 +37,7 @@ def test_right_against_float64_as_vectors_and_as_single_elements(compiled: Compi
 
 def test_against_numpy_alone(compiled: Compile) -> None:
     """The reference itself is held against one that shares no line with it."""
-    kernel = compiled("sm80_column_major")
+    kernel = compiled(CASES["sm80_column_major"])
     a, b, _ = random_operands(kernel.contract, 70, 41, 33, seed=1)
     extras = random_extras(kernel.contract, 70, 41, seed=1)
     rows, columns, along_n, along_m, beside = (
@@ -48,7 +48,7 @@ def test_against_numpy_alone(compiled: Compile) -> None:
 
 
 def test_each_matrix_of_a_batch_has_its_own_scales(compiled: Compile) -> None:
-    kernel = compiled("sm80_column_major")
+    kernel = compiled(CASES["sm80_column_major"])
     a, b, out = random_operands(kernel.contract, 33, 40, 24, seed=2, batch=3)
     extras = random_extras(kernel.contract, 33, 40, seed=2, batch=3)
     check(kernel, a, b, out, extras)
