@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 from benchmarks import host_cost
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
@@ -40,16 +40,6 @@ class Claim:
 def x_torch(row: Mapping[str, Time]) -> float:
     """Return the selected kernel's speed over torch.matmul's."""
     return row[TORCH].median_us / row[OURS].median_us
-
-
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """Return the geometric mean of ratios.
-
-    >>> geometric_mean([0.5, 2.0])
-    1.0
-    """
-    found = list(ratios)
-    return math.exp(sum(map(math.log, found)) / len(found))
 
 
 def x_peer(row: Mapping[str, Time], peer: str) -> float | None:

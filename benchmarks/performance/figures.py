@@ -18,7 +18,7 @@ SECTIONS = ("suite", "sample", "kinds", "ladder")
 _DIGITS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Time:
     """Microseconds of one contender on one problem in one regime: median, minimum and maximum."""
 
@@ -33,15 +33,8 @@ class Time:
     def of(cls, result: Result) -> Time:
         """Return the stored part of a result."""
         times = result.measurement
-        median_us, min_us, max_us = (round(x, _DIGITS) for x in (times.median_us, times.min_us, times.max_us))
-        return cls(
-            problem=result.problem,
-            regime=result.regime,
-            contender=result.contender,
-            median_us=median_us,
-            min_us=min_us,
-            max_us=max_us,
-        )
+        us = (round(x, _DIGITS) for x in (times.median_us, times.min_us, times.max_us))
+        return cls(result.problem, result.regime, result.contender, *us)
 
     @property
     def tflops(self) -> float:
@@ -59,7 +52,7 @@ class Ceiling:
     tflops: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Clock:
     """The GPU's state right after a problem's measurement: clocks, power and temperature."""
 
@@ -135,37 +128,13 @@ def _lines(rows: Iterable[Any]) -> str:
 def loaded(text: str) -> Figures:
     """Return the figures from the text of a JSON file."""
     table: dict[str, Any] = json.loads(text)
-    for name in SECTIONS:
-        table[name] = tuple(_time(*row) for row in table[name])
+    for name, kind in (*((name, Time) for name in SECTIONS), ("clocks", Clock)):
+        table[name] = tuple(kind(_extents(problem), Regime(regime), *rest) for problem, regime, *rest in table[name])
     table["chosen"] = {_extents(problem): what for problem, what in table["chosen"].items()}
-    table["clocks"] = tuple(_clock(*row) for row in table["clocks"])
     table["energy"] = tuple(Energy(name, _extents(problem), *rest) for name, problem, *rest in table["energy"])
     table["host"] = tuple(HostCost(*row) for row in table["host"])
     table["ceilings"] = tuple(Ceiling(**row) for row in table["ceilings"])
     return Figures(**table)
-
-
-def _time(problem: str, regime: str, contender: str, median_us: float, min_us: float, max_us: float) -> Time:
-    return Time(
-        problem=_extents(problem),
-        regime=Regime(regime),
-        contender=contender,
-        median_us=median_us,
-        min_us=min_us,
-        max_us=max_us,
-    )
-
-
-def _clock(problem: str, regime: str, *rest: Any) -> Clock:
-    sm_clock_mhz, memory_clock_mhz, power_w, temperature_c = rest
-    return Clock(
-        problem=_extents(problem),
-        regime=Regime(regime),
-        sm_clock_mhz=sm_clock_mhz,
-        memory_clock_mhz=memory_clock_mhz,
-        power_w=power_w,
-        temperature_c=temperature_c,
-    )
 
 
 def _extents(text: str) -> ProblemShape:

@@ -43,6 +43,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, as_spec, load_spec
+from cutegen.support.words import extents
 from cutegen.verify import random_operands
 from examples.hopper_ladder import ladder
 
@@ -184,7 +185,7 @@ def described(kernel: Kernel) -> str:
         f", split-K {plan['split_k']['slices']}" if plan.get("split_k") else "",
         ", swapped" if decided.get("schedule.swap", "").startswith("true") else "",
     )
-    return f"{plan['family']} {'x'.join(map(str, plan['tile']))}, {plan['stages']} stages{''.join(more)}"
+    return f"{plan['family']} {extents(plan['tile'])}, {plan['stages']} stages{''.join(more)}"
 
 
 @dataclass(slots=True)

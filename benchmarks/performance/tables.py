@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import geometric_mean
 
 from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
@@ -84,7 +85,7 @@ def _suite(figures: Figures, regime: Regime) -> str:
     rows = [_suite_row(figures, problem, row) for problem, row in problems.items()]
     ratios = [claims.x_torch(row) for row in problems.values()]
     best = [min(_others(row).values()) / row[OURS].median_us for row in problems.values()]
-    mean = [f"**{claims.geometric_mean(each):.3f}**" for each in (ratios, best)]
+    mean = [f"**{geometric_mean(each):.3f}**" for each in (ratios, best)]
     rows.append(["geometric mean", *[ABSENT] * 6, *mean, ABSENT])
     return _table(header, rows)
 
@@ -193,7 +194,7 @@ def sample(figures: Figures) -> str:
         ratios = sorted(claims.x_torch(row) for row in by_problem(figures.sample, regime).values())
         below = [sum(ratio < held_to for ratio in ratios) for held_to in (1, 0.97, 0.9)]
         lines.append(
-            f"{words}: {len(ratios)} problems, geometric mean {claims.geometric_mean(ratios):.3f} times the speed of "
+            f"{words}: {len(ratios)} problems, geometric mean {geometric_mean(ratios):.3f} times the speed of "
             f"`{TORCH}`, worst {ratios[0]:.2f}, best {ratios[-1]:.2f}; {below[0]} below 1, {below[1]} below 0.97, "
             f"{below[2]} below 0.9."
         )
@@ -301,7 +302,7 @@ def headline(figures: Figures) -> str:
 def _mean(rows: Mapping[ProblemShape, Mapping[str, Time]]) -> str:
     """Spell the mean, worst and best speed over torch's; empty if there is no problem."""
     ratios = [claims.x_torch(row) for row in rows.values()]
-    return f"{claims.geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ABSENT
+    return f"{geometric_mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})" if ratios else ABSENT
 
 
 BLOCKS: Mapping[str, Callable[[Figures], str]] = {
@@ -329,14 +330,8 @@ def _filled(text: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(_lines(header, rows))
-
-
-def _lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield "|---" * len(header) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+    head = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _spelled(problem: ProblemShape) -> str:

@@ -18,7 +18,6 @@ from tensor_layouts import (
     logical_product,
     mode,
     rank,
-    right_inverse,
     size,
     upcast,
 )
@@ -122,3 +121,24 @@ def zipped_divide(layout: Layout, tilers: Sequence[int | Layout]) -> tuple[Layou
     tiles = make_layout(*(mode(part, 0) for part in cut))
     rests = make_layout(*(mode(part, 1) for part in cut), *all_modes[len(tilers) :])
     return tiles, rests
+
+
+def right_inverse(layout: Layout) -> Layout:
+    """Return the layout R with layout(R(i)) = i (CuTe's right_inverse).
+
+    Of modes with one stride the first counts.
+
+    >>> right_inverse(Layout((4, 2, 2), (1, 1, 4)))
+    Layout((4, 2), (1, 8))
+    """
+    flat = coalesce(layout)
+    by_stride: dict[int, Layout] = {}
+    position = 1
+    for extent, stride in leaves(flat.shape, flat.stride):
+        by_stride.setdefault(stride, Layout(extent, position))
+        position *= extent
+    inverse, end = [Layout(1, 0)], 1
+    while end in by_stride:
+        inverse.append(by_stride.pop(end))
+        end *= size(inverse[-1])
+    return coalesce(make_layout(*inverse))

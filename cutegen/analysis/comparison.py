@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from cutegen.algebra import format_layout
 from cutegen.analysis.limits import KTileCost, Limit, k_tile_cost, limits, multiplier, rates_of, shares
@@ -45,7 +46,6 @@ class Compared:
     """One spec: its plan, or `why_not` if there is none; `artifact` if it is built, `results` if it was timed."""
 
     name: str
-    spec: GemmSpec
     plan: GemmPlan | None
     why_not: str = ""
     artifact: Artifact | None = None
@@ -86,10 +86,6 @@ class Comparison:
     ceilings: Ceilings | None = None
     why_not_measured: str = ""
 
-    def because(self, why_not_measured: str) -> Comparison:
-        """Return the comparison with the reason why nothing was measured."""
-        return replace(self, why_not_measured=why_not_measured)
-
     @property
     def rows(self) -> tuple[Row, ...]:
         """Return all rows, equal or not."""
@@ -109,10 +105,10 @@ def compare(
             made = plan(spec, arch, problem)
             if isinstance(made, ProbePlan):
                 made = made.gemm
-            found.append(Compared(name=name, spec=spec, plan=made, artifact=cache.lookup(request_of(made))))
+            found.append(Compared(name=name, plan=made, artifact=cache.lookup(request_of(made))))
         except CutegenError as error:
             errors.append(error)
-            found.append(Compared(name=name, spec=spec, plan=None, why_not=str(error)))
+            found.append(Compared(name=name, plan=None, why_not=str(error)))
     if len(errors) == len(specs):
         raise errors[0]
     return Comparison(problem or default, problem is not None, tuple(found))
@@ -159,7 +155,7 @@ def _row(
     name: str,
     specs: Sequence[Compared],
     value: Callable[[GemmPlan], Value],
-    say: Callable[[Value], str] | None = None,
+    say: Callable[[Any], str] | None = None,
     *,
     fewer: bool | None = None,
 ) -> Row:
@@ -172,7 +168,7 @@ def _row_of(
     section: Section,
     name: str,
     values: tuple[Value, ...],
-    say: Callable[[Value], str] | None = None,
+    say: Callable[[Any], str] | None = None,
     *,
     fewer: bool | None = None,
 ) -> Row:
@@ -217,39 +213,19 @@ def _layouts(specs: Sequence[Compared]) -> Iterator[Row]:
 
 
 def _accesses(specs: Sequence[Compared]) -> Iterator[Row]:
-    for key in SHARED_ACCESSES:
-
-        def conflict(plan: GemmPlan, key: str = key) -> Value:
-            found = plan.predictions.wavefronts.get(key)
-            return None if found is None else found.ways
-
-        yield from _some(
-            _row(Section.ACCESSES, f"{key} bank conflicts", specs, conflict, lambda x: ways(float(x or 0)), fewer=True)
-        )
-    for copied in (AccessKey.G2S_A, AccessKey.G2S_B):
-
-        def lines(plan: GemmPlan, key: str = copied) -> Value:
-            found = plan.predictions.line_writes.get(key)
-            return None if found is None else found.ways
-
-        yield from _some(
-            _row(Section.ACCESSES, f"{copied} writes by line", specs, lines, lambda x: ways(float(x or 0)), fewer=True)
-        )
-    for moved in _union([{} if x.plan is None else x.plan.predictions.sectors for x in specs]):
-
-        def sectors(plan: GemmPlan, key: str = moved) -> Value:
-            found = plan.predictions.sectors.get(key)
-            return None if found is None else found.predicted / found.ideal
-
-        yield from _some(
-            _row(Section.ACCESSES, f"{moved} sectors", specs, sectors, lambda x: f"{x:.3g}x the least", fewer=True)
-        )
-
-
-def _some(row: Row) -> Iterator[Row]:
-    """Make the row unless no spec has a value."""
-    if any(value is not None for value in row.values):
-        yield row
+    predicted = [None if x.plan is None else x.plan.predictions for x in specs]
+    conflicts = [{key: x.ways for key, x in found.wavefronts.items()} if found else {} for found in predicted]
+    by_line = [{key: x.ways for key, x in found.line_writes.items()} if found else {} for found in predicted]
+    sectors = [{key: x.predicted / x.ideal for key, x in found.sectors.items()} if found else {} for found in predicted]
+    for keys, what, tables, say in (
+        (SHARED_ACCESSES, "bank conflicts", conflicts, ways),
+        ((AccessKey.G2S_A, AccessKey.G2S_B), "writes by line", by_line, ways),
+        (_union(sectors), "sectors", sectors, "{:.3g}x the least".format),
+    ):
+        for key in keys:
+            values = tuple(table.get(key) for table in tables)
+            if any(value is not None for value in values):
+                yield _row_of(Section.ACCESSES, f"{key} {what}", values, say, fewer=True)
 
 
 def _instructions(specs: Sequence[Compared]) -> Iterator[Row]:
@@ -279,15 +255,12 @@ def _resources(specs: Sequence[Compared]) -> Iterator[Row]:
         fewer=False,
     )
     if any(x.artifact for x in specs):
-        built: dict[str, Callable[[Compared, Artifact], int]] = {
-            "registers per thread (built)": lambda _, artifact: artifact.manifest.registers,
-            "spilled bytes (built)": lambda _, artifact: artifact.manifest.spill_bytes,
-        }
-        for name, of in built.items():
-            values = tuple(None if x.artifact is None else of(x, x.artifact) for x in specs)
-            yield _row_of(Section.RESOURCES, name, values, fewer=True)
-        values = tuple(map(_resident, specs))
-        yield _row_of(Section.RESOURCES, "CTAs per SM (built)", values, fewer=False)
+        built = [None if x.artifact is None else x.artifact.manifest for x in specs]
+        registers = tuple(None if each is None else each.registers for each in built)
+        spilled = tuple(None if each is None else each.spill_bytes for each in built)
+        yield _row_of(Section.RESOURCES, "registers per thread (built)", registers, fewer=True)
+        yield _row_of(Section.RESOURCES, "spilled bytes (built)", spilled, fewer=True)
+        yield _row_of(Section.RESOURCES, "CTAs per SM (built)", tuple(map(_resident, specs)), fewer=False)
 
 
 def _resident(x: Compared) -> int | None:

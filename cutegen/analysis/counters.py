@@ -51,9 +51,6 @@ ALL = tuple(dict.fromkeys((*ASKED, *ASKED_TOO, *OF_BULK)))
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
 """Taken from a second launch with a longer K minus the first, because copies with a source size also write zeros."""
 
-REPORTED_ONLY = frozenset({f"{CONFLICTS}ld.sum", f"{CONFLICTS}st.sum", f"{CONFLICTS}ldgsts.sum"})
-"""Counters of a pipe that other traffic shares: shown, but need not match."""
-
 Counters = Mapping[str, int]
 Launch = Mapping[str, str]
 """A row of ncu's table: its output for one launch, by column."""
@@ -89,7 +86,8 @@ def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
         return "K is split: counters also include the slices' partial sums; schedule.split_k = 1 is countable"
     stages = 1 if by_descriptor(plan) else plan["stages"]
     (m, n), what = _covered(plan)
-    nearest = ProblemShape(*_countable(problem, m, n, k, stages))
+    # The least problem that holds this one, with complete CTA tiles and a k-tile for every stage.
+    nearest = ProblemShape(round_up(problem.m, m), round_up(problem.n, n), max(round_up(problem.k, k), stages * k))
     way_out = f"--problem {nearest.m},{nearest.n},{nearest.k} is countable"
     if problem.m % m or problem.n % n or problem.k % k:
         return f"{problem} is not a multiple of the {what} {m}x{n}x{k}; {way_out}"
@@ -112,15 +110,6 @@ def _covered(plan: Mapping[str, Any]) -> tuple[tuple[int, int], str]:
     (m, n), (x, y) = launch["cta_tile"], launch.get("cluster", (1, 1))
     tiles = (y, x) if launch.get("swapped") else (x, y)
     return (m * tiles[0], n * tiles[1]), "CTA tile" if x * y == 1 else "cluster's tiles"
-
-
-def _countable(problem: ProblemShape, m: int, n: int, k: int, stages: int) -> tuple[int, int, int]:
-    """Return the least problem that holds this one, with complete CTA tiles and a k-tile for every stage."""
-    return (
-        round_up(problem.m, m),
-        round_up(problem.n, n),
-        max(round_up(problem.k, k), stages * k),
-    )
 
 
 def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
@@ -178,7 +167,7 @@ def longer_k(plan: Mapping[str, Any], k: int) -> int:
     """
     turn = int(plan["k_tiles_per_turn"] * plan["tile"][2])
     step = math.lcm(turn, 8 * LINE_BYTES // _element_bits(plan, "a"))
-    return k + -(-k // step) * step
+    return k + round_up(k, step)
 
 
 def by_difference(once: Counters, longer: Counters, k: int, longer_k: int) -> Counters:

@@ -70,8 +70,7 @@ def rates_of(plan: GemmPlan) -> SmRates:
 
 def k_tiles_of_a_cta(plan: GemmPlan, problem: ProblemShape) -> int:
     """Return the k-tiles of a CTA's main loop for one tile; those of the longest slice if K is split."""
-    slices = plan.split_k.slices if plan.split_k else 1
-    return -(-problem.k // plan.cta_tile[2] // slices)
+    return -(-problem.k // plan.cta_tile[2] // plan.slices)
 
 
 def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | None) -> KTileCost:

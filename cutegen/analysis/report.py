@@ -45,8 +45,7 @@ class Report:
     @property
     def ctas(self) -> int:
         """CTAs with a tile or a slice: a persistent CTA counts once per tile, one that only keeps an SM free never."""
-        slices = self.plan.split_k.slices if self.plan.split_k else 1
-        return self.plan.launch.tiles(self.problem) * slices
+        return self.plan.launch.tiles(self.problem) * self.plan.slices
 
     @property
     def k_tiles(self) -> int:

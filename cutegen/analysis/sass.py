@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cutegen import hardware
 from cutegen.errors import OutsideError
+from cutegen.support.words import either
 
 MMA = ("HMMA", "IMMA", "QMMA")
 """SASS of `mma.sync`: for floats, for integers, for 8-bit floats if tensor cores support them."""
@@ -88,7 +89,7 @@ def main_loop(sass: str, entry: str, multiply: Sequence[str] = MMA) -> Loop:
     """
     found = [loop for loop in loops(sass, entry) if loop.multiplications(multiply)]
     if not found:
-        wanted = " or ".join(filter(None, (", ".join(multiply[:-1]), multiply[-1])))
+        wanted = either(multiply)
         raise OutsideError(f"the disassembly of {entry} has no loop with {wanted}; nvdisasm may use another format")
     innermost = [loop for loop in found if not any(loop.encloses(other) for other in found)]
     return max(innermost, key=lambda loop: (loop.multiplications(multiply), -len(loop.instructions)))

@@ -143,7 +143,7 @@ def _bench(
                 contender=one.name,
                 ours=one.ours,
                 types=one.types,
-                rel_error=one.rel_error,
+                rel_error=one.rel_errors[regime],
                 measurement=times,
                 regime=regime,
                 state=state,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from cutegen.bench.contenders import Against, Operands, Prepare
 from cutegen.bench.entrants import Entrant
-from cutegen.bench.measure import Call, Graph, captured, l2_bytes, operand_sets
+from cutegen.bench.measure import Call, Graph, Regime, captured, l2_bytes, operand_sets
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.contract.problem import ProblemShape
@@ -39,14 +39,17 @@ _NEXT_SEED = 1000  # between sets of operands, whose extras use the following se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A contender with correct results; without a `graph` if none was requested or can be made."""
+    """A contender with correct results; without a `graph` if none was requested or can be made.
+
+    `rel_errors` are those of each regime; a graph has several sets of operands, and the largest error of those checked.
+    """
 
     name: str
     ours: bool
     types: MmaTypes
     call: Call
     graph: Graph | None
-    rel_error: float
+    rel_errors: Mapping[Regime, float]
 
 
 def prepared(
@@ -119,13 +122,14 @@ def _of_others(judge: _Judge, prepare: Prepare, in_graphs: bool) -> Ready | None
     call = _tried(judge.name, lambda: _called(prepare, judge.sets[0]))
     if call is None or not _makes_sense(judge, found := judge.first(), "at"):
         return None
-    graph = None
+    graph, errors = None, {Regime.LAUNCH: found.rel_error}
     if in_graphs:
         graph = _tried(f"{judge.name} in a graph", lambda: captured([prepare(x) for x in judge.sets]))
         if graph is not None:
             _replayed(judge, graph)
-            graph = graph if _makes_sense(judge, judge.worst(), "in a graph at") else None
-    return Ready(name=judge.name, ours=False, types=judge.types, call=call, graph=graph, rel_error=found.rel_error)
+            errors[Regime.GRAPH] = (worst := judge.worst()).rel_error
+            graph = graph if _makes_sense(judge, worst, "in a graph at") else None
+    return Ready(name=judge.name, ours=False, types=judge.types, call=call, graph=graph, rel_errors=errors)
 
 
 def _of_ours(
@@ -159,11 +163,12 @@ def _of_ours(
     judge.poison()
     calls[0]()
     _demand(judge, found := judge.first())
-    graph = captured(calls) if in_graphs else None
+    graph, errors = captured(calls) if in_graphs else None, {Regime.LAUNCH: found.rel_error}
     if graph is not None:
         _replayed(judge, graph)
-        _demand(judge, judge.worst(), " in a graph")
-    return Ready(name=member.name, ours=True, types=types, call=calls[0], graph=graph, rel_error=found.rel_error)
+        _demand(judge, worst := judge.worst(), " in a graph")
+        errors[Regime.GRAPH] = worst.rel_error
+    return Ready(name=member.name, ours=True, types=types, call=calls[0], graph=graph, rel_errors=errors)
 
 
 def _replayed(judge: _Judge, graph: Graph) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -27,14 +28,13 @@ def conditions() -> Conditions:
     import torch
 
     found = nvml(torch.cuda.current_device()) if torch.cuda.is_available() else None
-    return Conditions(None if found is None else found.driver_version(), torch.version.cuda, dict(_versions()))
+    return Conditions(None if found is None else found.driver_version(), torch.version.cuda, versions(PACKAGES))
 
 
-def _versions() -> list[tuple[str, str]]:
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages that are installed."""
+    found = {}
+    for name in packages:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
     return found

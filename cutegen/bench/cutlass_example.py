@@ -12,6 +12,7 @@ from typing import Any
 
 from cutegen.bench.measure import Call
 from cutegen.errors import OutsideError
+from cutegen.support.words import extents
 
 _OWN_WARPS = (2, 2, 1)
 _ANY_EXTENT = 128
@@ -30,8 +31,7 @@ class Configuration:
     warps: tuple[int, int, int] = _OWN_WARPS
 
     def __str__(self) -> str:
-        tile, warps = "x".join(map(str, self.cta)), "x".join(map(str, self.warps[:2]))
-        return f"{tile}, {self.stages} stages, {warps} warps"
+        return f"{extents(self.cta)}, {self.stages} stages, {extents(self.warps[:2])} warps"
 
 
 def cutlass_example(path: Path, a: Any, b: Any, out: Any, configuration: Configuration | None = None) -> Call:

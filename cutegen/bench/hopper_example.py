@@ -14,6 +14,7 @@ from typing import Any
 from cutegen.bench.cutlass_example import load_example
 from cutegen.bench.measure import Call
 from cutegen.errors import OutsideError
+from cutegen.support.words import extents
 
 _CLASS = "HopperWgmmaGemmPersistentKernel"
 _SWIZZLE = 8  # bands of tiles that share operands in L2
@@ -33,8 +34,7 @@ class HopperTile:
     cluster: tuple[int, int]
 
     def __str__(self) -> str:
-        tile, cluster = "x".join(map(str, self.cta)), "x".join(map(str, self.cluster))
-        return f"{tile}, clusters of {cluster}"
+        return f"{extents(self.cta)}, clusters of {extents(self.cluster)}"
 
 
 TILES = (

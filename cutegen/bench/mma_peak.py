@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from cutegen.algebra import size
 from cutegen.bench.mma_types import FMA, MmaTypes
-from cutegen.bench.peak_kernel import PeakKernel
+from cutegen.bench.peak_kernel import PeakKernel, begun, looped, stored
 from cutegen.bench.random_words import NEGATION, draw
 from cutegen.hardware import UNIVERSAL_FMA, dtype
 from cutegen.hardware.units import WARP
 
 ENTRY = "mma_peak"
 WARPS_PER_CTA = 4
+THREADS = WARP * WARPS_PER_CTA
 CTAS_PER_SM = 2
 CHAINS = 8
 MMA_PER_ITERATION = 2 * CHAINS
@@ -37,7 +38,7 @@ def kernel(types: MmaTypes) -> PeakKernel:
     return PeakKernel(
         ptx=ptx(types),
         entry=ENTRY,
-        threads=WARP * WARPS_PER_CTA,
+        threads=THREADS,
         ctas_per_sm=CTAS_PER_SM,
         smem_bytes=0,
         flops_per_iteration=types.atom.flops * multiplications,
@@ -82,11 +83,7 @@ _HEADER = f"""\
 
 def _body(types: MmaTypes) -> Iterator[str]:
     a_registers, b_registers, c_registers = registers(types)
-    yield "mov.u32 %thread, %tid.x;"
-    yield "mov.u32 %cta, %ctaid.x;"
-    yield "ld.param.u32 %left, [seed];"
-    yield "mad.lo.u32 %random, %left, 40503, %cta;"
-    yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
+    yield from begun()
     for name, count, element in (
         ("a", CHAINS * a_registers, types.operands),
         ("b", CHAINS * b_registers, types.operands),
@@ -98,16 +95,9 @@ def _body(types: MmaTypes) -> Iterator[str]:
         yield f"xor.b32 %negative{i}, %b{i}, {NEGATION[types.operands]:#x};"
     yield "ld.param.u32 %left, [iterations];"
     yield "bar.sync 0;"
-    yield "mov.u64 %start, %clock64;"
-    yield "again:"
-    for b in ("b", "negative") * repeats(types):
-        for chain in range(CHAINS):
-            yield _multiply(types, chain, b)
-    yield "sub.u32 %left, %left, 1;"
-    yield "setp.ne.u32 %more, %left, 0;"
-    yield "@%more bra again;"
+    yield from looped(_multiply(types, i, b) for b in ("b", "negative") * repeats(types) for i in range(CHAINS))
     yield "mov.u64 %end, %clock64;"
-    yield from _stores(CHAINS * c_registers)
+    yield from stored(CHAINS * c_registers, THREADS)
 
 
 def _multiply(types: MmaTypes, chain: int, b: str) -> str:
@@ -120,19 +110,3 @@ def _multiply(types: MmaTypes, chain: int, b: str) -> str:
 
 def _registers(name: str, chain: int, count: int) -> str:
     return "{" + ", ".join(f"%{name}{chain * count + i}" for i in range(count)) + "}"
-
-
-def _stores(c_registers: int) -> Iterator[str]:
-    yield "mov.b32 %digest, 0;"
-    for i in range(c_registers):
-        yield f"xor.b32 %digest, %digest, %c{i};"
-    yield "ld.param.u64 %address, [sums];"
-    yield f"mad.lo.u32 %left, %cta, {32 * WARPS_PER_CTA}, %thread;"
-    yield "mad.wide.u32 %address, %left, 4, %address;"
-    yield "st.global.u32 [%address], %digest;"
-    yield "setp.eq.u32 %first, %thread, 0;"
-    yield "ld.param.u64 %address, [cycles];"
-    yield "mad.wide.u32 %address, %cta, 8, %address;"
-    yield "sub.u64 %end, %end, %start;"
-    yield "@%first st.global.u64 [%address], %end;"
-    yield "ret;"

@@ -1,7 +1,12 @@
-"""A kernel that does one thing at the hardware's full rate, as PTX text that the driver compiles."""
+"""A kernel that does one thing at the hardware's full rate, as PTX text that the driver compiles.
+
+It has the parameters `sums`, `cycles`, `iterations` and `seed`, and the registers %more, %first, %random, %thread,
+%cta, %left, %digest, %address, %start and %end, which `begun`, `looped` and `stored` use.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -23,3 +28,39 @@ class PeakKernel:
     def flops(self, iterations: int, ctas: int) -> int:
         """Return the operations of one launch."""
         return self.flops_per_iteration * iterations * ctas
+
+
+def begun() -> Iterator[str]:
+    """Set %thread, %cta, and in %random a seed that no other thread has."""
+    yield "mov.u32 %thread, %tid.x;"
+    yield "mov.u32 %cta, %ctaid.x;"
+    yield "ld.param.u32 %left, [seed];"
+    yield "mad.lo.u32 %random, %left, 40503, %cta;"
+    yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
+
+
+def looped(body: Iterable[str]) -> Iterator[str]:
+    """Repeat `body` as often as %left says, from the clock cycle %start on."""
+    yield "mov.u64 %start, %clock64;"
+    yield "again:"
+    yield from body
+    yield "sub.u32 %left, %left, 1;"
+    yield "setp.ne.u32 %more, %left, 0;"
+    yield "@%more bra again;"
+
+
+def stored(sums: int, threads: int) -> Iterator[str]:
+    """Store a digest of the thread's %c0 to %c<sums - 1>, and the cycles from %start to %end of the CTA."""
+    yield "mov.b32 %digest, 0;"
+    for i in range(sums):
+        yield f"xor.b32 %digest, %digest, %c{i};"
+    yield "ld.param.u64 %address, [sums];"
+    yield f"mad.lo.u32 %left, %cta, {threads}, %thread;"
+    yield "mad.wide.u32 %address, %left, 4, %address;"
+    yield "st.global.u32 [%address], %digest;"
+    yield "setp.eq.u32 %first, %thread, 0;"
+    yield "ld.param.u64 %address, [cycles];"
+    yield "mad.wide.u32 %address, %cta, 8, %address;"
+    yield "sub.u64 %end, %end, %start;"
+    yield "@%first st.global.u64 [%address], %end;"
+    yield "ret;"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutegen.bench.mma_types import WGMMA_N, MmaTypes
-from cutegen.bench.peak_kernel import PeakKernel
+from cutegen.bench.peak_kernel import PeakKernel, begun, looped, stored
 from cutegen.bench.random_words import NEGATION, draw
 from cutegen.hardware import GMMA_LAYOUTS, OperandDescriptors, dtype, operand_descriptors
 from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
@@ -66,11 +66,7 @@ _HEADER = f"""\
 
 def _body(types: MmaTypes) -> Iterator[str]:
     sums = WGMMA_N // (2 if types.accumulator != "f16" else 4)
-    yield "mov.u32 %thread, %tid.x;"
-    yield "mov.u32 %cta, %ctaid.x;"
-    yield "ld.param.u32 %left, [seed];"
-    yield "mad.lo.u32 %random, %left, 40503, %cta;"
-    yield "mad.lo.u32 %random, %thread, 2654435761, %random;"
+    yield from begun()
     yield from _fill(types)
     for i in range(sums):
         yield from draw(f"%c{i}", types.accumulator)
@@ -79,19 +75,10 @@ def _body(types: MmaTypes) -> Iterator[str]:
     yield "fence.proxy.async.shared::cta;"  # the tensor core reads what generic stores wrote
     yield "bar.sync 0;"
     yield "setp.eq.u32 %yes, %left, %left;"
-    yield "mov.u64 %start, %clock64;"
-    yield "again:"
-    yield "wgmma.fence.sync.aligned;"
-    for i in range(WGMMA_PER_ITERATION):
-        yield _multiply(types, sums, i)
-    yield "wgmma.commit_group.sync.aligned;"
-    yield "wgmma.wait_group.sync.aligned 1;"
-    yield "sub.u32 %left, %left, 1;"
-    yield "setp.ne.u32 %more, %left, 0;"
-    yield "@%more bra again;"
+    yield from looped(_iteration(types, sums))
     yield "wgmma.wait_group.sync.aligned 0;"
     yield "mov.u64 %end, %clock64;"
-    yield from _stores(sums)
+    yield from stored(sums, THREADS)
 
 
 def _fill(types: MmaTypes) -> Iterator[str]:
@@ -133,25 +120,17 @@ def _described(types: MmaTypes, rows: int) -> OperandDescriptors:
     return operand_descriptors(layout, 1, element.bytes, rows=rows)
 
 
+def _iteration(types: MmaTypes, sums: int) -> Iterator[str]:
+    yield "wgmma.fence.sync.aligned;"
+    for i in range(WGMMA_PER_ITERATION):
+        yield _multiply(types, sums, i)
+    yield "wgmma.commit_group.sync.aligned;"
+    yield "wgmma.wait_group.sync.aligned 1;"
+
+
 def _multiply(types: MmaTypes, sums: int, i: int) -> str:
     """Write D += A B. Floats may be negated, and 16-bit ones transposed; neither is used."""
     element = dtype(types.operands)
     flags = "" if element.is_integer else ", 1, 1, 0, 0" if element.bits == 16 else ", 1, 1"
     accumulators = ", ".join(f"%c{register}" for register in range(sums))
     return f"{types.atom.ptx} {{{accumulators}}}, %one{2 * i}, %one{2 * i + 1}, %yes{flags};"
-
-
-def _stores(sums: int) -> Iterator[str]:
-    yield "mov.b32 %digest, 0;"
-    for i in range(sums):
-        yield f"xor.b32 %digest, %digest, %c{i};"
-    yield "ld.param.u64 %address, [sums];"
-    yield f"mad.lo.u32 %left, %cta, {THREADS}, %thread;"
-    yield f"mad.wide.u32 %address, %left, {_WORD_BYTES}, %address;"
-    yield "st.global.u32 [%address], %digest;"
-    yield "setp.eq.u32 %first, %thread, 0;"
-    yield "ld.param.u64 %address, [cycles];"
-    yield "mad.wide.u32 %address, %cta, 8, %address;"
-    yield "sub.u64 %end, %end, %start;"
-    yield "@%first st.global.u64 [%address], %end;"
-    yield "ret;"

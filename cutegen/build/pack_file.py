@@ -20,6 +20,7 @@ from cutegen.build.pack_index import INDEX, Identity, PackEntry, PackIndex, Pack
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError, OutsideError, RequestError
 from cutegen.support.typed_json import LINE, is_line, shown
+from cutegen.support.words import plural, round_up
 
 MAGIC = b"CUTEPACK"
 PACK_VERSION = 1
@@ -91,7 +92,8 @@ class PackFile:
 def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     """Write a pack of `kernels` to `path` atomically; equal files are stored once.
 
-    Raises RequestError as `check_identities` does, OutsideError when it cannot be written.
+    Raises RequestError as `check_identities` does and for more than readers accept, OutsideError when it cannot be
+    written.
     """
     check_identities(each.identity for each in kernels)
     members: dict[str, PackMember] = {}
@@ -100,6 +102,12 @@ def write_pack(path: Path, kernels: Sequence[ToPack]) -> PackIndex:
     index = PackIndex(_version(), entries)
     text = index.to_bytes()
     begin = _aligned(_HEADER.size + len(text))
+    for what, found, most in (("pack", begin + len(data), MAX_PACK_BYTES), ("index", len(text), MAX_INDEX_BYTES)):
+        if found > most:
+            raise RequestError(
+                f"pack: found {plural(len(entries), 'kernel')} with {found:,} bytes of {what}; expected at most "
+                f"{most:,}, which readers accept; write several packs"
+            )
     header = _HEADER.pack(MAGIC, PACK_VERSION, 0, len(text), begin + len(data), hashlib.sha256(text).digest())
     _write(path, (header + text).ljust(begin, b"\0") + data)
     return index
@@ -237,4 +245,4 @@ def _check_filled(data: bytes, end: int, start: int, file: str) -> None:
 
 
 def _aligned(offset: int) -> int:
-    return -(-offset // ALIGN_BYTES) * ALIGN_BYTES
+    return round_up(offset, ALIGN_BYTES)

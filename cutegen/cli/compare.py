@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +93,8 @@ def compare(
     timed = not why_not if time is None else time
     if build_ or timed:
         made = with_artifacts(made, lambda plan: _built(plan, cache))
-    made = _timed(made, rounds) if timed else _told(made, why_not, asked=time)
+    reason = why_not if time is None else "--no-time"
+    made = _timed(made, rounds) if timed else replace(made, why_not_measured=reason)
     if how is not Format.TEXT:
         deliver(picture(made), " and ".join(x.name for x in made.specs), how, out)
     else:
@@ -114,10 +116,6 @@ def _why_not_timed(made: Comparison) -> str:
     present = present_target()
     others = [x.name for x in made.specs if x.plan is not None and x.plan.target != present]
     return f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} not for this GPU" if others else ""
-
-
-def _told(made: Comparison, why_not: str, *, asked: bool | None) -> Comparison:
-    return made.because(why_not if asked is None else "--no-time")
 
 
 def _timed(made: Comparison, rounds: int) -> Comparison:

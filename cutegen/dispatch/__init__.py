@@ -10,7 +10,7 @@
     model.py       the last: spec -> plan -> build
     ready.py       a call with its kernel, prepared once
     arrays.py      calls with NumPy arrays, on the CPU; patience.py: how long that will take
-    explain.py     which kernel would serve, as text; recording.py: the requests; settings.py: switches
+    explain.py     which kernel would serve, as text; settings.py: switches
 
 Nothing here imports a framework, and only `model.py` imports the planner: a kernel from a pack needs neither.
 """

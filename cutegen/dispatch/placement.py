@@ -14,6 +14,7 @@ from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import Form, compact_strides
+from cutegen.support.words import round_up
 
 VECTOR_BYTES = 16
 """The widest copy: every kind of kernel reads an operand with this alignment."""
@@ -147,7 +148,7 @@ def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool,
     rows, columns = form.shape[-2:]
     outer, inner = (rows, columns) if name == "a" else (columns, rows)
     pad = max(1, VECTOR_BYTES // element_bytes)
-    stride = -(-inner // pad) * pad
+    stride = round_up(inner, pad)
     shape: Shape = (outer, inner)
     strides: Shape = (stride, 1)
     if batch and fold:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
+from cutegen.build.record import record
 from cutegen.dispatch.provider import MODEL, RANKS, TUNED, Answer, Provider, Served
-from cutegen.dispatch.recording import record_request
 from cutegen.dispatch.request import Request
 from cutegen.errors import RequestError
 
@@ -27,8 +27,6 @@ class Providers:
         self._lock = threading.Lock()
         self.changes = 0
         """How often the providers have changed, for caches with other keys than requests."""
-        self.listeners: list[Callable[[Request, Served], None]] = []
-        """Called with each request when it is first served, for example by the recorder."""
 
     def register(self, rank: str, provider: Provider) -> None:
         """Add `provider` before others of its rank. Cached kernels of other providers are looked up again."""
@@ -70,8 +68,7 @@ class Providers:
                 self._building.pop(request, None)
                 if changes == self.changes:
                     self._served[request] = served
-        for tell in self.listeners:
-            tell(request, served)
+        record({"request": request.as_json()})  # if CUTEGEN_RECORD names a list
         return served
 
     def _ask(self, request: Request, compiling: bool) -> Served:
@@ -92,36 +89,34 @@ class Providers:
         self.changes += 1
 
 
-class _Model:
-    """Placeholder for the model until it is needed: a process that finds every kernel in a pack imports no planner."""
+class _WhenNeeded:
+    """Stands for a provider until it is needed: a process that finds every kernel in a pack imports no planner."""
 
-    name = "the performance model"
-
-    def answer(self, request: Request) -> Answer:
-        """Return the model's answer; no kernel in a run-only installation."""
-        try:
-            from cutegen.dispatch.model import model
-        except ImportError as error:
-            return Answer(f"this installation only runs kernels ({error})")
-        return model.answer(request)
-
-
-class _Tuned:
-    """Placeholder for the records of `cutegen tune` until they are needed."""
-
-    name = "records of cutegen tune"
+    def __init__(self, name: str, load: Callable[[], Provider]) -> None:
+        self.name, self._load = name, load
 
     def answer(self, request: Request) -> Answer:
-        """Return their answer; no kernel in a run-only installation."""
+        """Return the provider's answer; no kernel in a run-only installation."""
         try:
-            from cutegen.dispatch.tuned import tuned
+            provider = self._load()
         except ImportError as error:
             return Answer(f"this installation only runs kernels ({error})")
-        return tuned.answer(request)
+        return provider.answer(request)
+
+
+def _model() -> Provider:
+    from cutegen.dispatch.model import model
+
+    return model
+
+
+def _tuned() -> Provider:
+    from cutegen.dispatch.tuned import tuned
+
+    return tuned
 
 
 providers = Providers()
 """The providers of this process."""
-providers.register(TUNED, _Tuned())
-providers.register(MODEL, _Model())
-providers.listeners.append(record_request)
+providers.register(TUNED, _WhenNeeded("records of cutegen tune", _tuned))
+providers.register(MODEL, _WhenNeeded("the performance model", _model))

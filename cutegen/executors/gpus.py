@@ -8,12 +8,9 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+from cutegen.hardware.targeting import NVML_SUCCESS, NVML_TEXT_BYTES, opened_nvml
 from cutegen.support import environment
 from cutegen.support.words import naturals
-
-_NVML = "libnvidia-ml.so.1"
-_SUCCESS = 0
-_TEXT_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE and NVML_DEVICE_NAME_V2_BUFFER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +23,8 @@ class PresentGpu:
 
 def present_gpus() -> tuple[PresentGpu, ...]:
     """Return the GPUs that a process started here would see, in the order of the PCI bus; none without a driver."""
-    try:
-        nvml = ctypes.CDLL(_NVML)
-    except OSError:
-        return ()
-    if nvml.nvmlInit_v2() != _SUCCESS:
-        return ()
-    try:
-        found = tuple(_found(nvml))
-    finally:
-        nvml.nvmlShutdown()
+    with opened_nvml() as nvml:
+        found = () if nvml is None else tuple(_found(nvml))
     visible = environment.visible_gpus()
     return found if visible is None else _visible(found, visible)
 
@@ -51,15 +40,15 @@ def alike(gpus: tuple[PresentGpu, ...]) -> tuple[PresentGpu, ...]:
 
 def _found(nvml: ctypes.CDLL) -> list[PresentGpu]:
     count = ctypes.c_uint()
-    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != NVML_SUCCESS:
         return []
     gpus = []
     for index in range(count.value):
-        device, uuid, name = (ctypes.c_void_p(), *(ctypes.create_string_buffer(_TEXT_BYTES) for _ in range(2)))
+        device, uuid, name = (ctypes.c_void_p(), *(ctypes.create_string_buffer(NVML_TEXT_BYTES) for _ in range(2)))
         if (
-            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == _SUCCESS
-            and nvml.nvmlDeviceGetUUID(device, uuid, _TEXT_BYTES) == _SUCCESS
-            and nvml.nvmlDeviceGetName(device, name, _TEXT_BYTES) == _SUCCESS
+            nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == NVML_SUCCESS
+            and nvml.nvmlDeviceGetUUID(device, uuid, NVML_TEXT_BYTES) == NVML_SUCCESS
+            and nvml.nvmlDeviceGetName(device, name, NVML_TEXT_BYTES) == NVML_SUCCESS
         ):
             gpus.append(PresentGpu(uuid.value.decode(), name.value.decode()))
     return gpus

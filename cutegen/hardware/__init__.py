@@ -1,14 +1,13 @@
 """Hardware data with sources: element types, targets, rates, atoms; and the cost of shared memory accesses.
 
 Everything made of layouts is imported when one of its names is first used: launching kernels needs only the data of
-element types and targets, and no tensor-layouts.
+element types and targets, and no tensor-layouts. Functions with the name of their module, such as `gmma_layouts`, are
+imported from there.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
@@ -23,7 +22,6 @@ from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, 
 if TYPE_CHECKING:
     from cutegen.hardware.copy_atoms import (
         BULK_TENSOR,
-        COPY_ATOMS,
         CP_ASYNC_ATOMS,
         LDMATRIX_ATOMS,
         TMA_LOAD,
@@ -41,9 +39,9 @@ if TYPE_CHECKING:
         ldmatrix_atoms,
         universal_atom,
     )
-    from cutegen.hardware.fma_atom import UNIVERSAL_FMA, fma_atom
+    from cutegen.hardware.fma_atom import UNIVERSAL_FMA
     from cutegen.hardware.fragment_order import order_of_byte_loads, view_in_order
-    from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
+    from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout
     from cutegen.hardware.ldmatrix import LdmatrixTrace, ldmatrix_trace
     from cutegen.hardware.matrix_descriptor import (
         MatrixDescriptor,
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BULK_TENSOR",
-    "COPY_ATOMS",
     "CP_ASYNC_ATOMS",
     "DTYPES",
     "GMMA_LAYOUTS",
@@ -93,8 +90,6 @@ __all__ = [
     "alike",
     "cp_async_atom",
     "dtype",
-    "fma_atom",
-    "gmma_layouts",
     "ideal_wavefronts",
     "ldmatrix_atom",
     "ldmatrix_atoms",
@@ -131,15 +126,3 @@ def __getattr__(name: str) -> Any:
         found = vars(import_module(f"{__name__}.{module}"))
         globals().update({each: found[each] for each in __all__ if each in found})
     return globals()[name]
-
-
-class _Package(ModuleType):
-    """The package, in which `gmma_layouts` is the function and not the module, whichever is imported first."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # The import system sets each module as an attribute of its package.
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

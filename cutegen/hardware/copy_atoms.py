@@ -215,7 +215,6 @@ CP_ASYNC_ATOMS: Mapping[str, CpAsyncAtom] = {
         _cp_async("SM80_CP_ASYNC_CACHEGLOBAL", "cp.async.cg", 16),
     )
 }
-COPY_ATOMS: Mapping[str, LdmatrixAtom | CpAsyncAtom] = {**LDMATRIX_ATOMS, **CP_ASYNC_ATOMS}
 
 
 def ldmatrix_atoms(*, transpose: bool, element_bits: int = 16) -> tuple[LdmatrixAtom, ...]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+from cutegen.hardware.units import BANK_BYTES, BANK_ROW_BYTES, WARP
 
-TURN_BYTES = BANKS * BANK_BYTES
 _MIX = np.cumprod(np.full(WARP, 0x9E3779B97F4A7C15, np.uint64)).astype(np.int64)
 """Odd weights of lanes, powers of the golden ratio's: different accesses hardly ever have the same sum."""
 
@@ -46,7 +45,7 @@ def alike(byte_offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     [([0, 4], 2), ([4, 8], 1)]
     """
     rows = byte_offsets.reshape(-1, byte_offsets.shape[-1])
-    rows = rows - rows[:, :1] // TURN_BYTES * TURN_BYTES
+    rows = rows - rows[:, :1] // BANK_ROW_BYTES * BANK_ROW_BYTES
     _, first, number, counts = np.unique(rows @ _MIX[: rows.shape[1]], True, True, True)
     if not np.array_equal(rows, rows[first[number]]):  # two different accesses have the same sum
         return rows, np.ones(len(rows), np.int64)
@@ -74,7 +73,7 @@ def wavefronts(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray[np
     units = np.sort((byte_offsets // unit_bytes).reshape(-1, per_phase), axis=1)
     distinct = np.ones(units.shape, bool)
     distinct[:, 1:] = units[:, 1:] != units[:, :-1]
-    groups = BANKS * BANK_BYTES // unit_bytes
+    groups = BANK_ROW_BYTES // unit_bytes
     phase = np.arange(len(units))[:, None]
     counts = np.bincount((phase * groups + units % groups)[distinct], minlength=len(units) * groups)
     per_access: NDArray[np.int64] = counts.reshape(*outer, lanes // per_phase, groups).max(axis=-1).sum(axis=-1)
@@ -97,7 +96,7 @@ def merged_phases(byte_offsets: NDArray[np.int64], access_bytes: int) -> NDArray
     pairs = (byte_offsets // access_bytes).reshape(*outer, -1, 2 * WARP // phases(access_bytes))
     lane = np.arange(pairs.shape[-1])
     shared = np.any([(pairs == pairs[..., lane ^ step]).all(axis=-1) for step in (1, 2)], axis=0)
-    free = _distinct(pairs) == _distinct(pairs % (BANKS * BANK_BYTES // access_bytes))
+    free = _distinct(pairs) == _distinct(pairs % (BANK_ROW_BYTES // access_bytes))
     saved: NDArray[np.int64] = (shared & free).sum(axis=-1)
     return saved
 

@@ -17,7 +17,7 @@ from cutegen.render import epilogue
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.python_text import comment, docstring
-from cutegen.render.self_check import CHECKED_MNK, random_matrix, self_check, tolerance
+from cutegen.render.self_check import checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
 from cutegen.spec import STORE
 
@@ -61,7 +61,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "clusters": plan.mma.cluster != (1, 1, 1),
         "c_staged": plan.epilogue.smem is not None,
         "tolerance": tolerance(plan),
-        "checked": CHECKED_MNK,
+        "checked": checked_mnk(plan),
     }
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from math import isqrt
 
 from cutegen.contract.launch import leading_stride
-from cutegen.hardware import DType
+from cutegen.hardware import DType, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.render import epilogue
 from cutegen.spec import STORE, Binary, Call, Expression, Number, names_of, parts_of
 
 CHECKED_MNK = (1008, 1040, 528)
-"""The problem: no extent is a multiple of a CTA tile's, so that there are partial tiles on every side."""
+"""The problem: odd multiples of 16, and so of no CTA tile's extents: there are partial tiles on every side."""
 LEAST_ATOM_K = 8
 LEAST_AGREEMENT = 0.05
 """Relative difference up to which elements agree if the chain amplifies errors, or twice C's epsilon if that is more.
@@ -54,6 +54,15 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
         narrow_floats=any(x.is_float8 for x in epilogue.stored_types(plan)),
         agreement=_agreement(plan),
     )
+
+
+def checked_mnk(plan: GemmPlan) -> tuple[int, ...]:
+    """Return the self-check's problem: odd multiples of the widest alignment, near `CHECKED_MNK`.
+
+    With an alignment of 128 bytes a CTA tile may divide them.
+    """
+    unit = max(16, *(x.align_bytes // dtype(x.dtype).bytes for x in plan.launch.tensors))
+    return tuple(unit * (extent // unit | 1) for extent in CHECKED_MNK)
 
 
 def _agreement(plan: GemmPlan) -> float | None:
@@ -111,7 +120,7 @@ def tolerance(plan: GemmPlan) -> float:
     truncates float sums to float32 instead, always towards zero, so its errors add up. tf32 drops 13 bits of an
     operand. The tensor cores of sm_89 keep 13 bits of sums of 8-bit floats in each instruction. Integers are exact.
     """
-    checked_k, atom_k, sums = CHECKED_MNK[2], plan.atom.shape_mnk[2], plan.atom.c_dtype
+    (_, _, checked_k), atom_k, sums = checked_mnk(plan), plan.atom.shape_mnk[2], plan.atom.c_dtype
     steps = checked_k // LEAST_ATOM_K
     exact = sums.is_integer and not plan.epilogue.fusion.steps
     error = 2 * max(_rounding(x, exact=exact) for x in epilogue.stored_types(plan))

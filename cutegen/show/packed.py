@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutegen.algebra import ComposedLayout, Layout, LayoutExpr, inner_layout, leaves, modes
+from cutegen.algebra import ComposedLayout, LayoutExpr, inner_layout, leaves, modes
 
 
 def packed(table: NDArray[np.int64]) -> Any:
@@ -32,18 +32,15 @@ def packed(table: NDArray[np.int64]) -> Any:
 def packed_layout(layout: LayoutExpr) -> dict[str, Any]:
     """Return a layout's modes as lists of (extent, stride), its swizzle as (bits, base, shift) and the offset after it.
 
+    >>> from cutegen.algebra import Layout
     >>> packed_layout(Layout((8, (2, 4)), (8, (1, 64))))
     {'modes': [[[8, 8]], [[2, 1], [4, 64]]], 'swizzle': None, 'offset': 0}
     """
-    affine = inner_layout(layout)
-    swizzled = isinstance(layout, ComposedLayout)
-    swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
+    swizzle, offset = (layout.outer, layout.offset) if isinstance(layout, ComposedLayout) else (None, 0)
     return {
-        "modes": [[[int(n), int(d)] for n, d in leaves(part.shape, part.stride)] for part in _modes(affine)],
+        "modes": [
+            [[int(n), int(d)] for n, d in leaves(part.shape, part.stride)] for part in modes(inner_layout(layout))
+        ],
         "swizzle": [swizzle.bits, swizzle.base, swizzle.shift] if swizzle is not None else None,
-        "offset": int(layout.offset) if swizzled else 0,
+        "offset": int(offset),
     }
-
-
-def _modes(layout: Layout) -> list[Layout]:
-    return modes(layout) if isinstance(layout.shape, tuple) else [layout]

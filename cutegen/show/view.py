@@ -30,11 +30,6 @@ def section(title: str, rows: Sequence[Sequence[str]], **columns: Any) -> list[s
     return [title, *aligned(rows, **columns)]
 
 
-def named_layouts(title: str, layouts: dict[str, str]) -> list[str]:
-    """Write names and layouts. A layout is one word, so it is never wrapped."""
-    return section(title, list(layouts.items()))
-
-
 def span(values: Iterable[int]) -> str:
     """Format integers compactly, without duplicates: a run with constant step is written by its ends.
 

@@ -17,7 +17,7 @@ from cutegen.algebra import ComposedLayout, LayoutExpr, cosize, inner_layout, of
 from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA, WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
-from cutegen.support.literals import alternatives, literal, nearest, typed
+from cutegen.support.literals import alternatives, literal, near, nearest, typed
 
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP
 MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
@@ -80,26 +80,21 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few names or numbers. The suggested fix is the nearest of them, or `reason` if nearness is meaningless.
-
-    `more` are names too many to list, of which `like` is one.
-    """
+    """One of a few names or numbers. The fix is the nearest of them, or `reason` if nearness is meaningless."""
 
     choices: tuple[str, ...] | tuple[int, ...]
     reason: str = ""
-    more: tuple[str, ...] = ()
-    like: str = ""
 
     @property
     def expected(self) -> str:
         """Permitted values, in words."""
-        return alternatives(self.choices) + (f", or a name like {literal(self.like)}" if self.like else "")
+        return alternatives(self.choices)
 
     def __call__(self, value: object) -> Mismatch | None:
         kind = type(self.choices[0])
         if type(value) is not kind:
             return Mismatch(found=typed(value), expected=self.expected)
-        return None if value in self.choices or value in self.more else self._unknown(value)
+        return None if value in self.choices else self._unknown(value)
 
     def _unknown(self, value: object) -> Mismatch:
         if self.reason:
@@ -107,8 +102,25 @@ class OneOf:
         if isinstance(value, int):
             closest: object = min(self.choices, key=lambda choice: abs(int(choice) - value))
         else:
-            closest = nearest(str(value), [str(choice) for choice in (*self.choices, *self.more)])
+            closest = nearest(str(value), [str(choice) for choice in self.choices])
         fix = f"the nearest is {literal(closest)}" if closest is not None else ""
+        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOfMany:
+    """One of more names than a message can list; `expected` says where they are. The suggested fix is near ones."""
+
+    choices: tuple[str, ...]
+    expected: str
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, str):
+            return Mismatch(found=typed(value), expected=self.expected)
+        if value in self.choices:
+            return None
+        close = near(value, self.choices, most=3)
+        fix = f"did you mean {alternatives(close)}?" if close else ""
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cutegen.hardware import Instruction
+from cutegen.hardware import Instruction, targets_with
+from cutegen.support.words import either
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,14 @@ class Family:
     instead: str = ""
     bulk_copies: bool = False
 
+    @property
+    def targets(self) -> str:
+        """Format the targets that have its instructions, as alternatives."""
+        return either(targets_with(*self.needs))
+
 
 OF_WARPGROUPS = {
-    "mma.promote_k": "its sums are always float32",
+    "mma.promote_k": "its sums stay in the accumulators",
     "schedule.consumers": "its instructions are not per warpgroup",
     "schedule.swap": "its instructions are small along both M and N",
     "schedule.cluster": "each CTA copies for itself",

@@ -17,6 +17,7 @@ SpecLike: TypeAlias = "GemmSpec | str | os.PathLike[str]"
 
 _SUFFIX = ".toml"
 _LARGEST_BYTES = 1 << 20
+_BUILT_FOLDER = "a built folder is for `cutegen run`, `bench`, `report` and `emit`"
 _OTHER_FILES = {
     ".ptx": "PTX is for `cutegen run FILE.ptx` and `cutegen check FILE.ptx`",
     ".py": "a kernel file is for `cutegen build`, `run`, `bench`, `report` and `emit`",
@@ -89,7 +90,9 @@ def _unreadable(path: Path, error: OSError | ValueError) -> SpecError:
             found, fix = "no such file", _missing_file_fix(path)
         case IsADirectoryError():
             inside = sorted(path.glob(f"*{_SUFFIX}"))
-            found, fix = "a directory", f"it contains {inside[0].name}" if inside else ""
+            built = (path / "kernel.py").is_file()
+            found = "a directory"
+            fix = f"it contains {inside[0].name}" if inside else _BUILT_FOLDER if built else ""
         case OSError():
             found, fix = (error.strerror or str(error)).lower(), ""
         case _:

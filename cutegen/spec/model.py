@@ -60,23 +60,22 @@ class GemmSpec(Part):
         return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
     def _of_another_family(self, family: str) -> Mismatch | None:
-        row = FAMILIES[family]
-        for key, instead in row.without.items():
-            if (found := self._value(key)) is not None:
-                elsewhere = bool(row.instead) and key not in FAMILIES[row.instead].without
-                return Mismatch(
-                    key=key,
-                    found=f'{literal(found)} in family "{family}"',
-                    expected=f"no such key in this family: {instead}",
-                    fix=f"leave {key} out" + (f', or family = "{row.instead}"' if elsewhere else ""),
-                )
+        row, bulk = FAMILIES[family], FAMILIES["sm120"]
+        for key in self.lacked_by(family):
+            elsewhere = bool(row.instead) and key not in FAMILIES[row.instead].without
+            return Mismatch(
+                key=key,
+                found=f'{literal(self._value(key))} in family "{family}"',
+                expected=f"no such key in this family: {row.without[key]}",
+                fix=f"leave {key} out" + (f', or family = "{row.instead}"' if elsewhere else ""),
+            )
         if (named := self.mma.atom) is not None and (multiplies := ATOMS[named].instruction) not in row.needs:
-            having = next(other.name for other in FAMILIES.values() if multiplies in other.needs and other.bulk_copies)
+            having = next(other for other in FAMILIES.values() if multiplies in other.needs and other.bulk_copies)
             return Mismatch(
                 key="mma.atom",
                 found=f"{named} in family {literal(family)}",
                 expected=f"an atom of this family's instructions: {row.instructions}",
-                fix=f'leave mma.atom out, or family = "{having}" multiplies by {multiplies}',
+                fix=f'leave mma.atom out, or family = "{having.name}" multiplies by {multiplies} on {having.targets}',
             )
         for name in ("a", "b"):
             if self.g2s.of(name).op == BULK_TENSOR and not row.bulk_copies:
@@ -84,9 +83,18 @@ class GemmSpec(Part):
                     key=f"g2s.{name}.op",
                     found=f'"{BULK_TENSOR}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in CP_ASYNC_ATOMS.values()}), UNIVERSAL)),
-                    fix=f'leave g2s.{name}.op out, or family = "sm120" has bulk tensor copies',
+                    fix=f'leave g2s.{name}.op out, or family = "sm120" has bulk tensor copies on {bulk.targets}',
                 )
         return None
+
+    def lacked_by(self, family: str) -> tuple[str, ...]:
+        """Return the keys of this spec that a family does not have."""
+        return tuple(key for key in FAMILIES[family].without if self._value(key) is not None)
+
+    def in_family(self, family: str) -> str:
+        """Format how to make this a spec of another family: name it, without the keys that it does not have."""
+        lacked = ", ".join(self.lacked_by(family))
+        return f'family = "{family}"' + (f" without {lacked}" if lacked else "")
 
     def _value(self, key: str) -> object:
         """Return the value at a dotted key, None if it or one of its tables is left out."""

@@ -108,11 +108,8 @@ def _value_mismatches(key: Key, value: object, prefix: str) -> Iterator[tuple[st
             yield dotted, wrong
     elif isinstance(value, key.part):
         yield from mismatches(value, f"{dotted}.")
+    elif value is True and key.switch:  # in Python; a file's true has become a part
+        yield dotted, Mismatch(found=typed(value), expected=f"{key.part.__name__}(), False or None in Python")
     else:
-        yield dotted, Mismatch(found=typed(value), expected=key.expected, fix=_table_fix(key, key.part, value, dotted))
-
-
-def _table_fix(key: Key, part: type[Part], value: object, dotted: str) -> str:
-    if isinstance(value, tuple):
-        return f"write [{dotted}], not [[{dotted}]]"
-    return f"write {part.__name__}() for true" if value is True and key.switch else ""
+        fix = f"write [{dotted}], not [[{dotted}]]" if isinstance(value, tuple) else ""
+        yield dotted, Mismatch(found=typed(value), expected=key.expected, fix=fix)

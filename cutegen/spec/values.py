@@ -31,6 +31,7 @@ from cutegen.spec.checks import (
     Line,
     Names,
     OneOf,
+    OneOfMany,
     SwizzleBits,
 )
 from cutegen.spec.steps import OPERANDS, OPS
@@ -61,7 +62,12 @@ StageCount: TypeAlias = Annotated[int, Integer(1, MOST_STAGES, "a k-tile lies in
 PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[
-    str, OneOf(tuple(MMA_ATOMS), more=tuple(WGMMA_ATOMS), like="SM90_64x256x16_F32F16F16_SS")
+    str,
+    OneOfMany(
+        tuple(ATOMS),
+        'an MMA atom that layouts/README.md lists, such as "SM80_16x8x16_F32F16F16F32_TN" or '
+        '"SM90_64x256x16_F32F16F16_SS"',
+    ),
 ]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]

@@ -76,9 +76,14 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     >>> nearest("swizle", ["pad", "swizzle"])
     'swizzle'
     """
+    return next(iter(near(word, words, most=1)), None)
+
+
+def near(word: str, words: Iterable[str], *, most: int) -> list[str]:
+    """Return those of `words` that `word` may mean, the most likely one first."""
     by_lower = {candidate.lower(): candidate for candidate in words}
-    close = difflib.get_close_matches(word.lower()[:_LONGEST], by_lower, n=1, cutoff=0.55)
-    return by_lower[close[0]] if close else None
+    close = difflib.get_close_matches(word.lower()[:_LONGEST], by_lower, n=most, cutoff=0.55)
+    return [by_lower[found] for found in close]
 
 
 def alternatives(values: Sequence[object]) -> str:

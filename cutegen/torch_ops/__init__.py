@@ -12,5 +12,6 @@ linear.py      `cutegen.Linear`
 main_grad.py   a layer whose weight gradient is added to an f32 buffer
 float8.py      a layer in 8-bit floats with a backward pass
 sharding.py    how DTensors are multiplied
+flops.py       what torch's FlopCounterMode counts
 switches.py    torch's settings: tf32
 """

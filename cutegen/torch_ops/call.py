@@ -85,6 +85,15 @@ def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:
     """Return `out_dtype` for the op, whose schema has no names. Raises RequestError for anything else."""
     if asked is None or isinstance(asked, torch.dtype):
         return asked
-    name = result_type("f32", name_of(str(asked).removeprefix("torch.")))
+    return dtype_of(result_type("f32", dtype_name(asked)))
+
+
+def dtype_name(dtype: torch.dtype | str) -> str:
+    """Return the spec's name of torch's type, or of its name in torch."""
+    return name_of(str(dtype).removeprefix("torch."))
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """Return torch's type for a spec's name."""
     found: torch.dtype = getattr(torch, element_type(name).torch_name)
     return found

@@ -16,6 +16,7 @@ from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.eager import compute
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.fused import quick_fused, shorten_fused
 from cutegen.torch_ops.recorded import quick, record
 from cutegen.torch_ops.remembered import is_undisturbed, shorten
@@ -55,7 +56,9 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
 def dispatched(call: Call) -> Tensor:
     """Call through the ops of `torch.ops.cutegen`."""
     gradients.refuse_function_transforms("matmul", but_vmap=True)
+    gradients.refuse_tangents(**call.tensors)
     if not torch.compiler.is_compiling():
+        register_flops()
         register_sharding()
     if (out := call.out) is not None:
         ops.refuse_out_with_grad(call)  # the op itself does so only when the program runs

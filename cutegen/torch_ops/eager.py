@@ -14,11 +14,10 @@ from cutegen.dispatch.ready import make_ready
 from cutegen.dispatch.resolve import Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
-from cutegen.hardware import dtype as element_type
 from cutegen.run.call.memory_overlap import share_memory
-from cutegen.run.call.operands import Form, name_of, view_of
+from cutegen.run.call.operands import Form, view_of
 from cutegen.torch_ops import by_torch, remembered
-from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.switches import where
 
 
@@ -70,7 +69,7 @@ def resolved_tensors(
     a = tensors["a"]
     with torch.no_grad():
         given = {name: _form(tensor, name) for name, tensor in tensors.items()}
-    asked = None if out_dtype is None else name_of(str(out_dtype).removeprefix("torch."))
+    asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
     return resolve(with_rows(given, rows), formula, where(a.device, least=least, arch=arch), asked)
 
@@ -84,8 +83,8 @@ def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
 
 def form_of(tensor: Tensor) -> Form:
     """Return the form of a strided tensor, also if it has no address."""
-    dtype, device = name_of(str(tensor.dtype).removeprefix("torch.")), (tensor.device.type, tensor.device.index or 0)
-    return Form(tuple(tensor.shape), tensor.stride(), dtype, device, "torch", read_only=False)
+    device = tensor.device.type, tensor.device.index or 0
+    return Form(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), device, "torch", read_only=False)
 
 
 def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
@@ -111,9 +110,8 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     if call.out is not None and not (resolved.empty or resolved.out_copied):
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
         _check_apart(call.out, read)
-    dtype = getattr(torch, element_type(resolved.dtype).torch_name)
     with torch.no_grad():
-        found, before = by_torch.compute(call, dtype)
+        found, before = by_torch.compute(call, dtype_of(resolved.dtype))
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:
         return found.contiguous(), aux
@@ -137,9 +135,7 @@ def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _empty(resolved: Resolved, device: torch.device) -> Tensor:
-    return torch.empty(
-        resolved.problem.result, dtype=getattr(torch, element_type(resolved.dtype).torch_name), device=device
-    )
+    return torch.empty(resolved.problem.result, dtype=dtype_of(resolved.dtype), device=device)
 
 
 def _copied(tensor: Tensor, copy: Copy) -> Tensor:

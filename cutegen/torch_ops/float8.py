@@ -89,6 +89,7 @@ def float8_linear(
         raise OperandError(operand="x", found="shape ()", expected="(..., K), rows of K elements")
     _check_copies("of_x", of_x, (prod(x.shape[:-1]), x.shape[-1]))
     _check_copies("of_weight", of_weight, tuple(weight.shape))
+    gradients.refuse_tangents(x=x, weight=weight, bias=bias)
     found: Tensor = _Float8Linear.apply(
         x, weight, bias, *of_x, *of_weight, activation, torch_type(out_dtype), grad_dtype
     )
@@ -132,6 +133,7 @@ def _check_copies(name: str, copies: Float8Copies, shape: tuple[int, ...]) -> No
             raise OperandError(
                 operand=f"{name}.{scale}", found=f"shape {tuple(scales.shape)}", expected=f"one element, or {extent}"
             )
+    gradients.refuse_tangents(**{f"{name}.{part}": tensor for part, tensor in copies._asdict().items()})
     for part, tensor in copies._asdict().items():
         if tensor.requires_grad and torch.is_grad_enabled():
             raise OperandError(
@@ -151,8 +153,7 @@ class _Float8Linear(torch.autograd.Function):  # type: ignore[misc]
         values, scale, across, across_scale = others[:4]
         of_weight, (activation, out_dtype, grad_dtype) = others[4:8], others[8:]
         terms = (bias, activation, None, None, None, None, scale.reshape(-1), of_weight[1].reshape(-1), out_dtype)
-        arguments = (values, of_weight[0].t(), *terms)
-        out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
+        out, before = ops.matmul_before(values, of_weight[0].t(), *terms)
         of_x = (across, across_scale) if ctx.needs_input_grad[1] else (None, None)
         ctx.save_for_backward(*of_x, *(of_weight[2:] if ctx.needs_input_grad[0] else (None, None)), before)
         ctx.activation, ctx.grad_dtype = activation, grad_dtype

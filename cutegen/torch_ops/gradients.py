@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cutegen.errors import RequestError
+from cutegen.run.call.operands import refuse_tangent
 from cutegen.torch_ops.by_torch import per_column, per_row
 from cutegen.torch_ops.call import Like
 from cutegen.torch_ops.remembered import quick
@@ -128,6 +129,15 @@ def refuse_function_transforms(function: str, *, but_vmap: bool = False) -> None
             f"{function}: found a call under torch.func's vmap; expected one without: torch does not support it there; "
             "make the mapped dimension one of the input, whose rows are multiplied in one call"
         )
+
+
+def refuse_tangents(**tensors: Tensor | None) -> None:
+    """Reject tensors that forward-mode AD differentiates. Raises OperandError."""
+    if torch.compiler.is_dynamo_compiling():
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            refuse_tangent(tensor, name, torch)
 
 
 def of_product(

@@ -12,6 +12,7 @@ from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.door import matmul, quick
+from cutegen.torch_ops.gradients import refuse_tangents
 from cutegen.torch_ops.main_grad import AccumulatingLinear, check_main_grad
 from cutegen.torch_ops.sharding import register_sharding
 
@@ -90,6 +91,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str |
     if accumulates and isinstance(input, Tensor):  # anything else is refused below
         _check(input, weight)
         check_main_grad(weight)
+        refuse_tangents(input=input, weight=weight, bias=bias)
         accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
         return accumulated
     found = quick(input, weight, bias, activation, None, across=True)

@@ -44,8 +44,7 @@ class AccumulatingLinear(torch.autograd.Function):  # type: ignore[misc]
         if torch.is_autocast_enabled(x.device.type):
             wanted = torch.get_autocast_dtype(x.device.type)
             x, weight = x.to(wanted), weight.to(wanted)
-        arguments = (x, weight.t(), bias, activation)
-        out, before = (ops.OPS.matmul(*arguments), None) if activation is None else ops.OPS.matmul_aux(*arguments)
+        out, before = ops.matmul_before(x, weight.t(), bias, activation)
         ctx.save_for_backward(x, weight if ctx.needs_input_grad[0] else None, before)
         ctx.activation = activation
         ctx.bias_dtype = None if bias is None else bias.dtype

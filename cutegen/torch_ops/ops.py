@@ -19,11 +19,10 @@ from torch import Tensor
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
-from cutegen.hardware import dtype as element_type
-from cutegen.run.call.operands import name_of
 from cutegen.torch_ops import gradients
-from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.eager import compute, form_of
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
@@ -91,7 +90,7 @@ def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
     problem, element = product_of(given, None if call.out_dtype is None else dtype_name(call.out_dtype))
     with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
         check_given(given, problem, element)
-    return call.a.new_empty(problem.result, dtype=getattr(torch, element_type(element).torch_name))
+    return call.a.new_empty(problem.result, dtype=dtype_of(element))
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -100,11 +99,6 @@ def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _fake_out(*arguments: Any, out: Tensor) -> None:
     _fake(*arguments, out=out)
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the spec's name of the type."""
-    return name_of(str(dtype).removeprefix("torch."))
 
 
 def _autocast(op: Any, device: str) -> Callable[..., Any]:
@@ -185,8 +179,17 @@ def _define() -> None:
         whole = f"{NAMESPACE}::{name}"
         torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=_library)
         torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=_library)
+    register_flops()
 
 
 _define()
 OPS = torch.ops.cutegen
 """Defined from here on."""
+
+
+def matmul_before(*arguments: Any) -> tuple[Tensor, Tensor | None]:
+    """Return the result, and the value before the activation, None if the fourth of the op's arguments is."""
+    if arguments[3] is None:
+        return OPS.matmul(*arguments), None
+    found: tuple[Tensor, Tensor] = OPS.matmul_aux(*arguments)
+    return found

@@ -12,14 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cutegen.errors import ArtifactError, CutegenError, RequestError, WorkerError
 from cutegen.executors import Workers
+from cutegen.support.typed_json import read
 from cutegen.tune.asking import Ask, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
-from cutegen.tune.jobs import Compiled, CompileJob, Measured, as_json, from_json, job_id
+from cutegen.tune.jobs import Compiled, CompileJob, Measured, job_id
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import measure_job
 
@@ -115,7 +116,7 @@ class _Campaign:
         found = self.journal.read()
         for ask in self.asks:
             try:
-                measured = from_json(Measured, found[ask.id], str(self.journal.path)) if ask.id in found else None
+                measured = read(Measured, found[ask.id], str(self.journal.path)) if ask.id in found else None
             except (ArtifactError, RequestError) as error:
                 _log.warning("%s; its problem is tuned again", error)
                 measured = None
@@ -201,7 +202,7 @@ class _Campaign:
 
     def _finish(self, ask: Ask, measured: Measured) -> None:
         """Count a result once: first in the journal, then as a record."""
-        if measured.winner is not None and self.journal.add(ask.id, as_json(measured)):
+        if measured.winner is not None and self.journal.add(ask.id, asdict(measured)):
             self.keep(measured)
         self.results.setdefault(ask.id, measured)
         self._say()

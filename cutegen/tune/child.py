@@ -14,7 +14,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.tune.jobs import MeasureJob, from_json
+from cutegen.support.typed_json import read
+from cutegen.tune.jobs import MeasureJob
 
 FATAL = 75
 """Exit code that says CUDA is unusable and a fresh process can continue."""
@@ -31,8 +32,8 @@ def main(arguments: list[str]) -> int:
             answers.write(json.dumps(message).encode() + b"\n")
 
         for line in sys.stdin.buffer:
-            job = from_json(MeasureJob, json.loads(line), "job")
-            say({"say": "started", "device": _device(job), "versions": _versions(job)})
+            job = read(MeasureJob, json.loads(line), "job")
+            say(_started(job))
             try:
                 if job.timer.kind == "stand-in":
                     from cutegen.tune.stand_in import measure
@@ -53,18 +54,13 @@ def _end_with(parent: int) -> None:
     os._exit(FATAL)
 
 
-def _device(job: MeasureJob) -> dict[str, Any] | None:
-    if job.timer.kind == "stand-in":
-        return {"name": "stand-in"}
-    from cutegen.tune.conditions import present_device
+def _started(job: MeasureJob) -> dict[str, Any]:
+    """Return the message with the GPU and the versions."""
+    from cutegen.bench.conditions import versions
+    from cutegen.tune.conditions import PACKAGES, present_device
 
-    return asdict(present_device())
-
-
-def _versions(job: MeasureJob) -> list[list[str]]:
-    from cutegen.tune.conditions import versions
-
-    return [list(each) for each in versions()]
+    device = {"name": "stand-in"} if job.timer.kind == "stand-in" else asdict(present_device())
+    return {"say": "started", "device": device, "versions": list(versions(PACKAGES).items())}
 
 
 def _release(job: MeasureJob) -> None:

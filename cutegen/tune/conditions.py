@@ -1,8 +1,6 @@
-"""Conditions of a measurement: the GPU of this process, and the package versions that affect times."""
+"""The GPU of a measurement, and the packages whose versions affect times."""
 
 from __future__ import annotations
-
-from importlib.metadata import PackageNotFoundError, version
 
 from cutegen.bench.conditions import conditions
 from cutegen.bench.device_state import nvml
@@ -29,14 +27,3 @@ def present_device() -> DeviceFacts:
         power_limit_w=None if limits is None else limits.power_w,
         driver=conditions().driver,
     )
-
-
-def versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions of the installed packages among these."""
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            continue
-    return tuple(found)

@@ -7,8 +7,8 @@ with the model's favorite, so that a single lucky measurement does not win.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from cutegen.hardware import dtype
 from cutegen.run import Kernel
 from cutegen.tune.deciding import is_settled, leaders, times_of
 from cutegen.tune.jobs import Candidate, MeasureJob
+from cutegen.tuned.times import RegimeName
 from cutegen.verify import compare, expected_outcome, poison, random_extras, random_operands
 
 FIRST_ROUNDS, MORE_ROUNDS, MOST_ROUNDS, LAUNCH_ROUNDS = 5, 11, 66, 15
@@ -32,6 +33,8 @@ DUEL = 4
 _NEXT_SEED = 1000
 
 Say = Callable[[dict[str, Any]], None]
+Samples = dict[str, list[float]]
+"""Microseconds of candidates by name, round by round."""
 
 
 @dataclass(slots=True)
@@ -41,14 +44,6 @@ class _Ready:
     call: Callable[[], object]
     graph: Graph
     rel_error: float
-
-
-@dataclass(slots=True)
-class _Samples:
-    """Times of candidates by regime and name, round by round."""
-
-    graph: dict[str, list[float]] = field(default_factory=dict)
-    launch: dict[str, list[float]] = field(default_factory=dict)
 
 
 def measure(job: MeasureJob, say: Say) -> None:
@@ -75,68 +70,58 @@ def measure(job: MeasureJob, say: Say) -> None:
     say({"say": "end"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Timer:
+    """Times candidates in either regime, and says so: the parent waits for a message."""
+
+    ready: Mapping[str, _Ready]
+    say: Say
+
+    def sample(self, regime: RegimeName, names: Iterable[str], *, rounds: int, seed: int, warm_up: int = 1) -> Samples:
+        """Return so many rounds of the named candidates."""
+        self.say({"say": "timing"})
+        options: dict[str, Any] = {"rounds": rounds, "seed": seed, "warm_up": warm_up}
+        if regime == "graph":
+            return dict(graph_samples({name: self.ready[name].graph for name in names}, **options))
+        return dict(launch_samples({name: self.ready[name].call for name in names}, **options))
+
+
 def _time(job: MeasureJob, ready: Mapping[str, _Ready], say: Say) -> None:
     favorite = next(each.name for each in job.candidates if each.name in ready)
-    samples, seed = _Samples(), job.settings.seed
-    say({"say": "timing"})
-    graphs = {name: each.graph for name, each in ready.items()}
-    calls = {name: each.call for name, each in ready.items()}
-    samples.graph = dict(graph_samples(graphs, rounds=FIRST_ROUNDS, seed=seed, warm_up=2))
-    say({"say": "timing"})
-    samples.launch = dict(launch_samples(calls, rounds=FIRST_ROUNDS, seed=seed, warm_up=1))
-    decisive = samples.graph if job.settings.decide_by == "graph" else samples.launch
-    best_us = min(map(_median, decisive.values()))
-    near = {name for name, times in decisive.items() if _median(times) <= FAR_BEHIND * best_us} | {favorite}
-    say({"say": "timing"})
-    again = graph_samples({x: graphs[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
-    launched = launch_samples({x: calls[x] for x in near}, rounds=MORE_ROUNDS, seed=seed + 1, warm_up=1)
-    samples.graph |= again
-    samples.launch |= launched
-    decisive = dict(again if job.settings.decide_by == "graph" else launched)
-    duel = _duel(job, leaders(decisive, favorite, DUEL), graphs, calls, say)
-    samples.graph |= duel.graph
-    samples.launch |= duel.launch
+    timer, seed, decide_by = _Timer(ready, say), job.settings.seed, job.settings.decide_by
+    first: dict[RegimeName, Samples] = {
+        "graph": timer.sample("graph", ready, rounds=FIRST_ROUNDS, seed=seed, warm_up=2),
+        "launch": timer.sample("launch", ready, rounds=FIRST_ROUNDS, seed=seed),
+    }
+    medians = {name: _median(times) for name, times in first[decide_by].items()}
+    near = {name for name, us in medians.items() if us <= FAR_BEHIND * min(medians.values())} | {favorite}
+    more = {regime: timer.sample(regime, near, rounds=MORE_ROUNDS, seed=seed + 1) for regime in first}
+    last = _duel(job, leaders(more[decide_by], favorite, DUEL), timer)
     for name, each in ready.items():
-        graph, launch = times_of(samples.graph[name]), times_of(samples.launch[name])
-        say(
-            {
-                "say": "timed",
-                "name": name,
-                "rel_error": each.rel_error,
-                "graph": asdict(graph),
-                "launch": asdict(launch),
-            }
-        )
-    say({"say": "duel", "favorite": favorite, "graph": duel.graph, "launch": duel.launch})
+        graph, launch = (asdict(times_of((first[x] | more[x] | last[x])[name])) for x in first)
+        say({"say": "timed", "name": name, "rel_error": each.rel_error, "graph": graph, "launch": launch})
+    say({"say": "duel", "favorite": favorite, "graph": last["graph"], "launch": last["launch"]})
 
 
-def _duel(
-    job: MeasureJob,
-    names: list[str],
-    graphs: Mapping[str, Graph],
-    calls: Mapping[str, Callable[[], object]],
-    say: Say,
-) -> _Samples:
+def _duel(job: MeasureJob, names: list[str], timer: _Timer) -> dict[RegimeName, Samples]:
     """Time the fastest few again, until the fastest is distinguished from the favorite or the rounds are used up."""
-    found = _Samples({name: [] for name in names}, {name: [] for name in names})
-    favorite, seed = names[0], job.settings.seed + 2
-    while len(found.graph[favorite]) < MOST_ROUNDS:
-        say({"say": "timing"})
+    favorite, seed, decide_by = names[0], job.settings.seed + 2, job.settings.decide_by
+    found: dict[RegimeName, Samples] = {"graph": {name: [] for name in names}, "launch": {name: [] for name in names}}
+    decisive = found[decide_by]
+    while len(found["graph"][favorite]) < MOST_ROUNDS:
         seed += 1
-        for name, times in graph_samples(
-            {x: graphs[x] for x in names}, rounds=MORE_ROUNDS, seed=seed, warm_up=1
-        ).items():
-            found.graph[name] += times
-        if len(found.launch[favorite]) < LAUNCH_ROUNDS or job.settings.decide_by == "launch":
-            for name, times in launch_samples(
-                {x: calls[x] for x in names}, rounds=LAUNCH_ROUNDS, seed=seed, warm_up=1
-            ).items():
-                found.launch[name] += times
-        decisive = found.graph if job.settings.decide_by == "graph" else found.launch
+        _extend(found["graph"], timer.sample("graph", names, rounds=MORE_ROUNDS, seed=seed))
+        if decide_by == "launch" or len(found["launch"][favorite]) < LAUNCH_ROUNDS:
+            _extend(found["launch"], timer.sample("launch", names, rounds=LAUNCH_ROUNDS, seed=seed))
         leader = min(decisive, key=lambda name: _median(decisive[name]))
         if leader == favorite or is_settled(decisive, leader, favorite):
             break
     return found
+
+
+def _extend(samples: Samples, more: Samples) -> None:
+    for name, times in more.items():
+        samples[name] += times
 
 
 @dataclass(slots=True)

@@ -3,25 +3,23 @@
     compile_job(CompileJob)                one candidate's artifact, in the cache of the machine that compiles
     measure_job(MeasureJob, gpu=UUID)      all candidates of one problem, checked and timed on one GPU
 
-Specs travel as JSON of their tables (`spec_json`). Both functions return a result, whatever happens to a candidate.
+`asdict` makes them plain, and `cutegen.support.typed_json.read` reads them back. Specs travel as JSON of their tables
+(`spec_json`). Both functions return a result, whatever happens to a candidate.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec
 from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
-from cutegen.support.typed_json import read
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import RegimeName, Status, Times
-
-Job = TypeVar("Job", bound="CompileJob | Compiled | MeasureJob | Measured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,16 +143,6 @@ class Measured:
     measured_at: str | None = None
     seconds: float = 0.0
     why: str | None = None
-
-
-def as_json(value: CompileJob | Compiled | MeasureJob | Measured) -> dict[str, Any]:
-    """Return the plain form that `from_json` reads back."""
-    return asdict(value)
-
-
-def from_json(kind: type[Job], table: Any, file: str) -> Job:
-    """Read the output of `as_json`. Raises ArtifactError that names `file`, RequestError for impossible extents."""
-    return read(kind, table, file)
 
 
 def spec_json(spec: GemmSpec) -> str:

@@ -15,14 +15,14 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import read
 from cutegen.tune.deciding import winner
-from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result, as_json
+from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import Status, Times
 
@@ -192,7 +192,7 @@ class _Child:
     def send(self, job: MeasureJob) -> None:
         """Send it a job. Raises OSError if it is gone."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(as_json(job)).encode() + b"\n")
+        self._process.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
         self._process.stdin.flush()
 
     def next_message(self, limit_s: float) -> dict[str, Any]:
@@ -215,16 +215,13 @@ class _Child:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.2)
         self._process.kill()
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        assert self._process.stdin is not None
+        with suppress(OSError):  # input that it never read cannot be flushed
+            self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_KILL_WAIT_S)
         with suppress(OSError):
             os.close(self._answers)
-        with suppress(OSError):  # input that it never read cannot be flushed
-            assert self._process.stdin is not None
-            self._process.stdin.close()
         self._errors.seek(0)
         text = self._errors.read()[-2000:].decode(errors="replace").strip()
         self._errors.close()

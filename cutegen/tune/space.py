@@ -135,7 +135,7 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
         settled.tile.cta == made.cta_tile
         and settled.tile.stages in (None, made.stages)
         and bool(schedule.swap) == made.swapped
-        and schedule.slices == (made.split_k.slices if made.split_k else 1)
+        and schedule.slices == made.slices
         and (schedule.consumers == "pingpong") == made.mma.pingpong
         and _cluster(settled) == made.mma.cluster
     )
@@ -180,15 +180,13 @@ def _of_other_families(
 
 def _variants(asked: GemmSpec, favorite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
     """Return the favorite in other tile orders, and for sm80 with one stage less."""
-    settled, made = favorite.settled, []
+    settled, stages = favorite.settled, favorite.settled.tile.stages
     if asked.schedule.raster is None and settled.schedule.raster:
-        others = _other_orders(settled, settled.schedule.raster, target, problem)
-        made += [_proposed(settled, raster, favorite.predicted_us) for raster in others]
-    stages = settled.tile.stages
+        for raster in _other_orders(settled, settled.schedule.raster, target, problem):
+            yield _proposed(settled, raster, favorite.predicted_us)
     if settled.family == "sm80" and asked.tile.stages is None and stages is not None and stages > DOUBLE_BUFFERED + 1:
         fewer = replace(settled, tile=replace(settled.tile, stages=stages - 1))
-        made.append(_proposed(fewer, settled.schedule.raster or Raster(), favorite.predicted_us))
-    return iter(made)
+        yield _proposed(fewer, settled.schedule.raster or Raster(), favorite.predicted_us)
 
 
 def _other_orders(settled: GemmSpec, order: Raster, target: Target, problem: ProblemShape) -> Iterator[Raster]:

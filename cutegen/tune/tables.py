@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from cutegen.errors import ArtifactError
@@ -16,7 +17,6 @@ from cutegen.tune.recording import record_of
 from cutegen.tuned.record import Record
 from cutegen.tuned.times import Times
 
-NO_TIME = ""
 Found = tuple[Path, Record | ArtifactError]
 """A file in the folder of records, and its content."""
 
@@ -99,9 +99,7 @@ def record_table(record: Record, path: Path | None) -> dict[str, Any]:
     }
 
 
-def list_table(
-    found: Sequence[tuple[Path, Record | ArtifactError]], folder: Path, device: str | None
-) -> dict[str, Any]:
+def list_table(found: Sequence[Found], folder: Path, device: str | None) -> dict[str, Any]:
     """Return all records for programs, without their candidates."""
     rows = [(path, each) for path, each in found if isinstance(each, Record)]
     return {
@@ -148,18 +146,6 @@ def gain_of(record: Record) -> float | None:
     found = record.evidence
     mine, models = found.times(found.winner), found.times(found.favorite)
     return models.median_us / mine.median_us if mine and models else None
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of positive numbers.
-
-    >>> geometric_mean([1.0, 4.0])
-    2.0
-    """
-    product = 1.0
-    for value in values:
-        product *= value ** (1 / len(values))
-    return product
 
 
 def _result_row(measured: Measured) -> dict[str, Any]:
@@ -209,8 +195,8 @@ def _us(times: Times | None) -> float | None:
 
 
 def _cells(times: Times | None) -> tuple[str, str]:
-    return (NO_TIME, "") if times is None else (_digits(times.median_us), f"{times.low_us:.4g}-{times.high_us:.4g}")
+    return ("", "") if times is None else (_digits(times.median_us), f"{times.low_us:.4g}-{times.high_us:.4g}")
 
 
 def _digits(value: float | None) -> str:
-    return NO_TIME if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+    return "" if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"

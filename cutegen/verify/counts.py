@@ -82,7 +82,7 @@ def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> Launch
         line_writes=_line_writes(plan, size, often, report),
         sectors=_sectors(plan, size, often, report),
         boxes=_boxes(plan, often, report),
-        executed=_executed(plan, size, often, report),
+        executed=_executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report),
     )
 
 
@@ -113,8 +113,7 @@ class _Often:
     @property
     def slice(self) -> _Times:
         """Return the partial sums that CTAs write, one per slice of K."""
-        assert self.plan.split_k is not None
-        return self._for_each_tile(Fraction(self.plan.split_k.slices), plural(self.plan.split_k.slices, "slice"))
+        return self._for_each_tile(Fraction(self.plan.slices), plural(self.plan.slices, "slice"))
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
@@ -127,8 +126,7 @@ class _Often:
     @property
     def _k_tiles(self) -> tuple[int, ...]:
         """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
-        k_tiles = -(-self.size.problem.k // self.plan.cta_tile[2])
-        slices = self.plan.split_k.slices if self.plan.split_k else 1
+        k_tiles, slices = -(-self.size.problem.k // self.plan.cta_tile[2]), self.plan.slices
         return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
 
     def _for_each_tile(self, times: Fraction, words: str) -> _Times:
@@ -262,11 +260,6 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    """The instructions that a plan counts, for all warps of a CTA and one k-tile."""
-    return _executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report)
-
-
 def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Return plain copies: vectors, and in edge loops single elements, which complete tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
@@ -329,17 +322,11 @@ def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
     copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
     if not copied:
         return
-    written = [site for opcode in {_copy_opcode(plan, x) for x in copied} for site in report.matching(opcode)]
-    sites = sorted(written, key=lambda site: site.line)
+    opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
+    sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
     a, b = (_sends(plan, x).total() if x in copied else 0 for x in (plan.a, plan.b))
-    split = dict(_split(sites, a, b))
+    split = _split(sites, a, b)
     yield from (_Copy(x, split[x.name]) for x in copied)
-
-
-def _copy_opcode(plan: GemmPlan, x: OperandPlan) -> str:
-    """Return the one opcode that fetches it."""
-    (opcode,) = _sends(plan, x)
-    return opcode
 
 
 def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
@@ -369,7 +356,7 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
         return
     if all(by_ldmatrix.values()):
         a, b = (x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in (plan.a, plan.b))
-        yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b))
+        yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b).items())
     elif any(by_ldmatrix.values()):
         yield from (
             (AccessKey.s2r(name), ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items()
@@ -378,13 +365,12 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
         yield AccessKey.S2R, plain
 
 
-def _split(sites: Sites, a: int, b: int) -> tuple[tuple[str, Sites], tuple[str, Sites]]:
+def _split(sites: Sites, a: int, b: int) -> dict[str, Sites]:
     """Split by order: the text has `a` instructions of A, then `b` of B; compilers do not reorder these accesses."""
-    of_a = [i % (a + b) < a for i in range(len(sites))]
-    return (
-        ("a", [site for site, is_a in zip(sites, of_a, strict=True) if is_a]),
-        ("b", [site for site, is_a in zip(sites, of_a, strict=True) if not is_a]),
-    )
+    found: dict[str, list[InstructionReport]] = {"a": [], "b": []}
+    for i, site in enumerate(sites):
+        found["a" if i % (a + b) < a else "b"].append(site)
+    return {**found}
 
 
 def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.algebra import Dyn, Layout, Partition, TiledCopy, TiledMma, format_layout, parse_layout, tile_to_shape
-from cutegen.hardware import COPY_ATOMS, MMA_ATOMS, cp_async_atom
+from cutegen.hardware import LDMATRIX_ATOMS, MMA_ATOMS, cp_async_atom
 
 GOLDEN = Path(__file__).parent / "golden"
 M, N, K = 5120, 5120, 4096
@@ -69,7 +69,7 @@ def located(partition: Partition) -> str:
 
 
 def tiled_copies(mma: TiledMma, a: str, b: str) -> tuple[TiledCopy, TiledCopy]:
-    return TiledCopy.for_mma(COPY_ATOMS[a], mma, "A", 16), TiledCopy.for_mma(COPY_ATOMS[b], mma, "B", 16)
+    return TiledCopy.for_mma(LDMATRIX_ATOMS[a], mma, "A", 16), TiledCopy.for_mma(LDMATRIX_ATOMS[b], mma, "B", 16)
 
 
 @cache

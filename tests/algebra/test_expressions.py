@@ -31,6 +31,9 @@ BY_CUTES_PAGE = {
     "raked_product((2,5):(5,1), (3,4):(1,3))": "((3,2),(4,5)):((10,5),(30,1))",
     "coalesce((2,(1,6)):(1,(6,2)))": "12:1",
     "right_inverse((4,8):(8,1))": "(8,4):(4,1)",
+    "right_inverse((4,2,2):(1,1,4))": "(4,2):(1,8)",
+    "right_inverse((8,4):(1,1))": "8:1",
+    "right_inverse((2,3):(2,2))": "1:0",
     "tiled_divide((8,8):(1,8), (2,4))": "((2,4),4,2):((1,8),2,32)",
     "flat_divide((8,8):(1,8), (2,4))": "(2,4,4,2):(1,8,2,32)",
     "tiled_divide((12,4):(24,2), 6:1)": "(6,2,4):(24,144,2)",
@@ -174,8 +177,10 @@ def random_case(rng: random.Random, cute: Any) -> tuple[str, str, Callable[[], A
         assert isinstance(layout, Layout)
         return cute.make_layout(layout.shape, stride=layout.stride)
 
-    layout = random_layout(rng)
-    name, a = rng.choice(list(OPERATIONS)), written(layout)
+    name, layout = rng.choice(list(OPERATIONS)), random_layout(rng)
+    if name == "right_inverse" and rng.random() < 0.5:
+        layout = Layout(tuple(rng.choices([1, 2, 3, 4, 8], k=3)), tuple(rng.choices([0, 1, 2, 4, 8], k=3)))
+    a = written(layout)
     if name in ("coalesce", "right_inverse"):
         return name, f"{name}({a})", lambda: getattr(cute, name)(made(layout))
     elems = size(layout)

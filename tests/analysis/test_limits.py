@@ -66,14 +66,28 @@ def test_a_k_tile_by_hand(k_tiles: int, wavefronts: float) -> None:
     assert cost.l2_bytes == 2 * 128 * 64 * 2
 
 
-def test_writes_that_bypass_l1_count_by_line() -> None:
-    """Rows of 32 halfs are half a line: 2 x 128 lines are written, in 2 x 64 rows of banks.
+@pytest.mark.parametrize(
+    ("case", "wavefronts"),
+    [
+        # Rows of 32 halfs are half a line: 2 x 128 lines are written, in 2 x 64 rows of banks. 8-way conflicts make
+        # 2 x 512 of the reads, of which a CTA's 32 k-tiles have half a k-tile more.
+        ("counters_bk32_plain", 2 * 128 + 2 * 512 * (32 + 1 / 2) / 32),
+        # The atom (8,(8,8)):(8,(1,64)) without its swizzle: an H200 takes 32 wavefronts for each warp's cp.async.
+        # 16 k-tiles, and one of four k-blocks of them read ahead.
+        ("counters_bk64_unswizzled_atom", 512 * (16 + 1 / 4) / 16 + 32 * (2 * 128 * 64 * 2 // 16 // 32)),
+    ],
+)
+def test_conflicts_and_writes_that_bypass_l1_are_in_the_cost(case: str, wavefronts: float) -> None:
+    assert k_tile_cost(plan(CASES[case], "sm_90"), ProblemShape(1024, 1024, 1024), None).wavefronts == wavefronts
 
-    8-way conflicts make 2 x 512 of the reads, of which a CTA's 32 k-tiles have half a k-tile more.
-    """
-    made = plan(CASES["counters_bk32_plain"], "sm_90")
-    cost = k_tile_cost(made, ProblemShape(1024, 1024, 1024), None)
-    assert cost.wavefronts == 2 * 128 + 2 * 512 * (32 + 1 / 2) / 32
+
+def test_the_tutorials_kernel_is_bounded_by_shared_memory_before_multiply_adds() -> None:
+    """A k-tile: 2 x 128 x 128 x 8 operations at 256 a cycle; 2 x 32 wavefronts written and 2 x 512 read."""
+    made = plan(load_spec("simt_sgemm_nt"), "sm_90")
+    found = limits(k_tile_cost(made, ProblemShape(4096, 4096, 4096), None), SM_RATES["sm_90"])
+    cycles = {limit.resource: limit.cycles for limit in found}
+    assert (cycles["FMA units"], cycles["shared memory"]) == (1024, 1088)
+    assert found[0].resource == "shared memory"
 
 
 def test_the_bottleneck_is_first_and_what_has_no_rate_last() -> None:
@@ -87,3 +101,4 @@ def test_the_bottleneck_is_first_and_what_has_no_rate_last() -> None:
     assert [x.cycles for x in found[:3]] == [30, 20, 10]
     assert found[-1].cycles is None
     assert limits(cost, rates, 1e6)[0].resource == "device memory"
+    assert "issue slots" not in [x.resource for x in limits(replace(cost, issued=None), rates)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,19 +13,17 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from rich.console import Console
 
 from cutegen.bench import benchmark as room
 from cutegen.bench import checked
 from cutegen.bench.benchmark import x_torch
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
-from cutegen.bench.contenders import only
+from cutegen.bench.contenders import Operands, only
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import Graph, Regime
 from cutegen.bench.suites import SUITES
 from cutegen.cli import bench as door
-from cutegen.cli import progress
 from cutegen.cli.main import main
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, DeviceError, OutsideError
@@ -164,6 +163,21 @@ def test_both_regimes_have_a_result_of_everyone() -> None:
 
 
 @pytest.mark.usefixtures("on_the_cpu")
+def test_each_regime_has_its_own_error() -> None:
+    """A library is prepared once for its single launch, and then for each set of the graph; here with less care."""
+    factors = itertools.chain([1.0], itertools.repeat(1.002))
+
+    def careless(x: Operands) -> Callable[[], object]:
+        factor = next(factors)
+        return lambda: torch.mul(x.a @ x.b, factor, out=x.out)
+
+    regimes = tuple(Regime)
+    found = room.bench([mine()], SMALL, rounds=3, regimes=regimes, against=lambda _: [("careless", careless)])
+    errors = {x.regime: x.rel_error for x in found if x.contender == "careless"}
+    assert errors[Regime.LAUNCH] < 1e-3 < errors[Regime.GRAPH]
+
+
+@pytest.mark.usefixtures("on_the_cpu")
 def test_torch_sums_in_f32_unless_its_default_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, settings, real = [], torch.backends.cuda.matmul, torch.matmul
 
@@ -268,8 +282,10 @@ def measured(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
 @pytest.mark.usefixtures("measured")
 def test_the_table_shows_each_problem_once_with_all_contenders(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "mine", "--problem", "1000,1000,1000", "--problem", "2000,1000,1000"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
     assert (
-        capsys.readouterr().out
+        captured.out
         == """\
 Ceilings measured on Imaginary 100, 100 SMs
   mma.sync, f16 with f32 accumulation  100 TFLOP/s, 1,000 operations per cycle and SM
@@ -356,20 +372,6 @@ def test_a_plot_that_cannot_be_written_costs_no_times(capsys: pytest.CaptureFixt
     (tmp_path / "a.svg").mkdir()
     assert main(["bench", "mine", "--plot", str(tmp_path / "a.svg")]) == 3
     assert "Ceilings measured on Imaginary 100" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("measured")
-def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "mine", "--problem", "64,64,64"]) == 0
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
-    with progress.rounds("ceilings", 7) as bar:
-        bar.begin("64x64x64")
-        bar.advance()
-        bar.bar.refresh()
-    shown = capsys.readouterr().err
-    assert "64x64x64" in shown
-    assert "1/7" in shown
 
 
 @pytest.mark.dsl

@@ -37,6 +37,21 @@ def compile_kernel(gpu_arch):
     return SimpleNamespace(artifacts=SimpleNamespace(PTX={ptx!r}, CUBIN={cubin!r}))
 """
 
+BUILD = """
+import sys
+from pathlib import Path
+from cutegen.hardware import target
+from cutegen.build import BuildRequest, Cache, build
+from cutegen.contract.source import KernelSource
+source = KernelSource(Path(sys.argv[1]).read_text(), "stand_in_0")
+instructions = {"ldmatrix.sync.aligned.m8n8.x4.shared.b16": 2}
+request = BuildRequest(source=source, target=target("sm_80"), plan_json="{}\\n", instructions=instructions)
+print("ready", flush=True)
+artifact = build(request, Cache(Path(sys.argv[2])))
+print(artifact.hit, artifact.key, flush=True)
+"""
+"""Builds a stand-in in a process of its own: the file of its kernel, and the folder of the cache."""
+
 MakeRequest = Callable[..., BuildRequest]
 
 

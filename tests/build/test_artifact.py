@@ -1,10 +1,7 @@
-"""An artifact folder is used only when it is whole, unchanged and one's own; a copy of it opens anywhere."""
+"""An artifact folder is used only where it belongs and without anything extra; a copy of it opens anywhere."""
 
 from __future__ import annotations
 
-import logging
-import os
-import random
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -14,53 +11,13 @@ import pytest
 
 from cutegen.build import Artifact, BuildRequest, Cache, build, open_artifact
 from cutegen.errors import ArtifactError
-from tests.build.faults import FILES, ON_A_FILE
 
 MakeRequest = Callable[..., BuildRequest]
-Damage = Callable[[Path, random.Random], object]
-
-
-def give_away(path: Path, rng: random.Random) -> None:
-    """Make another user the file's owner."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a file to another user")
-    os.chown(path, 12345, -1)
 
 
 @pytest.fixture
 def artifact(stand_in: MakeRequest, cache: Cache) -> Artifact:
     return build(stand_in(), cache)
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", [*ON_A_FILE, give_away])
-def test_a_damaged_entry_is_a_miss_with_one_warning_and_is_set_aside(
-    artifact: Artifact,
-    stand_in: MakeRequest,
-    cache: Cache,
-    damage: Damage,
-    name: str,
-    rng: random.Random,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    damage(artifact.path / name, rng)
-    assert cache.lookup(stand_in()) is None
-    assert not artifact.path.exists()
-    assert cache.info().quarantined == 1
-    [record] = caplog.records
-    assert (record.name, record.levelno) == ("cutegen.build", logging.WARNING)
-    assert "\n" not in record.getMessage()
-    assert name in record.getMessage()
-    assert cache.publish(artifact.content).path == artifact.path
-    assert cache.lookup(stand_in()) is not None
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ON_A_FILE)
-def test_a_damaged_copy_is_refused(artifact: Artifact, damage: Damage, name: str, rng: random.Random) -> None:
-    damage(artifact.path / name, rng)
-    with pytest.raises(ArtifactError, match=name):
-        open_artifact(artifact.path)
 
 
 def test_something_extra_is_refused(artifact: Artifact, stand_in: MakeRequest, cache: Cache) -> None:

@@ -15,23 +15,10 @@ import pytest
 
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.errors import CompileError, EmissionError
+from tests.build.conftest import BUILD
 
 MakeRequest = Callable[..., BuildRequest]
 Spawn = Callable[..., subprocess.Popen[str]]
-
-BUILD = """
-import sys
-from pathlib import Path
-from cutegen.hardware import target
-from cutegen.build import BuildRequest, Cache, build
-from cutegen.contract.source import KernelSource
-source = KernelSource(Path(sys.argv[1]).read_text(), "stand_in_0")
-instructions = {"ldmatrix.sync.aligned.m8n8.x4.shared.b16": 2}
-request = BuildRequest(source=source, target=target("sm_80"), plan_json="{}\\n", instructions=instructions)
-print("ready", flush=True)
-artifact = build(request, Cache(Path(sys.argv[2])))
-print(artifact.hit, artifact.key, flush=True)
-"""
 
 
 def number_of_calls(calls: Path) -> int:
@@ -76,9 +63,10 @@ class TestCompilerFailures:
         message = self.failure(request, cache)
         assert f"was killed by SIGABRT at kernel.py:{line}: layout.h:12: no such mode;" in message
 
-    def test_division_by_zero(self, stand_in: MakeRequest, cache: Cache) -> None:
-        message = self.failure(stand_in("import os, signal; os.kill(os.getpid(), signal.SIGFPE)"), cache)
-        assert "was killed by SIGFPE" in message
+    @pytest.mark.parametrize(("number", "said"), [(signal.SIGFPE, "SIGFPE"), (40, "signal 40")])
+    def test_signal(self, number: int, said: str, stand_in: MakeRequest, cache: Cache) -> None:
+        message = self.failure(stand_in(f"import os; os.kill(os.getpid(), {int(number)})"), cache)
+        assert f"was killed by {said}" in message
 
     def test_exception(self, stand_in: MakeRequest, cache: Cache) -> None:
         message = self.failure(stand_in('raise ValueError("\\033[91mno such\\033[0m\\n  atom")'), cache)
@@ -106,6 +94,13 @@ class TestCompilerFailures:
     def test_a_cubin_that_is_none(self, stand_in: MakeRequest, cache: Cache) -> None:
         with pytest.raises(CompileError, match=r"cubin \(4 bytes\) holds no resource usage of stand_in_0"):
             build(stand_in(cubin=b"\x7fELF"), cache)
+
+    def test_an_interpreter_that_cannot_start(
+        self, stand_in: MakeRequest, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.executable", "/nowhere/python")
+        with pytest.raises(CompileError, match="/nowhere/python cannot be started to compile: No such file"):
+            build(stand_in(), cache)
 
     def test_the_next_build_is_not_disturbed(self, stand_in: MakeRequest, cache: Cache) -> None:
         self.failure(stand_in("import os; os.abort()"), cache)

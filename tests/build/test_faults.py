@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import logging
 import random
 import shutil
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from cutegen.plan.explain import plan_json
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
 from tests.build.conftest import stand_in_cubin, stand_in_ptx, stand_in_request
-from tests.build.faults import FAULTS, Fault, plant, scrub
+from tests.build.faults import FAULTS, FILES, Fault, plant, scrub
 
 ENTRY = "sm80_hgemm_tn_0"
 ROUNDS = 4  # of the faults that draw a place or a value
@@ -57,6 +58,11 @@ def whole(request_: BuildRequest, built: Cache, cache: Cache) -> Iterator[Artifa
     scrub(cache.directory)
 
 
+def file_of(fault: Fault) -> str:
+    """The file that the fault is in, as its name begins."""
+    return fault.name.partition(":")[0]
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_fault_in_the_cache_costs_one_build(
     fault: Fault,
@@ -79,6 +85,10 @@ def test_a_fault_in_the_cache_costs_one_build(
     assert build(request_, cache).hit
     assert cache.info().quarantined == (0 if again.hit else 1)
     assert all("\n" not in message for message in caplog.messages)
+    if (file := file_of(fault)) in FILES:
+        [record] = caplog.records
+        assert (record.name, record.levelno) == ("cutegen.build", logging.WARNING)
+        assert file in record.getMessage()
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
@@ -109,6 +119,7 @@ def test_a_fault_in_a_folder_is_refused_in_one_line(
             assert message.startswith(str(copy))
             assert message.isprintable()
             assert len(message) < 1000
+            assert file_of(fault) in message or file_of(fault) not in FILES
         scrub(copy)
 
 

@@ -31,6 +31,12 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A cache of the test's own."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compare a text with the file of that name; with --update-golden write the file instead."""
 

@@ -11,18 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from cutegen.build import Digest, Manifest
-from cutegen.cli import progress as progress_bar
 from cutegen.cli import run as run_verb
-from cutegen.cli.progress import progress
-from cutegen.contract import ProblemShape
-from cutegen.verify import Comparison, Outcome, expected_outcome
+from cutegen.verify import Outcome, expected_outcome
 from cutegen.verify import trial as trials
 from cutegen.verify.counts import LaunchCounts, count_launch
-from cutegen.verify.trial import Trial
-from cutegen.verify.trial_report import trial_table
 from tests.cli.commands import Cli
 
 pytestmark = pytest.mark.dsl
@@ -59,6 +53,14 @@ def small(built: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Path:
         assert (outcome.code, outcome.json["hit"]) == (0, False)
         assert outcome.json["miss"]["nearest"] is None
     return spec
+
+
+@pytest.fixture
+def own_cache(small: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the cache, to be spoilt."""
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 def test_build_says_what_it_found(small: Path, cli: Cli) -> None:
@@ -105,12 +107,8 @@ def test_cache_lists_and_verifies(small: Path, cli: Cli) -> None:
     assert cli("cache prune --json").json == {"schema": 1, "removed": [], "bytes": 0, "failures": []}
 
 
-def test_damage_is_found_and_told(
-    small: Path, built: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(built / "cache", tmp_path / "cache")
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
-    (ptx,) = (tmp_path / "cache").glob("*/*/kernel.ptx")
+def test_damage_is_found_and_told(own_cache: Path, cli: Cli) -> None:
+    (ptx,) = own_cache.glob("*/*/kernel.ptx")
     ptx.write_bytes(ptx.read_bytes()[:-1])
     outcome = cli("cache verify")
     assert outcome.code == 1
@@ -120,11 +118,7 @@ def test_damage_is_found_and_told(
     assert cli("cache info --json").json["quarantined"] == 1
 
 
-def test_clear_leaves_nothing(
-    small: Path, built: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(built / "cache", tmp_path / "cache")
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+def test_clear_leaves_nothing(own_cache: Path, cli: Cli) -> None:
     assert len(cli("cache clear --json").json["removed"]) == 1
     assert cli("cache list --json").json == {"schema": 1, "entries": []}
 
@@ -199,14 +193,6 @@ def second_ldmatrix_reads_the_first(ptx: str) -> str:
 
 def a_barrier_is_missing(ptx: str) -> str:
     return ptx.replace("bar.sync", "// bar.sync", 1)
-
-
-@pytest.fixture
-def own_cache(small: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the cache, to be spoilt."""
-    shutil.copytree(built / "cache", tmp_path / "cache")
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def test_one_wrong_address_in_the_ptx_is_found_and_its_register_named(small: Path, own_cache: Path, cli: Cli) -> None:
@@ -292,75 +278,11 @@ def test_what_takes_minutes_is_announced(small: Path, cli: Cli, monkeypatch: pyt
     assert re.match(r"cutegen: note: --problem 8,8,32 takes about \d+ minutes on the CPU", outcome.err)
 
 
-def test_a_gpu_counts_nothing() -> None:
-    trial = Trial(
-        device="cuda",
-        problem=ProblemShape(8, 8, 8),
-        seed=0,
-        comparison=Comparison(1e-4, 1e-3, 0, None),
-        aux=None,
-        producer=None,
-        execution=None,
-    )
-    table = trial_table(trial)
-    assert (table["device"], table["ok"], table["first_wrong"]) == ("cuda", True, None)
-    assert {table[key] for key in ("policy", "jobs", "steps", "wavefronts", "sectors", "executed", "as_predicted")} == {
-        None
-    }
-
-
 def test_orders_are_the_cpus(small: Path, cli: Cli) -> None:
     pytest.importorskip("torch")
     outcome = cli(f"run {small} {ARCH} --device cuda --policy reversed --jobs 2")
     assert outcome.code == 2
     assert outcome.error == "--policy, --jobs: found with a run on a GPU; expected --device cpu"
-
-
-def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress_bar, "Console", lambda **options: Console(force_terminal=True, width=100, **options))
-    with progress() as told:
-        told(3, 12)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "3/12" in captured.err
-
-
-def test_progress_in_a_pipe_is_a_line_with_the_total_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    """A CTA a second: the first five seconds are silent, then a line each five."""
-    now = [100.0]
-    lines = progress_bar.Lines("CTAs", clock=lambda: now[0])
-    for done in range(1, 13):
-        now[0] += 1
-        lines.tell(done, 1200)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        "cutegen: 5 of 1,200 CTAs, 5 s, about 1,195 s left",
-        "cutegen: 10 of 1,200 CTAs, 10 s, about 1,190 s left",
-    ]
-
-
-def test_a_short_job_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as told:
-        told(3, 12)
-    with progress_bar.rounds("ceilings", 3) as bar:
-        bar.advance()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_rounds_in_a_pipe_say_what_they_measure(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress_bar, "SILENT_S", 0.0)
-    with progress_bar.rounds("ceilings", 3) as bar:
-        bar.advance()
-        bar.begin("64x64x64")
-        bar.advance()
-    said = capsys.readouterr().err.splitlines()
-    assert [line.partition(" s")[0].rpartition(",")[0] for line in said] == [
-        "cutegen: 1 of 3 rounds, at ceilings",
-        "cutegen: 2 of 3 rounds, at 64x64x64",
-    ]
 
 
 def test_without_a_gpu_cuda_is_something_outside(small: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

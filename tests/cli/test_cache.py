@@ -15,8 +15,9 @@ from cutegen.build import Artifact, BuildRequest, Cache, build
 from cutegen.cli import plan as plan_verb
 from tests.build.conftest import cache as cache
 from tests.build.conftest import calls as calls
+from tests.build.conftest import rng as rng
 from tests.build.conftest import stand_in as stand_in
-from tests.build.faults import FAULTS, Fault, scrub
+from tests.build.faults import FAULTS, FILES, Fault, scrub
 from tests.cli.commands import Cli
 
 MakeRequest = Callable[..., BuildRequest]
@@ -61,11 +62,6 @@ def test_a_fault_stops_no_verb(fault: Fault, artifact: Artifact, cli: Cli, rng: 
     assert "\x1b" not in verified.out
     assert "1 set aside, to be rebuilt" in verified.err or sound
     assert [each["key"] for each in cli("cache list --json").json["entries"]] == [artifact.key] * sound
-
-
-@pytest.fixture
-def rng(request: pytest.FixtureRequest) -> random.Random:
-    return random.Random(request.node.name)
 
 
 def test_clear_of_a_read_only_cache_says_what_is_still_there(
@@ -178,7 +174,7 @@ def test_a_folder_of_another_user_is_said(artifact: Artifact, cli: Cli, tmp_path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-@pytest.mark.parametrize("name", ["", "manifest.json", "kernel.cubin"])
+@pytest.mark.parametrize("name", ["", *FILES])
 def test_what_belongs_to_another_user_is_not_used(
     name: str, artifact: Artifact, stand_in: MakeRequest, cli: Cli
 ) -> None:

@@ -1,20 +1,16 @@
-"""The public face: what `import cutegen` offers, what it must not drag in, and how the target is chosen."""
+"""The public face: what `import cutegen` offers, and what it must not drag in."""
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import cutegen
-from cutegen.build import Cache
-from cutegen.errors import RequestError
-from cutegen.hardware import targeting
 
+SPEC = "sm80_hgemm_tn"
 HEAVY = ("cutlass", "torch", "cuda", "jinja2", "cutegen.ptx", "cutegen.build", "cutegen.run")
 
 
@@ -74,79 +70,26 @@ def test_emit_is_what_the_target_makes_of_it() -> None:
     assert "@cute.kernel" in source.text
 
 
+@pytest.mark.parametrize("spec", [SPEC, "path", "text", "spec"])
+def test_plan_emit_and_compile_take_a_spec_a_name_or_a_path(spec: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{SPEC}.toml"
+    path.write_text((Path(cutegen.load_spec(SPEC).file)).read_text())
+    given = {"path": path, "text": str(path), "spec": cutegen.load_spec(SPEC)}.get(spec, SPEC)
+    planned = cutegen.plan(given, arch="h100", problem=(64, 64, 64))
+    assert planned.target.name == "sm_90"
+    source = cutegen.emit(given, arch="h100", problem=(64, 64, 64))
+    assert source == cutegen.emit(SPEC, arch="sm_90", problem=(64, 64, 64))
+
+
 @pytest.mark.dsl
-def test_compile_finds_what_it_built(tmp_path: Path) -> None:
-    spec, cache = cutegen.load_spec("sm80_hgemm_tn"), Cache(tmp_path)
-    first = cutegen.compile(spec, "sm_80", cache=cache)
-    again = cutegen.compile(spec, "sm_80", cache=cache)
-    assert (first.artifact.hit, again.artifact.hit) == (False, True)
-    assert first.artifact.key == again.artifact.key
-    assert again.contract.threads == 128
-
-
-class FakeNvml:
-    """A management library with one GPU of some compute capability; a call named in `failing` fails."""
-
-    def __init__(self, capability: tuple[int, int], failing: str = "") -> None:
-        self.capability, self.failing, self.open = capability, failing, 0
-
-    def nvmlInit_v2(self) -> int:
-        self.open += 1
-        return int(self.failing == "init")
-
-    def nvmlShutdown(self) -> int:
-        self.open -= 1
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: int, device: object) -> int:
-        return int(self.failing == "handle")
-
-    def nvmlDeviceGetCudaComputeCapability(self, device: object, major: object, minor: object) -> int:
-        for pointer, value in zip((major, minor), self.capability, strict=True):
-            ctypes.cast(pointer, ctypes.POINTER(ctypes.c_int))[0] = value  # type: ignore[arg-type]
-        return int(self.failing == "capability")
-
-
-@pytest.fixture
-def forgetful() -> Iterator[None]:
-    """The present GPU is asked for anew, before and after."""
-    targeting.present_target.cache_clear()
-    yield
-    targeting.present_target.cache_clear()
-
-
-@pytest.mark.usefixtures("forgetful")
-@pytest.mark.parametrize(
-    ("nvml", "target"),
-    [
-        (FakeNvml((9, 0)), "sm_90"),
-        (FakeNvml((8, 6)), "sm_86"),
-        (FakeNvml((7, 5)), "sm_80"),
-        (FakeNvml((9, 0), "init"), "sm_80"),
-        (FakeNvml((9, 0), "handle"), "sm_80"),
-        (FakeNvml((9, 0), "capability"), "sm_80"),
-    ],
-)
-def test_the_default_target_is_the_present_gpus(nvml: FakeNvml, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: nvml)
-    assert targeting.choose_target().name == target
-    assert cutegen.plan(cutegen.load_spec("sm80_bf16_nn")).target.name == target
-    assert nvml.open == int(nvml.failing == "init")
-
-
-@pytest.mark.usefixtures("forgetful")
-def test_without_a_driver_it_is_sm_80(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert targeting.present_target() is None
-    assert targeting.choose_target().name == "sm_80"
-
-
-def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(RequestError, match="sm_99 is not supported, the nearest is sm_90"):
-        targeting.choose_target("99")
+def test_compile_finds_one_kernel_for_a_spec_its_name_and_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
+    spec = cutegen.load_spec(SPEC)
+    found = [cutegen.compile(given, arch=arch) for given in (spec, SPEC, Path(spec.file)) for arch in ("a100", "sm_80")]
+    assert len({kernel.artifact.key for kernel in found}) == 1
+    assert [kernel.artifact.hit for kernel in found] == [False] + [True] * 5
 
 
 def test_without_the_packages_of_the_command_line_it_says_what_to_install() -> None:

@@ -30,8 +30,7 @@ TARGETS = {"sm80": "sm_80", "sm90": "sm_90", "sm120": "sm_90", "simt": "sm_80"}
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path / "cache"))
+def _here(empty_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

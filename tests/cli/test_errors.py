@@ -170,6 +170,10 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("bench sm80_hgemm_tn --plot x.png", "--plot: found x.png, which ends with .png; expected .svg"),
         ("report sm80_hgemm_tn --batch 2", "--batch: found 2 without --problem"),
         ("show sm80_hgemm_tn --batch 2", "--batch: found 2 without --problem"),
+        (
+            "plan sm80_hgemm_tn --batch 2",
+            "--batch: found 2 without --problem; expected it together with --problem M,N,K",
+        ),
         ("show --layout 8:1 --batch 2", "--batch: found together with --layout"),
         ("show sm80_hgemm_tn smm", "'smm' is not one of"),
         ("show sm80_hgemm_tn mma --format gif", "'gif'"),
@@ -223,7 +227,17 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("compare hgemm_tn sm80_hgemm_tn --format html", "--format: found html; expected text, svg, latex or png"),
         ("compare hgemm_tn sm80_hgemm_tn --out x.html", "use `cutegen show SPEC --format html`"),
         ("run ldmatrix_probe --batch 2", "--batch: found with a probe"),
-        ("show --layout 8:1 --thread 0", "--thread: found together with --layout"),
+        (
+            "show --layout 8:1 --thread 0",
+            "--thread: found together with --layout alone; it applies to a SPEC, or to --tv; leave it out",
+        ),
+        ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; expected room for coordinates 0 to 7"),
+        ("show --layout 8:1 --tv 8", "--tv: found '8'; expected the extents of a tile, M,N, as in --tv 16,8"),
+        ("show --layout 8:1 --tv 4096,4096", "expected at most 1,048,576"),
+        ("show --layout (4,2):(1,4) --tv 4,2 --thread 4 --format svg", "--thread: found 4; expected 0 to 3"),
+        ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found together with --tv"),
+        ("show sm80_hgemm_tn --tv 16,8", "show: found SPEC and --tv"),
+        ("show --layout divide(8) --tv 8,1", "expected a layout or one of composition"),
         ("cache", "Missing command"),
         ("cache frob", "No such command 'frob'"),
         ("cache prune --size huge", "--size: found 'huge'"),
@@ -255,7 +269,10 @@ def test_a_defect_says_so_and_keeps_its_traceback(cli: Cli, monkeypatch: pytest.
     assert "ZeroDivisionError('oops'): this is a bug in cutegen" in outcome.err
 
 
-def test_what_cannot_be_written_is_not_the_users_fault(cli: Cli, tmp_path: Path) -> None:
-    outcome = cli(f"emit sm80_hgemm_tn --output {tmp_path / 'no' / 'such' / 'folder.py'}")
+@pytest.mark.parametrize(
+    "sentence", ["emit sm80_hgemm_tn --output no/such/folder.py", "show --layout 8:1 --out no/such.svg"]
+)
+def test_what_cannot_be_written_is_not_the_users_fault(sentence: str, cli: Cli) -> None:
+    outcome = cli(sentence)
     assert outcome.code == 3
     assert outcome.error.startswith("--out: ")

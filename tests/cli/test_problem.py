@@ -42,21 +42,20 @@ def test_the_verbs_agree(verb: str, cli: Cli, bare: Path) -> None:
     assert (f"CTA_M, CTA_N, CTA_K = {m}, {n}, {k}" if verb == "emit" else f"{m}x{n}x{k}") in text
 
 
-def test_a_batch_needs_its_problem(cli: Cli, bare: Path) -> None:
-    outcome = cli(f"plan {bare} --batch 3")
-    assert (outcome.code, outcome.error) == (
-        2,
-        "--batch: found 3 without --problem; expected it together with --problem M,N,K",
-    )
+def test_show_is_for_the_batch_that_is_named(cli: Cli, bare: Path) -> None:
+    words = f"{bare} --arch sm_90 --problem 128,128,4096"
+    tile = cli(f"plan {words} --batch 512 --json").json["decisions"][0]["chosen"]
+    assert tile in cli(f"show {words} --batch 512").out
+    assert tile not in cli(f"show {words}").out
 
 
-@pytest.mark.dsl
 def test_a_batch_has_at_most_as_many_matrices_as_a_grid_has_layers(cli: Cli, bare: Path) -> None:
     outcome = cli(f"plan {bare} --problem 64,64,64 --batch 65536")
     assert (outcome.code, "'--batch': 65536 is not in the range 1<=x<=65535" in outcome.err) == (2, True)
     assert cli(f"plan {bare} --problem 64,64,64 --batch 65535").code == 0
 
 
+@pytest.mark.dsl
 def test_a_batch_is_run_and_checked(cli: Cli, bare: Path) -> None:
     outcome = cli(f"run {bare} --arch sm_80 --device cpu --problem 40,72,200 --batch 3")
     assert outcome.code == 0, outcome.err

@@ -7,28 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutegen.errors import RequestError
-from cutegen.run.foreign import parse_argument
 from tests.cli.commands import Cli
-
-SCALE = """
-.version 8.0
-.target sm_80
-.address_size 64
-.visible .entry scale(.param .u64 x, .param .f32 factor) {
-    .reg .b32 %r<2>; .reg .b64 %rd<3>; .reg .f32 %f<3>;
-    ld.param.u64 %rd0, [x];
-    ld.param.f32 %f0, [factor];
-    mov.u32 %r0, %tid.x;
-    mul.wide.u32 %rd1, %r0, 4;
-    add.s64 %rd2, %rd0, %rd1;
-    ld.global.f32 %f1, [%rd2];
-    mul.f32 %f2, %f1, %f0;
-    st.global.f32 [%rd2], %f2;
-    ret;
-}
-"""
-
+from tests.run.test_foreign_launches import HEAD, SCALE
 
 RANKS = """
 .version 8.0
@@ -50,7 +30,7 @@ RANKS = """
 @pytest.fixture
 def scale(tmp_path: Path) -> Path:
     path = tmp_path / "scale.ptx"
-    path.write_text(SCALE)
+    path.write_text(HEAD + SCALE)
     return path
 
 
@@ -103,18 +83,6 @@ def test_bad_options_are_told(options: str, mention: str, scale: Path, cli: Cli)
     outcome = cli(f"run --ptx {scale} {options}")
     assert (outcome.code, outcome.out) == (2, "")
     assert mention in outcome.error
-
-
-def test_arguments_have_their_types() -> None:
-    generator = np.random.default_rng(0)
-    assert parse_argument("i32:-5", generator) == np.int32(-5)
-    assert parse_argument("u64:0xff", generator) == 255
-    assert parse_argument("bf16[2]:ones", generator).tolist() == [0x3F80, 0x3F80]
-    random = parse_argument("f16[1000]:random", generator)
-    assert (random.dtype, random.shape) == (np.float16, (1000,))
-    assert 0.8 < random.astype(np.float64).std() < 1.2
-    with pytest.raises(RequestError):
-        parse_argument("i8:300", generator)
 
 
 def test_a_saved_array_can_be_read_again(scale: Path, cli: Cli, tmp_path: Path) -> None:

@@ -61,6 +61,16 @@ def test_text_fits_100_columns_and_has_no_color_in_a_pipe(command: str, cli: Cli
     assert too_long == []
 
 
+def test_a_kernel_without_tensor_cores_is_shown_by_what_it_has(cli: Cli) -> None:
+    shown = {part: cli(f"show simt_sgemm_tn {part} --arch sm_80").out for part in ("mma", "s2r", "pipeline")}
+    assert "fma.rn.f32" in shown["mma"]
+    assert "1x1x1, 2 operations by 1 thread" in shown["mma"]
+    assert "plain loads of 128 bits" in shown["s2r"]
+    assert "fma" in shown["pipeline"]
+    assert "mma " not in shown["pipeline"]
+    assert "cp.async" not in shown["pipeline"]
+
+
 def test_color_is_only_for_terminals_that_want_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = cli("show sm80_hgemm_tn --arch sm_80").out
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -69,23 +79,6 @@ def test_color_is_only_for_terminals_that_want_it(cli: Cli, monkeypatch: pytest.
     assert "\x1b[1m" in colored
     monkeypatch.setenv("NO_COLOR", "1")
     assert cli("show sm80_hgemm_tn --arch sm_80").out == plain
-
-
-def test_emit_prints_the_file_or_writes_it(cli: Cli, tmp_path: pytest.TempPathFactory) -> None:
-    printed = cli("emit sm80_hgemm_tn --arch sm_80").out
-    path = f"{tmp_path}/kernel.py"
-    written = cli("emit sm80_hgemm_tn --arch sm_80 --output", path)
-    assert (written.code, written.out) == (0, "")
-    with open(path) as file:
-        assert file.read() == printed
-    compile(printed, "kernel.py", "exec")
-
-
-def test_help_names_every_verb(cli: Cli) -> None:
-    for sentence in ("--help", ""):
-        outcome = cli(sentence)
-        assert outcome.code == 0
-        assert all(verb in outcome.out for verb in ["list", "show", "plan", "emit", "build", "run", "cache", "doctor"])
 
 
 def test_doctor_is_content_anywhere(cli: Cli) -> None:

@@ -99,10 +99,11 @@ def test_nobody_having_a_kernel_is_an_error_with_every_reason() -> None:
         them.register("shelf", Shelf("x"))
 
 
-def test_many_threads_that_ask_for_one_kernel_have_it_opened_once() -> None:
-    them, shelf, told = Providers(), Shelf("shelf", "k"), []
+def test_many_threads_that_ask_for_one_kernel_have_it_opened_and_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[Any] = []
+    monkeypatch.setattr("cutegen.dispatch.providers.record", recorded.append)
+    them, shelf = Providers(), Shelf("shelf", "k")
     them.register(PACK, shelf)
-    them.listeners.append(lambda request, served: told.append((request, served.provider)))
     start = threading.Barrier(8)
 
     def ask() -> None:
@@ -114,7 +115,7 @@ def test_many_threads_that_ask_for_one_kernel_have_it_opened_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (len(shelf.opened), told) == (1, [(REQUEST, "shelf")])
+    assert (len(shelf.opened), recorded) == (1, [{"request": REQUEST.as_json()}])
 
 
 @pytest.mark.dsl

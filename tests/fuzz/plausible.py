@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from cutegen.hardware import COPY_ATOMS, DTYPES, MMA_ATOMS, TARGETS, LdmatrixAtom, MmaAtom, dtype
+from cutegen.hardware import DTYPES, LDMATRIX_ATOMS, MMA_ATOMS, TARGETS, MmaAtom, dtype
 from cutegen.spec import FAMILIES
 from tests.fuzz.layouts import dense_layout, tile_layout
 
@@ -19,7 +19,7 @@ OF_TENSOR_CORES = ("f16", "f16", "f16", "bf16", "bf16", "tf32", "s8", "u8", "e4m
 OF_FMA = ("f32", "f32", "f16", "bf16")
 RESULTS = tuple(name for name in DTYPES if name != "tf32")
 ACROSS = {"a": "mk", "b": "nk", "c": "mn"}
-LOADS = ("universal", *(atom.name for atom in COPY_ATOMS.values() if isinstance(atom, LdmatrixAtom)))
+LOADS = ("universal", *LDMATRIX_ATOMS)
 WIDTHS = (8, 16, 32, 64, 128)
 WARPS = (1, 1, 2, 2, 2, 4, 4, 3, 5, 6, 7)
 WARPGROUPS = ((1, 1), (2, 1), (2, 1), (1, 2), (3, 1), (1, 3))

@@ -166,7 +166,8 @@ def _log_uniform(rng: random.Random) -> tuple[int, ...]:
 
 def _run(built: Built, job: Job, end_s: float) -> tuple[str, int]:
     """What is wrong with the results, if anything, and how many there are."""
-    from tests.run.on_gpu import check, made
+    from tests.run.against_float64 import check
+    from tests.run.on_gpu import made
 
     if built.error:
         return built.error, 0

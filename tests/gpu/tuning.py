@@ -21,7 +21,7 @@ import random
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -34,10 +34,11 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem
+from cutegen.support.typed_json import read
 from cutegen.tune.asking import _compile_job, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
 from cutegen.tune.deciding import ERRORS, MARGIN, gain
-from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer, as_json, from_json
+from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer
 from cutegen.tune.measuring import end_children, measure_job
 from cutegen.tune.space import ranked_space
 
@@ -85,7 +86,7 @@ def build(path: Path, problems: list[ProblemShape], most: int, within: float | N
     made = [
         measure_job_of(ask, [job for job in wanted[i] if job.id in compiled], compiled) for i, ask in enumerate(asks)
     ]
-    path.write_text(json.dumps({"most": most, "jobs": [as_json(job) for job in made]}))
+    path.write_text(json.dumps({"most": most, "jobs": [asdict(job) for job in made]}))
     return 0
 
 
@@ -94,7 +95,7 @@ def measure(path: Path, out: Path, seed: int, *, plant: bool) -> int:
     table = json.loads(path.read_text())
     found: list[Measured] = []
     for each in table["jobs"]:
-        job = from_json(MeasureJob, each, str(path))
+        job = read(MeasureJob, each, str(path))
         job = replace(job, settings=replace(job.settings, seed=seed))
         if plant:
             names = [one.name for one in job.candidates]
@@ -102,7 +103,7 @@ def measure(path: Path, out: Path, seed: int, *, plant: bool) -> int:
             job = replace(job, settings=replace(job.settings, candidate_limit_s=5.0))
         measured = measure_job(job)
         found.append(measured)
-        out.write_text(json.dumps([as_json(one) for one in found]))
+        out.write_text(json.dumps([asdict(one) for one in found]))
         print(line_of(measured, table["most"]), flush=True)
     end_children()
     return 0

@@ -17,18 +17,19 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cutegen.executors import ClusterWorkers, LocalWorkers, Workers, present_gpus
-from cutegen.tune.jobs import Measured, MeasureJob, Timer, as_json, from_json
+from cutegen.support.typed_json import read
+from cutegen.tune.jobs import Measured, MeasureJob, Timer
 from cutegen.tune.measuring import end_children, measure_job
 
 NOISE = 1.03
 
 
 def jobs_of(path: Path, stand_in_s: float | None) -> list[MeasureJob]:
-    jobs = [from_json(MeasureJob, each, str(path)) for each in json.loads(path.read_text())["jobs"]]
+    jobs = [read(MeasureJob, each, str(path)) for each in json.loads(path.read_text())["jobs"]]
     if stand_in_s is None:
         return jobs
     return [replace(each, timer=Timer(kind="stand-in", seconds=stand_in_s)) for each in jobs]
@@ -116,7 +117,7 @@ def main() -> int:
         first, one_s = (first, one_s) if first else (measured, seconds)
         same = sum(a.winner == b.winner for a, b in zip(first, measured, strict=True))
         beyond = differing(first, measured)
-        table[name] = {"seconds": seconds, "start_s": start_s, "measured": [as_json(each) for each in measured]}
+        table[name] = {"seconds": seconds, "start_s": start_s, "measured": [asdict(each) for each in measured]}
         options.out.write_text(json.dumps(table))
         print(
             f"{name}: {len(used)} GPUs, {seconds:.2f} s ({seconds / one_s:.3f} of one GPU's), start {start_s:.2f} s, "

@@ -24,6 +24,12 @@ class Fence:
     language: str
     text: str
 
+    @property
+    def file(self) -> str:
+        """The name of the file that the block is, if its first line says so: `# own.py`; else ""."""
+        named = re.match(r"# (\w+\.\w+)\n", self.text)
+        return named[1] if named else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:

@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 
-from benchmarks.performance.claims import geometric_mean, x_peer, x_torch
+from benchmarks.performance.claims import x_peer, x_torch
 from benchmarks.performance.documents import FIGURES, place
 from benchmarks.performance.figures import by_problem, loaded
 from cutegen.bench.contenders import CUTLASS_HOPPER, QUACK

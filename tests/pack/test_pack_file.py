@@ -246,6 +246,17 @@ def test_a_file_that_is_too_large_is_not_read(pack_path: Path, monkeypatch: pyte
         read_pack(pack_path)
 
 
+@pytest.mark.parametrize(("limit", "what"), [("MAX_PACK_BYTES", "pack"), ("MAX_INDEX_BYTES", "index")])
+def test_what_no_reader_accepts_is_not_written(
+    limit: str, what: str, kernels: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = build_all(packed_kernels()[:1], kernels)
+    monkeypatch.setattr(pack_file, limit, 1000)
+    with pytest.raises(RequestError, match=rf"found 1 kernel with [\d,]+ bytes of {what}; expected at most 1,000"):
+        make_pack(tmp_path / "x.cutepack", outcomes)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_reading_asks_no_driver_and_runs_nothing(pack_path: Path) -> None:
     ask = f"import sys, cutegen; cutegen.load_pack({str(pack_path)!r}); print({{'cuda', 'cutlass'}} & {{*sys.modules}})"
     assert subprocess.run([sys.executable, "-c", ask], check=True, capture_output=True, text=True).stdout == "set()\n"

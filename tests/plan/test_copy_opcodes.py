@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
+from cutegen.plan import plan
 from cutegen.plan.loop import Action, Check, Step
 from cutegen.plan.rules.vectors import vector_copy
 from cutegen.plan.values.copies import Landing, VectorCopy, passing_registers
 from cutegen.plan.values.opcodes import load_global, load_shared, store_joined, store_shared
+from cutegen.spec import Epilogue, SmemLayout
+from tests.plan.specs import gemm
 
 TENSOR_CORES = TiledMma(MMA_ATOMS["SM80_16x8x16_F32F16F16F32_TN"], Layout((2, 2, 1)))
 FMA = TiledMma(UNIVERSAL_FMA, Layout((16, 8, 1)))
+BY_THREAD = replace(gemm(dtype="f32", align=(4, 4, 4)), family="simt")
 K_MAJOR = Layout((16, 8), (8, 1))
 TILE = (64, 64)
 
@@ -138,3 +143,23 @@ def test_stores_that_are_joined_are_spelled_in_two_ways() -> None:
     """Each of 64 threads has a row, whose elements lie side by side."""
     copy = vector_copy(universal_atom(16), 16, Layout((64, 1), (1, 0)), 0, 16)
     assert copy.ambiguous(landing(FMA)) == ("st.shared.",)
+
+
+def test_a_thread_of_fma_loads_runs_along_k_at_once() -> None:
+    """128 x 128 x 8 by 16 x 16 threads: 8 rows of A in fours along K, and 8 columns of B, 8 deep, one by one."""
+    assert plan(BY_THREAD, "sm_80").opcodes(Step(Action.LOAD)) == {"ld.shared.v4.b32": 8 * 2, "ld.shared.b32": 8 * 8}
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "not_predicted"),
+    [
+        (Epilogue(), set()),
+        (Epilogue(ops=("aux",)), {"fma"}),
+        (Epilogue(ops=("bias_n",)), {"fma", "ld.global"}),
+        (Epilogue(smem=SmemLayout(pad=4)), {"ld.shared", "st.shared"}),
+    ],
+)
+def test_opcodes_that_an_epilogue_has_too_are_not_predicted(epilogue: Epilogue, not_predicted: set[str]) -> None:
+    predicted = plan(replace(BY_THREAD, epilogue=epilogue), "sm_80").predictions.instructions
+    kinds = {"fma", "ld.global", "ld.shared", "st.shared"}
+    assert {kind for kind in kinds if not any(opcode.startswith(kind) for opcode in predicted)} == not_predicted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cutegen.hardware import target
@@ -103,6 +105,27 @@ def test_what_is_written_is_obeyed_and_said_to_be_given() -> None:
     assert (found.raster.along, found.raster.group, found.raster.zigzag) == ("m", 3, True)
 
 
+PLAIN = G2sCopy(op="universal", bits=32, threads="(16,8):(8,1)")
+
+
+@pytest.mark.parametrize(
+    ("family", "mma", "whole", "keys"),
+    [
+        ("sm80", Mma(atom_layout=(2, 2, 1)), PLAIN, ("op", "bits", "threads")),
+        ("simt", Mma(threads="(16,8):(8,1)"), PLAIN, ("bits", "threads")),
+        ("sm120", Mma(), G2sCopy(op="cp.async.bulk.tensor"), ("op",)),
+    ],
+)
+def test_a_copy_of_which_a_key_is_left_open_is_chosen(
+    family: str, mma: Mma, whole: G2sCopy, keys: tuple[str, ...]
+) -> None:
+    open_copy = replace(gemm(tile=Tile((64, 64, 32))), family=family, mma=mma)
+    for left_out in (None, *keys):
+        copy = replace(whole, **{left_out: None}) if left_out else whole
+        found = plan(replace(open_copy, g2s=G2s(a=copy)), "sm_90").decisions
+        assert [x.given for x in found if x.key == "g2s.a"] == [left_out is None], left_out
+
+
 def test_the_forced_smaller_ldmatrix_says_what_the_larger_would_do() -> None:
     found = plan(gemm(s2r=S2r(b=S2rCopy("SM75_U32x2_LDSM_N"))), "sm_80")
     rejected = {row.what: row.why for row in found.b.s2r.rejected}
@@ -133,6 +156,8 @@ def test_a_pad_that_narrows_accesses_says_so_and_which_would_not() -> None:
     assert said in why["smem.a"]
     assert "accesses" not in why["smem.b"]
     assert "keeps only 1 element contiguous" in why["s2r.a"]
+    aligned = plan(gemm(align=(4, None, None), smem=Smem(a=SmemLayout(pad=2))), "sm_80").decisions
+    assert not any("accesses are at most" in decision.why for decision in aligned), "4 bytes of 4"
 
 
 def test_a_padded_atom_keeps_its_padding_between_repetitions() -> None:
@@ -161,6 +186,20 @@ def test_stores_are_as_wide_as_c_is_aligned(majors: str, align: int, bits: int) 
     assert found.epilogue.store.bits == bits
 
 
+@pytest.mark.parametrize(("pad", "bits"), [(8, 128), (4, 64), (1, 16)])
+def test_stores_are_as_wide_as_the_layout_of_c_keeps_together(pad: int, bits: int) -> None:
+    store = plan(gemm(epilogue=Epilogue(SmemLayout(pad=pad))), "sm_80").epilogue.store
+    assert store is not None
+    assert store.bits == bits
+
+
+@pytest.mark.parametrize(("majors", "columns", "staged"), [("kkn", 32, False), ("kkn", 64, True), ("kkm", 32, True)])
+def test_four_sums_of_a_row_are_not_staged(majors: str, columns: int, staged: bool) -> None:
+    """Of 128 threads each has 16 x 32 / 128 = 4 sums, in pairs along N: apart where C is contiguous along M."""
+    found = plan(gemm(majors, tile=Tile((16, columns, 32)), mma=Mma(atom_layout=(1, 4, 1))), "sm_80")
+    assert (found.epilogue.smem is not None) == staged
+
+
 @pytest.mark.parametrize(
     ("cta", "warps"),
     [((128, 128, 64), (2, 2, 1)), ((256, 128, 64), (4, 2, 1)), ((64, 64, 32), (2, 2, 1)), ((128, 64, 32), (4, 1, 1))],
@@ -181,6 +220,12 @@ def test_stages_leave_room_for_the_ctas_that_registers_allow() -> None:
     assert plan(gemm(), "sm_80").stages == 2
     assert plan(gemm(), "sm_90").stages == 3
     assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").stages == 4
+
+
+@pytest.mark.parametrize(("align", "stages"), [((16, 16), 4), ((16, 2), 4), ((2, 2), 2)])
+def test_stages_are_filled_ahead_if_any_copy_is_asynchronous(align: tuple[int, int], stages: int) -> None:
+    """`cp.async` copies 4 bytes at least; what is aligned to less passes through registers, one k-tile at a time."""
+    assert plan(gemm(align=(*align, None), tile=Tile((64, 64, 32))), "sm_80").stages == stages
 
 
 def test_occupancy_by_hand() -> None:

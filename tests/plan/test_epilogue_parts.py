@@ -57,6 +57,22 @@ def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
     assert all(f"of which it has {found.registers.mma}" in x.why for x in wider)
 
 
+@pytest.mark.parametrize(("tile", "said"), [("cta = [128, 128, 64]", True), ("cta = [128, 64, 64]", False)])
+def test_the_whole_tile_at_once_is_rejected_unless_a_part_is_a_warpgroups_share(tile: str, said: bool) -> None:
+    (decision,) = (x for x in planned(spec_text("f16", tile=tile)).decisions if x.key == "epilogue.smem")
+    assert ("C's whole tile at once" in [x.what for x in decision.rejected]) == said
+
+
+@pytest.mark.parametrize(
+    ("dtype", "major", "by_stmatrix"),
+    [("bf16", "m", True), ("bf16", "n", False), ("f16", "m", False), ("f16", "n", False)],
+)
+def test_parts_of_8_columns_are_stored_plainly_except_bf16_along_m(dtype: str, major: str, by_stmatrix: bool) -> None:
+    parts = planned(spec_text(dtype, major, tile="cta = [64, 8, 64]")).epilogue.parts
+    assert parts is not None
+    assert (parts.tile, parts.stmatrix is not None) == ((64, 8), by_stmatrix)
+
+
 EXCHANGED = "swap = true"
 
 

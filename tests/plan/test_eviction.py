@@ -70,6 +70,9 @@ def test_the_operand_that_goes_through_l2_once_is_given_up_first(
     decided = {decision.key: decision for decision in found.decisions if decision.key.endswith("l2")}
     assert set(decided) == {f"g2s.{name}.l2" for name in operands}
     assert all(each.for_problem and not each.given for each in decided.values())
+    for name, extent in zip("ab", problem, strict=False):
+        said = f"reads {2 * extent * problem[2] / 1e6:,.1f} MB of it, each row of tiles by "
+        assert name not in operands or said in decided[f"g2s.{name}.l2"].for_problem
 
 
 def test_multiplications_that_take_longer_than_memory_are_left_alone() -> None:

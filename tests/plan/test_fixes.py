@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
 from cutegen.plan import plan
-from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
+from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile, parse_spec
 from tests.plan.fma_specs import SPECS as OF_SIMT
 from tests.plan.specs import gemm
 from tests.plan.test_random_specs import QUICK, maybe
@@ -41,9 +41,9 @@ def changes(error: SpecError, spec: GemmSpec) -> Change:
         return {f"{key if is_table(key) else table}.{inner}": _value(text) for inner, text in found}
     if numbers := re.match(r"(?:swizzle = )?\[(\d+), (\d+), (\d+)\]", fix):
         return {key if name == "swizzle" else f"{key}.swizzle": tuple(map(int, numbers.groups()))}
-    if family := re.match(r'family = "(\w+)"', fix):
-        return {"family": family[1]}
-    if key == "tile.stages" and (fits := re.match(r"(\d) (?:is the nearest|stages? fit|or)", fix)):
+    if family := re.match(r'family = "(\w+)"(?: without ([\w., ]+?) (?:copies|multiplies))?', fix):
+        return {**dict.fromkeys(family[2].split(", ") if family[2] else ()), "family": family[1]}
+    if key == "tile.stages" and (fits := re.match(r"(\d)(?:, | is the nearest| stages? fit| or)", fix)):
         return {key: int(fits[1])}
     if spec.tile.cta is not None and (mode := re.match(r"([MNK]) = (\d+) is the nearest", fix)):
         return {"tile.cta": _with(spec.tile.cta, mode[1], int(mode[2]))}
@@ -125,6 +125,14 @@ def test_fixes_are_read() -> None:
     assert followed(gemm(mma=Mma(atom_layout=(2, 1, 2))), "sm_80", print) == 1
 
 
+@pytest.mark.parametrize("operands", ['"f16", major = "k", align = 8', '"tf32", major = "k"'])
+def test_a_family_is_suggested_without_the_keys_that_it_lacks(operands: str) -> None:
+    a, b = (f"problem.{name} = {{ dtype = {operands} }}" for name in "ab")
+    c = 'problem.c = { dtype = "f32", major = "n" }'
+    spec = parse_spec("\n".join((a, b, c, 'schedule = { consumers = "pingpong", cluster = [2, 1] }')))
+    assert followed(spec, "sm_90", print) == 1
+
+
 def test_a_thread_layout_that_is_suggested_shares_out_the_tile() -> None:
     """Of a copy of 64 bits the grid is one of vectors, not of elements."""
     spec = replace(gemm(dtype="f32", tile=Tile((32, 32, 8))), family="simt")
@@ -179,6 +187,39 @@ def test_the_alignment_that_is_suggested_suits_every_family() -> None:
         gemm(dtype="tf32", align=(2, None, None))
     assert changes(caught.value, gemm()) == {"problem.a.align": 16}
     assert followed(replace(gemm(dtype="tf32", align=(16, None, None)), family="sm120"), "sm_90") == 0
+
+
+SM90 = replace(gemm(), family="sm90")
+PROMOTED = replace(gemm(dtype="e4m3", c_dtype="f16"), family="sm90", tile=Tile((64, 64, 64)), mma=Mma(promote_k=120))
+NEAREST = {
+    "M of warps": (gemm(tile=Tile((200, 64, 32)), mma=Mma(atom_layout=(4, 1, 1))), "M"),
+    "K of two atoms": (gemm(tile=Tile((128, 128, 60))), "K"),
+    "N of the permutation": (gemm(tile=Tile((64, 128, 64)), mma=Mma(None, (2, 2, 1), (32, 60, 16))), "N"),
+    "M of warpgroups": (replace(SM90, tile=Tile((200, 64, 64)), mma=Mma(atom_layout=(2, 1, 1))), "M"),
+    "N of two warpgroups": (replace(SM90, tile=Tile((64, 150, 64)), mma=Mma(atom_layout=(1, 2, 1))), "N"),
+    "N of one": (replace(SM90, tile=Tile((64, 270, 64))), "N"),
+    "K of wgmma": (replace(SM90, tile=Tile((64, 64, 62))), "K"),
+    "K of promoted sums": (PROMOTED, ""),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_what_is_said_to_be_the_nearest_is_taken_and_nothing_nearer_is(name: str) -> None:
+    spec, letter = NEAREST[name]
+    error = refusal(spec, "sm_90")
+    assert error is not None
+    said = re.search(r"(\d+) is the nearest", error.fix)
+    assert said is not None, error
+    key = "mma.permutation" if error.key == "mma.permutation" else "tile.cta" if letter else error.key
+    asked = getattr(getattr(spec, key.split(".")[0]), key.split(".")[1])
+
+    def refused(extent: int) -> bool:
+        return refusal(written(spec, key, _with(asked, letter, extent) if letter else extent), "sm_90") is not None
+
+    found = asked["MNK".index(letter)] if letter else asked
+    away = abs(int(said[1]) - found)
+    assert not refused(int(said[1]))
+    assert [extent for extent in range(found - away + 1, found + away) if not refused(extent)] == []
 
 
 @QUICK

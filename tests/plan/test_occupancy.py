@@ -38,6 +38,7 @@ def test_what_is_reserved_for_each_cta_counts(name: str, smem_bytes: int, ctas: 
         (256, 72, 3),
         (128, 168, 3),  # 5,376: 12 warps
         (128, 169, 2),  # 5,632: 11 warps, of which a quarter of the multiprocessor has 2
+        (96, 169, 2),  # so that 8 are held, and not three times 3
         (256, 255, 1),
         (32, 32, 64),
     ],

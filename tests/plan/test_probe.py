@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cutegen.errors import SpecError
-from cutegen.hardware import COPY_ATOMS, MMA_ATOMS, LdmatrixAtom
+from cutegen.hardware import LDMATRIX_ATOMS, MMA_ATOMS
 from cutegen.plan import GemmPlan, ProbePlan, plan
 from cutegen.render import render
 from cutegen.spec import GEMM, PROBE, S2r, S2rCopy, load_spec
@@ -179,8 +179,7 @@ def test_instructions_are_counted_by_hand() -> None:
     for spec in matrix("SM80_16x8x16_F32F16F16F32_TN", 2):
         counts: Counter[str] = Counter()
         for name, rows in (("a", CTA_M // WARPS_M), ("b", CTA_N // WARPS_N)):
-            atom = COPY_ATOMS[getattr(spec.s2r, name).atom]
-            assert isinstance(atom, LdmatrixAtom)
+            atom = LDMATRIX_ATOMS[getattr(spec.s2r, name).atom]
             counts[atom.ptx] += rows * 32 // (64 * atom.matrices)
         assert planned(spec).predictions.instructions == counts
 

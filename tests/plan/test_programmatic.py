@@ -69,6 +69,14 @@ def test_slices_that_need_a_zeroed_workspace_are_refused(reduction: str | None) 
         plan(spec(programmatic=True, split_k=4, reduction=reduction), "sm_90")
 
 
+def test_false_is_obeyed_with_a_workspace_too() -> None:
+    for schedule in ({}, {"split_k": 4, "reduction": "workspace"}):
+        asked = spec(programmatic=False, **schedule)
+        assert not launch(asked).programmatic
+        (decision,) = (x for x in plan(asked, "sm_90").decisions if x.key == "schedule.programmatic")
+        assert (decision.chosen, decision.why) == ("false", "given")
+
+
 def test_slices_of_one_cluster_are_not() -> None:
     assert launch(spec(programmatic=True, split_k=2, reduction="cluster")).programmatic
 

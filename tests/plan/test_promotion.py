@@ -68,8 +68,8 @@ def test_what_cannot_be_is_refused(dtype: str, asked: int, said: str) -> None:
         plan(of(dtype, asked), "sm_90")
 
 
-def test_other_families_say_that_they_have_no_need() -> None:
-    with pytest.raises(SpecError, match="its sums are always float32"):
+def test_other_families_do_not_promote() -> None:
+    with pytest.raises(SpecError, match="its sums stay in the accumulators"):
         plan(replace(of("e4m3", 128), family="sm120"), "sm_90")
 
 

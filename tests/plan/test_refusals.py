@@ -146,7 +146,7 @@ CASES: dict[str, Case] = {
     "ldmatrix of rows of 8 bytes": (
         {"smem": Smem(a=SmemLayout(pad=4)), "s2r": S2r(a=S2rCopy("SM75_U32x4_LDSM_N"))},
         "s2r.a.atom",
-        ("keeps only 4 elements contiguous", "16 contiguous", "universal"),
+        ("keeps only 4 elements contiguous", "16 contiguous", "universal", "a pad that is a multiple of 8"),
     ),
     "swizzle base too small": (
         {"smem": Smem(a=SmemLayout(swizzle=(3, 2, 3)))},
@@ -172,6 +172,11 @@ CASES: dict[str, Case] = {
         {"tile": Tile(cta=(256, 256, 64), stages=4)},
         "tile.stages",
         ("4 x (32,768 + 32,768) = 262,144 bytes > 166,912", "sm_80", "2 stages fit"),
+    ),
+    "more stages than several numbers that fit": (
+        {"tile": Tile(cta=(128, 128, 64), stages=8)},
+        "tile.stages",
+        ("8 x (16,384 + 16,384) = 262,144 bytes > 166,912", "2, 3, 4 or 5 stages fit"),
     ),
     "tile that never fits": (
         {"tile": Tile(cta=(256, 256, 256))},

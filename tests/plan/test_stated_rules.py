@@ -206,6 +206,7 @@ def test_warps_divide_the_tile(m: int, layout: tuple[int, int, int]) -> None:
 
 def test_a_short_atom_is_repeated_to_two_rows_of_ldmatrix() -> None:
     assert planned("8 deep").tiled_mma.tile_mnk[2] == 16
+    assert plan(gemm(tile=Tile(cta=(64, 64, 16))), "sm_80").mma.k_blocks == 2
 
 
 @pytest.mark.parametrize(("passing", "registers"), [(0, 104), (16, 120), (17, 128)])
@@ -264,6 +265,8 @@ def test_a_tile_of_which_one_stage_does_not_fit_is_refused_first() -> None:
         pipeline.choose_stages(gemm(), row, (200_000, 200_000), 1)
     with pytest.raises(SpecError, match="not even one stage fits"):
         plain_stages.choose_stages(simt(), row, (200_000, 128))
+    with pytest.raises(SpecError, match=r"2 stages: 2 x \(100,000 \+ 128\) = 200,320 bytes .* one stage fits"):
+        plain_stages.choose_stages(simt(tile=Tile(stages=2)), row, (100_000, 128))
 
 
 def test_one_stage_of_plain_copies_where_two_do_not_fit() -> None:

@@ -12,7 +12,7 @@ from cutegen.errors import CompileError, SpecError
 from cutegen.plan import plan
 from cutegen.plan.rules.smem import Access
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, GemmSpec, Mma, Smem, SmemLayout, Tile
+from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from tests.plan.kernels import Build
 from tests.plan.specs import gemm
@@ -40,6 +40,15 @@ def test_a_copy_that_makes_all_accesses_must_not_swizzle_them(
 ) -> None:
     with pytest.raises(SpecError, match=rf"{key}.*the swizzle XORs bits in which a thread's own accesses"):
         plan(staged(key, majors, cta, layout), "sm_80")
+
+
+def test_copies_that_have_an_address_each_may_be_swizzled_apart() -> None:
+    """A thread's vectors differ in the bits that swizzle and in those swizzled: `cp.async` takes them one by one."""
+    layout = SmemLayout(layout="Sw<3,4,3> o (128,8):(8,1)")
+    asked = gemm(tile=Tile((128, 128, 128), 2), mma=Mma(atom_layout=(2, 2, 1)), smem=Smem(a=layout))
+    assert plan(asked, "sm_80").a.smem.chosen.name == "Swizzle<3,4,3> on 128x8"
+    with pytest.raises(SpecError, match=r"smem\.a.*the swizzle XORs bits in which a thread's own accesses"):
+        plan(replace(asked, g2s=G2s(a=G2sCopy(op="universal"))), "sm_80")
 
 
 @pytest.mark.dsl

@@ -72,7 +72,9 @@ def test_slices_are_ctas_beside_each_other() -> None:
     ("parts", "said"),
     [
         ({"consumers": "pingpong", "groups": (2, 1, 1)}, "expected 1x1x1"),
-        ({"consumers": "pingpong", "cta": (128, 256, 64)}, "256 registers per thread for sums"),
+        ({"consumers": "pingpong", "cta": (128, 256, 64)}, 'use a smaller tile.cta, or schedule.consumers = "coop'),
+        ({"consumers": "pingpong", "cta": (256, 256, 64)}, "512 registers per thread for sums.*a smaller tile.cta$"),
+        ({"consumers": "pingpong", "cta": (192, 256, 64)}, "384 registers per thread for sums.*a smaller tile.cta$"),
         ({"cluster": (8, 1), "cta": (64, 24, 32)}, "a divisor of 12: shares are multiples of 2 rows"),
         ({"cluster": (1, 2), "split_k": 2}, "apart from tiles along M, the CTAs of a cluster are slices of K"),
         ({"consumers": "pingpong", "split_k": 2}, "count its slices together"),

@@ -77,6 +77,7 @@ def test_element_types(dtype: str, c_dtype: str, k: int, atom: str) -> None:
         ((64, 64, 64), (1, 1, 1), None),
         ((128, 128, 64), (2, 1, 1), (232, 40)),
         ((256, 192, 64), (2, 1, 1), (232, 40)),
+        ((256, 200, 64), (2, 1, 1), (232, 40)),
         ((256, 208, 64), (2, 1, 1), (240, 24)),
         ((192, 128, 64), (3, 1, 1), (152, 40)),
     ],
@@ -91,6 +92,36 @@ def test_registers_go_to_those_that_multiply(
     if registers is not None:
         assert (split.mma, split.producer) == registers
         assert 128 * (split.mma * layout[0] + split.producer) <= 65536
+
+
+def test_sectors_of_shared_copies_and_of_all_parts_by_hand() -> None:
+    """Rows of 128 bytes are 4 sectors: 128 of A, of B half of 256, of C 128 in 4 parts of a line."""
+    sectors = planned(wgmma(cta=(128, 256, 64), schedule=Schedule(cluster=(2, 1)))).predictions.sectors
+    found = {key: (each.ideal, each.predicted) for key, each in sectors.items()}
+    assert found == {"g2s.a": (512, 512), "g2s.b": (512, 512), "epilogue": (2048, 2048)}
+
+
+def test_who_answers_for_the_registers_of_a_kernel() -> None:
+    """A build with registers that spill is refused if cutegen chose them: both the tile and its warpgroups."""
+    assert planned(wgmma()).tile_is_chosen
+    assert not planned(wgmma(cta=(128, 128, 64))).tile_is_chosen
+    assert not planned(wgmma(mma=Mma(atom_layout=(2, 1, 1)))).tile_is_chosen
+
+
+def test_one_warpgroup_beside_the_copies_has_all_registers_that_an_instruction_can_address() -> None:
+    """255, of which 32 are for other things; two rows of C for each of 128 threads."""
+    assert planned(wgmma(cta=(128, 216, 64), mma=Mma(atom_layout=(1, 1, 1)))).threads == 256
+    with pytest.raises(SpecError, match="224 registers per thread for sums; expected at most 223"):
+        planned(wgmma(cta=(128, 224, 64), mma=Mma(atom_layout=(1, 1, 1))))
+
+
+def test_promoted_sums_in_two_sets_want_the_registers_of_three() -> None:
+    """68 sums for each thread, three times, and 32 others are 236: more than the 232 beside producers with 40."""
+    of_bytes = replace(gemm(dtype="e4m3", c_dtype="f16"), family="sm90", tile=Tile((128, 136, 128)))
+    found = planned(of_bytes)
+    assert found.mma.promoted_sets == 2
+    assert found.registers is not None
+    assert (found.registers.mma, found.registers.producer) == (240, 24)
 
 
 def test_a_stage_is_released_when_the_next_is_being_multiplied() -> None:
@@ -138,6 +169,12 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "problem.b.major",
         ('"n" with s8', 'transposed = "once"'),
     ),
+    "an operand aligned to half of what a tensor map takes": (
+        replace(gemm(align=(None, 8, None)), family="sm90"),
+        "sm_90",
+        "problem.b.align",
+        ("found 8", "a multiple of 16", 'family = "sm80"'),
+    ),
     "types that do not mix": (
         replace(gemm(dtype="f16", b_dtype="bf16"), family="sm90"),
         "sm_90",
@@ -159,6 +196,12 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "mma.atom_layout",
         ("2x4x1 warpgroups", "1, 2 or 3 warpgroups", "not warps", "2x1x1"),
     ),
+    "warpgroups that rows do not fill": (
+        wgmma(cta=(192, 64, 64), mma=Mma(atom_layout=(2, 1, 1))),
+        "sm_90",
+        "mma.atom_layout",
+        ("2 warpgroups along M of 192x64x64", "a divisor of the CTA tile's M = 192, in units of 64"),
+    ),
     "sums that do not fit": (
         wgmma(cta=(256, 256, 64)),
         "sm_90",
@@ -170,6 +213,12 @@ CASES: dict[str, tuple[GemmSpec, str, str, tuple[str, ...]]] = {
         "sm_90",
         "mma.atom",
         ("N = 128", "SM90_64x128x16_F32F16F16_SS", "N = 256"),
+    ),
+    "an atom of another width for two side by side": (
+        wgmma(cta=(64, 128, 64), mma=Mma(atom="SM90_64x96x16_F32F16F16_SS", atom_layout=(1, 2, 1))),
+        "sm_90",
+        "mma.atom",
+        ("N = 64", "SM90_64x64x16_F32F16F16_SS", "a tile.cta with N = 192"),
     ),
     "A in registers": (
         wgmma(mma=Mma(atom="SM90_64x256x16_F32F16F16_RS")),
@@ -252,6 +301,7 @@ def test_keys_of_copies_to_registers_name_the_family_that_has_them() -> None:
         (SmemLayout(layout="Sw<3,3,3> o (8,64):(64,1)"), "Layout_K_SW128_Atom", 1),
         (SmemLayout(layout="Sw<1,3,3> o (8,16):(16,1)"), "Layout_K_SW32_Atom", 4),
         (SmemLayout(layout="(8,8):(8,1)"), "Layout_K_INTER_Atom", 8),
+        (SmemLayout(swizzle=(0, 3, 3)), "Layout_K_INTER_Atom", 8),
     ],
 )
 def test_a_layout_that_has_a_descriptor_is_obeyed(asked: SmemLayout, layout: str, boxes: int) -> None:
@@ -269,6 +319,7 @@ def test_the_sums_of_one_instruction_fit_what_threads_have_at_launch(columns: in
     with pytest.raises(SpecError) as caught:
         planned(wgmma(cta=(192, columns, 64), mma=Mma(atom_layout=(3, 1, 1))))
     assert f"{sums} registers for one wgmma's sums; expected at most 102" in str(caught.value)
+    assert "200 columns per warpgroup" in str(caught.value)
     assert planned(wgmma(cta=(192, 200, 64), mma=Mma(atom_layout=(3, 1, 1)))).threads == 512
 
 

@@ -365,6 +365,7 @@ def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
         (load((0, 0)).replace("shared::cta.global", "global.shared::cta"), "expected .shared::cta.global"),
         ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd3, {0, 0}], [%r4];", "cp"),
         ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5];", "not supported"),
+        ("setmaxnreg.dec.sync.aligned.u32 16;", "multiple of 8 from 24 to 256"),
         ("setmaxnreg.inc.sync.aligned.u32 20;", "multiple of 8 from 24 to 256"),
         ("setmaxnreg.dec.sync.aligned.u32 44;", "multiple of 8 from 24 to 256"),
         ("mbarrier.arrive.noComplete.shared.b64 %rd4, [%r5], 1;", "noComplete"),

@@ -67,6 +67,11 @@ def test_each_violation_is_told_once_with_the_orders_that_found_it(
     keys = [(finding["kind"], finding["line"]) for finding in told["findings"]]
     assert len(keys) == len(set(keys)) > 0
     assert all(set(finding["policies"]) <= set(told["policies"]) for finding in told["findings"])
+    twice = entry(
+        "mov.u64 %rd5, 4096; add.u64 %rd5, %rd5, %rd0; ld.global.u32 %r5, [%rd5];\nld.global.u32 %r5, [%rd5];"
+    )
+    _, told_twice = found(twice, f"{TWO} --policies 1", capsys, tmp_path)
+    assert [finding["kind"] for finding in told_twice["findings"]] == ["out of bounds"] * 2
     code, told = found(last_block(), f"{TWO} --policies 6", capsys, tmp_path)
     assert (code, told["findings"], told["clean"]) == (0, [], True)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cluster_kernels import (
     BOX_BYTES,
+    FENCE,
     HERE,
     POLICIES,
     RELAXED,
@@ -87,6 +88,8 @@ def test_a_kernel_may_require_its_cluster() -> None:
         program.launch("k", grid=4, cluster=4, block=1, args=[out])
     with pytest.raises(LaunchError, match=r"grid \(3, 1, 1\) is not a multiple of cluster \(2, 1, 1\)"):
         program.launch("k", grid=3, block=1, args=[out])
+    with pytest.raises(LaunchError, match=r"grid \(2, 3, 1\) is not a multiple of cluster \(1, 2, 1\)"):
+        Program.parse(kernel("mov.u32 %r3, 1;")).launch("k", grid=(2, 3), cluster=(1, 2), block=1, args=[out])
     with pytest.raises(LaunchError, match=r"give cluster="):
         with_directives(".explicitcluster").launch("k", grid=1, block=1, args=[out])
     with pytest.raises(LaunchError, match=r"has 8 CTAs; at most 4 are allowed"):
@@ -121,7 +124,9 @@ def test_every_cluster_of_a_grid_is_its_own(policy: str) -> None:
 
 
 def test_clusters_are_spread_over_processes() -> None:
-    out, report = launch(EXCHANGE + SYNC, cluster=2, grid=8, jobs=2)
+    finished: list[tuple[int, int]] = []
+    out, report = launch(EXCHANGE + SYNC, cluster=2, grid=8, jobs=2, progress=lambda *of: finished.append(of))
+    assert (finished[0], finished[-1]) == ((2, 8), (8, 8))
     assert (out == np.concatenate([exchanged(2)] * 4)).all()
     assert report.executed("barrier.cluster.arrive") == 8 * 2 * 2
 
@@ -257,6 +262,31 @@ def test_a_bulk_copy_to_a_neighbor(policy: str) -> None:
     assert (out == senders * 1000 + np.arange(64)).all()
 
 
+@pytest.mark.parametrize(("space", "is_enough"), [("shared::cta", True), ("shared::cluster", True), ("global", False)])
+def test_spaces_of_a_proxy_fence(space: str, *, is_enough: bool) -> None:
+    body = SENT.replace("proxy.async;", f"proxy.async.{space};") + f"@%p0 {COPY} [%r8], [%r4], 256, [%r9];"
+    body += wait() + "mov.u32 %r3, 0;" + SYNC
+    if is_enough:
+        launch(body, cluster=4)
+        return
+    with pytest.raises(ExecutionFault, match=r"no fence\.proxy\.async between the write"):
+        launch(body, cluster=4)
+
+
+def test_the_address_in_a_third_cta_of_one_in_a_neighbor() -> None:
+    body = HERE + "mapa.shared::cluster.u32 %r8, %r4, %r2; mapa.shared::cluster.u32 %r9, %r8, %r1;"
+    out, _ = launch(body + "mapa.shared::cluster.u32 %r10, %r4, %r1; sub.u32 %r3, %r9, %r10;" + SYNC, cluster=4)
+    assert (out == 0).all()
+
+
+@pytest.mark.parametrize(("size", "at"), [(0, "%r8"), (24, "%r8"), (256, "%r8+8")])
+def test_a_bulk_copy_to_a_neighbor_moves_chunks_of_16_bytes(size: int, at: str) -> None:
+    body = SENT + f"@%p0 {COPY} [{at}], [%r4], {size}, [%r9];" + wait() + "mov.u32 %r3, 0;" + SYNC
+    with pytest.raises(ExecutionFault, match="positive multiple of 16") as caught:
+        launch(body, cluster=4)
+    assert caught.value.violation.kind is ViolationKind.MISALIGNED
+
+
 def matrix() -> TensorMap:
     array = np.random.default_rng(7).integers(0, 1 << 32, (64, 64), dtype=np.uint32)
     return TensorMap(array=array, extents=(64, 64), strides_bytes=(256,), box=(32, 16))
@@ -278,6 +308,23 @@ def test_multicast_goes_to_the_same_place_in_every_cta(policy: str) -> None:
     assert report.boxes("cp.async.bulk.tensor") == 2
     assert report.shared_bytes("cp.async.bulk.tensor") == 4 * BOX_BYTES
     assert report.global_bytes("cp.async.bulk.tensor") == 2 * BOX_BYTES
+
+
+def test_multicast_reaches_the_last_of_16_ctas() -> None:
+    body = HERE + ready(1) + expect(BOX_BYTES) + "setp.eq.and.u32 %p5, %r1, 3, %p0;"
+    body += multicast("@%p5", (0, 0), mask="65535") + wait() + "ld.shared.u32 %r3, [%r6];" + SYNC
+    tensor_map = matrix()
+    out, _ = launch(body, cluster=16, tensor_map=tensor_map)
+    assert (out == tensor_map.array[:16, :32].reshape(-1)[:64]).all()
+
+
+def test_a_bulk_copy_to_a_neighbor_needs_a_fenced_mbarrier_there() -> None:
+    written = "st.shared.u32 [%r6], %r7; fence.proxy.async; bar.sync 0;"
+    body = SENT.replace(written, "").replace(VALUE, VALUE + written).replace(RELAXED, SYNC)
+    body += f"@%p0 {COPY} [%r8], [%r4], 256, [%r9];" + wait() + "mov.u32 %r3, 0;" + SYNC
+    launch(body, cluster=4)
+    with pytest.raises(ExecutionFault, match=r"no fence\.mbarrier_init or fence\.proxy\.async between"):
+        launch(body.replace(FENCE, ""), cluster=4)
 
 
 @EACH_POLICY

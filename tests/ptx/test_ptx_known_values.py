@@ -55,10 +55,13 @@ INTEGERS = [
     ("prmt.b32 {d}, {a}, {b}, {c};", (0x03020180, 0x07060504, 0x1238), 0x010203FF),
     ("prmt.b32.b4e {d}, {a}, {b}, {c};", (0x03020100, 0x07060504, 0), 0x05060700),
     ("prmt.b32.f4e {d}, {a}, {b}, {c};", (0x03020100, 0x07060504, 2), 0x05040302),
+    ("prmt.b32.rc16 {d}, {a}, {b}, {c};", (0x03020100, 0x07060504, 2), 0x01000100),
+    ("prmt.b32.rc16 {d}, {a}, {b}, {c};", (0x03020100, 0x07060504, 3), 0x03020302),
     ("dp4a.u32.u32 {d}, {a}, {b}, {c};", (0x01020304, 0x01010101, 1), 11),
     ("dp4a.s32.u32 {d}, {a}, {b}, {c};", (0xFFFFFFFF, 0x01010101, 0xFFFFFFFF), 0xFFFFFFFB),
     ("dp2a.lo.u32.u32 {d}, {a}, {b}, {c};", (0x00010002, 0x40302010, 5), 0x20 + 0x10 * 2 + 5),
     ("dp2a.hi.u32.u32 {d}, {a}, {b}, {c};", (0x00010002, 0x40302010, 5), 0x40 + 0x30 * 2 + 5),
+    ("add.cc.u32 {d}, {a}, {a}; addc.cc.u32 {d}, {b}, {c}; addc.u32 {d}, 0, 0;", (MIN32, 0xFFFFFFFF, 0), 1),
     ("lop3.b32 {d}, {a}, {b}, {c}, 0xE8;", (0b1100, 0b1010, 0b0110), 0b1110),
     ("set.lt.u32.s32 {d}, {a}, {b};", (0xFFFFFFFF, 1), 0xFFFFFFFF),
     ("set.lt.u32.s32 {d}, {a}, {b};", (1, 0xFFFFFFFF), 0),
@@ -150,6 +153,14 @@ FLOATS = [
     ("sub.rn.bf16 {d}, {a}, {b};", "bf16", (0x4040, 0x3F80), 0x4000),
     ("mul.rn.bf16 {d}, {a}, {b};", "bf16", (0x4000, 0x4040), 0x40C0),
     ("mov.f32 {d}, 0d3FF0000000000000; add.f32 {d}, {d}, {a};", "f32", (0,), 0x3F800000),
+    ("min.f32 {d}, {a}, {b};", "f32", (0x80000000, 0), 0x80000000),  # -0 is less than +0
+    ("min.f32 {d}, {a}, {b};", "f32", (0, 0x80000000), 0x80000000),
+    ("max.f32 {d}, {a}, {b};", "f32", (0x80000000, 0), 0),
+    ("max.f32 {d}, {a}, {b};", "f32", (0, 0x80000000), 0),
+    ("copysign.f32 {d}, {a}, {b};", "f32", (0x80000000, 0x3F800000), 0xBF800000),
+    ("copysign.f32 {d}, {a}, {b};", "f32", (0x3F800000, 0xC0000000), 0x40000000),
+    ("slct.f32.f32 {d}, {a}, {b}, {c};", "f32", (0x3F800000, 0x40000000, 0x80000001), 0x40000000),
+    ("slct.ftz.f32.f32 {d}, {a}, {b}, {c};", "f32", (0x3F800000, 0x40000000, 0x80000001), 0x3F800000),
     ("max.bf16 {d}, {a}, {b};", "bf16", (INF16, 0x3F80), INF16),
     ("max.NaN.bf16 {d}, {a}, {b};", "bf16", (0x7F81, 0x3F80), NAN16),
     ("max.bf16 {d}, {a}, {b};", "bf16", (0x7F81, 0x3F80), 0x3F80),
@@ -337,6 +348,13 @@ def test_an_atomic_increment_wraps_to_zero(old: int, limit: int, left: int) -> N
     assert (run_elements(kernel(body), np.uint32) == left).all()
 
 
+def test_an_atomic_of_some_lanes_gives_each_its_own_old_value() -> None:
+    body = "mov.u32 %r3, 0; setp.ge.u32 %p1, %r0, 20; @%p1 atom.global.add.u32 %r3, [%rd1], 1;"
+    out = np.arange(32, dtype=np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=32, args=[out])
+    assert out.tolist() == [0] * 20 + list(range(20, 32))
+
+
 @pytest.mark.parametrize("lanes", [2, 3])
 def test_match_all_wants_one_value_in_every_lane(lanes: int) -> None:
     """Among `lanes` lanes one that differs leaves neither the mask nor the predicate."""
@@ -344,7 +362,7 @@ def test_match_all_wants_one_value_in_every_lane(lanes: int) -> None:
     for value, wanted in (("7", member | 1 << 31), ("%r0", 0)):
         body = f"""
         mov.u32 %r3, 0;
-        setp.lt.u32 %p1, %r0, {lanes};
+        mov.u32 %r5, 7; setp.lt.u32 %p1, %r0, {lanes};
         @!%p1 bra END;
         mov.u32 %r5, {value};
         match.all.sync.b32 %r3|%p2, %r5, {member};
@@ -368,6 +386,12 @@ REFUSED = [
     ("mul.rn.f32.f16 %f0, %h0, %f1;", "f16"),
     ("cvta.to.shared.u64 %rd2, %rd1, %rd1;", "operands"),
     ("mov.u32 {%r3, %r4}, %r0, %r0;", "operands"),
+    (
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.e4m3.s32 {%r3, %r4, %r5, %r6}, {%r0, %r0, %r0, %r0}, {%r0, %r0},"
+        "{%r0, %r0, %r0, %r0};",
+        r"mma of types \.s32 \.s8 \.e4m3 \.s32",
+    ),
+    ("ld.global.v8.u64 {_, _, _, _, _, _, _, _}, [%rd1];", "8 x .u64 does not exist"),
 ]
 
 

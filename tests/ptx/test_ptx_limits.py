@@ -323,6 +323,8 @@ def test_each_lane_has_local_memory_of_its_own() -> None:
         ("mov.u32 %r3, 0; st.local.u32 [mine+16], %r3;", ViolationKind.OUT_OF_BOUNDS, "4-byte access to 16 bytes"),
         ("mov.u32 %r3, 0; st.local.u32 [mine+2], %r3;", ViolationKind.MISALIGNED, "4-byte access to local memory"),
         ("ld.local.u32 %r3, [mine];", ViolationKind.UNINITIALIZED, "never written"),
+        ("st.local.u32 [mine], %r0; ld.local.u64 %rd3, [mine];", ViolationKind.UNINITIALIZED, "8-byte read of local"),
+        (".local .b32 one; st.local.u64 [one], 0;", ViolationKind.OUT_OF_BOUNDS, "8-byte access to 20 bytes"),
         (
             "cvta.local.u64 %rd2, %rd2; atom.add.u32 %r3, [%rd2+16], 1;",
             ViolationKind.OUT_OF_BOUNDS,

@@ -128,6 +128,8 @@ def test_scope_cluster_is_enough_within_a_cluster(release: str, acquire: str, po
     near, far = text.replace("LAST", "1"), text.replace("LAST", "2")
     assert launch(near, grid=4, cluster=2, policy=policy).out[0] == 42
     race(far, grid=4, cluster=2, policy=policy)
+    narrow = near.replace(f"st.{release}.global", "fence.acq_rel.cta; st.relaxed.cluster.global")
+    race(narrow, grid=4, cluster=2, policy=policy)
     race(near, grid=4, policy=policy)
     assert launch(far, grid=4, cluster=4, policy=policy).out[0] == 42
 
@@ -294,8 +296,9 @@ def test_store_buffering() -> None:
     """Both may see 0 unless both execute `fence.sc` in between; acquire and release do not help."""
     weak = store_buffering("").replace("CRITICAL", "")
     assert outcomes(weak, grid=2, words=2) >= {(0, 0), (0, 1)}
-    acq_rel = store_buffering("fence.acq_rel.gpu;").replace("CRITICAL", "")
-    assert (0, 0) in outcomes(acq_rel, grid=2, words=2)
+    for fence in ("fence.acq_rel.gpu;", "fence.gpu;"):  # .acq_rel where no order is written
+        acq_rel = store_buffering(fence).replace("CRITICAL", "")
+        assert (0, 0) in outcomes(acq_rel, grid=2, words=2)
     one = store_buffering("fence.sc.gpu;", fence_of_1="fence.acq_rel.gpu;").replace("CRITICAL", "")
     assert (0, 0) in outcomes(one, grid=2, words=2)
     narrow = store_buffering("fence.sc.cta;").replace("CRITICAL", "")

@@ -96,6 +96,29 @@ def test_an_access_stays_within_its_variable(offset: int) -> None:
         run_elements(kernel(body + "ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];"), np.uint32)
 
 
+@pytest.mark.parametrize(("barrier", "message"), [("1, 0", "waits for 0 threads"), ("16", "barrier 16 does not exist")])
+def test_there_are_16_barriers_of_at_least_a_warp(barrier: str, message: str) -> None:
+    run_elements(kernel("mov.u32 %r3, 0; bar.sync 15, 32;"), np.uint32)
+    with pytest.raises(ExecutionFault, match=message):
+        run_elements(kernel(f"mov.u32 %r3, 0; bar.sync {barrier};"), np.uint32)
+
+
+def test_sizes_of_shared_memory_in_special_registers() -> None:
+    body = ".shared .b8 a[100]; mov.u32 %r4, %total_smem_size; mov.u32 %r5, %dynamic_smem_size;"
+    body += "mad.lo.u32 %r3, %r5, 1000, %r4;"
+    text = kernel(body, before=".extern .shared .align 16 .b8 dynamic[];")
+    assert run_elements(text, np.uint32, block=1, dynamic_smem_bytes=64).tolist() == [64_000 + 112 + 64]
+
+
+def test_an_access_does_not_run_from_a_variable_into_dynamic_memory() -> None:
+    body = ".shared .align 8 .b8 a[4]; mov.u32 %r4, a; mov.u32 %r3, 0; st.shared.u32 [%r4], %r3;"
+    text = kernel(body, before=".extern .shared .align 4 .b8 dynamic[];")
+    run_elements(text, np.uint32, block=1, dynamic_smem_bytes=64)
+    wide = text.replace("st.shared.u32 [%r4], %r3", "st.shared.v2.u32 [%r4], {%r3, %r3}")
+    with pytest.raises(ExecutionFault, match="runs past the end of a variable"):
+        run_elements(wide, np.uint32, block=1, dynamic_smem_bytes=64)
+
+
 def test_the_lane_that_reads_what_nobody_wrote_is_named() -> None:
     body = "mov.u32 %r4, smem; shl.b32 %r5, %r0, 3; add.s32 %r6, %r4, %r5; mov.u32 %r3, 0;"
     body += "setp.ne.u32 %p0, %r0, 5; @%p0 st.shared.u32 [%r6], %r0; st.shared.u32 [%r6+4], %r0;"
@@ -177,6 +200,13 @@ def test_only_the_lanes_that_wait_get_their_copies() -> None:
     with pytest.raises(ExecutionFault) as caught:
         run_elements(kernel(body + "ld.shared.u32 %r3, [%r6];", before=data, shared_bytes=128), np.uint32)
     assert (caught.value.violation.kind, caught.value.violation.thread) == (ViolationKind.ASYNC_COPY, 16)
+    all_commit = body.replace("@%p0 cp.async.commit", "cp.async.commit") + "ld.shared.u32 %r3, [%r6];"
+    without_commit = body + "@!%p0 cp.async.wait_group 0; @!%p0 ld.shared.u32 %r3, [%r6];"
+    for wrong in (all_commit, without_commit):
+        with pytest.raises(ExecutionFault, match="has not been waited for"):
+            run_elements(kernel(wrong, before=data, shared_bytes=128), np.uint32)
+    with pytest.raises(ExecutionFault, match="may still be reading"):
+        run_elements(kernel(body + "@!%p0 st.global.u32 [%rd2], 1;", before=data, shared_bytes=128), np.uint32)
 
 
 def test_the_source_of_a_copy_is_aligned_as_its_size() -> None:

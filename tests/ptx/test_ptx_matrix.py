@@ -227,3 +227,5 @@ def test_a_matrix_instruction_needs_the_whole_warp() -> None:
     body = "mov.u32 %r3, 0; setp.lt.u32 %p1, %r0, 31; @%p1 movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r0;"
     with pytest.raises(ExecutionFault, match="divergence"):
         run_elements(kernel(body), np.uint32)
+    with pytest.raises(ExecutionFault, match="divergence: it needs all 32 lanes"):
+        run_elements(kernel(body), np.uint32, block=16)

@@ -131,6 +131,18 @@ def test_arrive_drop_lowers_the_count_of_later_phases() -> None:
     assert results(body) == [5] * 32
 
 
+def test_arrive_drop_of_several_counts_lowers_the_count_by_as_many() -> None:
+    body = made_for(3) + "@%p0 mbarrier.arrive_drop.shared.b64 _, [%r5], 2;" + ARRIVE
+    body += wait(0, name="W0") + "bar.warp.sync -1;" + ARRIVE + wait(1, name="W1") + "mov.b32 %r3, 5;"
+    assert results(body) == [5] * 32
+
+
+def test_arrive_drop_with_bytes_drops_one_arrival() -> None:
+    body = made_for(2) + "@%p0 mbarrier.arrive_drop.expect_tx.shared.b64 _, [%r5], 0;" + ARRIVE
+    body += wait(0, name="W0") + "bar.warp.sync -1;" + ARRIVE + wait(1, name="W1") + "mov.b32 %r3, 5;"
+    assert results(body) == [5] * 32
+
+
 def test_an_invalidated_mbarrier_is_memory_again() -> None:
     inval = "bar.sync 0; @%p0 mbarrier.inval.shared.b64 [%r5];"
     launch(READY + inval + "@%p0 st.shared.b64 [%r5], 3; @%p0 ld.shared.b32 %r3, [%r5];")

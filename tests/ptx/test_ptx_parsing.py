@@ -43,6 +43,8 @@ def test_scopes_hide_registers_and_labels() -> None:
         ("-1", 0xFFFFFFFF),
         ("4000000000U", 4000000000),
         ("0f3F800000", 0x3F800000),
+        ("-0f3F800000", 0xBF800000),
+        ("0fFF800001", 0xFF800001),  # a signaling NaN
     ],
 )
 def test_literals(literal: str, value: int) -> None:

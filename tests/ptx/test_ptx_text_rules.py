@@ -79,7 +79,7 @@ def test_numbers_of_directives_are_positive(directives: str, reason: str) -> Non
 @pytest.mark.parametrize(
     ("declared", "bits"),
     [(".f32 g = 1e300", 0x7F800000), (".f32 g = -1e300", 0xFF800000), (".f32 g = 0d3FB999999999999A", 0x3DCCCCCD),
-     (".f32 g = 1.5", 0x3FC00000), (".f32 g = 0", 0)],
+     (".f32 g = 1.5", 0x3FC00000), (".f32 g = 0", 0), (".f32 g = 0f7F812345", 0x7F812345)],
 )  # fmt: skip
 def test_an_initial_value_is_rounded_to_its_type(declared: str, bits: int) -> None:
     text = kernel("ld.global.b32 %r3, [g];", before=f".global {declared};")

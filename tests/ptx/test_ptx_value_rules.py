@@ -141,6 +141,13 @@ def test_votes_of_a_part_of_the_warp(limit: int, wanted: tuple[int, int]) -> Non
     assert (found == wanted[0] + 2 * wanted[1]).all()
 
 
+@pytest.mark.parametrize(("limit", "uniform"), [(0, 1), (7, 0), (20, 1)])
+def test_lanes_that_left_have_no_vote_though_the_mask_names_them(limit: int, uniform: int) -> None:
+    body = "mov.u32 %r3, 2; setp.ge.u32 %p0, %r0, 20; @%p0 st.global.b32 [%rd1], %r3; @%p0 ret;"
+    body += f"setp.lt.u32 %p1, %r0, {limit}; vote.sync.uni.pred %p2, %p1, 0xffffffff; selp.u32 %r3, 1, 0, %p2;"
+    assert run_elements(kernel(body), np.uint32).tolist() == [uniform] * 20 + [2] * 12
+
+
 def test_lanes_that_left_are_not_in_the_active_mask() -> None:
     body = "mov.u32 %r3, 0; setp.ge.u32 %p0, %r0, 20; @%p0 bra END; activemask.b32 %r3; END:"
     found = run_elements(kernel(body), np.uint32)

@@ -129,6 +129,21 @@ def test_a_copy_lands_at_the_wait_that_covers_it(between: str, kind: ViolationKi
     assert caught.value.violation.kind is kind
 
 
+@pytest.mark.parametrize(("guard", "copied"), [("%p1", [0, 0, 3, 4]), ("!%p1", [1, 2, 0, 0])])
+def test_a_copy_that_ignores_its_source_gives_zeros(guard: str, copied: list[int]) -> None:
+    body = "setp.lt.u32 %p1, %r0, 2;" + COPY.format("cp.async.wait_all;").replace("16;", f"16, {guard};")
+    body = body.replace("cp.async.cg", f"@{guard} add.s64 %rd2, %rd2, 2; cp.async.cg")  # not read, so aligned or not
+    before = f".global .align 16 .b32 data[16] = {{{', '.join(f'{lane + 1}, 9, 9, 9' for lane in range(4))}}};\n"
+    assert run_elements(kernel(body, before=before, shared_bytes=1024), np.uint32, block=4).tolist() == copied
+
+
+def test_a_source_size_is_at_most_the_copy_size() -> None:
+    text = kernel(COPY.format("cp.async.wait_all;").replace("16;", "16, %r0;"), before=DATA, shared_bytes=1024)
+    run_elements(text, np.uint32, block=17)
+    with pytest.raises(ExecutionFault, match="source size 17 of a 16-byte copy"):
+        run_elements(text, np.uint32, block=18)
+
+
 def test_a_copy_into_memory_that_others_still_read_is_a_race() -> None:
     body = (
         SMEM

@@ -51,6 +51,19 @@ def test_one_word_of_many_that_another_wrote_is_a_race(written: int) -> None:
     assert "global memory not ordered after" in str(race(body, block=64))
 
 
+def test_a_lane_that_reads_last_does_not_hide_another_one_that_read() -> None:
+    body = "setp.eq.u32 %p0, %r0, 0; setp.eq.u32 %p1, %r0, 1; @%p0 ld.global.u32 %r7, [%rd2];"
+    body += "@%p1 ld.global.u32 %r7, [%rd2]; @%p1 st.global.u32 [%rd2], 7;"
+    assert "not ordered after the read" in str(race(body))
+
+
+def test_atomics_of_packed_types_have_the_size_of_an_element() -> None:
+    body = "mov.u32 %r7, %ctaid.x; setp.eq.u32 %p0, %r7, 0; mov.u32 %r8, 0; mov.b16 %h0, 0;"
+    body += "@%p0 red.global.add.noftz.f16x2 [%rd2], %r8; @!%p0 atom.global.cas.b16 %h1, [%rd2], %h0, %h0;"
+    over(body, np.zeros(4, np.uint32), grid=2)
+    race(body.replace("cas.b16 %h1, [%rd2], %h0, %h0", "cas.b32 %r9, [%rd2], %r8, %r8"), grid=2)
+
+
 def test_bytes_beside_each_other_are_not_the_same() -> None:
     """Two warps write every second byte each; words elsewhere in the kernel do not make neighbors' bytes theirs."""
     body = """

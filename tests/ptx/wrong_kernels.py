@@ -310,6 +310,11 @@ def barrier_mistakes() -> Iterator[Wrong]:
         right="mov.u32 %r3, 0; bar.sync 1, 64;",
         change=("64;", "65;"),
     )
+    two = "setp.lt.u32 %p1, %r0, 32; mov.u32 %r3, 0; @%p1 bar.sync 1, 64; @!%p1 bar.sync 1, 64;"
+    unlike = ("@!%p1 bar.sync 1, 64", "@!%p1 bar.sync 1, 96")
+    yield Wrong(name="two counts of threads", kind=K.BARRIER, right=two, change=unlike, says="threads here, and for")
+    unlike = (unlike[0], "@!%p1 bar.red.popc.u32 %r3, 1, 64, %p1")
+    yield Wrong(name="a reduction beside a barrier", kind=K.BARRIER, right=two, change=unlike, says="is a reduction")
     arrive = READY + "@%p0 mbarrier.arrive.shared.b64 _, [%r5];" + wait()
     yield Wrong(
         name="an mbarrier that was not made",

@@ -137,7 +137,7 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("THREADS = 128", "THREADS = 256", "kernel.py:26: THREADS: found 256; expected 128"),
+        ("THREADS = 128", "THREADS = 256", "kernel.py:27: THREADS: found 256; expected 128"),
         ("CTA_N, CTA_K = 128, 128,", "CTA_N, CTA_K = 128, 64,", "B_SMEM_SHAPE"),
         ("\nSMEM_BYTES = SMEM_B", "\nSMEM_BYTES = 4096 + SMEM_B", "SMEM_BYTES: found 102400; expected 98304"),
         ("STAGES = 3", "STAGES = 1", "STAGES: found 1, which needs other code"),
@@ -168,7 +168,7 @@ def test_everything_follows_the_count_of_stages(name: str, before: int, after: i
             "    STAGES = 2\n    tile_m, tile_n = tile_coordinate(",
             "STAGES: found a second assignment",
         ),
-        ("import cutlass\n", "import (\n", "kernel.py:8: invalid syntax"),
+        ("import cutlass\n", "import (\n", "kernel.py:9: invalid syntax"),
         ('KERNEL_NAME = "sm80_hgemm_tn"', "", "found no KERNEL_NAME"),
         ('KERNEL_NAME = "sm80_hgemm_tn"', 'KERNEL_NAME = "../x"', "KERNEL_NAME = '../x'"),
         ("# The spec, by", "# A spec, by", "found no spec in its last lines"),

@@ -52,8 +52,9 @@ class _Host:
         cute.ceil_div = lambda x, y: -(-x // y)
         cpasync.make_tiled_tma_atom.return_value = (None, None)
         self.names |= {"cute": cute, "cpasync": cpasync, "Int32": int, "Int64": int, "Float32": float}
-        self.names |= {"cutlass": MagicMock(min=min, max=max), "pointers": lambda *addresses: addresses}
-        self.names |= {"gemm": lambda *_: MagicMock(launch=self._record), "compile_kernel": lambda _: None}
+        self.names |= {"cuda": MagicMock(CUstream=hex), "cutlass": MagicMock(min=min, max=max)}
+        self.names |= {"pointers": lambda *addresses: addresses, "compile_kernel": lambda _: None}
+        self.names |= {"gemm": lambda *_: MagicMock(launch=self._record)}
         body = "\n".join(
             ast.unparse(each)
             for each in ast.parse(text).body
@@ -100,9 +101,11 @@ def test_the_self_check_makes_the_contracts_operands(
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: MagicMock(multi_processor_count=132))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: MagicMock(cuda_stream=0x5A5A))
     found, problem = host.operands(), ProblemShape(*CHECKED_MNK)
     host.launch(*found["passed"])
     assert host.launched["grid"] == made.launch.geometry(problem, multiprocessors=132).grid
+    assert host.launched["stream"] == "0x5a5a"
     if (workspace := made.launch.workspace(problem)) is not None:
         assert found["sums"].numel() * found["sums"].element_size() == workspace.sums_bytes
         assert found["counters"].numel() == workspace.counters

@@ -240,7 +240,7 @@ def test_the_kernel_depends_on_nothing_of_cutegen() -> None:
             else []
         )
     }
-    assert imported <= {"cutlass", "torch"}
+    assert imported <= {"cuda", "cutlass", "torch"}
 
 
 def test_a_hole_without_a_value_is_an_error() -> None:

@@ -44,6 +44,7 @@ def check_of(text: str, compiled: Callable[..., None]) -> Callable[[], None]:
     body = body.replace("m, n, k = " + ", ".join(map(str, CHECKED_MNK)), extents).replace('"cuda"', '"cpu"')
     body = re.sub(r"compiled\(\*addresses.*", "compiled(locals())", body)
     body = body.replace("torch.cuda.get_device_capability()", "9, 0").replace("torch.cuda.synchronize()", "")
+    body = body.replace("cuda.CUstream(torch.cuda.current_stream().cuda_stream)", "None")
     names: dict[str, Any] = {"compile_kernel": lambda _: compiled, "pointers": lambda *_: ()}
     exec(body, names)
     check: Callable[[], None] = names["main"]
@@ -96,3 +97,11 @@ def test_unsigned_results_that_all_saturate_are_not_there_before_the_launch() ->
     spec = gemm(dtype="u8", c_dtype="u8", tile=TILE)
     with pytest.raises(SystemExit, match="wrong result"):
         check_of(render(plan(spec, "sm_80")).text, lambda names: None)()
+
+
+@pytest.mark.parametrize("dtype", ["f16", "s8"])
+@pytest.mark.parametrize("align", [16, 32, 128])
+def test_rows_begin_where_the_alignment_of_the_spec_promises(dtype: str, align: int) -> None:
+    made = plan(gemm(dtype=dtype, c_dtype="f16", align=(align, align, align)), "sm_80")
+    ((n, k),) = re.findall(r"m, n, k = \d+, (\d+), (\d+)$", render(made).text, flags=re.MULTILINE)
+    assert (int(k) * made.a.dtype.bytes % align, int(n) * made.epilogue.dtype.bytes % align) == (0, 0)

@@ -2,16 +2,24 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from collections.abc import Callable, Sequence
+from functools import cache
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
 
+import cutegen
 from cutegen.contract.launch import LaunchContract, Parameter, TensorContract, gemm_parameters
 from cutegen.contract.tensor_map import TensorMapContract
 from tests.run.fake_tensor_maps import FakeEncoder, read_map
+
+if TYPE_CHECKING:
+    from cutegen.build import Cache
+    from cutegen.run import Kernel
+    from cutegen.spec import GemmSpec
 
 
 def make_contract(
@@ -44,6 +52,17 @@ def make_contract(
         ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
     )
+
+
+@pytest.fixture(scope="module")
+def compiled(kernels: Cache) -> Callable[..., Kernel]:
+    """Makes the kernel of a spec, each once: for the target that it needs, or for the one that is named."""
+
+    @cache
+    def make(spec: GemmSpec, arch: str | None = None) -> Kernel:
+        return cutegen.compile(spec, arch or spec.needs, cache=kernels)
+
+    return make
 
 
 @pytest.fixture
@@ -294,3 +313,23 @@ def _read_parameters(parameters: tuple[Parameter, ...], address: int) -> tuple[A
 @pytest.fixture
 def fake_api() -> type[FakeApi]:
     return FakeApi
+
+
+class MeetingApi(FakeApi):
+    """Two threads that launch at once: neither goes on before both have written what they pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both_have_written = threading.Barrier(2, timeout=10)
+
+    def cuCtxGetCurrent(self) -> tuple[int, int]:
+        self._both_have_written.wait()
+        return (0, 1000)
+
+    def launch_at_once(self, kernel: Callable[..., Any], calls: Sequence[Any]) -> None:
+        """Both calls, which have operands `a`, `b` and `out`, each by a thread of its own."""
+        threads = [threading.Thread(target=kernel, args=(x.a, x.b), kwargs={"out": x.out}) for x in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()

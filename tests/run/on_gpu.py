@@ -1,28 +1,45 @@
-"""A call on a GPU against float64: what the tests of kernels there have in common."""
+"""What the tests of kernels on a GPU have in common."""
 
 from __future__ import annotations
 
-import json
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from cutegen.run import Kernel
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from tests.run import against_float64
+
+torch = pytest.importorskip("torch")
+ON_A_GPU = [
+    pytest.mark.gpu,
+    pytest.mark.dsl,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+]
+"""The marks of a file whose tests compile kernels for a GPU and call them there."""
 
 
 def made(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """A, B, the result and what the epilogue takes, random; the result poisoned."""
-    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "framework": "torch", "device": "cuda"}
-    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
+    """A, B, the result and what the epilogue takes, on the GPU."""
+    return against_float64.made(kernel, m, n, k, batch, framework="torch", device="cuda")
 
 
-def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
-    """Calls the kernel, and compares what it writes."""
-    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    kernel(a, b, out=out, **extras)
-    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
-    result = compare(out, expected.result, dtype=dtypes["c"])
-    assert result.ok, result
-    if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
-        assert aux.ok, aux
+def in_threads(call: Callable[..., object], sets: Sequence[tuple[Any, Any, Any]]) -> None:
+    """A hundred calls on each set of operands, of a thread of its own."""
+    failures: list[BaseException] = []
+
+    def work(a: Any, b: Any, out: Any) -> None:
+        try:
+            for _ in range(100):
+                call(a, b, out=out)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=one) for one in sets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert not failures

@@ -34,20 +34,20 @@ def scaled(
     )
 
 
-CASES: Mapping[str, tuple[GemmSpec, str]] = {
-    spec.name: (spec, arch)
-    for spec, arch in (
-        (scaled("sm80", "sm80"), "sm_80"),
-        (scaled("sm80_column_major", "sm80", c="f16", majors="mnm", scale="f16", bias="f32"), "sm_80"),
-        (scaled("sm80_split_k", "sm80", split_k=3, bias="f32"), "sm_80"),
-        (scaled("simt", "simt", "bf16", "f32", "mnn", (32, 32, 8), scale="bf16"), "sm_80"),
-        (scaled("sm120", "sm120", cta=(64, 64, 32)), "sm_90"),
-        (scaled("sm90_e4m3", "sm90", "e4m3", cta=(64, 64, 128), bias="f32"), "sm_90"),
-        (scaled("sm90_s8", "sm90", "s8", "s8", cta=(64, 64, 128), ops=ALL[:3], bias="f32"), "sm_90"),
-        (scaled("sm90_swapped", "sm90", cta=(64, 16, 64), swap=True, ops=("scale_m", "bias_n", "bias_m")), "sm_90"),
-        (scaled("sm90_swapped_n", "sm90", cta=(64, 16, 64), swap=True, ops=("scale_n", "bias_m")), "sm_90"),
-        (scaled("sm90_split_k", "sm90", cta=(64, 64, 64), split_k=2), "sm_90"),
-        (scaled("sm90_pingpong", "sm90", majors="mnm", cta=(64, 64, 64), consumers="pingpong"), "sm_90"),
+CASES: Mapping[str, GemmSpec] = {
+    spec.name: spec
+    for spec in (
+        scaled("sm80", "sm80"),
+        scaled("sm80_column_major", "sm80", c="f16", majors="mnm", scale="f16", bias="f32"),
+        scaled("sm80_split_k", "sm80", split_k=3, bias="f32"),
+        scaled("simt", "simt", "bf16", "f32", "mnn", (32, 32, 8), scale="bf16"),
+        scaled("sm120", "sm120", cta=(64, 64, 32)),
+        scaled("sm90_e4m3", "sm90", "e4m3", cta=(64, 64, 128), bias="f32"),
+        scaled("sm90_s8", "sm90", "s8", "s8", cta=(64, 64, 128), ops=ALL[:3], bias="f32"),
+        scaled("sm90_swapped", "sm90", cta=(64, 16, 64), swap=True, ops=("scale_m", "bias_n", "bias_m")),
+        scaled("sm90_swapped_n", "sm90", cta=(64, 16, 64), swap=True, ops=("scale_n", "bias_m")),
+        scaled("sm90_split_k", "sm90", cta=(64, 64, 64), split_k=2),
+        scaled("sm90_pingpong", "sm90", majors="mnm", cta=(64, 64, 64), consumers="pingpong"),
     )
 }
 FAST = ("sm80_column_major", "sm90_e4m3", "sm90_swapped")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutegen.run import float8_bits
-from cutegen.run.call.bits import float8_values
+from cutegen.run.call.bits import bf16_bits, float8_values
 
 torch = pytest.importorskip("torch")
 TORCH = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
@@ -41,3 +41,18 @@ def test_what_is_too_large_stops_at_the_largest(name: str) -> None:
     expected = [LARGEST[name], -LARGEST[name]] * 2
     assert float8_values(float8_bits(large, name), name).tolist() == expected
     assert np.isnan(float8_values(float8_bits(np.array([np.nan]), name), name)).all()
+
+
+@pytest.mark.parametrize(
+    ("bits", "rounded"),
+    [
+        (0x3F808000, 0x3F80),  # a tie, to even
+        (0x3F818000, 0x3F82),
+        (0x3F808001, 0x3F81),
+        (0x3F807FFF, 0x3F80),
+        (0x7F7FFFFF, 0x7F80),
+        (0xFF800000, 0xFF80),
+    ],
+)
+def test_rounding_to_bf16(bits: int, rounded: int) -> None:
+    assert bf16_bits(np.array([bits], np.uint32).view(np.float32)).tolist() == [rounded]

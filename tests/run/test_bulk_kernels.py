@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cutegen import api
-from cutegen.build import Cache
 from cutegen.contract import LaunchContract
 from cutegen.plan import plan
 from cutegen.run import Kernel
@@ -37,15 +34,6 @@ def spec_of(majors: str = "kkn", ops: tuple[str, ...] = ()) -> GemmSpec:
         mma=Mma(atom_layout=(2, 2, 1)),
         epilogue=Epilogue(ops=ops),
     )
-
-
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Any:
-    @cache
-    def make(spec: GemmSpec) -> Kernel:
-        return api.compile(spec, "sm_90", cache=kernels)
-
-    return make
 
 
 def run(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, **options: Any) -> LaunchCounts:

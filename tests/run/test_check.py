@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cutegen.contract.launch import CallSize, LaunchContract, Strides
-from cutegen.contract.problem import MAX_EXTENT, ProblemShape
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
 from cutegen.errors import OperandError
-from cutegen.run.call.check import CheckedCall, check_call
+from cutegen.run.call.check import CheckedCall, check_call, check_inputs, place
 from cutegen.run.call.memory_overlap import check_address, check_apart
 from cutegen.run.call.operands import CPU, Form, view_of
+from cutegen.run.call.storage import call_tensor
 
 torch = pytest.importorskip("torch")
 MakeContract = Callable[..., LaunchContract]
@@ -34,6 +36,12 @@ def check(contract: LaunchContract, a: Any, b: Any, out: Any) -> CheckedCall:
 def leading(size: CallSize) -> tuple[int, ...]:
     """The leading strides of A, B and C."""
     return tuple(size.strides[name].leading for name in "abc")
+
+
+def form(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "f16", framework: str = "numpy", device: Any = CPU
+) -> Form:
+    return Form(shape, strides, dtype, device, framework, False)
 
 
 def half(*shape: int) -> Any:
@@ -74,9 +82,6 @@ def test_leading_strides_may_be_padded(contract: MakeContract) -> None:
 
 @pytest.mark.parametrize("stride", [0, 1, 3, -5, 10**9])
 def test_stride_of_a_mode_of_extent_one_says_nothing(contract: MakeContract, stride: int) -> None:
-    def form(shape: tuple[int, int], strides: tuple[int, int]) -> Form:
-        return Form(shape, strides, "f16", CPU, "torch", False)
-
     # M = 1: the leading stride of A and of C is free. K = 20 is rounded up to the 8 elements of 16 bytes.
     size = check_call(contract(), form((1, 20), (stride, 1)), form((20, 16), (1, 24)), form((1, 16), (stride, 1))).size
     assert leading(size) == (24, 24, 16)
@@ -92,18 +97,18 @@ def test_empty_operands_have_no_layout_to_check(contract: MakeContract, m: int, 
 
 
 def test_extents_that_32_bits_do_not_count_to_the_end_of_are_refused(contract: MakeContract) -> None:
-    def form(*shape: int) -> Form:
-        return Form(shape, (shape[1], 1), "f16", ("cuda", 0), "torch", False)
+    def on_gpu(*shape: int) -> Form:
+        return form(shape, (shape[1], 1), device=("cuda", 0))
 
     with pytest.raises(OperandError, match=rf"operand a: found M = {MAX_EXTENT + 1}; expected at most {MAX_EXTENT}"):
-        check_call(contract(), form(MAX_EXTENT + 1, 8), form(8, 8), form(MAX_EXTENT + 1, 8))
-    huge = Form((8, MAX_EXTENT), (2**31 + 8, 1), "f16", ("cuda", 0), "torch", False)
-    size = check_call(contract("knn"), form(8, 8), huge, huge).size
+        check_call(contract(), on_gpu(MAX_EXTENT + 1, 8), on_gpu(8, 8), on_gpu(MAX_EXTENT + 1, 8))
+    huge = form((8, MAX_EXTENT), (2**31 + 8, 1), device=("cuda", 0))
+    size = check_call(contract("knn"), on_gpu(8, 8), huge, huge).size
     assert (size.problem.n, size.strides["b"].leading) == (MAX_EXTENT, 2**31 + 8)
 
 
 def test_strides_that_leave_every_address_space_are_refused(contract: MakeContract) -> None:
-    far = Form((64, 48), (1 << 60, 1), "f16", CPU, "numpy", False)
+    far = form((64, 48), (1 << 60, 1))
     with pytest.raises(OperandError, match=r"operand a: found strides \(1152921504606846976, 1\): 145,268,"):
         check_call(contract(), far, view_of(Bad.b, "b").form, view_of(Bad.out, "out").form)
 
@@ -316,3 +321,63 @@ def test_no_array_at_all(contract: MakeContract, operand: Any) -> None:
     error = refused(contract(), operand, Bad.b, Bad.out)
     assert "__dlpack__" in error.expected
     assert error.found == f"a {type(operand).__qualname__}"
+
+
+def test_57_bits_of_addresses_may_be_spanned(contract: MakeContract) -> None:
+    """Five-level paging has virtual addresses of 57 bits."""
+    tensor = call_tensor(contract().tensor("a"))
+    stride = (1 << 57) // 2 - 8  # elements of 2 bytes
+    assert place(tensor, form((2, 8), (stride, 1))).span_bytes == 1 << 57
+    with pytest.raises(OperandError, match="at most 144,115,188,075,855,872"):
+        place(tensor, form((2, 8), (stride + 8, 1)))
+
+
+def test_a_batch_fills_grid_z(contract: MakeContract) -> None:
+    def shape(batch: int) -> tuple[int, ...]:
+        return check_inputs(contract(), form((batch, 8, 8), (64, 8, 1)), form((8, 8), (1, 8)))
+
+    assert shape(MAX_BATCH) == (65535, 8, 8)
+    with pytest.raises(OperandError, match="a batch of 65536; expected at most 65535"):
+        shape(MAX_BATCH + 1)
+
+
+def test_the_tiles_of_a_matrix_have_numbers_of_32_bits(contract: MakeContract) -> None:
+    """The driver would take the low 32 bits of a larger grid, and leave most of the result unwritten."""
+    small = replace(contract(align=2), cta_tile=(1, 32))
+
+    def shape(n: int) -> tuple[int, ...]:
+        return check_inputs(small, form((MAX_EXTENT, 8), (8, 1)), form((8, n), (1, 8)))
+
+    assert shape(32) == (MAX_EXTENT, 32)
+    with pytest.raises(OperandError, match="so 4294705152 tiles of 1 x 32; expected at most 2147352576") as caught:
+        shape(33)
+    assert caught.value.fix == "split the problem, or compile with a larger tile.cta"
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_a_batch_spans_to_the_end_of_its_last_matrix(contract: MakeContract, batch: int) -> None:
+    array = np.zeros((batch, 6, 24), np.float16)[:, :, :16]
+    placed = place(call_tensor(contract().tensor("a")), view_of(array, "a").form)
+    first, end = np.lib.array_utils.byte_bounds(array)
+    assert placed.span_bytes == end - first
+
+
+@pytest.mark.parametrize(("stride", "oddity"), [(-64, "reversed"), (0, "broadcast")])
+def test_only_a_matrix_of_the_other_major_is_told_to_compile_for_it(
+    contract: MakeContract, stride: int, oddity: str
+) -> None:
+    """Strides (1, 64) would be the other major; reversed or broadcast columns fit no major."""
+    tensor = call_tensor(contract().tensor("a"))
+    with pytest.raises(OperandError, match=re.escape('or compile with problem.a.major = "m"')):
+        place(tensor, form((64, 48), (1, 64)))
+    with pytest.raises(OperandError, match="contiguous in neither mode") as caught:
+        place(tensor, form((64, 48), (1, stride)))
+    assert f"({oddity})" in caught.value.found
+    assert "compile with" not in caught.value.fix
+
+
+@pytest.mark.parametrize("dtype", ["f16", "s8", "f32"])
+@pytest.mark.parametrize("other", ["float64", "uint16", "uint8", "None"])
+def test_a_type_that_numpy_has_is_not_carried_by_another(contract: MakeContract, dtype: str, other: str) -> None:
+    with pytest.raises(OperandError, match=f"a: found dtype {other}"):
+        check_inputs(contract(dtype=dtype), form((8, 8), (8, 1), other), form((8, 8), (1, 8), dtype))

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cutegen import api
-from cutegen.build import Cache
 from cutegen.plan import GemmPlan, plan
-from cutegen.run import Kernel
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.wgmma import CASES
 
 pytestmark = pytest.mark.dsl
-
-
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Any:
-    @cache
-    def make(name: str) -> Kernel:
-        return api.compile(CASES[name], "sm_90", cache=kernels)
-
-    return make
 
 
 @pytest.mark.parametrize(
@@ -41,7 +28,7 @@ def compiled(kernels: Cache) -> Any:
     ],
 )
 def test_a_launch_does_what_the_plan_says(compiled: Any, name: str, keys: set[str]) -> None:
-    kernel, planned = compiled(name), plan(CASES[name], "sm_90")
+    kernel, planned = compiled(CASES[name]), plan(CASES[name], "sm_90")
     assert isinstance(planned, GemmPlan)
     assert kernel.artifact.manifest.warnings == ()
     a, b, out = random_operands(kernel.contract, 128, 64, 8 * planned.cta_tile[2], seed=1)
@@ -56,18 +43,17 @@ def test_a_launch_does_what_the_plan_says(compiled: Any, name: str, keys: set[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["random:3"])
-def test_tile_after_tile(compiled: Any, policy: str) -> None:
+def test_tile_after_tile(compiled: Any) -> None:
     """Three blocks of tiles for a cluster: the stages hold k-tiles, then sums, then k-tiles again."""
-    kernel = compiled("cluster_of_tiles_and_slices")
+    kernel = compiled(CASES["cluster_of_tiles_and_slices"])
     a, b, out = random_operands(kernel.contract, 256, 192, 456, seed=2)
-    kernel.execute(a, b, out=out, policy=policy)
+    kernel.execute(a, b, out=out, policy="random:3")
     assert compare(out, expected_outcome(kernel.contract, a, b, {}, accumulator="f32").result, dtype="f16").ok
 
 
 @pytest.mark.parametrize("name", ["slices_of_a_cluster", pytest.param("clusters_leave_shares", marks=pytest.mark.slow)])
 def test_the_same_bits_in_any_order(compiled: Any, name: str) -> None:
-    kernel = compiled(name)
+    kernel = compiled(CASES[name])
     a, b, first = random_operands(kernel.contract, 72, 64, 328, seed=5)
     extras = random_extras(kernel.contract, 72, 64, seed=5)
     kernel.execute(a, b, out=first, **extras)

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import Workspace
 from cutegen.errors import OperandError
 from cutegen.ptx.machine.arguments import bytes_of
 from cutegen.run import Kernel, cpu
+from cutegen.run.call.storage import MatrixStorage
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.reference import bf16_bits, float64
 
@@ -139,7 +141,22 @@ def test_execute_refuses_an_empty_result(executor: type[Executor], artifact: Any
         kernel.execute(a, b, out=out)
 
 
+def test_sums_of_a_workspace_that_no_slice_wrote_show_as_nan() -> None:
+    sums, counters = cpu.host_workspace(Workspace(sums_bytes=16, counters=3))
+    assert (np.isnan(sums).tolist(), counters.tolist()) == ([True] * 4, [0] * 3)
+
+
 def test_a_list_is_refused_before_anything_is_parsed(artifact: Any, contract: Any) -> None:
     kernel = Kernel(artifact(contract(), ptx="no PTX at all"), driver=no_driver)
     with pytest.raises(OperandError, match="found a list"):
         kernel([[1.0]], np.zeros((1, 1), np.float16))
+
+
+@pytest.mark.parametrize("align", [1, 8])
+def test_a_host_buffer_is_found_wherever_memory_begins(align: int) -> None:
+    """Of (3, 8) elements with `align` elements: one less in front at most."""
+    storage = MatrixStorage(rows=3, columns=8, stride=8, transposed=False, align=align)
+    assert storage.host_elems == 24 + align - 1
+    flat = np.zeros(storage.host_elems, np.float16)
+    for address in range(0, 16, 2):
+        assert storage.host_buffer(flat, address).shape == (3, 8)

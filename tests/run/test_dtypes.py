@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
 
-from cutegen import api
-from cutegen.build import Cache
 from cutegen.errors import OperandError
 from cutegen.run import Kernel, float8_bits
 from cutegen.run.call.bits import float8_values
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import random_operands
+from tests.run.against_float64 import check, made
 from tests.run.dtype_cases import ARCHES, CASES, EDGES, FAST, SHIPPED
 
 pytestmark = pytest.mark.dsl
@@ -26,37 +23,19 @@ by_case = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Compiled:
-    @cache
-    def make(name: str) -> Kernel:
-        return api.compile(CASES[name], ARCHES[name], cache=kernels)
-
-    return make
-
-
-def accumulator_of(kernel: Kernel) -> str:
-    found: str = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    return found
+def named(compiled: Callable[..., Kernel]) -> Compiled:
+    return lambda name: compiled(CASES[name], ARCHES[name])
 
 
 @by_case
-def test_right_against_float64(name: str, compiled: Compiled) -> None:
-    kernel = compiled(name)
-    contract = kernel.contract
-    for m, n, k in EDGES:
-        a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
-        extras = random_extras(kernel.contract, m, n, seed=m + n + k)
-        assert kernel(a, b, out=out, **extras) is out
-        expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator_of(kernel))
-        comparison = compare(out, expected.result, dtype=contract.tensor("c").dtype)
-        assert comparison.ok, (m, n, k, comparison)
-        if expected.aux is not None:
-            assert compare(extras["aux"], expected.aux, dtype=contract.tensor("aux").dtype).ok
+def test_right_against_float64(name: str, named: Compiled) -> None:
+    for extents in EDGES:
+        check(named(name), *made(named(name), *extents))
 
 
 @by_case
-def test_the_emitted_instructions_are_the_predicted_ones(name: str, compiled: Compiled) -> None:
-    manifest = compiled(name).artifact.manifest
+def test_the_emitted_instructions_are_the_predicted_ones(name: str, named: Compiled) -> None:
+    manifest = named(name).artifact.manifest
     assert dict(manifest.instructions.emitted) == dict(manifest.instructions.predicted)
 
 
@@ -69,9 +48,9 @@ def tf32(values: np.ndarray, *, nearest: bool) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "nearest"), [("tf32 nearest", True), pytest.param("tf32", False, marks=pytest.mark.slow)]
 )
-def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool, compiled: Compiled) -> None:
+def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool, named: Compiled) -> None:
     """Held against the operands as they are after rounding, the sums are as good as float32's."""
-    kernel = compiled(name)
+    kernel = named(name)
     a, b, out = random_operands(kernel.contract, 40, 24, 96, seed=11)
     kernel(a, b, out=out)
     size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
@@ -83,8 +62,8 @@ def test_tf32_takes_the_bits_that_the_plan_says(name: str, nearest: bool, compil
 @pytest.mark.parametrize(
     "name", ["u8 and s8", *(pytest.param(x, marks=pytest.mark.slow) for x in ("s8", "s8 across K", "s8 of 16", "u8"))]
 )
-def test_integers_are_exact_over_their_whole_range(name: str, compiled: Compiled) -> None:
-    kernel = compiled(name)
+def test_integers_are_exact_over_their_whole_range(name: str, named: Compiled) -> None:
+    kernel = named(name)
     a, b, out = random_operands(kernel.contract, 70, 70, 300, seed=0)
     generator = np.random.default_rng(5)
     for x in (a, b):
@@ -95,9 +74,9 @@ def test_integers_are_exact_over_their_whole_range(name: str, compiled: Compiled
     np.testing.assert_array_equal(out, a.astype(np.int64) @ b.astype(np.int64))
 
 
-def test_a_quantized_result_is_rounded_to_even_and_clamped(compiled: Compiled) -> None:
+def test_a_quantized_result_is_rounded_to_even_and_clamped(named: Compiled) -> None:
     """A scale of 1/2 makes ties of odd sums; relu is before the rounding, the bias moves it to the ends."""
-    kernel = compiled("s8 scaled")
+    kernel = named("s8 scaled")
     a, b = np.zeros((8, 16), np.int8), np.zeros((16, 48), np.int8)
     a[:, 0] = 1
     b[0] = np.arange(-16, 32)
@@ -109,8 +88,8 @@ def test_a_quantized_result_is_rounded_to_even_and_clamped(compiled: Compiled) -
     np.testing.assert_array_equal(out, np.tile(expected, (8, 1)))
 
 
-def test_an_unsigned_result_is_clamped_at_both_ends(compiled: Compiled) -> None:
-    kernel = compiled("s8 to u8")
+def test_an_unsigned_result_is_clamped_at_both_ends(named: Compiled) -> None:
+    kernel = named("s8 to u8")
     a, b = np.zeros((8, 16), np.int8), np.zeros((16, 64), np.int8)
     a[:, 0], b[0] = 8, np.arange(-8, 56)
     out = kernel(a, np.asfortranarray(b))
@@ -118,16 +97,16 @@ def test_an_unsigned_result_is_clamped_at_both_ends(compiled: Compiled) -> None:
     np.testing.assert_array_equal(out, np.tile((8 * np.arange(-8, 56)).clip(0, 255), (8, 1)))
 
 
-def test_an_operand_of_the_other_sign_is_refused(compiled: Compiled) -> None:
-    kernel = compiled("u8 and s8")
+def test_an_operand_of_the_other_sign_is_refused(named: Compiled) -> None:
+    kernel = named("u8 and s8")
     a, b, _ = random_operands(kernel.contract, 24, 16, 48, seed=2)
     with pytest.raises(OperandError, match=r"a: found dtype s8; expected u8; `a.astype\(np.uint8\)`"):
         kernel(a.view(np.int8), b)
 
 
 @pytest.mark.slow
-def test_8_bit_floats_stop_at_the_largest(compiled: Compiled) -> None:
-    kernel = compiled("e4m3 to e4m3")
+def test_8_bit_floats_stop_at_the_largest(named: Compiled) -> None:
+    kernel = named("e4m3 to e4m3")
     a, b = (float8_bits(np.full(shape, 16.0), "e4m3") for shape in ((8, 16), (16, 16)))
     residual = float8_bits(np.full((8, 16), -448.0), "e4m3")
     a[1, 0] = 0x7F  # NaN
@@ -137,10 +116,10 @@ def test_8_bit_floats_stop_at_the_largest(compiled: Compiled) -> None:
     assert np.isnan(values[1]).all()
 
 
-def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(compiled: Compiled) -> None:
+def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(named: Compiled) -> None:
     """A is e4m3 and B e5m2, both of them uint8 in NumPy; torch has the types themselves."""
     torch = pytest.importorskip("torch")
-    kernel = compiled("e4m3 and e5m2")
+    kernel = named("e4m3 and e5m2")
     a, b, out = random_operands(kernel.contract, 24, 16, 48, seed=2, framework="torch")
     assert (a.dtype, b.dtype, out.dtype) == (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16)
     kernel(a, b, out=out)
@@ -150,9 +129,9 @@ def test_bits_in_uint8_are_taken_as_what_the_kernel_multiplies(compiled: Compile
 
 
 @pytest.mark.parametrize(("value", "other"), [(127, 127), (-128, 127), (64, 64)])
-def test_s32_ends_at_its_last_value_which_no_float32_is(value: int, other: int, compiled: Compiled) -> None:
+def test_s32_ends_at_its_last_value_which_no_float32_is(value: int, other: int, named: Compiled) -> None:
     """Around both ends of s32, beside the product in Python's integers; one is 2^31, which a float32 is."""
-    kernel = compiled("s8 scaled to s32")
+    kernel = named("s8 scaled to s32")
     a, b = np.full((16, 64), value, np.int8), np.full((64, 16), other, np.int8, order="F")
     for alpha in (2048, 2079, 2080, 2100, 1 << 13, 1 << 20, 1 << 40):
         out, aux, c = (np.full((16, 16), 7, np.int32) for _ in range(3))

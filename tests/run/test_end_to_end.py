@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cutegen import api
-from cutegen.build import BuildRequest, Cache, build
-from cutegen.hardware import target
+from cutegen.build import Cache
 from cutegen.plan import plan
-from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.run.call.storage import call_tensors
 from cutegen.spec import GemmSpec, Operand, Problem, load_spec
-from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify import compare, float64_reference, random_operands
 from tests.plan.specs import SHIPPED_GEMMS
+from tests.run.against_float64 import check, made
 
 pytestmark = pytest.mark.dsl
 MAP_NORESERVE = 0x4000  # Linux's; module mmap has it from Python 3.13 on
@@ -28,20 +25,12 @@ OTHER_MAJORS = [f"{a}{b}{c}" for a in "mk" for b in "nk" for c in "mn" if f"{a}{
 
 
 @pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Callable[[str, str, str], Kernel]:
+def plain(compiled: Callable[..., Kernel]) -> Callable[[str, str, str], Kernel]:
     """Kernels of specs that leave everything but the problem out."""
 
-    @cache
     def make(majors: str, dtype: str, accumulator: str) -> Kernel:
         a, b, c = (Operand(dtype, major) for major in majors)
-        planned = plan(GemmSpec(family="sm80", problem=Problem(a=a, b=b, c=c, accumulator=accumulator)))
-        request = BuildRequest(
-            source=render(planned),
-            target=target("sm_80"),
-            plan_json=json.dumps(planned.to_json()),
-            instructions=planned.predictions.instructions,
-        )
-        return Kernel.open(build(request, kernels).path)
+        return compiled(GemmSpec(family="sm80", problem=Problem(a=a, b=b, c=c, accumulator=accumulator)))
 
     return make
 
@@ -54,9 +43,9 @@ def storage_of(kernel: Kernel, out: Any, shape: tuple[int, int]) -> Any:
     return np.lib.stride_tricks.as_strided(rows, (storage.rows, storage.stride), (storage.stride * item, item))
 
 
-def test_rows_that_lie_more_than_2_to_the_31_elements_apart(compiled: Callable[[str, str, str], Kernel]) -> None:
+def test_rows_that_lie_more_than_2_to_the_31_elements_apart(plain: Callable[[str, str, str], Kernel]) -> None:
     """Memory that nobody touches takes none: 4 GiB lie between the two rows of A and of B."""
-    kernel = compiled("mnm", "bf16", "f32")
+    kernel = plain("mnm", "bf16", "f32")
     pitch = 2**31 + 8
 
     def matrix() -> Any:
@@ -82,9 +71,9 @@ def test_rows_that_lie_more_than_2_to_the_31_elements_apart(compiled: Callable[[
     ],
 )
 def test_right_against_float64_and_nothing_beside_it_is_written(
-    compiled: Callable[[str, str, str], Kernel], majors: str, dtype: str, accumulator: str
+    plain: Callable[[str, str, str], Kernel], majors: str, dtype: str, accumulator: str
 ) -> None:
-    kernel = compiled(majors, dtype, accumulator)
+    kernel = plain(majors, dtype, accumulator)
     poison = 0x7FC0 if dtype == "bf16" else np.float16(np.nan).view(np.uint16)
     for m, n, k in [(1, 1, 1), (5, 9, 0), (7, 8, 64), (64, 127, 8), (129, 7, 257)]:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k)
@@ -95,9 +84,9 @@ def test_right_against_float64_and_nothing_beside_it_is_written(
         assert (whole[:, n if majors[2] == "n" else m :].view(np.uint16) == poison).all()
 
 
-def test_torch_tensors_without_out(compiled: Callable[[str, str, str], Kernel]) -> None:
+def test_torch_tensors_without_out(plain: Callable[[str, str, str], Kernel]) -> None:
     torch = pytest.importorskip("torch")
-    kernel = compiled("mnm", "bf16", "f32")
+    kernel = plain("mnm", "bf16", "f32")
     a, b, _ = random_operands(kernel.contract, 40, 24, 33, seed=5, framework="torch")
     out = kernel(a, b)
     assert (out.shape, out.dtype) == ((40, 24), torch.bfloat16)
@@ -141,13 +130,8 @@ def test_shipped_kernels_read_nothing_that_was_not_written(name: str, depth: str
     found = plan(spec, spec.needs)
     k = DEPTHS[depth](found.cta_tile[2], found.stages)
     kernel = api.compile(spec, spec.needs, cache=kernels)
-    a, b, out = random_operands(kernel.contract, 9, 131, k, seed=k)
-    extras = random_extras(kernel.contract, 9, 131, seed=k)
-    report = kernel.execute(a, b, out=out, **extras)
+    report = check(kernel, *made(kernel, 9, 131, k), kernel.execute)
     assert report.violations == ()
-    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    assert compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype).ok
 
 
 @pytest.mark.slow

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import builtins
-import json
 import math
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-import cutegen
 from cutegen.analysis.sass import main_loop
-from cutegen.build import Cache
 from cutegen.build.cubin import disassemble
 from cutegen.errors import OperandError
 from cutegen.plan import plan
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, load_spec
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from cutegen.verify.reference import bf16_bits, bf16_values, float64
+from tests.run.against_float64 import check
 from tests.run.epilogues import CASES, spec
 
 torch = pytest.importorskip("torch")
@@ -31,31 +28,8 @@ Compile = Callable[[GemmSpec], Kernel]
 FAST = ("blas", "bias_aux_gelu", "bias_m_residual_silu")
 
 
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Compile:
-    return cache(lambda asked: cutegen.compile(asked, "sm_80", cache=kernels))
-
-
 def names(chosen: tuple[str, ...]) -> list[Any]:
     return [pytest.param(name, marks=() if name in chosen else pytest.mark.slow) for name in CASES]
-
-
-def accumulator(kernel: Kernel) -> str:
-    return str(json.loads(kernel.artifact.plan_json)["mma"]["accumulator"])
-
-
-def dtype_of(kernel: Kernel, name: str) -> str:
-    return next(tensor.dtype for tensor in kernel.contract.tensors if tensor.name == name)
-
-
-def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: Mapping[str, Any]) -> None:
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator(kernel))
-    assert kernel(a, b, out=out, **extras) is out
-    found = compare(out, expected.result, dtype=dtype_of(kernel, "c"))
-    assert found.ok, found
-    if expected.aux is not None:
-        stored = compare(extras["aux"], expected.aux, dtype=dtype_of(kernel, "aux"))
-        assert stored.ok, stored
 
 
 @pytest.mark.parametrize("name", names(FAST))
@@ -187,13 +161,6 @@ def test_traffic_is_what_the_plan_says(compiled: Compile, name: str) -> None:
     counts = count_launch(planned, kernel.call_size(a, b, out, **extras), report)
     assert counts.differing() == {}
     assert counts.sectors["epilogue"].predicted is not None
-
-
-@pytest.mark.parametrize("name", ["cute_tutorial_nt", "sm80_hgemm_bias_gelu"])
-def test_shipped_specs(compiled: Compile, name: str) -> None:
-    kernel = compiled(load_spec(name))
-    a, b, out = random_operands(kernel.contract, 130, 40, 70, seed=9)
-    check(kernel, a, b, out, random_extras(kernel.contract, 130, 40, seed=9))
 
 
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "cute_tutorial_nt", "sm80_hgemm_bias_gelu"])

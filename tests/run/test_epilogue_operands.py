@@ -136,6 +136,26 @@ def test_out_may_be_exactly_c_and_nothing_near_it(kernel: Kernel, api: Any, cuda
             kernel(a, b, **{**operands, "c": c}, out=cuda_array(near))
 
 
+@pytest.mark.parametrize("major", ["n", "m"])
+def test_out_may_be_a_residual_of_the_same_layout(
+    api: Any, artifact: Any, contract: MakeContract, cuda_array: Any, major: str
+) -> None:
+    asked = contract(
+        extras=(TensorContract("residual", "f16", ("m", "n"), major, 16),), epilogue=("x -> x + residual",)
+    )
+    api.parameters = asked.parameters
+    kernel = Kernel(artifact(asked, ptx=EMPTY_KERNEL), driver=lambda: Driver(api))
+    buffer = np.zeros((N, N), np.float16)
+    a, b = cuda_array(np.zeros((N, K), np.float16)), cuda_array(np.zeros((N, K), np.float16).T)
+    operands = {"residual": cuda_array(buffer if major == "n" else buffer.T), "out": cuda_array(buffer)}
+    if major == "n":
+        kernel(a, b, **operands)
+        assert len(api.launches) == 1
+        return
+    with pytest.raises(OperandError, match="found memory shared with residual; expected separate memory, or exactly"):
+        kernel(a, b, **operands)
+
+
 def test_a_launch_gets_addresses_scalars_sizes_and_strides(kernel: Kernel, api: Any, cuda_array: Any) -> None:
     arrays = {name: _numpy(x) for name, x in Tensors.extras.items() if hasattr(x, "numpy")}
     a, b, out = (_numpy(x) for x in (Tensors.a, Tensors.b, Tensors.out))

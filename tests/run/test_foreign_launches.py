@@ -80,6 +80,18 @@ def test_an_entry_is_text_and_smem_is_a_count(tmp_path: Path, text: str) -> None
         file_launch(launch_of(tmp_path, text))
 
 
+def test_arguments_have_their_types() -> None:
+    generator = np.random.default_rng(0)
+    assert parse_argument("i32:-5", generator) == np.int32(-5)
+    assert parse_argument("u64:0xff", generator) == 255
+    assert parse_argument("bf16[2]:ones", generator).tolist() == [0x3F80, 0x3F80]
+    random = parse_argument("f16[1000]:random", generator)
+    assert (random.dtype, random.shape) == (np.float16, (1000,))
+    assert 0.8 < random.astype(np.float64).std() < 1.2
+    with pytest.raises(RequestError):
+        parse_argument("i8:300", generator)
+
+
 @pytest.mark.parametrize("text", ["f32[4]:zeroes", "f33[4]:zeros", "f32[4]", "f32[x]:zeros"])
 def test_an_array_has_a_known_type_and_fill(text: str) -> None:
     with pytest.raises(RequestError, match="expected TYPE:NUMBER such as"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import cache
 from types import SimpleNamespace
@@ -19,13 +18,10 @@ from cutegen.run.driver import load_driver
 from cutegen.run.gpu.launch import GpuKernel
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.verify import Comparison, compare, float64_reference, random_operands
+from tests.run.on_gpu import ON_A_GPU, in_threads
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 
 MAJORS = [f"{a}{b}{c}" for a in "mk" for b in "nk" for c in "mn"]
 
@@ -178,22 +174,7 @@ def test_threads_that_never_used_cuda() -> None:
     kernel = compiled()
     sets = [operands(kernel, 200 + 8 * index, 136, 64, seed=index) for index in range(8)]
     torch.cuda.synchronize()
-    failures: list[BaseException] = []
-
-    def work(a: Any, b: Any, out: Any) -> None:
-        try:
-            for _ in range(100):
-                kernel(a, b, out=out)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=one) for one in sets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    torch.cuda.synchronize()
-    assert not failures
+    in_threads(kernel, sets)
     assert all(compared(kernel, a, b, out).ok for a, b, out in sets)
 
 

@@ -10,14 +10,13 @@ import cutegen
 from cutegen.run import Kernel
 from cutegen.spec import Operand, Tile, load_spec
 from cutegen.verify import compare, expected_outcome
+from tests.run.against_float64 import check
 from tests.run.bulk import CASES, spec
-from tests.run.on_gpu import check, made
+from tests.run.on_gpu import ON_A_GPU, made
 
 torch = pytest.importorskip("torch")
 pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    *ON_A_GPU,
     pytest.mark.skipif(
         torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0), reason="no bulk tensor copies"
     ),

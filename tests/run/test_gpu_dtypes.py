@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import pytest
@@ -11,15 +10,13 @@ import cutegen
 from cutegen.hardware import target
 from cutegen.hardware.targeting import choose_target
 from cutegen.run import Kernel
-from cutegen.verify import compare, expected_outcome, float64_reference, random_extras, random_operands
+from cutegen.verify import compare, float64_reference, random_operands
+from tests.run.against_float64 import check
 from tests.run.dtype_cases import ARCHES, CASES, EDGES
+from tests.run.on_gpu import ON_A_GPU, made
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 LARGER = [(7, 16, 64), (129, 127, 257), (257, 1000, 520), (1000, 264, 4096), (512, 512, 16384)]
 
 
@@ -32,19 +29,8 @@ def compiled(name: str) -> Kernel:
 
 @pytest.mark.parametrize("name", CASES)
 def test_right_against_float64(name: str) -> None:
-    kernel = compiled(name)
-    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    contract = kernel.contract
-    for m, n, k in [*EDGES, *LARGER]:
-        made = {"seed": m + n + k, "framework": "torch", "device": "cuda"}
-        a, b, out = random_operands(kernel.contract, m, n, k, **made)
-        extras = random_extras(kernel.contract, m, n, **made)
-        kernel(a, b, out=out, **extras)
-        expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-        comparison = compare(out, expected.result, dtype=contract.tensor("c").dtype)
-        assert comparison.ok, (m, n, k, comparison)
-        if expected.aux is not None:
-            assert compare(extras["aux"], expected.aux, dtype=contract.tensor("aux").dtype).ok
+    for extents in [*EDGES, *LARGER]:
+        check(compiled(name), *made(compiled(name), *extents))
 
 
 @pytest.mark.parametrize("name", ["s8", "s8 across K", "s8 of 16", "u8", "u8 and s8"])

@@ -9,15 +9,12 @@ import pytest
 import cutegen
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
+from tests.run.against_float64 import check
 from tests.run.epilogues import CASES, spec
-from tests.run.on_gpu import check, made
+from tests.run.on_gpu import ON_A_GPU, made
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 SHIPPED = ("cute_tutorial_nt", "sm80_hgemm_bias_gelu")
 EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (128, 256, 64), (257, 1000, 0), (1000, 257, 1000), (512, 2048, 4096)]
 

@@ -17,13 +17,10 @@ from cutegen.run import Probe
 from cutegen.spec import S2r, S2rCopy, load_spec
 from cutegen.verify.probe_check import check_registers
 from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
+from tests.run.on_gpu import ON_A_GPU
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 
 
 @pytest.mark.parametrize("repeat", REPEATS)

@@ -8,27 +8,10 @@ from typing import Any
 import pytest
 
 from cutegen.api import compile_gemm
-from cutegen.contract.launch import LaunchGeometry
-from cutegen.run.gpu.raw_driver import LaunchConfig
 from cutegen.spec import Schedule, Tile
 from tests.plan.specs import gemm
 
 LAYERS, REPLAYS = 6, 5
-CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6
-"""As cuda.h numbers them."""
-
-
-def test_a_launch_says_so_beside_its_clusters() -> None:
-    for extents, programmatic, wanted in (
-        ((1, 1, 1), False, []),
-        ((1, 1, 1), True, [(PROGRAMMATIC_STREAM_SERIALIZATION, 1)]),
-        ((2, 1, 1), False, [(CLUSTER_DIMENSION, 2)]),
-        ((2, 1, 1), True, [(CLUSTER_DIMENSION, 2), (PROGRAMMATIC_STREAM_SERIALIZATION, 1)]),
-    ):
-        geometry = LaunchGeometry((2, 1, 1), (128, 1, 1), 1024, extents)
-        config = LaunchConfig.of(geometry, in_clusters=extents != (1, 1, 1), programmatic=programmatic)
-        found = [config.attributes[index] for index in range(config.attribute_count)]
-        assert [(each.id, each.cluster[0]) for each in found] == wanted
 
 
 @pytest.mark.gpu

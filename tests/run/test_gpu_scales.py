@@ -9,20 +9,17 @@ import pytest
 
 import cutegen
 from cutegen.run import Kernel
-from tests.run.on_gpu import check, made
+from tests.run.against_float64 import check
+from tests.run.on_gpu import ON_A_GPU, made
 from tests.run.scales import CASES
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 
 
 @cache
 def compiled(name: str) -> Kernel:
-    return cutegen.compile(CASES[name][0])
+    return cutegen.compile(CASES[name])
 
 
 def as_one(extras: dict[str, Any]) -> dict[str, Any]:

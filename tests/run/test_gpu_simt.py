@@ -6,7 +6,6 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,15 +14,12 @@ from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import load_spec
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from tests.run.against_float64 import check
+from tests.run.on_gpu import ON_A_GPU, made
 from tests.run.simt_cases import CASES
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 SHIPPED = ("simt_sgemm_nt", "simt_sgemm_tn")
 EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (128, 256, 64), (257, 1000, 0), (1000, 257, 1000), (512, 1024, 2048)]
 
@@ -33,30 +29,15 @@ def compiled(name: str) -> Kernel:
     return cutegen.compile(CASES[name] if name in CASES else load_spec(name))
 
 
-def check(name: str, m: int, n: int, k: int, batch: int | None = None) -> None:
-    kernel = compiled(name)
-    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "framework": "torch", "device": "cuda"}
-    a, b, out = random_operands(kernel.contract, m, n, k, **options)
-    extras = random_extras(kernel.contract, m, n, **options)
-    expected = expected_outcome(kernel.contract, a, b, extras)
-    kernel(a, b, out=out, **extras)
-    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
-    result = compare(out, expected.result, dtype=dtypes["c"])
-    assert result.ok, result
-    if expected.aux is not None:
-        aux = compare(extras["aux"], expected.aux, dtype=dtypes["aux"])
-        assert aux.ok, aux
-
-
 @pytest.mark.parametrize("name", [*CASES, *SHIPPED])
 @pytest.mark.parametrize(("m", "n", "k"), EDGES)
 def test_right_against_float64(name: str, m: int, n: int, k: int) -> None:
-    check(name, m, n, k)
+    check(compiled(name), *made(compiled(name), m, n, k))
 
 
 @pytest.mark.parametrize("name", [*CASES, *SHIPPED])
 def test_batches(name: str) -> None:
-    check(name, 65, 72, 40, batch=5)
+    check(compiled(name), *made(compiled(name), 65, 72, 40, 5))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

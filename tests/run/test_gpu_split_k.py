@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from functools import cache
 from typing import Any
 
@@ -12,17 +10,15 @@ import pytest
 import cutegen
 from cutegen.run import Kernel
 from cutegen.spec import Tile
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import random_extras, random_operands
 from tests.run import wgmma
+from tests.run.against_float64 import expected, hold
 from tests.run.epilogues import spec
+from tests.run.on_gpu import ON_A_GPU, in_threads
 from tests.run.split_k import CASES, split
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 
 PLAIN = "plain_split_3"
 LARGE = {
@@ -46,11 +42,9 @@ def operands(kernel: Kernel, m: int, n: int, k: int, seed: int = 0, batch: int |
 
 
 def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any] | None = None) -> None:
+    """Hold what was written against float64, as soon as it is there."""
     torch.cuda.synchronize()
-    sums_in = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras or {}, accumulator=sums_in)
-    found = compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype)
-    assert found.ok, found
+    hold(kernel, out, extras or {}, expected(kernel, a, b, extras or {}))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -106,21 +100,7 @@ def test_threads_at_once(name: str) -> None:
     kernel = compiled(name)
     sets = [operands(kernel, 128 * (index + 1), 256, 1024, seed=index) for index in range(8)]
     torch.cuda.synchronize()
-    failures: list[BaseException] = []
-
-    def work(a: Any, b: Any, out: Any) -> None:
-        try:
-            for _ in range(100):
-                kernel(a, b, out=out)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=one) for one in sets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(kernel, sets)
     for a, b, out in sets:
         check(kernel, a, b, out)
 

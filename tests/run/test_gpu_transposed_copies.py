@@ -13,13 +13,10 @@ import cutegen
 from cutegen.errors import OperandError
 from cutegen.run import Kernel, kept_copies
 from cutegen.verify import compare, float64_reference, random_operands
+from tests.run.on_gpu import ON_A_GPU
 
 torch = pytest.importorskip("torch")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = ON_A_GPU
 
 
 @cache

@@ -9,14 +9,13 @@ import pytest
 import cutegen
 from cutegen.run import Kernel
 from cutegen.verify import compare, expected_outcome
-from tests.run.on_gpu import check, made
+from tests.run.against_float64 import check
+from tests.run.on_gpu import ON_A_GPU, made
 from tests.run.wgmma import CASES
 
 torch = pytest.importorskip("torch")
 pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.dsl,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    *ON_A_GPU,
     pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="no wgmma"),
 ]
 EDGES = [(1, 1, 1), (7, 127, 33), (127, 7, 8), (128, 64, 64), (257, 1000, 0), (1000, 257, 1000), (4096, 2048, 520)]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cutegen.contract.launch import LaunchGeometry
 from cutegen.errors import ArtifactError, DeviceError, OperandError, RequestError
 from cutegen.run import Kernel
 from cutegen.run.call import operands
 from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import call_tensors, empty
 from cutegen.run.call.streams import stream_handle
-from cutegen.run.driver import Driver
+from cutegen.run.driver import Driver, load_driver
 from cutegen.run.gpu.launch import runs_on
+from cutegen.run.gpu.raw_driver import LaunchConfig
+from tests.run.conftest import CLUSTER_DIMENSION, MeetingApi
 
 
 @pytest.fixture
@@ -99,22 +101,9 @@ def test_loaded_once_for_two_gpus_and_launched_in_each_primary_context(
     assert api.contexts == [1000], "every context that was pushed was popped"
 
 
-def test_threads_do_not_share_parameters(fake_api: Any, artifact: Any, contract: Any, cuda_array: Any) -> None:
-    both_have_written = threading.Barrier(2, timeout=10)
-
-    class Meeting(fake_api):  # type: ignore[misc]
-        def cuCtxGetCurrent(self) -> tuple[int, int]:
-            both_have_written.wait()
-            return (0, 1000)
-
-    api = Meeting()
-    kernel = Kernel(artifact(contract()), driver=lambda: Driver(api))
-    calls = [Call(cuda_array) for _ in range(2)]
-    threads = [threading.Thread(target=kernel, args=(call.a, call.b), kwargs={"out": call.out}) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def test_threads_do_not_share_parameters(artifact: Any, contract: Any, cuda_array: Any) -> None:
+    api, calls = MeetingApi(), [Call(cuda_array) for _ in range(2)]
+    api.launch_at_once(Kernel(artifact(contract()), driver=lambda: Driver(api)), calls)
     assert {launch["values"] for launch in api.launches} == {call.values for call in calls}
 
 
@@ -314,3 +303,31 @@ def test_each_function_may_use_the_shared_memory_that_its_kernel_asks_for(kernel
     asked = [call[1:] for call in api.calls if call[0] == "cuFuncSetAttribute"]
     (function,) = api._answer("cuKernelGetFunction")
     assert asked == [(function, "max_smem", 98304)]
+
+
+def test_a_machine_without_a_driver_is_told_to_use_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("Failed to dlopen libcuda.so.1\nTried: /usr/lib")
+
+    bindings = ModuleType("cuda.bindings")
+    bindings.driver = SimpleNamespace(cuInit=fails)  # type: ignore[attr-defined]
+    for name, module in (("cuda", ModuleType("cuda")), ("cuda.bindings", bindings)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", bindings.driver)
+    with pytest.raises(DeviceError) as caught:
+        load_driver.__wrapped__()
+    assert "no NVIDIA driver on this machine (Failed to dlopen libcuda.so.1); use CPU operands" in str(caught.value)
+
+
+def test_a_programmatic_launch_says_so_beside_its_clusters() -> None:
+    clusters, serialization = CLUSTER_DIMENSION, 6  # as cuda.h numbers them
+    for extents, programmatic, wanted in (
+        ((1, 1, 1), False, []),
+        ((1, 1, 1), True, [(serialization, 1)]),
+        ((2, 1, 1), False, [(clusters, 2)]),
+        ((2, 1, 1), True, [(clusters, 2), (serialization, 1)]),
+    ):
+        geometry = LaunchGeometry((2, 1, 1), (128, 1, 1), 1024, extents)
+        config = LaunchConfig.of(geometry, in_clusters=extents != (1, 1, 1), programmatic=programmatic)
+        found = [config.attributes[index] for index in range(config.attribute_count)]
+        assert [(each.id, each.cluster[0]) for each in found] == wanted

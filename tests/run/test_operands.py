@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,35 +9,13 @@ import numpy as np
 import pytest
 
 from cutegen.errors import OperandError
-from cutegen.run.call import dlpack, operands
+from cutegen.run.call import operands
+from cutegen.run.call.cuda_array import read
 from cutegen.run.call.operands import CPU, Form, count_write, view_of
 from cutegen.run.driver import Driver
+from tests.run.dlpack_producer import Producer
 
 torch = pytest.importorskip("torch")
-
-
-class Producer:
-    """Speaks DLPack only. `versioned` is the protocol of 1.0; without it, the one before `max_version`."""
-
-    def __init__(
-        self, tensor: Any, *, device: tuple[int, int] = (1, 0), versioned: bool = True, **spoiled: Any
-    ) -> None:
-        self.tensor, self.device, self.versioned, self.spoiled = tensor, device, versioned, spoiled
-        self.streams: list[int | None] = []
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device
-
-    def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
-        if options and not self.versioned:
-            raise TypeError("unexpected keyword argument 'max_version'")
-        self.streams.append(stream)
-        capsule = self.tensor.__dlpack__(**options)
-        exported, _ = dlpack._open(capsule)
-        exported.device_type, exported.device_id = self.device
-        for field, value in self.spoiled.items():
-            setattr(exported, field, value)
-        return capsule
 
 
 def test_torch_tensor() -> None:
@@ -81,87 +57,6 @@ def test_types_that_no_kernel_takes_have_a_view_with_their_name(dtype: Any) -> N
     assert view_of(np.zeros((2, 2), dtype), "a").form.dtype == np.zeros(1, dtype).dtype.name
 
 
-@pytest.mark.parametrize("versioned", [True, False])
-@pytest.mark.parametrize(
-    ("tensor", "dtype", "strides"),
-    [
-        (torch.zeros(6, 8, dtype=torch.float16), "f16", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.bfloat16).t()[2:], "bf16", (1, 8)),
-        (torch.zeros(6, 8)[:, 3:], "f32", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.int8), "s8", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.uint8), "u8", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.int32), "s32", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.float8_e4m3fn), "e4m3", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.float8_e5m2).t(), "e5m2", (1, 8)),
-        (torch.zeros(6, 8, dtype=torch.int16), "int16", (8, 1)),
-        (torch.zeros(6, 8, dtype=torch.complex64), "complex64", (8, 1)),
-    ],
-)
-def test_dlpack(tensor: Any, dtype: str, strides: tuple[int, int], versioned: bool) -> None:
-    producer = Producer(tensor, versioned=versioned)
-    view = view_of(producer, "a")
-    assert view.pointer == tensor.data_ptr()
-    assert view.form == Form(tuple(tensor.shape), strides, dtype, CPU, "test_operands", False)
-    assert producer.streams == [None]
-
-
-def test_dlpack_of_numpy_says_read_only() -> None:
-    array = np.zeros((4, 4), np.float16)
-    array.flags.writeable = False
-    view = view_of(SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__), "out")
-    assert view.form.read_only
-    assert view.pointer == array.ctypes.data
-
-
-def test_dlpack_capsule_lives_as_long_as_the_view_and_then_frees_the_tensor() -> None:
-    released: list[bool] = []
-
-    class Storage(np.ndarray):
-        def __del__(self) -> None:
-            if self.base is None:
-                released.append(True)
-
-    array = Storage((4, 4), np.float16)
-    view: Any = view_of(Producer(array), "a")
-    del array
-    gc.collect()
-    assert not released
-    del view
-    gc.collect()
-    assert released
-
-
-@pytest.mark.parametrize(("stream", "told"), [(None, 1), (0, 1), (2, 2), (4711, 4711)])
-def test_dlpack_producer_is_told_the_stream(stream: int | None, told: int) -> None:
-    producer = Producer(torch.zeros(2, 2), device=(2, 1))
-    view = view_of(producer, "a", stream)
-    assert view.form.device == ("cuda", 1)
-    assert producer.streams == [told]
-    assert view.stream == told
-
-
-@pytest.mark.parametrize(
-    ("device", "name"), [((3, 0), CPU), ((13, 1), ("cuda", 1)), ((10, 0), ("DLPack device type 10", 0))]
-)
-def test_dlpack_devices(device: tuple[int, int], name: tuple[str, int]) -> None:
-    assert view_of(Producer(torch.zeros(2, 2), device=device), "a").form.device == name
-
-
-def test_dlpack_that_refuses() -> None:
-    tensor = torch.zeros(2, 2).requires_grad_()
-    with pytest.raises(OperandError, match=r"operand a: found an object that does not export itself \(.*grad"):
-        view_of(Producer(tensor), "a")
-
-
-def test_dlpack_that_returns_something_else() -> None:
-    class Broken(Producer):
-        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
-            return object()
-
-    with pytest.raises(OperandError, match="returned no DLPack capsule"):
-        view_of(Broken(None), "a")
-
-
 def test_cuda_array_interface(cuda_array: Any) -> None:
     array = np.zeros((8, 16), np.float16)
     view = view_of(cuda_array(array, ordinal=1, stream=99, read_only=True), "a")
@@ -191,6 +86,17 @@ class Never:
         raise TypeError("never")
 
 
+TABLE: dict[str, Any] = {"shape": (4, 8), "typestr": "<f2", "data": (4096, False), "version": 3}
+
+
+@pytest.mark.parametrize(
+    "change", [{}, {"version": 0}, {"stream": None}, {"stream": 0}, {"stream": 2**64 - 1}, {"data": [0, True]}]
+)
+def test_tables_of_cuda_memory_that_are_taken(change: dict[str, Any]) -> None:
+    found = read({**TABLE, **change})
+    assert (found.shape, found.stream) == ((4, 8), change.get("stream"))
+
+
 MALFORMED = {
     "no table": (3, "found a int, expected a dict"),
     "shape missing": ({"shape": ...}, "shape: found none"),
@@ -205,6 +111,8 @@ MALFORMED = {
     "data a number": ({"data": 4096}, "data: found 4096, expected an address and"),
     "data None": ({"data": (None, False)}, "data: found None, expected an integer"),
     "data below zero": ({"data": (-1, False)}, "data: found -1"),
+    "data of text": ({"data": "ab"}, "data: found 'ab', expected"),
+    "data of a table": ({"data": {1: 2, 3: 4}}, "data: found"),
     "data huge": ({"data": (1 << 64, False)}, "data: found 18446744073709551616"),
     "typestr missing": ({"typestr": ...}, "typestr: found none"),
     "typestr nonsense": ({"typestr": "<q9"}, "typestr: found '<q9'"),
@@ -215,9 +123,11 @@ MALFORMED = {
     "strides too few": ({"strides": (2,)}, "strides: found 1, expected 2"),
     "strides huge": ({"strides": (1 << 63, 4)}, "strides: found 9223372036854775808"),
     "stream text": ({"stream": "main"}, "stream: found 'main'"),
-    "stream below zero": ({"stream": -2}, "stream: found -2"),
+    "stream huge": ({"stream": 2**64}, "stream: found 18446744073709551616"),
+    "stream below zero": ({"stream": -1}, "stream: found -1"),
     "version missing": ({"version": ...}, "version: found none"),
     "version to come": ({"version": 4}, "version: found 4, expected 0 to 3"),
+    "version below zero": ({"version": -1}, "version: found -1"),
     "version None": ({"version": None}, "version: found None"),
 }
 
@@ -226,8 +136,7 @@ MALFORMED = {
 def test_a_malformed_cuda_array_interface_is_refused_by_its_key(case: str) -> None:
     changed, message = MALFORMED[case]
     if isinstance(changed, dict):
-        table = {"shape": (4, 8), "typestr": "<f2", "data": (4096, False), "version": 3, **changed}
-        changed = {key: value for key, value in table.items() if value is not ...}
+        changed = {key: value for key, value in {**TABLE, **changed}.items() if value is not ...}
     with pytest.raises(
         OperandError, match=f"^operand a: found a malformed __cuda_array_interface__.*{message}"
     ) as caught:
@@ -262,61 +171,6 @@ def test_what_a_property_raises_is_an_operand_error(attribute: str, error: type[
         operand = type("Failing", (), {**members, attribute: made})()
         with pytest.raises(OperandError, match="operand a: found"):
             view_of(operand, "a")
-
-
-SPOILED = {
-    "ndim below zero": ({"ndim": -1}, "of -1 dimensions, expected 0 to 64"),
-    "ndim huge": ({"ndim": 2**31 - 1}, "of 2147483647 dimensions"),
-    "no shape": ({"shape": None}, "without a shape"),
-    "another device": ({"device_type": 2, "device_id": 3}, "capsule on cuda:3, expected cpu:0"),
-}
-
-
-@pytest.mark.parametrize("versioned", [True, False])
-@pytest.mark.parametrize("case", SPOILED)
-def test_a_malformed_capsule_is_refused(case: str, versioned: bool) -> None:
-    spoiled, message = SPOILED[case]
-    if "shape" in spoiled:
-        spoiled = {"shape": type(dlpack._Tensor().shape)()}
-    # NumPy's destructor does not read what is spoiled here.
-    producer = Producer(np.zeros((4, 8), np.float16), versioned=versioned, **spoiled)
-    with pytest.raises(OperandError, match=f"operand a: found an object that does not export itself .*{message}"):
-        view_of(producer, "a")
-
-
-def test_a_capsule_of_an_extent_below_zero_is_refused() -> None:
-    shape = (ctypes.c_int64 * 2)(-4, 8)
-    producer = Producer(np.zeros((4, 8), np.float16), shape=ctypes.cast(shape, type(dlpack._Tensor().shape)))
-    with pytest.raises(OperandError, match=r"of shape \(-4, 8\), expected extents of at least 0"):
-        view_of(producer, "a")
-
-
-def test_a_capsule_of_a_later_version_is_not_looked_into() -> None:
-    class Later(Producer):
-        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
-            capsule = super().__dlpack__(stream, **options)
-            dlpack._VersionedTensor.from_address(dlpack._get_pointer(capsule, b"dltensor_versioned")).major = 2
-            return capsule
-
-    with pytest.raises(OperandError, match="capsule of version 2"):
-        view_of(Later(np.zeros((4, 8), np.float16)), "a")
-
-
-def test_a_capsule_that_was_consumed_is_refused() -> None:
-    class Consumed(Producer):
-        def __dlpack__(self, stream: int | None = None, **options: Any) -> object:
-            capsule = super().__dlpack__(stream, **options)
-            torch.from_dlpack(capsule)
-            return capsule
-
-    with pytest.raises(OperandError, match="no DLPack capsule, or a consumed one"):
-        view_of(Consumed(torch.zeros(4, 8)), "a")
-
-
-@pytest.mark.parametrize("answer", [None, 3, (1,), (1, 0, 0), ("cpu", 0), (1.0, 0), (None, None)])
-def test_a_device_that_is_none_is_refused(answer: Any) -> None:
-    with pytest.raises(OperandError, match=r"__dlpack_device__: found .*, expected a device type and an ordinal"):
-        view_of(Producer(torch.zeros(4, 8), device=answer), "a")
 
 
 def test_masked_numpy_array_is_refused() -> None:

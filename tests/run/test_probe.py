@@ -19,7 +19,7 @@ from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Kernel, Probe, Registers
 from cutegen.run import probe as probe_module
-from cutegen.run.call.storage import CallTensor
+from cutegen.run.call.storage import CallTensor, call_tensor
 from cutegen.run.driver import Driver
 from cutegen.spec import (
     GEMM,
@@ -379,3 +379,30 @@ def test_b_comes_as_a_call_passes_it_where_the_gemm_reads_a_transposed_copy(kern
     assert (found.launch.tensor("b").major, found.gemm.b.major) == ("n", "k")
     received = check_registers(found, Probe(build(build_request(spec, "sm_89"), kernels)), seed=5)
     assert [each.first_wrong for each in received] == [None, None]
+
+
+def test_tables_of_registers_need_an_allocator(contract: Any) -> None:
+    tensor = call_tensor(contract().tensor("a"))
+    with pytest.raises(OperandError, match=r"operand a: found an array of cupy; expected an array of torch or NumPy"):
+        probe_module._poisoned(tensor, (32, 4), None, "cupy")
+
+
+def test_a_probe_receives_every_stage(artifact: Any, contract: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers of a thread are those of one k-tile, times the stages; so is K."""
+    table = {"tile": [64, 32, 16], "stages": 3, "values": {"a": 8, "b": 4}}
+    launch = contract()
+    monkeypatch.setattr(
+        "cutegen.run.probe.PlanTable.of",
+        lambda *_: SimpleNamespace(table=table, file="plan.json", launch=launch),
+    )
+    found = probe_module.ProbeContract.of(artifact(launch))
+    assert (found.extents, found.values) == ((64, 32, 48), (24, 12))
+
+
+def test_a_probe_waits_for_the_other_operands_stream() -> None:
+    told: list[tuple[int, int, int]] = []
+    driver = SimpleNamespace(order_after=lambda *words: told.append(words))
+    probe: Any = SimpleNamespace(_load_driver=lambda: driver)
+    views: Any = [SimpleNamespace(form=SimpleNamespace(framework="cupy"), stream=stream) for stream in (7, 9)]
+    assert Probe._order(probe, SimpleNamespace(device=("cuda", 1)), views) == 7  # type: ignore[arg-type]
+    assert told == [(1, 7, 9)]

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-import cutegen
-from cutegen.build import Cache
 from cutegen.errors import OperandError
 from cutegen.run import Kernel
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.spec import GemmSpec
+from cutegen.verify import random_extras, random_operands
 from cutegen.verify.reference import float64
+from tests.run.against_float64 import check
 from tests.run.scales import CASES, FAST
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.dsl
-Compile = Callable[[str], Kernel]
-
-
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Compile:
-    return cache(lambda name: cutegen.compile(CASES[name][0], CASES[name][1], cache=kernels))
-
-
-def check(kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
-    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    assert kernel(a, b, out=out, **extras) is out
-    found = compare(out, expected.result, dtype=kernel.contract.tensor("c").dtype)
-    assert found.ok, found
+Compile = Callable[[GemmSpec], Kernel]
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=() if x in FAST else pytest.mark.slow) for x in CASES])
 def test_right_against_float64_as_vectors_and_as_single_elements(compiled: Compile, name: str) -> None:
     """One kernel takes a vector, an element of no extent, an element in a vector, and a vector of stride 0."""
-    kernel = compiled(name)
+    kernel = compiled(CASES[name])
     for m, n, k in [(1, 1, 1), (9, 136, 200), (70, 41, 33)]:
         a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n)
         extras = random_extras(kernel.contract, m, n, seed=m)
@@ -52,7 +37,7 @@ def test_right_against_float64_as_vectors_and_as_single_elements(compiled: Compi
 
 def test_against_numpy_alone(compiled: Compile) -> None:
     """The reference itself is held against one that shares no line with it."""
-    kernel = compiled("sm80_column_major")
+    kernel = compiled(CASES["sm80_column_major"])
     a, b, _ = random_operands(kernel.contract, 70, 41, 33, seed=1)
     extras = random_extras(kernel.contract, 70, 41, seed=1)
     rows, columns, along_n, along_m, beside = (
@@ -63,7 +48,7 @@ def test_against_numpy_alone(compiled: Compile) -> None:
 
 
 def test_each_matrix_of_a_batch_has_its_own_scales(compiled: Compile) -> None:
-    kernel = compiled("sm80_column_major")
+    kernel = compiled(CASES["sm80_column_major"])
     a, b, out = random_operands(kernel.contract, 33, 40, 24, seed=2, batch=3)
     extras = random_extras(kernel.contract, 33, 40, seed=2, batch=3)
     check(kernel, a, b, out, extras)
@@ -73,7 +58,7 @@ def test_each_matrix_of_a_batch_has_its_own_scales(compiled: Compile) -> None:
 
 def test_zeros_infinities_and_nan_are_what_the_formula_says(compiled: Compile) -> None:
     """No factor is skipped: 0 times infinity is NaN, and NaN in one row stays in that row."""
-    kernel = compiled("sm90_swapped")
+    kernel = compiled(CASES["sm90_swapped"])
     a, b, out = random_operands(kernel.contract, 9, 72, 40, seed=3)
     extras = random_extras(kernel.contract, 9, 72, seed=3)
     a[4] = np.inf
@@ -91,7 +76,7 @@ def test_zeros_infinities_and_nan_are_what_the_formula_says(compiled: Compile) -
 
 def test_a_scale_that_lies_on_its_own_is_read_on_the_spot(compiled: Compile) -> None:
     """The executor refuses what a kernel reads past an operand's memory: of one element that is all but the first."""
-    kernel = compiled("sm90_e4m3")
+    kernel = compiled(CASES["sm90_e4m3"])
     a, b, out = random_operands(kernel.contract, 70, 80, 160, seed=4)
     extras = random_extras(kernel.contract, 70, 80, seed=4)
     one = {"scale_m": np.array(0.5, np.float32), "scale_n": np.array([-2.0], np.float32)}
@@ -124,9 +109,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_with_found_and_expected(compiled: Compile, case: str) -> None:
-    kernel, (changed, message) = compiled("sm90_swapped"), REFUSED[case]
+    kernel, (changed, message) = compiled(CASES["sm90_swapped"]), REFUSED[case]
     if "scale_n" in changed:
-        kernel = compiled("sm90_e4m3")
+        kernel = compiled(CASES["sm90_e4m3"])
     float8 = kernel.contract.tensor("a").dtype == "e4m3"
     a, b = torch.zeros(16, 32).half(), torch.zeros(24, 32).half().t()
     extras = {

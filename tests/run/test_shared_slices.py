@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 import pytest
 
-import cutegen
-from cutegen.build import Cache
 from cutegen.plan import plan
 from cutegen.ptx import ExecutionFault, LaunchReport, Program, ViolationKind
 from cutegen.run import Kernel
 from cutegen.run.cpu import host_workspace, tensor_maps
-from cutegen.spec import Operand
+from cutegen.spec import GemmSpec, Operand
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.wgmma import spec
@@ -38,12 +35,7 @@ POLL = "ld.acquire.gpu"
 COUNT = re.compile(r"atom\.global\.acq_rel\.add\.u32")
 BARRIER = re.compile(r"bar\.sync\s+0, \d+;")
 
-Compile = Callable[[str], Kernel]
-
-
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Compile:
-    return cache(lambda name: cutegen.compile(SPECS[name], "sm_90", cache=kernels))
+Compile = Callable[[GemmSpec], Kernel]
 
 
 def launch(kernel: Kernel, policy: str, text: str | None = None, launches: int = 1) -> tuple[np.ndarray, LaunchReport]:
@@ -79,7 +71,7 @@ def polls(report: LaunchReport) -> int:
 def test_whoever_adds_the_bits_are_the_same(name: str, compiled: Compile) -> None:
     results = set()
     for policy in (*ONE_BY_ONE, *IN_TURNS):
-        out, report = launch(compiled(name), policy, launches=2)
+        out, report = launch(compiled(SPECS[name]), policy, launches=2)
         assert (report.violations, report.conventions) == ((), ())
         waits = policy in IN_TURNS and name != "one part"
         assert (polls(report) > 0) == waits, "CTAs wait for others that run, where there is something for them to add"
@@ -91,7 +83,7 @@ def test_whoever_adds_the_bits_are_the_same(name: str, compiled: Compile) -> Non
 @pytest.mark.parametrize("policy", [*ONE_BY_ONE, *IN_TURNS])
 def test_what_is_executed_is_what_was_planned(policy: str, compiled: Compile) -> None:
     """Every slice's sums are read once, by one CTA or by several."""
-    kernel = compiled("two warpgroups")
+    kernel = compiled(SPECS["two warpgroups"])
     a, b, out = random_operands(kernel.contract, 256, 64, 512, seed=3)
     report = kernel.execute(a, b, out=out, policy=policy)
     counts = count_launch(plan(SPECS["two warpgroups"], "sm_90"), kernel.call_size(a, b, out), report)
@@ -120,7 +112,7 @@ MUTANTS: dict[str, Callable[[str], str]] = {
 @pytest.mark.dsl
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_dead(name: str, compiled: Compile) -> None:
-    kernel = compiled("two warpgroups")
+    kernel = compiled(SPECS["two warpgroups"])
     text = MUTANTS[name](kernel.artifact.ptx)
     assert text != kernel.artifact.ptx
     with pytest.raises(ExecutionFault) as caught:

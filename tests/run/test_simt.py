@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ from cutegen.plan import plan
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, load_spec
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
+from tests.run.against_float64 import check, made
 from tests.run.simt_cases import CASES
 
 pytestmark = pytest.mark.dsl
@@ -26,18 +25,11 @@ EDGES = [(1, 1, 1), (33, 65, 9), (31, 7, 20)]
 WHOLE = (2, 1, 3)  # CTA tiles
 
 
-def call(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
-    operands = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
-    return (*operands, random_extras(kernel.contract, m, n, seed=m + n + k, batch=batch))
-
-
-def check(spec: GemmSpec, kernel: Kernel, a: Any, b: Any, out: Any, extras: dict[str, Any]) -> None:
+def run(spec: GemmSpec, kernel: Kernel, *extents: int) -> None:
     """Against float64, and every count against the plan."""
-    report = kernel.execute(a, b, out=out, **extras)
+    a, b, out, extras = made(kernel, *extents)
+    report = check(kernel, a, b, out, extras, kernel.execute)
     assert report.violations == ()
-    expected = expected_outcome(kernel.contract, a, b, extras)
-    result = compare(out, expected.result, dtype=spec.problem.c.dtype)
-    assert result.ok, result
     counts = count_launch(plan(spec, "sm_80"), kernel.call_size(a, b, out, **extras), report)
     assert counts.differing() == {}
 
@@ -54,15 +46,15 @@ def test_emitted_as_predicted_and_right_on_whole_tiles_and_on_edges(name: str, k
     m, n, k = (extent * times for extent, times in zip(tile, WHOLE, strict=True))
     less_than_a_k_tile = (m, n, tile[2] - 3)
     for extents in ((m, n, k), less_than_a_k_tile, *EDGES):
-        check(spec, kernel, *call(kernel, *extents))
+        run(spec, kernel, *extents)
 
 
 def test_a_batch_and_nothing_to_add(kernels: Cache) -> None:
     """K = 0: C is beta C."""
     spec = CASES["alpha and beta"]
     kernel = api.compile(spec, "sm_80", cache=kernels)
-    check(spec, kernel, *call(kernel, 40, 40, 20, batch=2))
-    a, b, out, extras = call(kernel, 33, 17, 0)
+    run(spec, kernel, 40, 40, 20, 2)
+    a, b, out, extras = made(kernel, 33, 17, 0)
     kernel.execute(a, b, out=out, **extras)
     np.testing.assert_allclose(out, np.float32(extras["beta"]) * extras["c"], rtol=1e-6)
 
@@ -70,7 +62,7 @@ def test_a_batch_and_nothing_to_add(kernels: Cache) -> None:
 def test_f32_sums_are_those_of_fused_multiply_adds_in_the_order_of_k(kernels: Cache) -> None:
     """The one result that fma in the order of K gives, bit by bit: float64 holds a product of f32 exactly."""
     kernel = api.compile(CASES["nt, one stage"], "sm_80", cache=kernels)
-    a, b, out, _ = call(kernel, 9, 11, 30)
+    a, b, out, _ = made(kernel, 9, 11, 30)
     kernel.execute(a, b, out=out)
     sums = np.zeros((9, 11), np.float32)
     for k in range(30):
@@ -86,7 +78,7 @@ def test_the_shipped_kernels(name: str, kernels: Cache) -> None:
     kernel = api.compile(spec, "sm_80", cache=kernels)
     assert kernel.artifact.manifest.warnings == ()
     for extents in ((128, 128, 16), (130, 3, 17)):
-        check(spec, kernel, *call(kernel, *extents))
+        run(spec, kernel, *extents)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from cutegen.hardware.dtypes import DTYPES
 from cutegen.run import Kernel
 from cutegen.run.driver import Driver
 from cutegen.run.gpu import tensor_maps
+from tests.run.conftest import MeetingApi
 from tests.run.fake_tensor_maps import FakeEncoder, FakeMap
 
 A, B, C = (TensorMapContract(name, box, 128) for name, box in (("a", (64, 128)), ("b", (64, 64)), ("c", (64, 32))))
@@ -190,23 +190,10 @@ def test_addresses_and_batch_strides_are_multiples_of_16_bytes(
         kernel(cuda_array(a), cuda_array(np.zeros((8, 16), np.float16).T), out=cuda_array(np.zeros((2, 1, 8), "f2")))
 
 
-def test_threads_do_not_share_maps(fake_api: Any, artifact: Any, mapped: LaunchContract, cuda_array: Any) -> None:
-    both_have_written = threading.Barrier(2, timeout=10)
-
-    class Meeting(fake_api):  # type: ignore[misc]
-        def cuCtxGetCurrent(self) -> tuple[int, int]:
-            both_have_written.wait()
-            return (0, 1000)
-
-    api = Meeting()
+def test_threads_do_not_share_maps(artifact: Any, mapped: LaunchContract, cuda_array: Any) -> None:
+    api, calls = MeetingApi(), [Call(cuda_array) for _ in range(2)]
     api.parameters = mapped.parameters
-    kernel = Kernel(artifact(mapped), driver=lambda: Driver(api))
-    calls = [Call(cuda_array) for _ in range(2)]
-    threads = [threading.Thread(target=kernel, args=(call.a, call.b), kwargs={"out": call.out}) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    api.launch_at_once(Kernel(artifact(mapped), driver=lambda: Driver(api)), calls)
     assert {launch["values"][:3] for launch in api.launches} == {call.maps for call in calls}
 
 

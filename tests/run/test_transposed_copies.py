@@ -193,6 +193,19 @@ def test_what_torch_does_not_count_is_not_seen(
     assert torch.equal(transposed(taken(b), None), b)
 
 
+@pytest.mark.parametrize(("at", "kept"), [("first", False), ("last", False), ("before", True), ("behind", True)])
+def test_a_copy_goes_when_any_byte_of_its_tensor_is_written(
+    transposed: Transposed, copies: KeptCopies, at: str, kept: bool
+) -> None:
+    b = torch.zeros(7, 30, dtype=torch.float16)[:, :5]
+    transposed(b, None)
+    begin = b.data_ptr()
+    last = b[6, 4:].data_ptr() + 1
+    byte = {"first": begin, "last": last, "before": begin - 1, "behind": last + 1}[at]
+    copies.written(byte, byte + 1)
+    assert bool(copies.entries) is kept
+
+
 def test_a_weight_that_an_optimizer_steps_is_copied_again(transposed: Transposed) -> None:
     """`.detach()` of a parameter, new for each call as modules pass it, counts with the parameter."""
     weight = torch.nn.Parameter(matrix())

@@ -5,7 +5,7 @@ Settings beside each other are `test_wgmma_pairs.py`; here is what lies beside t
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from cutegen.contract.launch import LaunchContract, LaunchGeometry
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
 from cutegen.run import Kernel
-from cutegen.spec import GemmSpec
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify import compare, expected_outcome, random_operands
 from tests.gpu.cases import MISTAKES
 from tests.gpu.prebuild import planted
+from tests.run.against_float64 import check, made
 from tests.run.wgmma import CASES
 
 pytestmark = pytest.mark.dsl
@@ -40,33 +40,15 @@ SLOW = (
 ALL = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
-@pytest.fixture(scope="module")
-def compiled(kernels: Cache) -> Any:
-    @cache
-    def make(spec: GemmSpec) -> Kernel:
-        return api.compile(spec, "sm_90", cache=kernels)
-
-    return make
-
-
-def check(kernel: Kernel, spec: GemmSpec, m: int, n: int, k: int, batch: int | None = None, **options: Any) -> None:
-    """Runs the kernel, its result poisoned, and holds what it wrote against float64."""
-    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, batch=batch)
-    extras = random_extras(kernel.contract, m, n, seed=k, batch=batch)
-    kernel.execute(a, b, out=out, **extras, **options)
-    accumulator = spec.problem.accumulator or "f32"
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
-    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
-    result = compare(out, expected.result, dtype=dtypes["c"], accumulator=accumulator)
-    assert result.ok, result
-    if expected.aux is not None:
-        assert compare(extras["aux"], expected.aux, dtype=dtypes["aux"], accumulator=accumulator).ok
+def run(kernel: Kernel, m: int, n: int, k: int, batch: int | None = None, **options: Any) -> None:
+    """Executes the kernel, its result poisoned, and holds what it wrote against float64."""
+    check(kernel, *made(kernel, m, n, k, batch), partial(kernel.execute, **options))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_edges_on_every_side(compiled: Any, name: str) -> None:
     """Two k-tiles and a cut one, in tiles that the matrix does not fill."""
-    check(compiled(CASES[name]), CASES[name], 208, 80, 144)
+    run(compiled(CASES[name]), 208, 80, 144)
 
 
 def test_c_is_not_read_where_beta_is_0(compiled: Any) -> None:
@@ -94,7 +76,7 @@ def test_little_stands_beside_the_multiplications_of_a_k_tile(name: str, kernels
 @pytest.mark.parametrize("policy", ["reversed", "random:7"])
 def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
     """Stages go round through the tiles of a CTA, of which five k-tiles each leave no stage where it began."""
-    check(compiled(CASES[name]), CASES[name], 384, 192, 320, policy=policy)
+    run(compiled(CASES[name]), 384, 192, 320, policy=policy)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +95,7 @@ def test_last_k_tiles_in_turns(compiled: Any, name: str, policy: str, k: int, mo
     of_two_ctas = kernel.contract.geometry(ProblemShape(m, n, k), multiprocessors=2)
     assert (of_two_ctas.grid[0], kernel.contract.tiles(ProblemShape(m, n, k))) in ((2, 6), (2, 8))
     monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: of_two_ctas)
-    check(kernel, CASES[name], m, n, k, policy=policy)
+    run(kernel, m, n, k, policy=policy)
 
 
 @pytest.mark.parametrize("k", [1024, 1296, 2200])
@@ -121,7 +103,7 @@ def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int)
     """A whole turn of eight k-tiles, a turn with three left over, two turns with two: sums of both sets are added."""
     spec = CASES["e4m3"]
     assert "tCrQ" in compiled(spec).artifact.source
-    check(compiled(spec), spec, 72, 64, k)
+    run(compiled(spec), 72, 64, k)
 
 
 @pytest.mark.parametrize("policy", ["in-order", "reversed"])
@@ -133,7 +115,7 @@ def test_a_second_warpgroup_that_promotes_begins_a_k_tile_behind(compiled: Any, 
     assert behind in compiled(spec).artifact.source
     assert behind not in compiled(CASES["e4m3"]).artifact.source
     for m, n in ((120, 56), (300, 200)):
-        check(compiled(spec), spec, m, n, k, policy=policy)
+        run(compiled(spec), m, n, k, policy=policy)
 
 
 @pytest.mark.parametrize("policy", ["in-order", "reversed"])
@@ -146,7 +128,7 @@ def test_sums_that_leave_at_once_wait_for_the_store_of_the_tile_before(
     assert "PARTS, PARTS_N, PART_VALUES = 1, 1, 64" in kernel.artifact.source
     one_cta = LaunchGeometry((1, 1, 1), (kernel.contract.threads, 1, 1), kernel.contract.dynamic_smem_bytes)
     monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: one_cta)
-    check(kernel, spec, 136, 264, 72, policy=policy)
+    run(kernel, 136, 264, 72, policy=policy)
 
 
 @pytest.mark.parametrize("name", ["tn", "pingpong", "ends_in_turns", "split_k", "e4m3"])
@@ -162,16 +144,16 @@ def test_every_tile_is_computed_by_however_many_ctas(compiled: Any, name: str, m
         grid = (ctas, contract.split.slices if contract.split else 1, 1)
         geometry = LaunchGeometry(grid, (contract.threads, 1, 1), contract.dynamic_smem_bytes)
         monkeypatch.setattr(LaunchContract, "geometry", lambda *_, now=geometry, **__: now)
-        check(kernel, CASES[name], m, n, k)
+        run(kernel, m, n, k)
     of_two = LaunchGeometry((2 * tiles, grid[1], 2), (contract.threads, 1, 1), contract.dynamic_smem_bytes)
     monkeypatch.setattr(LaunchContract, "geometry", lambda *_, **__: of_two)
-    check(kernel, CASES[name], m, n, k, batch=2)
+    run(kernel, m, n, k, batch=2)
 
 
 @pytest.mark.parametrize(("name", "policy"), [("fused", "in-order"), ("split_k", "random:1")])
 def test_a_batch(compiled: Any, name: str, policy: str) -> None:
     """In random order slices of all of the batch are at work at a time, each counted with its own tile's."""
-    check(compiled(CASES[name]), CASES[name], 72, 64, 200, batch=3, policy=policy)
+    run(compiled(CASES[name]), 72, 64, 200, batch=3, policy=policy)
 
 
 @pytest.mark.parametrize("name", ["tn", "split_k", "slices_of_a_cluster"])

@@ -33,8 +33,10 @@ class Page:
     def __init__(self, driver: Any) -> None:
         self.driver = driver
 
-    def open(self, path: Path) -> None:
-        """Open a file; what was logged before is forgotten."""
+    def open(self, text: str, folder: Path) -> None:
+        """Open a page out of a file in `folder`; what was logged before is forgotten."""
+        path = folder / "page.html"
+        path.write_text(text, encoding="utf-8")
         self.driver.get_log("browser")
         self.driver.get_log("performance")
         self.driver.get(path.as_uri())

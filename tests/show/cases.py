@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import cutegen
-from cutegen.plan import GemmPlan
+from cutegen.plan import GemmPlan, plan
+from cutegen.spec import load_spec, parse_spec
 
 OPERANDS = """
 family = "sm80"
@@ -38,13 +36,17 @@ SPECS = {
 }
 
 
+PADDED = "padded, MN-major"
+_TEXTS = SPECS | {
+    PADDED: OPERANDS.replace('major = "k"', 'major = "m"', 1).replace('major = "k"', 'major = "n"')
+    + "tile = { cta = [128, 64, 32], stages = 3 }\nsmem.a = { pad = 8 }\nsmem.b = { pad = 8 }\n"
+}
+
+
 @lru_cache
 def plan_of(name: str) -> GemmPlan:
-    if not SPECS[name]:
-        spec = cutegen.load_spec(name)
-        return cutegen.plan(spec, spec.needs)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "spec.toml"
-        path.write_text(SPECS[name])
-        spec = cutegen.load_spec(path)
-        return cutegen.plan(spec, spec.needs)
+    """The plan of a spec from here, or of a shipped one."""
+    spec = parse_spec(text, name="spec") if (text := _TEXTS.get(name)) else load_spec(name)
+    made = plan(spec, spec.needs)
+    assert isinstance(made, GemmPlan)
+    return made

@@ -1,13 +1,13 @@
-"""An access phase by phase: which lanes share one, the banks above its columns, and the lanes that wait."""
+"""Banks: of a tile's elements, and of an access phase by phase, with the lanes that wait."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from cutegen.show.canvas.banks import phase_charts, phase_lanes
+from cutegen.show.canvas.banks import bank_tile, phase_charts, phase_lanes
 from cutegen.show.canvas.colors import CONFLICT
-from cutegen.show.canvas.picture import Box, Text
+from tests.show.geometry import boxes, by_place, labeled, texts
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,44 @@ def test_128_bytes_are_accessed_at_once(lanes: int, access_bytes: int, phases: l
 )
 def test_a_column_has_the_banks_that_an_access_meets(access_bytes: int, columns: list[str]) -> None:
     picture = phase_charts(np.arange(32) * access_bytes, access_bytes, [""] * 32)
-    written = {item.text for item in picture.items if isinstance(item, Text)}
-    written |= {line for item in picture.items if isinstance(item, Box) for line in item.lines}
-    assert set(columns) <= written
+    assert set(columns) <= {item.text for item in texts(picture)}
 
 
-def test_who_needs_another_word_of_the_same_banks_waits() -> None:
-    """Rows of 64 bytes: lanes 0 and 2 meet banks 0 to 3, in other words; lane 4 reads what lane 0 reads."""
-    offsets = np.array([0, 64, 128, 192, 0, 80, 32, 48])
-    picture = phase_charts(offsets, 16, [""] * 8)
-    waiting = [item.lines for item in picture.items if isinstance(item, Box) and item.fill == CONFLICT]
-    assert sorted(waiting) == [("128",), ("192",)]
+@pytest.mark.parametrize(
+    ("offsets", "access_bytes", "waiting", "turns"),
+    [
+        # Rows of 64 bytes: lanes 0 and 2 meet banks 0 to 3, in other words; lane 4 reads what lane 0 reads.
+        ([0, 64, 128, 192, 0, 80, 32, 48], 16, ["128", "192"], 2),
+        ([row * 128 for row in range(8)], 16, [f"{row * 128}" for row in range(1, 8)], 8),
+        ([lane // 2 * 4 for lane in range(32)], 4, [], 1),
+    ],
+)
+def test_who_needs_another_word_of_the_same_banks_waits(
+    offsets: list[int], access_bytes: int, waiting: list[str], turns: int
+) -> None:
+    picture = phase_charts(np.array(offsets), access_bytes, [""] * len(offsets))
+    assert sorted(box.lines[0] for box in labeled(picture) if box.fill == CONFLICT) == sorted(waiting)
+    assert any(item.text.endswith(f": {turns} wavefront{'s' * (turns > 1)}") for item in texts(picture))
+
+
+def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
+    swizzled = [row * 128 + (row ^ column) * 16 for column in range(4) for row in range(8)]
+    picture = phase_charts(np.array(swizzled), 16, [""] * 32)
+    titles = [item.text for item in texts(picture) if item.bold and "Phase" in item.text]
+    assert titles == [f"Phase {p}, lanes {8 * p} to {8 * p + 7}: 1 wavefront" for p in range(4)]
+    filled = labeled(picture)
+    assert [box.lines[0] for box in filled if box.fill == CONFLICT] == []
+    assert sorted(int(box.lines[0]) for box in filled) == sorted(swizzled)
+    assert len(boxes(picture)) == 4 * 8 * 8
+    for first in range(0, 32, 8):
+        columns = [round(box.x, 3) for box in filled[first : first + 8]]
+        assert len(set(columns)) == 8
+
+
+@pytest.mark.parametrize("element_bytes", [4, 8])
+def test_elements_of_a_word_or_more_are_cells(element_bytes: int) -> None:
+    table = np.arange(64, dtype=np.int64).reshape(2, 32)
+    drawn = by_place(bank_tile(table, element_bytes, ("m", "k"), cell_elems=1))
+    assert {place: box.lines[0] for place, box in drawn.items()} == {
+        (row, column): f"{(row * 32 + column) * element_bytes // 4 % 32}" for row in range(2) for column in range(32)
+    }

@@ -5,28 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import cutegen
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandWay, ResultWay, follow
 from cutegen.show.follow.places import VectorStep
 from cutegen.show.parts import element
-from cutegen.spec import load_spec
 from tests.show.cases import plan_of
-
-
-def shipped(name: str) -> GemmPlan:
-    made = cutegen.plan(load_spec(name), load_spec(name).needs)
-    assert isinstance(made, GemmPlan)
-    return made
 
 
 @pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "cute_tutorial_tn", "sm80_hgemm_tn"])
 def test_a_register_holds_two_sums_of_16_bits_or_one_of_32(name: str) -> None:
     """m16n8 of mma.sync: values 0 and 1 are neighbors along n, 2 and 3 the same 8 rows below."""
-    plan, random = shipped(name), np.random.default_rng()
+    plan, random = plan_of(name), np.random.default_rng()
     m, n, _ = plan.cta_tile
     for row, column in [(8, 1), *random.integers((m, n), size=(20, 2)).tolist()]:
         way = follow(plan, Element("c", (row, column)), ProblemShape(m, n, 64))
@@ -89,7 +80,6 @@ def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: i
     ],
 )
 def test_c_is_stored_with_the_part_or_the_tile(name: str, said: str) -> None:
-    plan = plan_of(name) if name == "sm80_hgemm_tn" else shipped(name)
-    view = element.view(plan, Element("c", (0, 0)), ProblemShape(128, 128, 128))
+    view = element.view(plan_of(name), Element("c", (0, 0)), ProblemShape(128, 128, 128))
     (line,) = (line for line in view.lines if "stored with" in line)
     assert line.split("stored with")[1].strip() == said

@@ -138,20 +138,11 @@ def assert_result(plan: GemmPlan, way: ResultWay, seen: Seen) -> None:
 PLAIN_SUMS = [name for name in SHIPPED_GEMMS if not load_spec(name).epilogue.steps]
 
 
+FAST = ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm80_bf16_nn")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        "sm80_hgemm_tn",
-        "sm120_hgemm_tn",
-        "sm90_hgemm_tn",
-        "simt_sgemm_nt",
-        "sm80_bf16_nn",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in SHIPPED_GEMMS
-            if name not in ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm80_bf16_nn")
-        ),
-    ],
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_GEMMS]
 )
 def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = np.random.default_rng().integers(1 << 30)

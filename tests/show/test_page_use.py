@@ -17,8 +17,8 @@ from cutegen.show.page import page_of_layout, page_of_plan
 from cutegen.show.parts import element
 from cutegen.spec import shipped_specs
 from tests.show.browser import Page, until
+from tests.show.cases import plan_of
 from tests.show.page_reference import PROBLEM
-from tests.show.test_page_browser import plan_of
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +26,8 @@ pytestmark = pytest.mark.slow
 def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    plan = plan_of("sm80, swizzled", tmp_path)
-    path = tmp_path / "page.html"
-    path.write_text(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
-    browser.open(path)
+    plan = plan_of("sm80_hgemm_tn")
+    browser.open(page_of_plan(plan, "keys", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), tmp_path)
     browser.search("a,12,40")
     browser.press(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     assert browser.text("#followed") == "a(13, 41)"
@@ -56,10 +54,8 @@ def test_keys_and_complaints(browser: Page, tmp_path: Path) -> None:
 
 def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> None:
     """a(12, 40) of sm80_hgemm_tn, which `tests/show/test_follow.py` finds in the executed PTX, too."""
-    plan, problem = plan_of("sm80, swizzled", tmp_path), ProblemShape(128, 128, 64)
-    path = tmp_path / "page.html"
-    path.write_text(page_of_plan(plan, "one", problem), encoding="utf-8")
-    browser.open(path)
+    plan, problem = plan_of("sm80_hgemm_tn"), ProblemShape(128, 128, 64)
+    browser.open(page_of_plan(plan, "one", problem), tmp_path)
     browser.search("a,12,40")
     said, table = browser.said(), element.view(plan, Element("a", (12, 40)), problem).table
     load = next(each for each in table["loads"] if f"t{each['held']['thread']}" == said["thread"])
@@ -74,10 +70,8 @@ def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", [name for name in shipped_specs() if cutegen.load_spec(name).kind == "gemm"])
 def test_every_shipped_spec_has_a_page_without_complaints(name: str, browser: Page, tmp_path: Path) -> None:
     spec = cutegen.load_spec(name)
-    path = tmp_path / "page.html"
     text = page_of_plan(cutegen.plan(spec, spec.needs), name, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
-    path.write_text(text, encoding="utf-8")
-    browser.open(path)
+    browser.open(text, tmp_path)
     for place in ("a,5,3", "b,9,7", "c,3,17"):
         browser.search(place)
         assert browser.text("#followed").startswith(place[0])
@@ -88,12 +82,10 @@ def test_every_shipped_spec_has_a_page_without_complaints(name: str, browser: Pa
 
 
 def test_the_page_follows_the_systems_colors(browser: Page, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page_of_layout_text(), encoding="utf-8")
     for scheme in ("dark", "light"):
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        browser.open(path)
+        browser.open(page_of_layout_text(), tmp_path)
         assert browser.driver.execute_script("return document.documentElement.dataset.theme") == scheme
 
 
@@ -103,9 +95,7 @@ def page_of_layout_text(text: str = "Sw<3,3,3> o (8,64):(64,1)") -> str:
 
 @pytest.mark.parametrize("text", ["Sw<3,3,3> o (8,64):(64,1)", "((2,2),(4,8)):((1,8),(2,16))", "(4,3,2)", "16:3"])
 def test_a_layout_as_a_page(text: str, browser: Page, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(page_of_layout_text(text), encoding="utf-8")
-    browser.open(path)
+    browser.open(page_of_layout_text(text), tmp_path)
     table = offsets_by_row(parse_layout(text))
     random = np.random.default_rng()
     for _ in range(5):
@@ -119,12 +109,10 @@ def test_a_layout_as_a_page(text: str, browser: Page, tmp_path: Path) -> None:
 
 
 def test_every_picture_can_be_saved_as_svg(browser: Page, tmp_path: Path) -> None:
-    plan = plan_of("sm80, swizzled", tmp_path)
-    path = tmp_path / "page.html"
-    path.write_text(page_of_plan(plan, "saved", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), encoding="utf-8")
+    plan = plan_of("sm80_hgemm_tn")
     folder = tmp_path / "saved"
     folder.mkdir()
-    browser.open(path)
+    browser.open(page_of_plan(plan, "saved", ProblemShape(PROBLEM, PROBLEM, PROBLEM)), tmp_path)
     browser.search("a,12,40")
     allowed = {"behavior": "allow", "downloadPath": str(folder), "eventsEnabled": False}
     browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", allowed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from cutegen.algebra import parse_layout
@@ -10,8 +9,6 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as plan_by_model
-from cutegen.show.canvas import Picture
-from cutegen.show.canvas.banks import bank_tile, phase_charts
 from cutegen.show.canvas.colors import CONFLICT, MARK, bank_color
 from cutegen.show.canvas.svg import to_svg
 from cutegen.show.canvas.threads import warp_color
@@ -21,7 +18,7 @@ from cutegen.show.parts.tile import Tile, tile_picture
 from cutegen.show.parts.vector_copies import copy_grid
 from cutegen.spec import parse_spec
 from tests.show.cases import plan_of
-from tests.show.geometry import boxes, by_place, labeled, texts
+from tests.show.geometry import by_place, labeled, texts
 
 
 @pytest.fixture(scope="module")
@@ -114,46 +111,6 @@ def test_shared_memory_is_colored_by_bank(plan: GemmPlan) -> None:
         bank = offset * 2 // 4 % 32
         assert box.lines == (f"{bank}", f"{offset}")
         assert box.fill == bank_color(bank)
-
-
-@pytest.mark.parametrize(("element_bytes", "elems"), [(4, 1), (8, 1)])
-def test_elements_of_a_word_or_more_are_cells(element_bytes: int, elems: int) -> None:
-    table = np.arange(64, dtype=np.int64).reshape(2, 32)
-    drawn = by_place(bank_tile(table, element_bytes, ("m", "k"), cell_elems=elems))
-    assert {place: box.lines[0] for place, box in drawn.items()} == {
-        (row, column): f"{(row * 32 + column) * element_bytes // 4 % 32}" for row in range(2) for column in range(32)
-    }
-
-
-def chart(byte_offsets: list[int], access_bytes: int) -> Picture:
-    places = [f"place {i}" for i in range(len(byte_offsets))]
-    return phase_charts(np.array(byte_offsets, np.int64), access_bytes, places)
-
-
-def test_phases_without_a_conflict_have_each_lane_in_banks_of_its_own() -> None:
-    swizzled = [row * 128 + (row ^ column) * 16 for column in range(4) for row in range(8)]
-    picture = chart(swizzled, 16)
-    titles = [item.text for item in texts(picture) if item.bold and "Phase" in item.text]
-    assert titles == [f"Phase {p}, lanes {8 * p} to {8 * p + 7}: 1 wavefront" for p in range(4)]
-    filled = labeled(picture)
-    assert [box.lines[0] for box in filled if box.fill == CONFLICT] == []
-    assert sorted(int(box.lines[0]) for box in filled) == sorted(swizzled)
-    assert len(boxes(picture)) == 4 * 8 * 8
-    for first in range(0, 32, 8):
-        columns = [round(box.x, 3) for box in filled[first : first + 8]]
-        assert len(set(columns)) == 8
-
-
-def test_a_conflict_is_red_for_all_but_the_first_lane() -> None:
-    picture = chart([row * 128 for row in range(8)], 16)
-    assert [box.fill == CONFLICT for box in labeled(picture)] == [False] + [True] * 7
-    assert any(item.text.endswith("lanes 0 to 7: 8 wavefronts") for item in texts(picture))
-
-
-def test_lanes_that_share_a_word_do_not_wait() -> None:
-    picture = chart([lane // 2 * 4 for lane in range(32)], 4)
-    assert not any(box.fill == CONFLICT for box in labeled(picture))
-    assert any(item.text == "Phase 0, lanes 0 to 31: 1 wavefront" for item in texts(picture))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,6 @@ from cutegen.show.canvas import to_svg
 from cutegen.show.canvas.colors import MARK
 from cutegen.show.canvas.picture import Box
 from cutegen.show.parts import VIEWS, Part, layout, thread_values
-from tests.cli.commands import Cli
-from tests.cli.conftest import cli as cli
 from tests.show.cases import plan_of
 
 PROBLEM = ProblemShape(512, 512, 512)
@@ -43,25 +41,6 @@ def test_a_marked_thread_is_dark_in_the_picture() -> None:
     marked = [item.lines for item in drawn.items if isinstance(item, Box) and item.fill == MARK]
     assert sorted(marked) == sorted([*(("T5", f"V{value}") for value in range(4)), ("thread 5",)])
     assert "T31" in to_svg(drawn, "")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("show --layout 8:1 --tv 2,2", "found a tile of 2x2, 4 elements; expected room for coordinates 0 to 7"),
-        ("show --layout 8:1 --tv 8", "--tv: found '8'; expected the extents of a tile, M,N, as in --tv 16,8"),
-        ("show --layout 8:1 --tv 4096,4096", "expected at most 1,048,576"),
-        ("show --layout (4,2):(1,4) --tv 4,2 --thread 4 --format svg", "--thread: found 4; expected 0 to 3"),
-        ("show --layout 8:1 --thread 0", "it applies to a SPEC, or to --tv; leave it out"),
-        ("show --layout 8:1 --tv 8,1 --dtype f16", "--dtype: found together with --tv"),
-        ("show sm80_hgemm_tn --tv 16,8", "show: found SPEC and --tv"),
-        ("show --layout divide(8) --tv 8,1", "expected a layout or one of composition"),
-    ],
-)
-def test_a_mistake_is_one_line_with_a_way_out(cli: Cli, words: str, said: str) -> None:
-    outcome = cli(words)
-    assert outcome.code == 2
-    assert said in outcome.error
 
 
 def test_a_negative_coordinate_is_in_no_tile() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import cutegen
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan import GemmPlan
 from cutegen.show.canvas.picture import Text
 from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
@@ -41,22 +39,21 @@ def test_slots_and_rows_of_the_shipped_spec() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arch", "stages", "stays"),
+    ("name", "stages", "stays"),
     [
         # Slots 0 and 1 send for k-tiles 0 and 1, slot 2 waits for the first: one group may be in flight. Then a k-tile
         # has four slots: the first sends for the next but one, the third loads the last k-block, the fourth waits for
         # the next. What is sent for in 3 is waited for in 10, after the k-tile before it.
-        ("sm80_hgemm_tn", "sm_80", 3, [(0, 2, 5), (1, 6, 9), (3, 10, 13), (7, 14, 17), (11, 18, None)]),
+        ("sm80_hgemm_tn", 3, [(0, 2, 5), (1, 6, 9), (3, 10, 13), (7, 14, 17), (11, 18, None)]),
         # Slots 0 to 3 fill four stages. K-tile 0 has slots 4 to 7; each later one has five, the first of which waits,
         # and the last releases the stage of the k-tile before it, which is then sent for.
-        ("sm90_hgemm_tn", "sm_90", 4, [(0, 4, 12), (1, 8, 17), (2, 13, 22), (3, 18, 27), (12, 23, None)]),
+        ("sm90_hgemm_tn", 4, [(0, 4, 12), (1, 8, 17), (2, 13, 22), (3, 18, 27), (12, 23, None)]),
     ],
 )
 def test_a_k_tile_lands_when_it_is_waited_for_and_stays_until_it_is_read(
-    name: str, arch: str, stages: int, stays: list[tuple[int, int, int | None]]
+    name: str, stages: int, stays: list[tuple[int, int, int | None]]
 ) -> None:
-    plan = cutegen.plan(cutegen.load_spec(name), arch)
-    assert isinstance(plan, GemmPlan)
+    plan = plan_of(name)
     found = list(residences(shown(plan.loop), plan.stages))
     for k_tile, (fetched, landed, last_read) in enumerate(stays):
         at = Residence(k_tile=k_tile, stage=k_tile % stages, fetched=fetched, landed=landed, last_read=last_read)
@@ -74,8 +71,7 @@ def test_a_k_tile_lands_when_it_is_waited_for_and_stays_until_it_is_read(
 )
 def test_how_later_k_tiles_differ_is_said(name: str, said: list[str]) -> None:
     """In the text and in the picture, which show the first k-tiles alone."""
-    plan = cutegen.plan(cutegen.load_spec(name), "sm_80" if name.startswith("sm80") else "sm_90")
-    assert isinstance(plan, GemmPlan)
+    plan = plan_of(name)
     found = list(not_shown(plan.loop))
     assert [sentence.startswith(start) for sentence, start in zip(found, said, strict=True)] == [True] * len(said)
     text = " ".join(pipeline.view(plan, 0, ProblemShape(1024, 1024, 1024)).lines)
@@ -83,10 +79,9 @@ def test_how_later_k_tiles_differ_is_said(name: str, said: list[str]) -> None:
     assert all(sentence in text and sentence in written for sentence in found)
 
 
-@pytest.mark.parametrize(("name", "arch"), [("sm90_hgemm_tn", "sm_90"), ("simt_sgemm_tn", "sm_80")])
-def test_json_calls_no_other_multiplication_mma_sync(name: str, arch: str) -> None:
-    plan = cutegen.plan(cutegen.load_spec(name), arch)
-    assert isinstance(plan, GemmPlan)
+@pytest.mark.parametrize("name", ["sm90_hgemm_tn", "simt_sgemm_tn"])
+def test_json_calls_no_other_multiplication_mma_sync(name: str) -> None:
+    plan = plan_of(name)
     view = pipeline.view(plan, 0, ProblemShape(1024, 1024, 1024))
     actions = {step["action"] for slot in view.table["slots"] for step in slot["steps"]}
     assert "mma" in actions

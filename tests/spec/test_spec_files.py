@@ -102,6 +102,11 @@ def test_a_directory_is_told_what_is_in_it(tmp_path: Path) -> None:
     assert refusal(".").found == "a directory"
 
 
+def test_a_built_folder_is_told_which_commands_take_it(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").touch()
+    assert "`cutegen run`, `bench`, `report` and `emit`" in refusal(tmp_path).fix
+
+
 @pytest.mark.parametrize("path", ["a\0b.toml", "x" * 5000 + ".toml"])
 def test_a_path_that_cannot_be(path: str) -> None:
     assert refusal(path).expected == "a readable TOML file"

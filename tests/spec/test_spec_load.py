@@ -30,6 +30,7 @@ from cutegen.spec import (
     shipped_specs,
     spec_path,
 )
+from cutegen.spec.write import recorded_name
 
 MINIMAL = """
 family = "sm80"
@@ -185,6 +186,9 @@ def test_equality_and_hash_are_of_what_is_asked_not_of_who_asks() -> None:
     assert hash(one) == hash(two)
     assert one != other
     assert len({one, two, other}) == 2
+    names = [recorded_name(dataclasses.replace(each, name="n")) for each in (one, two, other)]
+    assert names[0] == names[1] != names[2]
+    assert recorded_name(dataclasses.replace(two, name="n", family="simt")) != names[0]
 
 
 def test_a_spec_is_a_value() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cutegen.errors import SpecError
-from cutegen.hardware import WGMMA_ATOMS, OperandSource
+from cutegen.hardware import MMA_ATOMS, WGMMA_ATOMS, OperandSource
 from cutegen.spec import OPS, STORE, GemmSpec, known_keys, load_spec, parse_spec, shipped_specs
 from cutegen.spec.expression import FUNCTIONS
 from cutegen.spec.steps import OPERANDS
@@ -73,6 +73,10 @@ def test_what_a_problem_settles_is_said(key: str) -> None:
 @pytest.mark.parametrize("toml", snippets("toml")[:-1])
 def test_an_example_loads(toml: str) -> None:
     parse_spec(toml if toml.startswith("family") else MINIMAL + toml)
+
+
+def test_every_atom_of_a_warp_is_documented() -> None:
+    assert all(f"`{name}`" in README for name in MMA_ATOMS)
 
 
 def test_a_wgmma_of_every_ending_is_documented() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
+
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
@@ -259,3 +261,17 @@ def test_it_compiles_as_one_graph() -> None:
         run(x, weight, bias).sum().backward()
         found.append((x.grad, weight.grad, bias.grad))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor
+@pytest.mark.parametrize("dual", ["x", "weight", "bias", "of_x.scale"])
+def test_a_tangent_of_forward_mode_ad_is_refused(dual: str) -> None:
+    given = {"x": torch.randn(8, 16), "weight": torch.randn(4, 16), "bias": torch.randn(4)}
+    of_x, of_weight = (cutegen.Float8Copies.of(given[name]) for name in ("x", "weight"))
+    with forward_ad.dual_level():
+        if dual in given:
+            given[dual] = forward_ad.make_dual(given[dual], given[dual])
+        else:
+            of_x = of_x._replace(scale=forward_ad.make_dual(of_x.scale, of_x.scale))
+        with pytest.raises(OperandError, match=rf"operand {dual}: found a tensor with a tangent .*`{dual}.detach\(\)`"):
+            cutegen.float8_linear(**given, of_x=of_x, of_weight=of_weight)

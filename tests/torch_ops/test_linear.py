@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.autograd import forward_ad  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import cutegen  # noqa: E402
@@ -197,3 +198,13 @@ def test_main_grad_under_autocast(activation: str | None) -> None:
         assert x.grad.dtype is x.dtype
         for one, other in zip(*grads, strict=True):
             close(other, one.double(), torch.bfloat16, "gradient")
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor
+@pytest.mark.parametrize(("main_grad", "name"), [(True, "input"), (False, "a")])
+def test_a_tangent_of_forward_mode_ad_is_refused(main_grad: bool, name: str) -> None:
+    layer, x = cutegen.Linear(16, 8), torch.randn(4, 16)
+    if main_grad:
+        layer.weight.main_grad = torch.zeros(8, 16)
+    with forward_ad.dual_level(), pytest.raises(OperandError, match=rf"operand {name}: found a tensor with a tangent"):
+        layer(forward_ad.make_dual(x, x))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import ALL_COMPLETED, Future, wait
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from cutegen.spec.parse import spec_of_table
 from cutegen.tune import campaign
 from cutegen.tune.asking import Ask, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.campaign import campaign_id, run_campaign
-from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer, as_json
+from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import end_children
 from cutegen.tune.stand_in import stand_in_us
@@ -108,7 +105,7 @@ class Twice:
         future = self._inner.submit(function, *arguments, gpu=gpu, **more)
         if gpu:
             first = future.result()
-            self._journal.add(first.id, as_json(replace(first, seconds=-1.0)))  # the first answer, from elsewhere
+            self._journal.add(first.id, asdict(replace(first, seconds=-1.0)))  # the first answer, from elsewhere
         return future
 
     def close(self) -> None:
@@ -195,45 +192,49 @@ def test_workers_that_are_lost_leave_what_is_done(journal: Journal, kept: list[M
 
 
 class Measures:
-    """Workers whose candidates are compiled at once, and whose measurement ends `late_s` after it began."""
+    """Workers whose candidates are compiled at once, and whose measurements end when told to."""
 
     gpus, product, target = 1, "", ""
 
-    def __init__(self, late_s: float) -> None:
-        self._late_s, self._threads = late_s, ThreadPoolExecutor(1)
+    def __init__(self) -> None:
+        self.measuring: list[tuple[Future[Any], MeasureJob]] = []
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, gpu: bool = False, **more: Any) -> Future[Any]:
-        if not gpu:
-            future: Future[Any] = Future()
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        if gpu:
+            self.measuring.append((future, arguments[0]))
+        else:
             future.set_result(Compiled(id=arguments[0].id, key="0" * 64))
-            return future
-        return self._threads.submit(self._measured, arguments[0])
+        return future
 
-    def _measured(self, job: MeasureJob) -> Measured:
-        time.sleep(0.3)  # until the campaign waits for it
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(self._late_s)
-        name = job.candidates[0].name
-        return Measured(**{each: getattr(job, each) for each in SHARED}, results=(), winner=name)
+    def end(self) -> None:
+        for future, job in self.measuring:
+            same = {each: getattr(job, each) for each in ("id", "spec_name", "asked", "target", "problem")}
+            future.set_result(Measured(**same, results=(), winner=job.candidates[0].name))
 
     def close(self) -> None:
-        self._threads.shutdown()
+        pass
 
 
-SHARED = ("id", "spec_name", "asked", "target", "problem")
-
-
-@pytest.mark.parametrize(("grace_s", "wins"), [(30.0, 1), (0.2, 0)])
+@pytest.mark.parametrize("ends", [True, False])
 def test_after_ctrl_c_a_measurement_may_end_within_the_grace_period(
-    grace_s: float, wins: int, journal: Journal, kept: list[Measured], monkeypatch: pytest.MonkeyPatch
+    ends: bool, journal: Journal, kept: list[Measured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "GRACE_S", grace_s)
-    workers = Measures(1.0)
-    begin_s = time.monotonic()
+    workers, waited = Measures(), []
+
+    def interrupted(futures: Sequence[Future[Any]], timeout_s: float | None, return_when: str = ALL_COMPLETED) -> Any:
+        if workers.measuring and timeout_s is None:
+            raise KeyboardInterrupt
+        waited.append(timeout_s)
+        if workers.measuring and ends:
+            workers.end()
+        return wait(futures, 0.0, return_when)
+
+    monkeypatch.setattr(campaign, "wait", interrupted)
     done = run_campaign(asks(1), workers, journal, keep=kept.append)
-    assert (time.monotonic() - begin_s > 1.0) == (wins == 1)
-    workers.close()
-    assert (done.interrupted, len(done.measured), len(kept)) == (True, wins, wins)
+    assert waited == [None, campaign.GRACE_S]
+    assert (done.interrupted, len(done.measured), len(kept)) == (True, int(ends), int(ends))
 
 
 def test_no_problem_is_refused_in_one_line(journal: Journal) -> None:
@@ -252,7 +253,7 @@ def test_what_a_journal_holds_is_json(journal: Journal) -> None:
     measured = Measured(
         id=ask.id, spec_name="a", asked=ask.asked, target="sm_80", problem=ask.problem, results=(), winner="b"
     )
-    journal.add(ask.id, as_json(measured))
+    journal.add(ask.id, asdict(measured))
     assert json.loads(journal.path.read_text())["result"]["winner"] == "b"
     told: list[Measured] = []
     done = run_campaign([ask], LocalWorkers(), journal, keep=told.append)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ArtifactError
 from cutegen.spec import load_spec
+from cutegen.support.typed_json import read
 from cutegen.tune.jobs import (
     Candidate,
     Measured,
     MeasureJob,
     Result,
     Times,
-    as_json,
-    from_json,
     job_id,
     spec_json,
     spec_of_json,
@@ -55,7 +55,7 @@ MEASURED = Measured(
 
 @pytest.mark.parametrize("value", [JOB, MEASURED], ids=["job", "measured"])
 def test_a_job_comes_back_from_json(value: MeasureJob | Measured) -> None:
-    assert from_json(type(value), json.loads(json.dumps(as_json(value))), "job.json") == value
+    assert read(type(value), json.loads(json.dumps(asdict(value))), "job.json") == value
 
 
 def test_a_spec_comes_back_with_its_name() -> None:
@@ -64,10 +64,10 @@ def test_a_spec_comes_back_with_its_name() -> None:
 
 
 def test_a_damaged_job_is_refused_with_its_address() -> None:
-    table = as_json(JOB)
+    table = asdict(JOB)
     table["problem"]["m"] = "many"
     with pytest.raises(ArtifactError, match=r"job\.json: problem\.m: found 'many'"):
-        from_json(MeasureJob, table, "job.json")
+        read(MeasureJob, table, "job.json")
 
 
 def test_ids_depend_on_where_one_part_ends() -> None:

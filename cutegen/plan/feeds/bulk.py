@@ -63,9 +63,8 @@ class Bulk(Feed):
         """
         needs = FAMILIES[family].needs
         if target.has(*needs):
-            alone = ", without schedule.swap" if spec.schedule.swap else ""
             for name in "ab":
-                check_align(spec, name, f'family = "sm80" copies from any address{alone}')
+                check_align(spec, name, f"{spec.in_family('sm80')} copies from any address")
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")

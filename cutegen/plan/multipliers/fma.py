@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cutegen.algebra import Extents
-from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, fma_atom
+from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype
+from cutegen.hardware.fma_atom import fma_atom
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers

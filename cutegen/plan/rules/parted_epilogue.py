@@ -89,7 +89,7 @@ def choose_parted_epilogue(
     tile_bytes = whole.extents[0] * whole.extents[1] * whole.dtype.bytes
     rejected = (
         Rejected(DIRECT, "a thread's stores would delay its next tile"),
-        *(() if of_parts.at_once else (Rejected("C's whole tile at once", f"{tile_bytes:,} bytes that stages need"),)),
+        *((Rejected("C's whole tile at once", f"{tile_bytes:,} bytes that stages need"),) if parts.count > 1 else ()),
         *of_parts.rejected,
         *ranking.decision.rejected,
     )

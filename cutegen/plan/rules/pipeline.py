@@ -10,7 +10,7 @@ from cutegen.plan.predict.occupancy import ctas_by_smem
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import MOST_STAGES
-from cutegen.support.words import plural, round_up
+from cutegen.support.words import either, plural, round_up
 
 STAGES = range(1, 9)
 """Numbers of stages that are compared for a problem with `mma.sync`."""
@@ -64,7 +64,7 @@ def choose_stages(
         return min(ctas_by_registers, ctas_by_smem(target, totals[stages]))
 
     most = most if asynchronous else DOUBLE_BUFFERED
-    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting[:1]
+    options = [stages for stages in fitting if DOUBLE_BUFFERED <= stages <= most] or fitting
     chosen = max(options, key=lambda stages: (resident(stages), stages))
     capacity = target.smem_per_cta_bytes
     rejected = [
@@ -110,7 +110,7 @@ def too_much(
     """Return the error if so many stages do not fit in shared memory; `fitting` ones do."""
     total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
     several = [count for count in fitting if count >= DOUBLE_BUFFERED]
-    fits = f"{' or '.join(map(str, several))} stages fit" if several else "one stage fits"
+    fits = f"{either([str(count) for count in several])} stages fit" if several else "one stage fits"
     beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
     arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
     return spec.error(

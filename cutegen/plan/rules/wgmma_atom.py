@@ -30,7 +30,7 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
                 f"problem.{name}.major",
                 found=f'"{operand.major}" with {operand.dtype} operands',
                 expected='"k": wgmma reads 8-bit operands only K-major',
-                fix=f'major = "k"{way_out}; family = "sm80" accepts it, without ldmatrix',
+                fix=f'major = "k"{way_out}; {spec.in_family("sm80")} accepts it, by plain loads instead of ldmatrix',
             )
 
 
@@ -56,7 +56,10 @@ def _no_atom(spec: GemmSpec) -> SpecError:
             fix=f'write dtype = "{beside_a[0]}"',
         )
     known = list(dict.fromkeys(atom.a_dtype.name for atom in _from_shared()))
-    others = {"tf32": OTHER, "f32": 'family = "simt" multiplies f32 by fma; tensor cores read them as tf32'}
+    others = {
+        "tf32": f"{spec.in_family('sm120')} multiplies by mma.sync",
+        "f32": f"{spec.in_family('simt')} multiplies f32 by fma; tensor cores read them as tf32",
+    }
     return spec.error(
         "problem.a.dtype",
         found=f'"{a}"',

@@ -8,7 +8,7 @@ from cutegen.algebra import Extents
 from cutegen.hardware import DType, Target
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.plan.predict.occupancy import available_registers
-from cutegen.plan.rules.consumers import pingpong
+from cutegen.plan.rules.consumers import COOPERATIVE, pingpong
 from cutegen.plan.rules.promotion import promotes
 from cutegen.plan.rules.register_split import most_registers
 from cutegen.plan.rules.wgmma_atom import accumulator
@@ -53,7 +53,7 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             found=found,
             why=f"{found}, more than {most}",
             expected=f"at most {most}, with {REGISTERS_BESIDE_SUMS} for everything else",
-            fix="use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta",
+            fix=_smaller_share(spec, cta_tile, fits_two=sums <= 2 * most),
         )
     columns = cta_tile[1] // warpgroups[1]
     one = sum_registers((WGMMA_ROWS, columns), accumulator(spec), WARPGROUP)
@@ -67,6 +67,14 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             fix="use a narrower tile, or fewer warpgroups",
         )
     return None
+
+
+def _smaller_share(spec: GemmSpec, cta_tile: Extents, *, fits_two: bool) -> str:
+    """Return the fix for a warpgroup's share with too many sums. In ping-pong it is the tile, which two could share."""
+    if pingpong(spec):
+        shared = f', or schedule.consumers = "{COOPERATIVE}", whose warpgroups share it'
+        return "use a smaller tile.cta" + (shared if fits_two and cta_tile[0] % (2 * WGMMA_ROWS) == 0 else "")
+    return "use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta"
 
 
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:

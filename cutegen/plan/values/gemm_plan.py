@@ -227,6 +227,11 @@ class PlannedGemm:
         return self.mma.threads + self.producer_threads
 
     @property
+    def slices(self) -> int:
+        """CTAs that compute a tile, each for its own part of K: 1 without split-K."""
+        return self.split_k.slices if self.split_k else 1
+
+    @property
     def through_registers(self) -> tuple[OperandPlan, ...]:
         """The operands, if any, that plain loads and stores copy to shared memory."""
         return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)

@@ -121,7 +121,7 @@ def _lower_send(context: Lowering, instruction: Instruction, modifiers: Modifier
 def _check_send(warp: Warp, site: int, addresses: tuple[int, int], size_bytes: int) -> None:
     for name, value in (("the size", size_bytes), ("the destination", addresses[0]), ("the source", addresses[1])):
         if value % DESTINATION_BYTES or (name == "the size" and not value):
-            message = f"{name} of a bulk copy is {value}; expected a multiple of {DESTINATION_BYTES}"
+            message = f"{name} of a bulk copy is {value}; expected a positive multiple of {DESTINATION_BYTES}"
             warp.cta.fault(ViolationKind.MISALIGNED, site, int(warp.threads()[0]), message, always=True)
 
 

@@ -121,7 +121,7 @@ def _fetch(warp: Warp, site: int, addresses: Addresses, size: int, counts: Addre
     data = np.zeros(len(addresses) * size, np.uint8).reshape(len(addresses), size)
     for count in np.unique(counts):
         chosen = np.flatnonzero(counts == count)
-        if count > size or count < 0:
+        if count > size:
             message = f"source size {count} of a {size}-byte copy"
             warp.cta.fault(ViolationKind.ASYNC_COPY, site, int(warp.threads()[chosen[0]]), message)
         elif count > 0:

@@ -13,13 +13,12 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
 from cutegen.ptx.machine.alike import Alike
-from cutegen.ptx.machine.convergence import check_converged
+from cutegen.ptx.machine.convergence import check_whole
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.spaces import resolve_space, to_shared
 from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import ScalarType
-from cutegen.ptx.watch.violations import ViolationKind
 
 _ROW_BYTES = 16
 _COUNTS = {"x1": 1, "x2": 2, "x4": 4}
@@ -58,9 +57,7 @@ def _row_addresses(
     site = context.access(instruction, "shared", _ROW_BYTES)
 
     def addresses(warp: Warp) -> Array:
-        check_converged(warp, site)
-        if not warp.full:
-            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+        check_whole(warp, site)
         found = warp.addresses(base, offset)[:rows]
         return found if space == "shared" else to_shared(found)
 
@@ -120,7 +117,7 @@ def lower_movmatrix(context: Lowering, instruction: Instruction) -> Step:
     site = context.site
 
     def step(warp: Warp) -> None:
-        check_converged(warp, site)
+        check_whole(warp, site)
         matrix = warp.files[32][source].view(np.uint16).reshape(8, 8)
         warp.files[32][target] = np.ascontiguousarray(matrix.T).view(np.uint32).reshape(32)
 
@@ -181,10 +178,7 @@ def lower_mma(context: Lowering, instruction: Instruction) -> Step:
     a_bits, b_bits = input_dtype(a_kind), input_dtype(b_kind)
 
     def act(warp: Warp, run: Alike) -> None:
-        if not warp.full:
-            for site in run.sites:
-                check_converged(warp, site)
-                warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+        check_whole(warp, run.sites[0])
         file, (a, b, c) = warp.files[32], run.sources
         matrices = fragment_a(file[a], a_bits), fragment_b(file[b], b_bits), fragment_c(file[c], c_kind.dtype)
         file[run.targets] = registers_of_c(multiply(warp, *matrices))

@@ -128,7 +128,7 @@ def split(warp: Warp, path: Path, meet: int | None, ways: list[tuple[int, Mask]]
         warp.stack.remove(path)
     else:
         path.block = meet
-    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.schedule.order(ways) if block != meet]
+    warp.stack += [Path(block, mask, meet) for block, mask in warp.cta.schedule.order(ways)]
 
 
 def switch(cell: int, targets: tuple[int, ...], meet: int | None, site: int) -> End:

@@ -76,8 +76,7 @@ class ClusterBarrier:
         """The active threads of `warp` exit."""
         self._alive[warp.threads()] = False
         self._missing[warp.threads()] = False
-        if self._told is not NOTHING:
-            self._settle()
+        self._settle()
 
     def _settle(self) -> None:
         if not self._missing.any():

@@ -31,6 +31,13 @@ def check_members(warp: Warp, site: int, members: int) -> None:
         warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)
 
 
+def check_whole(warp: Warp, site: int) -> None:
+    """Faults if not all 32 lanes of the warp are active here: lanes beyond the block or that have exited count."""
+    if not warp.full:
+        check_converged(warp, site)
+        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0, "it needs all 32 lanes of the warp")
+
+
 def check_converged(warp: Warp, site: int) -> None:
     """Faults if not all running lanes of the warp are active here (`.aligned` instructions)."""
     if not warp.full and (warp.mask != warp.alive).any():

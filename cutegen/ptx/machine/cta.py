@@ -84,8 +84,13 @@ class Machine:
 
 @dataclass(slots=True)
 class _Barrier:
-    """A barrier that has not completed: arrived threads, waiting warps, passed-on knowledge and votes."""
+    """A barrier that has not completed, of `expected` threads, and the `first` arrival.
 
+    Also arrived threads, waiting warps, passed-on knowledge and votes.
+    """
+
+    expected: int
+    first: Arrival
     threads: int = 0
     votes: int = 0
     against: int = 0
@@ -225,7 +230,9 @@ class Cta:
         return None
 
     def _arrive(self, warp: Warp, arrival: Arrival) -> None:
-        barrier = self._barriers.setdefault(arrival.barrier, _Barrier())
+        expected = arrival.threads or len(self._warps) * WARP_LANES
+        barrier = self._barriers.setdefault(arrival.barrier, _Barrier(expected, arrival))
+        self._check_alike(warp, arrival, expected, barrier)
         barrier.threads += WARP_LANES
         self._arrivals += 1
         barrier.votes += arrival.votes
@@ -234,9 +241,19 @@ class Cta:
         if arrival.waits:
             barrier.waiting.append((warp, arrival))
             self._blocked.add(warp.index)
-        expected = arrival.threads or len(self._warps) * WARP_LANES
         if barrier.threads >= expected:
             self._complete(arrival.barrier, barrier)
+
+    def _check_alike(self, warp: Warp, arrival: Arrival, expected: int, barrier: _Barrier) -> None:
+        """Faults if a barrier's arrivals name unlike counts of threads, or only some of them are a `bar.red`."""
+        earlier, message = self.describe(barrier.first.site), ""
+        if expected != barrier.expected:
+            message = f"waits for {expected} threads here, and for {barrier.expected} at {earlier}"
+        elif (arrival.deliver is None) != (barrier.first.deliver is None):
+            message = f"is a reduction either here or at {earlier}, not at both"
+        if message:
+            thread = int(warp.threads()[0])
+            self.fault(ViolationKind.BARRIER, arrival.site, thread, f"barrier {arrival.barrier} {message}")
 
     def _complete(self, number: int, barrier: _Barrier) -> None:
         del self._barriers[number]
@@ -258,11 +275,10 @@ class Cta:
             if not barrier.waiting:
                 continue
             warp, arrival = barrier.waiting[0]
-            expected = arrival.threads or len(self._warps) * WARP_LANES
             here = {w.index for w, _ in barrier.waiting}
             elsewhere = [w.number for w in self._warps if w.stack and w.index not in here]
             line = (
-                f"barrier {number} waits for {expected} threads and {barrier.threads} have come; "
+                f"barrier {number} waits for {barrier.expected} threads and {barrier.threads} have come; "
                 f"warps that exited: {gone}, warps that wait elsewhere: {elsewhere}"
             )
             found.append((arrival.site, warp, line))

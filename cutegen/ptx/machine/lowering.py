@@ -266,7 +266,9 @@ def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType
         if kind.name in ("f32", "f64") and value != 0:
             raise instruction.error(f"an integer literal cannot be a .{kind.name}; write 0f... or 0d...")
         return value & ((1 << max(kind.bits, 16)) - 1) if kind.bits > 1 else int(value != 0)
-    if kind.name == "f64" or (kind.bits == 64 and literal.float_bits == 64):
+    if literal.float_bits == kind.bits:
+        return literal.bits
+    if kind.name == "f64":
         return int.from_bytes(struct.pack("<d", value), "little")
     wide = np.array([value], np.float64)
     if kind.name in ("f16", "bf16"):

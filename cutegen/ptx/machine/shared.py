@@ -38,7 +38,7 @@ class SharedMemory:
     ) -> None:
         self._rank = rank
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
-        self._ends = np.array(ends, np.int64)
+        self._ends = np.array([end for end in ends if end < size_bytes], np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
         self.shadow, self._traffic = shadow, traffic
 
@@ -154,7 +154,7 @@ class SharedMemory:
         if int(np.bitwise_or.reduce(offsets)) & (size_bytes - 1):
             self._refuse(ViolationKind.MISALIGNED, access, offsets % size_bytes != 0)
             return None
-        if len(self._ends) > 1:
+        if len(self._ends):
             across = np.searchsorted(self._ends, offsets, "right") != np.searchsorted(
                 self._ends, offsets + size_bytes - 1, "right"
             )

@@ -156,6 +156,8 @@ def _read_initial(cursor: Cursor, kind: ScalarType, lengths: list[int]) -> bytes
 
 def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
     literal = cursor.literal()
+    if kind.name in ("f32", "f64") and literal.float_bits == kind.bits:
+        return literal.bits.to_bytes(kind.size_bytes, "little")
     if kind.name in ("f32", "f64") and (literal.float_bits or literal.value == 0):
         with np.errstate(over="ignore"):
             return bytes(np.float64(literal.value).astype(kind.dtype).tobytes())

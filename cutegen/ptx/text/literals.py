@@ -21,15 +21,22 @@ def parse_literal(text: str, *, negative: bool) -> Immediate:
     sign = -1 if negative else 1
     lower = text.lower()
     if lower.startswith("0f"):
-        return Immediate(sign * struct.unpack(">f", bytes.fromhex(text[2:]))[0], 32)
+        return _of_bits(">f", bytes.fromhex(text[2:]), negative=negative)
     if lower.startswith("0d"):
-        return Immediate(sign * struct.unpack(">d", bytes.fromhex(text[2:]))[0], 64)
+        return _of_bits(">d", bytes.fromhex(text[2:]), negative=negative)
     digits = lower.rstrip("u")
     if digits.startswith("0x"):
         return Immediate(sign * int(digits, 16))
     if digits.startswith("0b"):
         return Immediate(sign * int(digits, 2))
     if any(mark in digits for mark in ".e"):
-        return Immediate(sign * float(digits), 64)
+        return _of_bits(">d", struct.pack(">d", float(digits)), negative=negative)
     octal = len(digits) > 1 and digits.startswith("0")
     return Immediate(sign * int(digits, 8 if octal else 10))
+
+
+def _of_bits(code: str, octets: bytes, *, negative: bool) -> Immediate:
+    """The float that `struct` reads as `code`."""
+    width = 8 * len(octets)
+    bits = int.from_bytes(octets) ^ negative << width - 1
+    return Immediate(struct.unpack(code, bits.to_bytes(len(octets)))[0], width, bits)

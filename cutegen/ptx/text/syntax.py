@@ -5,7 +5,7 @@ Names are already resolved (a register knows its file and row), types are not ye
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cutegen.errors import PtxSyntaxError
@@ -30,10 +30,12 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """A literal; `float_bits` is 0 for an integer, else the width that the literal was written in."""
+    """A literal; `float_bits` is 0 for an integer, else the width that the literal was written in, as `bits`."""
 
     value: int | float
     float_bits: int = 0
+    bits: int = field(default=0, repr=False, compare=False)
+    """They tell a signaling NaN from a quiet one, as `value` does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,11 +150,16 @@ def _check_memory_says_all(tensor: Any, name: str, torch: Any) -> None:
             expected="memory that holds the values",
             fix=f"`{name}.resolve_neg()`, a new tensor",
         )
+    refuse_tangent(tensor, name, torch)
+
+
+def refuse_tangent(tensor: Any, name: str, torch: Any) -> None:
+    """Reject a torch tensor that forward-mode AD differentiates. Raises OperandError."""
     if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:
         raise OperandError(
             operand=name,
             found="a tensor with a tangent of forward-mode AD",
-            expected="one without: a kernel call is not recorded by autograd",
+            expected="one without: kernels have no forward-mode derivative",
             fix=f"pass `{name}.detach()`",
         )
 

@@ -59,6 +59,8 @@ def fresh_copy(tensor: CallTensor, form: Form) -> str:
     if form.framework in _NUMPY_LIKE:
         transposed = _transposed(form) if storage.transposed else ""
         module, name = _NUMPY_LIKE[form.framework], f"{tensor.name}{transposed}"
+        if storage.stride == storage.columns:
+            return f"`{name}.copy(){transposed}`"
         padding = f"({'(0, 0), ' * (len(form.shape) - 1)}(0, {storage.stride - storage.columns}))"
         copied = f"{module}.pad({module}.ascontiguousarray({name}), {padding})"
         return f"`{copied}[..., : {storage.columns}]{transposed}`"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.hardware import phases, wavefronts
-from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+from cutegen.hardware.units import BANK_BYTES, BANK_ROW_BYTES, BANKS, WARP
 from cutegen.show.canvas.colors import CONFLICT, HUES, PALE, bank_color, hue
 from cutegen.show.canvas.grid import Cell, cell_size, grid, legend
 from cutegen.show.canvas.picture import Picture, above, beside, captioned
@@ -78,7 +78,7 @@ def _bank_names(access_bytes: int) -> list[str]:
 def _phase_cells(byte_offsets: Table, access_bytes: int) -> list[list[Cell]]:
     """Draw a row per lane, filled at its banks."""
     unit_bytes = max(access_bytes, BANK_BYTES)
-    groups = BANKS * BANK_BYTES // unit_bytes
+    groups = BANK_ROW_BYTES // unit_bytes
     rows = []
     for offset, turn in zip(byte_offsets.tolist(), _turns(byte_offsets // unit_bytes, groups), strict=True):
         group = offset // unit_bytes % groups

@@ -14,13 +14,16 @@ _MIDDLE_EM = 0.35  # from the middle of a digit down to its baseline
 
 def to_svg(picture: Picture, title: str) -> str:
     """Return one SVG document, W3C SVG 1.1; `title` is for screen readers."""
-    width, height = _number(picture.width), _number(picture.height)
+    width, height, items = _number(picture.width), _number(picture.height), picture.items
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{width}" height="{height}" fill="{WHITE}"/>',
-        *_group(f'stroke="{WHITE}"', _boxes(picture)),
-        *_group(f'fill="none" stroke="{BLACK}" stroke-width="1.5"', _outlines(picture)),
+        *_group(f'stroke="{WHITE}"', (f'<rect {_placed(x)} fill="{x.fill}"/>' for x in items if isinstance(x, Box))),
+        *_group(
+            f'fill="none" stroke="{BLACK}" stroke-width="1.5"',
+            (f"<rect {_placed(x)}/>" for x in items if isinstance(x, Outline)),
+        ),
         *_group(f'font-family="{FONTS}" font-size="{CELL_PX}" text-anchor="middle"', _texts(picture)),
         "</svg>",
     ]
@@ -29,18 +32,6 @@ def to_svg(picture: Picture, title: str) -> str:
 
 def _group(attributes: str, elements: Iterable[str]) -> list[str]:
     return [f"<g {attributes}>", *elements, "</g>"]
-
-
-def _boxes(picture: Picture) -> Iterator[str]:
-    for item in picture.items:
-        if isinstance(item, Box):
-            yield f'<rect {_placed(item)} fill="{item.fill}"/>'
-
-
-def _outlines(picture: Picture) -> Iterator[str]:
-    for item in picture.items:
-        if isinstance(item, Outline):
-            yield f"<rect {_placed(item)}/>"
 
 
 def _texts(picture: Picture) -> Iterator[str]:

@@ -13,20 +13,13 @@ from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.accumulators import sums_of_tile
-from cutegen.plan.loop import Step
+from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
 from cutegen.plan.values.gemm_plan import OperandPlan
-from cutegen.show.follow.places import (
-    CopyStep,
-    DescriptorRead,
-    FragmentLoad,
-    Held,
-    Meeting,
-    SharedPlace,
-)
-from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
+from cutegen.show.follow.places import CopyStep, DescriptorRead, FragmentLoad, Held, Meeting, SharedPlace
+from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
 CORE_ROWS, CORE_BYTES = 8, 16
 
@@ -38,7 +31,6 @@ class OperandFollower:
         self.plan = plan
         self.operand: OperandPlan = getattr(plan, name)
         self.base_bytes = plan.smem.b_offset_bytes if name == "b" else 0
-        self._kept_vectors: VectorTables | None = None
         self._kept_trace: LdmatrixTrace | None = None
 
     def coord(self, within: tuple[int, int]) -> int:
@@ -47,10 +39,7 @@ class OperandFollower:
 
     def copy(self, within: tuple[int, int], around: Surroundings) -> CopyStep:
         """Return the copy that moves the element from global to shared memory."""
-        return self.operand.g2s.by_kind(
-            vectors=lambda copy: self._vectors(copy).step(self.coord(within), around),
-            boxes=lambda copy: self._box(copy, within),
-        )
+        return self._move(within, around)
 
     def shared(self, within: tuple[int, int], stage: int) -> SharedPlace:
         """Return its place in shared memory."""
@@ -82,15 +71,29 @@ class OperandFollower:
             for thread in np.flatnonzero(mine.any(axis=1))
         )
 
-    def _vectors(self, copy: VectorCopy) -> VectorTables:
-        if self._kept_vectors is None:
-            at = self.operand.landing(self.plan.tiled_mma, self.plan.target)
-            self._kept_vectors = VectorTables.of_operand(copy, at, self.operand.major_mode)
-        return self._kept_vectors
+    @cached_property
+    def _move(self) -> Move:
+        x = self.operand
+        at = x.landing(self.plan.tiled_mma, self.plan.target)
 
-    def _box(self, copy: BulkTensorCopy, within: tuple[int, int]) -> CopyStep:
-        at = self.operand.landing(self.plan.tiled_mma, self.plan.target)
-        return box_step(copy, within, self.operand.major_mode, tuple(copy.opcodes(Step(copy.fetch), at)))
+        def by_vectors(copy: VectorCopy) -> Move:
+            steps = (Step(copy.fetch), Step(Action.STORE))
+            moves = VectorMoves(
+                copy,
+                x.tile,
+                x.major_mode,
+                element_bytes=x.dtype.bytes,
+                placed=offsets(at.stage),
+                instruction=tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at))),
+                accesses=copy.accesses(at),
+            )
+            return moves.step
+
+        def by_boxes(copy: BulkTensorCopy) -> Move:
+            instruction = tuple(copy.opcodes(Step(copy.fetch), at))
+            return lambda within, _: box_step(copy, within, x.major_mode, instruction)
+
+        return x.g2s.by_kind(vectors=by_vectors, boxes=by_boxes)
 
     @cached_property
     def _sums(self) -> Coordinates:

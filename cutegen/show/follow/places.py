@@ -10,7 +10,7 @@ from cutegen.algebra.layout import ComposedLayout
 from cutegen.errors import RequestError
 from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
 from cutegen.spec import MODES
-from cutegen.support.words import naturals
+from cutegen.support.words import naturals, round_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +168,7 @@ class SharedPlace:
         """Locate element `place` (X, Y, stage) of a layout to element offsets; the tile is at `base_bytes`."""
         inner = inner_layout(layout)
         plain = int(inner(*(place if len(modes(inner)) == 3 else place[:2])))
-        swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
-        offset = layout.offset if isinstance(layout, ComposedLayout) else 0
+        swizzle, offset = (layout.outer, layout.offset) if isinstance(layout, ComposedLayout) else (None, 0)
         placed = plain if swizzle is None else int(swizzle(plain + offset))
         return cls(
             stage=place[2],
@@ -321,25 +320,25 @@ Way: TypeAlias = OperandWay | ResultWay
 
 
 def global_place(
-    coordinate: tuple[int, int],
+    element: Element,
     extents: tuple[int, int],
     *,
-    modes: tuple[str, str],
     major: str,
     align_bytes: int,
     element_bytes: int,
     tile: tuple[int, int],
 ) -> GlobalPlace:
-    """Return a coordinate of a matrix of `extents` in tiles of `tile`. Raises RequestError if it is outside."""
-    for letter, at, extent in zip(modes, coordinate, extents, strict=True):
+    """Return the place of an element of a matrix of `extents` in tiles. Raises RequestError if it is outside."""
+    coordinate = element.coordinate
+    for letter, at, extent in zip(element.modes, coordinate, extents, strict=True):
         if not 0 <= at < extent:
             raise RequestError(
                 f"--element: found {letter} {at}; expected 0 to {extent - 1}, because {letter} is {extent}; "
                 "--problem M,N,K sets a larger problem"
             )
-    along = modes.index(major)
+    along = element.modes.index(major)
     unit = max(1, align_bytes // element_bytes)
-    leading = -(-extents[along] // unit) * unit
+    leading = round_up(extents[along], unit)
     byte = (coordinate[1 - along] * leading + coordinate[along]) * element_bytes
     x, y = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
     return GlobalPlace(

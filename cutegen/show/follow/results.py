@@ -13,10 +13,9 @@ from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.accumulators import place_of_sum, sums_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
-from cutegen.plan.values.smem import SmemTile
 from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.places import CopyStep, Held, SharedPlace, StagedResult
-from cutegen.show.follow.vectors import Surroundings, VectorTables, box_step
+from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
 
 class ResultFollower:
@@ -24,7 +23,6 @@ class ResultFollower:
 
     def __init__(self, plan: GemmPlan) -> None:
         self.plan, self.c = plan, plan.epilogue
-        self._kept: VectorTables | None = None
 
     def held(self, within: tuple[int, int]) -> Held:
         """Return the accumulator of the element."""
@@ -50,39 +48,32 @@ class ResultFollower:
 
     def store(self, within: tuple[int, int], around: Surroundings) -> CopyStep | None:
         """Return the copy from shared to global memory; None if its own thread stores it."""
-        c, parts = self.c, self.c.parts
-        if c.store is None or c.smem is None:
+        if self._move is None:
             return None
-        smem, tile = c.smem, c.part or self.plan.cta_tile[:2]
-        at = within if parts is None else self._part(parts, within)[2]
-
-        def by_vectors(_: VectorCopy) -> CopyStep:
-            return self._vectors(smem).step(at[0] + at[1] * tile[0], around)
-
-        def by_boxes(copy: BulkTensorCopy) -> CopyStep:
-            return box_step(copy, at, c.major_mode, tuple(copy.boxes_issued))
-
-        return c.store.by_kind(vectors=by_vectors, boxes=by_boxes)
+        parts = self.c.parts
+        return self._move(within if parts is None else self._part(parts, within)[2], around)
 
     @cached_property
     def _sums(self) -> Coordinates:
         return sums_of_tile(self.plan.tiled_mma, self.plan.cta_tile[:2])
 
-    def _vectors(self, smem: SmemTile) -> VectorTables:
-        if self._kept is None:
-            self._kept = self._made(smem)
-        return self._kept
-
-    def _made(self, smem: SmemTile) -> VectorTables:
+    @cached_property
+    def _move(self) -> Move | None:
         c, tile = self.c, self.c.part or self.plan.cta_tile[:2]
-        placed = offsets(smem.layout)[: tile[0] * tile[1]]
-        assert c.store is not None
-        found = c.store.by_kind(
-            vectors=lambda copy: VectorTables.of_result(copy, tile, c.major_mode, c.dtype.bytes, placed),
-            boxes=lambda _: None,
-        )
-        assert found is not None
-        return found
+        if c.store is None or c.smem is None:
+            return None
+        placed = offsets(c.smem.layout)[: tile[0] * tile[1]]
+
+        def by_vectors(copy: VectorCopy) -> Move:
+            said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
+            element_bytes = c.dtype.bytes
+            moves = VectorMoves(copy, tile, c.major_mode, element_bytes=element_bytes, placed=placed, instruction=said)
+            return moves.step
+
+        def by_boxes(copy: BulkTensorCopy) -> Move:
+            return lambda within, _: box_step(copy, within, c.major_mode, tuple(copy.boxes_issued))
+
+        return c.store.by_kind(vectors=by_vectors, boxes=by_boxes)
 
     def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
         """Return (part of its warpgroup, slot of shared memory in the CTA's first tile, coordinates in the part).

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from cutegen.algebra import offsets
 from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan.geometry.access import Coordinates, vectors
-from cutegen.plan.loop import Action, Step
-from cutegen.plan.values.copies import BulkTensorCopy, Landing, VectorCopy
-from cutegen.show.follow.places import BoxStep, VectorStep
+from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.show.follow.places import BoxStep, CopyStep, VectorStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,103 +27,72 @@ class Surroundings:
     left: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class VectorTables:
-    """A copy's vectors [step, thread, element] of a tile, and the place of each coordinate among them.
+Move: TypeAlias = Callable[[tuple[int, int], Surroundings], CopyStep]
+"""Returns what moves the element at some coordinates of a tile, which is surrounded so in global memory."""
+
+
+class VectorMoves:
+    """The moves by a copy's vectors, of all elements of a tile.
 
     `placed` has the offset of each coordinate in shared memory, in elements; `instruction` has the opcodes that move
-    one. `accesses` are the vectors of each access to shared memory, several if the compiler merges them.
+    one vector. `accesses` are the vectors of each access to shared memory, several if the compiler merges them.
     """
 
-    copy: VectorCopy
-    tile: tuple[int, int]
-    major_mode: int
-    element_bytes: int
-    placed: Coordinates
-    instruction: tuple[str, ...]
-    accesses: tuple[tuple[int, ...], ...]
-    table: Coordinates
-    where: Coordinates
-
-    @classmethod
-    def of_operand(cls, copy: VectorCopy, at: Landing, major_mode: int) -> VectorTables:
-        """Return the moves of a copy to shared memory."""
-        steps = (Step(copy.fetch), Step(Action.STORE))
-        instruction = tuple(dict.fromkeys(opcode for step in steps for opcode in copy.opcodes(step, at)))
-        placed, accesses = offsets(at.stage), copy.accesses(at)
-        return cls._of(copy, at.tile, major_mode, at.element.bytes, placed, instruction, accesses)
-
-    @classmethod
-    def of_result(
-        cls, copy: VectorCopy, tile: tuple[int, int], major_mode: int, element_bytes: int, placed: Coordinates
-    ) -> VectorTables:
-        """Return the moves of the stores of C's tile from shared memory."""
-        said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
-        return cls._of(copy, tile, major_mode, element_bytes, placed, said, None)
-
-    @classmethod
-    def _of(
-        cls,
+    def __init__(
+        self,
         copy: VectorCopy,
         tile: tuple[int, int],
         major_mode: int,
+        *,
         element_bytes: int,
         placed: Coordinates,
         instruction: tuple[str, ...],
-        accesses: tuple[tuple[int, ...], ...] | None,
-    ) -> VectorTables:
-        table = vectors(copy.threads, copy.values, tile)
-        where = np.empty(table.size, np.int64)
-        where[table.ravel()] = np.arange(table.size)
-        return cls(
-            copy=copy,
-            tile=tile,
-            major_mode=major_mode,
-            element_bytes=element_bytes,
-            placed=placed,
-            instruction=instruction,
-            accesses=accesses or tuple((step,) for step in range(len(table))),
-            table=table,
-            where=where,
-        )
+        accesses: tuple[tuple[int, ...], ...] | None = None,
+    ) -> None:
+        self._copy, self._tile, self._major_mode, self._element_bytes = copy, tile, major_mode, element_bytes
+        self._placed, self._instruction = placed, instruction
+        self._table = vectors(copy.threads, copy.values, tile)
+        self._accesses = accesses or tuple((step,) for step in range(len(self._table)))
+        self._where = np.empty(self._table.size, np.int64)
+        self._where[self._table.ravel()] = np.arange(self._table.size)
 
-    def step(self, coord: int, around: Surroundings) -> VectorStep:
-        """Return the thread that moves the element at a column-major coordinate of the tile."""
-        step, thread, index = (int(i) for i in np.unravel_index(self.where[coord], self.table.shape))
-        first = int(self.table[step, thread, 0])
+    def step(self, within: tuple[int, int], around: Surroundings) -> VectorStep:
+        """Return the thread that moves an element, and its vector."""
+        coord = within[0] + within[1] * self._tile[0]
+        step, thread, index = (int(i) for i in np.unravel_index(self._where[coord], self._table.shape))
+        first = int(self._table[step, thread, 0])
         lanes, count = self._phase(step, thread)
         return VectorStep(
-            instruction=self.instruction,
+            instruction=self._instruction,
             thread=thread,
             step=step,
-            steps=len(self.table),
-            bits=self.copy.bits,
-            first=(first % self.tile[0], first // self.tile[0]),
-            elems=self.table.shape[2],
+            steps=len(self._table),
+            bits=self._copy.bits,
+            first=(first % self._tile[0], first // self._tile[0]),
+            elems=self._table.shape[2],
             index=index,
             lanes_first=lanes.start,
             lanes_last=lanes.stop - 1,
             wavefronts=count,
-            warp_sectors=self._sectors(step, thread // WARP, coord, around),
+            warp_sectors=self._sectors(step, thread // WARP, within, around),
         )
 
     def _phase(self, step: int, thread: int) -> tuple[range, int]:
         """Return the lanes that access shared memory in the same phase as the thread, and their wavefronts."""
-        first_lane = thread // WARP * WARP
-        together = next(each for each in self.accesses if step in each)
-        starts, access_bytes = self.table[together[0], :, 0], len(together) * self.copy.bits // 8
+        together = next(each for each in self._accesses if step in each)
+        starts, access_bytes = self._table[together[0], :, 0], len(together) * self._copy.bits // 8
         lanes_at_once = WARP // phases(access_bytes)
-        first = thread % WARP // lanes_at_once * lanes_at_once
-        lanes = range(first, first + lanes_at_once)
-        at = self.placed[starts[first_lane:][first : first + lanes_at_once]] * self.element_bytes
-        return lanes, int(wavefronts(at, access_bytes))
+        first = thread // lanes_at_once * lanes_at_once
+        at = self._placed[starts[first : first + lanes_at_once]] * self._element_bytes
+        first_lane = first % WARP
+        return range(first_lane, first_lane + lanes_at_once), int(wavefronts(at, access_bytes))
 
-    def _sectors(self, step: int, warp: int, coord: int, around: Surroundings) -> int:
+    def _sectors(self, step: int, warp: int, within: tuple[int, int], around: Surroundings) -> int:
         """Return the global memory sectors that the warp's request touches; nothing past the edges is requested."""
-        coords = self.table[step, warp * WARP : (warp + 1) * WARP]
-        x, y = coords % self.tile[0] - coord % self.tile[0], coords // self.tile[0] - coord // self.tile[0]
-        along, across = (y, x) if self.major_mode == 1 else (x, y)
-        at = around.byte + (across * around.leading_elems + along) * self.element_bytes
+        coords = self._table[step, warp * WARP : (warp + 1) * WARP]
+        x, y = coords % self._tile[0] - within[0], coords // self._tile[0] - within[1]
+        along, across = (y, x) if self._major_mode == 1 else (x, y)
+        at = around.byte + (across * around.leading_elems + along) * self._element_bytes
         return len(np.unique(at[(x < around.left[0]) & (y < around.left[1])] // SECTOR_BYTES))
 
 

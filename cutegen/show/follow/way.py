@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware.dtypes import DType
 from cutegen.plan import GemmPlan
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.places import Element, GlobalPlace, OperandWay, ResultWay, Way, global_place
@@ -36,10 +35,11 @@ class Follower:
         x = follower.operand
         extents = (getattr(self.problem, element.modes[0]), self.problem.k)
         major = "k" if x.major == "k" else element.modes[0]
-        source = self._place(element, extents, major, x.align_bytes, x.dtype, x.tile)
+        source = global_place(
+            element, extents, major=major, align_bytes=x.align_bytes, element_bytes=x.dtype.bytes, tile=x.tile
+        )
         tile_k = source.tile[1]
-        slices = 1 if self.plan.split_k is None else self.plan.split_k.slices
-        slice_, first = _slice_of(tile_k, -(-self.problem.k // x.tile[1]), slices)
+        slice_, first = _slice_of(tile_k, -(-self.problem.k // x.tile[1]), self.plan.slices)
         stage = (tile_k - first) % self.plan.stages
         return OperandWay(
             element=element,
@@ -48,7 +48,7 @@ class Follower:
             source=source,
             k_tile=tile_k,
             slice=slice_,
-            slices=slices,
+            slices=self.plan.slices,
             copy=follower.copy(source.within, _around(element, source)),
             shared=follower.shared(source.within, stage),
             loads=follower.loads(source.within, stage),
@@ -61,7 +61,10 @@ class Follower:
         major = c.major
         if self.plan.swapped:
             tile, major = (tile[1], tile[0]), "mn"[major == "m"]
-        target = self._place(element, (self.problem.m, self.problem.n), major, c.align_bytes, c.dtype, tile)
+        extents = self.problem.m, self.problem.n
+        target = global_place(
+            element, extents, major=major, align_bytes=c.align_bytes, element_bytes=c.dtype.bytes, tile=tile
+        )
         within, around = target.within, _around(element, target)
         if self.plan.swapped:
             within, around = within[::-1], replace(around, left=around.left[::-1])
@@ -73,26 +76,7 @@ class Follower:
             staged=self.result.staged(within),
             store=self.result.store(within, around),
             target=target,
-            slices=1 if self.plan.split_k is None else self.plan.split_k.slices,
-        )
-
-    def _place(
-        self,
-        element: Element,
-        extents: tuple[int, int],
-        major: str,
-        align_bytes: int,
-        dtype: DType,
-        tile: tuple[int, int],
-    ) -> GlobalPlace:
-        return global_place(
-            element.coordinate,
-            extents,
-            modes=element.modes,
-            major=major,
-            align_bytes=align_bytes,
-            element_bytes=dtype.bytes,
-            tile=tile,
+            slices=self.plan.slices,
         )
 
 

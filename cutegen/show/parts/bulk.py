@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.smem import SmemTile
 from cutegen.support.words import extents
@@ -18,8 +16,3 @@ def bulk_facts(copy: BulkTensorCopy, shared: SmemTile, modes: tuple[str, str]) -
         ("boxes", f"{count}, {extents(copy.box)} along {modes[0]} and {modes[1]}"),
         ("swizzle", swizzle),
     ]
-
-
-def bulk_table(copy: BulkTensorCopy) -> dict[str, Any]:
-    """Return the same as plain values."""
-    return {"atom": copy.atom.name, **copy.to_json()}

@@ -68,16 +68,11 @@ class Requests:
         """Write a line per matrix row that a request touches: its sectors and the lanes that need them."""
         across, sector = (each[request] for each in self._places)
         rows = [
-            (f"{row}", span(sorted(set(sector[across == row].tolist()))), span(self._lanes(across, row)))
-            for row in sorted(set(across.ravel().tolist()))
+            (f"{row}", span(np.unique(sector[across == row])), span(np.flatnonzero((across == row).any(axis=1))))
+            for row in np.unique(across)
         ]
         minor = self.tile.modes[1 - self.tile.major_mode]
         return section(title, rows, header=(minor, "sectors of the row", "lanes"))
-
-    @staticmethod
-    def _lanes(across: Table, row: int) -> list[int]:
-        lanes: list[int] = np.flatnonzero((across == row).any(axis=1)).tolist()
-        return lanes
 
     def picture(self, request: int) -> Picture:
         """Draw the sectors that a request touches, each with its lanes and the part of it that is needed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -21,7 +21,6 @@ from cutegen.show.follow.places import (
     ResultWay,
     SharedPlace,
     StagedResult,
-    VectorStep,
 )
 from cutegen.show.view import View, section, span
 from cutegen.support.columns import aligned
@@ -155,13 +154,10 @@ def _copied(copy: CopyStep, operand: str, verb: str) -> Iterator[Fact]:
         "",
         f"{vector}, of {copy.bits} bits, from ({x}, {y}) of the {operand if len(operand) > 1 else 'tile'} on{more}",
     )
-    yield "", _phase(copy)
-
-
-def _phase(copy: VectorStep) -> str:
-    return (
+    yield (
+        "",
         f"with lanes {copy.lanes_first} to {copy.lanes_last} in {plural(copy.wavefronts, 'wavefront')}; the warp's "
-        f"request touches {plural(copy.warp_sectors, 'sector')}"
+        f"request touches {plural(copy.warp_sectors, 'sector')}",
     )
 
 
@@ -200,41 +196,25 @@ def _staged(staged: StagedResult, *, in_parts: bool) -> Iterator[Fact]:
 
 def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> list[str]:
     """Write a line per lane that receives the element; long lists are truncated, with a remark."""
-    by_matrix = loads[0].matrix is not None
     shown = loads if everything else loads[:SHOWN_LOADS]
-    header = (
-        "warp",
-        "k-block",
-        "load",
-        "phase",
-        "row",
-        "by lane",
-        "at byte",
-        "thread",
-        "lane",
-        "register",
-        f"value of tCr{name}",
-    )
-    rows: list[tuple[str, ...]] = [
-        (
-            f"{load.warp}",
-            f"{load.k_block}",
-            f"{load.number} of {load.loads}",
-            f"{load.phase}",
-            "" if load.row is None else f"{load.row}",
-            f"{load.addressing_lane}",
-            f"{load.row_address_bytes:,}",
-            f"{load.held.thread}",
-            f"{load.lane}",
-            _register(load.register, load.bits_from),
-            f"{load.held.value}, ({','.join(map(str, load.held.place))})",
-        )
-        for load in shown
-    ]
-    kept = [i for i in range(len(header)) if by_matrix or header[i] != "row"]
-    rows = [tuple(row[i] for i in kept) for row in rows]
+    columns: dict[str, Callable[[FragmentLoad], object]] = {
+        "warp": lambda load: load.warp,
+        "k-block": lambda load: load.k_block,
+        "load": lambda load: f"{load.number} of {load.loads}",
+        "phase": lambda load: load.phase,
+        "row": lambda load: load.row,
+        "by lane": lambda load: load.addressing_lane,
+        "at byte": lambda load: f"{load.row_address_bytes:,}",
+        "thread": lambda load: load.held.thread,
+        "lane": lambda load: load.lane,
+        "register": lambda load: f"{load.register}" + (f", bit {load.bits_from} on" if load.bits_from else ""),
+        f"value of tCr{name}": lambda load: f"{load.held.value}, ({','.join(map(str, load.held.place))})",
+    }
+    if loads[0].matrix is None:
+        del columns["row"]  # of a matrix of ldmatrix
+    rows = [[f"{told(load)}" for told in columns.values()] for load in shown]
     title = f"To registers by {loads[0].instruction}; bytes of the CTA's shared memory"
-    lines = [title, *aligned(rows, header=[header[i] for i in kept])]
+    lines = [title, *aligned(rows, header=tuple(columns))]
     left = len(loads) - len(shown)
     return lines + ([f"  and {plural(left, 'more row')} (see --all)"] if left else [])
 
@@ -263,7 +243,3 @@ def _meetings(meets: Sequence[Meeting], way: OperandWay) -> list[str]:
 
 def _thread(thread: int) -> str:
     return f"thread {thread} (warp {thread // WARP}, lane {thread % WARP})"
-
-
-def _register(register: int, bits_from: int) -> str:
-    return f"{register}" + (f", bit {bits_from} on" if bits_from else "")

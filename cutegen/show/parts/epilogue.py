@@ -18,7 +18,6 @@ from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
 from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.operand import LAST_MODE, operand_tile
-from cutegen.plan.values.smem import SmemTile
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.follow import ResultFollower
@@ -29,7 +28,7 @@ from cutegen.show.parts.mma import mma_legend, operand
 from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
 from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
 from cutegen.show.parts.warp_access import WarpAccess
-from cutegen.show.view import View, named_layouts, section
+from cutegen.show.view import View, section
 from cutegen.support.words import extents
 
 
@@ -48,46 +47,44 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "sectors": asdict(sectors),
         "steps": [step.text for step in c.fusion.steps],
     }
-    if c.smem is None or c.store is None:
+    smem, store = c.smem, c.store
+    if smem is None or store is None:
         facts.append(("path", "directly from registers; thread and value to element as mmaC.get_layoutC_TV()"))
         layouts = {"get_layoutC_TV()": format_layout(plan.tiled_mma.tv_layout("C"))}
-        who = named_layouts("Elements of each thread", layouts)
+        who = section("Elements of each thread", [*layouts.items()])
         return View((section("C to global memory", facts), who), {**table, "smem": None, "layouts": layouts})
-    tile = Tile.of_result(plan, c.smem)
+    tile = Tile.of_result(plan, smem)
+    along = tile.modes[c.major_mode], tile.modes[1 - c.major_mode]
     accesses = {key: plan.predictions.wavefronts[f"epilogue.{key}"] for key in ("write", "read")}
-    then = c.store.by_kind(vectors=lambda store: f"stores of {store.bits} bits", boxes=lambda _: "bulk tensor stores")
+    then, how = store.by_kind(
+        vectors=lambda store: (f"stores of {store.bits} bits", [("threads", spec_notation(store.threads))]),
+        boxes=lambda store: ("bulk tensor stores", bulk_facts(store, smem, along)),
+    )
     facts += [
-        ("path", f"through shared memory, {c.smem.bytes:,} bytes, then {then}"),
+        ("path", f"through shared memory, {smem.bytes:,} bytes, then {then}"),
         *(
             (key, f"{found.predicted:,} wavefronts of at least {found.ideal:,}, {ways(found.ways)}")
             for key, found in accesses.items()
         ),
-        ("layout", format_layout(c.smem.layout)),
-        *_how(c.smem, c.store, (tile.modes[c.major_mode], tile.modes[1 - c.major_mode])),
+        ("layout", format_layout(smem.layout)),
+        *how,
     ]
     blocks = [
         section("C to global memory", facts),
-        ranked("Layouts of C, best first, * in use", c.smem, everything=everything),
+        ranked("Layouts of C, best first, * in use", smem, everything=everything),
         *corner_blocks(tile, everything=everything),
         _first_write(plan, tile, thread // WARP).lines(
             f"First write of warp {thread // WARP}, by {_writer(plan, tile)}"
         ),
-        *_first_store(c.store, tile, thread // WARP),
+        *_first_store(store, tile, thread // WARP),
     ]
     table |= {
-        "smem": format_layout(c.smem.layout),
-        "bytes": c.smem.bytes,
-        "store": c.store.to_json(),
+        "smem": format_layout(smem.layout),
+        "bytes": smem.bytes,
+        "store": store.to_json(),
         "wavefronts": {key: asdict(found) for key, found in accesses.items()},
     }
     return View(tuple(blocks), table)
-
-
-def _how(shared: SmemTile, store: TileCopy, modes: tuple[str, str]) -> list[tuple[str, str]]:
-    return store.by_kind(
-        vectors=lambda store: [("threads", spec_notation(store.threads))],
-        boxes=lambda store: bulk_facts(store, shared, modes),
-    )
 
 
 def _first_store(store: TileCopy, tile: Tile, warp: int) -> list[list[str]]:

@@ -15,7 +15,7 @@ from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled
-from cutegen.show.parts.bulk import bulk_facts, bulk_table
+from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.tile import Tile, corner_lines, shown_part, tile_picture
 from cutegen.show.parts.vector_copies import (
@@ -27,7 +27,7 @@ from cutegen.show.parts.vector_copies import (
     steps_of,
     tv_layouts,
 )
-from cutegen.show.view import View, named_layouts, section
+from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
 
@@ -75,7 +75,9 @@ def _vector_blocks(
     ]
     return [
         section(title, facts),
-        named_layouts("Thread and value to column-major coordinate in the copy's tile", tv_layouts(copy.tiled_copy)),
+        section(
+            "Thread and value to column-major coordinate in the copy's tile", [*tv_layouts(copy.tiled_copy).items()]
+        ),
         [
             f"Thread that copies each 8 neighbors of {tile.name}: {tile.orientation}",
             *corner_lines(tile, copier(copy, tile), everything=everything),
@@ -102,7 +104,7 @@ def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sector
 def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
     shared, sectors = _predicted(plan, operand)
     return {
-        **operand.g2s.by_kind(vectors=_vector_table, boxes=bulk_table),
+        **operand.g2s.by_kind(vectors=_vector_table, boxes=lambda copy: {"atom": copy.atom.name, **copy.to_json()}),
         "wavefronts": {"ideal": shared.ideal, "predicted": shared.predicted},
         "sectors": {"ideal": sectors.ideal, "predicted": sectors.predicted},
     }

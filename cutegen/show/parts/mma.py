@@ -19,7 +19,7 @@ from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.packed import packed
-from cutegen.show.view import View, folded_table, named_layouts, section, span
+from cutegen.show.view import View, folded_table, section, span
 from cutegen.support.columns import aligned
 from cutegen.support.words import extents, plural
 
@@ -45,15 +45,14 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     ]
     blocks = [
         section("Tiled MMA", facts),
-        named_layouts("Thread and value to column-major coordinate in the tiled MMA's tile", layouts),
+        section("Thread and value to column-major coordinate in the tiled MMA's tile", [*layouts.items()]),
         *(_atom_table(plan, op, everything=everything) for op in OPERAND_MODES),
         _warps(plan),
         section(
             f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
             [
-                (f"{op} ({LETTERS[x]}, {LETTERS[y]})", " ".join(f"({i},{j})" for i, j in held[op]))
-                for op, (x, y) in OPERAND_MODES.items()
-                if plan.atom.source(op) is not OperandSource.SMEM
+                (f"{op} ({', '.join(_letters(op))})", " ".join(f"({i},{j})" for i, j in held[op]))
+                for op in _in_registers(plan)
             ],
         ),
     ]
@@ -73,6 +72,16 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     return View(tuple(blocks), table)
 
 
+def _in_registers(plan: GemmPlan) -> list[OperandName]:
+    """Return the operands that threads hold: a matrix descriptor describes the others."""
+    return [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
+
+
+def _letters(op: OperandName) -> tuple[str, str]:
+    x, y = OPERAND_MODES[op]
+    return LETTERS[x], LETTERS[y]
+
+
 def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
     """Return the columns of the warps, if they do not alternate atom by atom."""
     columns = tiled.permutation[1]
@@ -82,13 +91,12 @@ def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
 
 def _warps(plan: GemmPlan) -> list[str]:
     """Return the elements of every warp in A, B and C of the tiled MMA's tile, along both modes of each."""
-    tiled = plan.tiled_mma
-    held = [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
+    tiled, held = plan.tiled_mma, _in_registers(plan)
     rows = [
         (f"{warp}", f"{warp * WARP}..{warp * WARP + WARP - 1}", *(_share(tiled, op, warp) for op in held))
         for warp in range(tiled.threads // WARP)
     ]
-    names = (f"{op} ({LETTERS[x]}; {LETTERS[y]})" for op, (x, y) in OPERAND_MODES.items() if op in held)
+    names = (f"{op} ({'; '.join(_letters(op))})" for op in held)
     title = "Every warp's share of the tiled MMA's tile"
     return [title, *aligned(rows, header=("warp", "threads", *names))]
 
@@ -96,8 +104,7 @@ def _warps(plan: GemmPlan) -> list[str]:
 def _share(tiled: TiledMma, op: OperandName, warp: int) -> str:
     """Return the rows and the columns of an operand that a warp's threads hold, in order."""
     coords, rows = offsets_2d(tiled.tv_layout(op))[warp * WARP : (warp + 1) * WARP], tiled.tile_of(op)[0]
-    x, y = (sorted(set(along.ravel().tolist())) for along in (coords % rows, coords // rows))
-    return f"{span(x)}; {span(y)}"
+    return f"{span(np.unique(coords % rows))}; {span(np.unique(coords // rows))}"
 
 
 def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]:
@@ -129,7 +136,7 @@ def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[st
     if len(columns) * together < shape[1]:
         title += f"; {WIDEST} of {shape[1]} columns (see --all)"
     cells = cells[:, : len(columns)]
-    return [title, *folded_table(cells.tolist(), range(shape[0]), columns, f"{LETTERS[x]}\\{LETTERS[y]}")]
+    return [title, *folded_table(cells.tolist(), range(shape[0]), columns, "\\".join(_letters(op)))]
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
@@ -157,7 +164,7 @@ def operand(plan: GemmPlan, op: OperandName, thread: int) -> Picture:
         [[cells[(j, i) if turned else (i, j)] for j in range(columns)] for i in range(rows)],
         rows=[str(i) for i in range(rows)],
         columns=[str(j) for j in range(columns)],
-        corner=f"{LETTERS[y]}\\{LETTERS[x]}" if turned else f"{LETTERS[x]}\\{LETTERS[y]}",
+        corner="\\".join(_letters(op)[::-1] if turned else _letters(op)),
         blocks=Blocks(rows=atom[turned], columns=atom[not turned]),
         size=_cell_size(plan),
     )
@@ -196,8 +203,7 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """Return one cell size for all operands, so that neighboring rows and columns align."""
-    held = (op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM)
-    values = max(plan.tiled_mma.values(op) for op in held)
+    values = max(plan.tiled_mma.values(op) for op in _in_registers(plan))
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
 
 

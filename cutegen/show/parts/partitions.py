@@ -26,6 +26,7 @@ from cutegen.plan.swapped import shape_multiplied
 from cutegen.plan.values.fragments import FragmentCopy
 from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.show.view import View
+from cutegen.support.words import round_up
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
@@ -131,5 +132,4 @@ def _global_c(plan: GemmPlan, extents: tuple[int, int]) -> Layout:
 
 def _leading(extent: int, align_bytes: int, element_bytes: int) -> Dyn:
     """Return the smallest leading stride that the operand's alignment allows, in elements."""
-    unit = align_bytes // element_bytes
-    return Dyn(-(-extent // unit) * unit)
+    return Dyn(round_up(extent, align_bytes // element_bytes))

@@ -121,7 +121,7 @@ def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
 
 def _passing(number: int, slots: Sequence[Slot]) -> list[str]:
     """Return the k-tile in registers at the end of a slot, if plain copies hold any."""
-    held = [(k_tile, first, last) for k_tile, first, last in passages(slots)]
+    held = list(passages(slots))
     if not held:
         return []
     now = [f"<{k_tile}" for k_tile, first, last in held if first <= number and (last is None or number < last)]

@@ -17,7 +17,10 @@ def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *,
     held = holds(table, thread)
     atoms = [held[first : first + table.extents[0]] for first in range(0, len(held), table.extents[0])]
     rows = [
-        (f"{index % table.extents[1]},{index // table.extents[1]}", *_cells(atom, per_register))
+        (
+            f"{index % table.extents[1]},{index // table.extents[1]}",
+            *(_cell(atom[first : first + per_register]) for first in range(0, len(atom), per_register)),
+        )
         for index, atom in enumerate(atoms if everything else atoms[:SHOWN_ROWS])
     ]
     header = (f"MMA_{modes[0].upper()},MMA_K", *(f"register {i}" for i in range(len(rows[0]) - 1)))
@@ -29,11 +32,6 @@ def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *,
 def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:
     """Return the (x, k) of each value of a thread, in the order of tCrA or tCrB."""
     return [table.element(coordinate) for coordinate in table.coordinates[thread].tolist()]
-
-
-def _cells(atom: list[tuple[int, int]], per_register: int) -> list[str]:
-    registers = [atom[i : i + per_register] for i in range(0, len(atom), per_register)]
-    return [_cell(elements) for elements in registers]
 
 
 def _cell(elements: list[tuple[int, int]]) -> str:

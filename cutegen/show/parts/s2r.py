@@ -27,7 +27,7 @@ from cutegen.show.parts.registers import holds, register_lines
 from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
 from cutegen.show.parts.vector_copies import tv_layouts
 from cutegen.show.parts.warp_access import WarpAccess
-from cutegen.show.view import View, named_layouts, section
+from cutegen.show.view import View, section
 from cutegen.support.words import plural
 
 
@@ -92,9 +92,9 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
     ]
     return [
         section(f"{x} from shared memory to registers, per k-tile", facts),
-        named_layouts(
+        section(
             "Thread and value to column-major coordinate in the tiled MMA's tile",
-            tv_layouts(copy.tiled_copy),
+            [*tv_layouts(copy.tiled_copy).items()],
         ),
         *_loads(plan.tiled_mma, operand, warp, everything=everything),
     ]
@@ -131,7 +131,8 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     if not copied:
         title = "A and B in shared memory, multiplied in place"
         return titled(title, [CELL_MEANING], arranged(*parts), bank_legend())
-    notes = [_lanes_legend(thread), phase_legend(), *([bank_legend()] if in_place else [])]
+    lanes = warp_legend([thread // WARP], thread, "T thread, V its value; four shades: lane mod 4")
+    notes = [lanes, phase_legend(), *([bank_legend()] if in_place else [])]
     title = f"A and B from shared memory to registers: warp {thread // WARP}"
     return titled(title, [CELL_MEANING] if in_place else [], arranged(*parts), *notes)
 
@@ -140,10 +141,6 @@ def _part(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
     return operand.s2r.by_source(
         copied=lambda _: _drawn(plan, operand, thread), described=lambda found: _drawn_in_place(plan, operand, found)
     )
-
-
-def _lanes_legend(thread: int) -> Picture:
-    return warp_legend([thread // WARP], thread, "T thread, V its value; four shades: lane mod 4")
 
 
 def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:

@@ -1,4 +1,4 @@
-"""The verbs on plans whose CTAs are persistent."""
+"""Trials of a kernel: the problem that is tried where none is given, and what a run on a GPU does not count."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from cutegen.contract import ProblemShape
 from cutegen.plan import plan
 from cutegen.run.cpu import MULTIPROCESSORS
 from cutegen.spec import Tile, load_spec
-from cutegen.verify.trial import small_problem
+from cutegen.verify import Comparison
+from cutegen.verify.trial import Trial, small_problem
+from cutegen.verify.trial_report import trial_table
 
 
 @pytest.mark.parametrize("ctas_per_multiprocessor", [None, 1, 2, 3])
@@ -30,3 +33,20 @@ def test_a_small_problem_is_four_tiles_of_a_call(swap: bool) -> None:
     planned = plan(replace(spec, tile=Tile((128, 256, 64)), schedule=schedule), "sm_90")
     problem = small_problem(replace(planned, launch=replace(planned.launch, ctas_per_multiprocessor=None)))
     assert (problem.m, problem.n) == ((512, 256) if swap else (256, 512))
+
+
+def test_a_gpu_counts_nothing() -> None:
+    trial = Trial(
+        device="cuda",
+        problem=ProblemShape(8, 8, 8),
+        seed=0,
+        comparison=Comparison(1e-4, 1e-3, 0, None),
+        aux=None,
+        producer=None,
+        execution=None,
+    )
+    table = trial_table(trial)
+    assert (table["device"], table["ok"], table["first_wrong"]) == ("cuda", True, None)
+    assert {table[key] for key in ("policy", "jobs", "steps", "wavefronts", "sectors", "executed", "as_predicted")} == {
+        None
+    }

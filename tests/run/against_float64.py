@@ -1,0 +1,44 @@
+"""A call, or an execution, against float64: what the tests of kernels have in common, on the CPU and on a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cutegen.run import Kernel
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+
+
+def made(
+    kernel: Kernel, m: int, n: int, k: int, batch: int | None = None, **where: Any
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """A, B, the result, poisoned, and what the epilogue takes, random; `where` is a framework and a device."""
+    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, **where}
+    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
+
+
+def check(
+    kernel: Kernel, a: Any, b: Any, out: Any, extras: Mapping[str, Any], call: Callable[..., Any] | None = None
+) -> Any:
+    """Calls the kernel, by `call` if it is given; holds what it wrote against float64, and returns what it returned."""
+    outcome = expected(kernel, a, b, extras)
+    returned = (call or kernel)(a, b, out=out, **extras)
+    hold(kernel, out, extras, outcome)
+    return returned
+
+
+def expected(kernel: Kernel, a: Any, b: Any, extras: Mapping[str, Any]) -> Any:
+    """What the operands as they are now should give."""
+    accumulator = json.loads(kernel.artifact.plan_json)["mma"]["accumulator"]
+    return expected_outcome(kernel.contract, a, b, extras, accumulator=accumulator)
+
+
+def hold(kernel: Kernel, out: Any, extras: Mapping[str, Any], outcome: Any) -> None:
+    """Hold the result, and `aux` where there is one, against what was expected."""
+    dtypes = {tensor.name: tensor.dtype for tensor in kernel.contract.tensors}
+    result = compare(out, outcome.result, dtype=dtypes["c"])
+    assert result.ok, result
+    if outcome.aux is not None:
+        aux = compare(extras["aux"], outcome.aux, dtype=dtypes["aux"])
+        assert aux.ok, aux
