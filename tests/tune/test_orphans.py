@@ -103,7 +103,7 @@ def test_ctrl_c_while_compiling_ends_the_command_and_its_compilers(presses: int,
             os.killpg(command.pid, signal.SIGKILL)
     # A second press may come before the command has said what is kept, or when it has said all: then Python ends by the
     # signal as other programs do.
-    assert command.returncode in ({3} if presses == 1 else {3, INTERRUPTED, -signal.SIGINT})
+    assert command.returncode in ({3} if presses == 1 else {3, INTERRUPTED, -signal.SIGINT}), said
     if command.returncode != INTERRUPTED:
         assert said.count(b"\n") == 1, said
         assert b"interrupted: 0 of 1 problems are kept" in said
