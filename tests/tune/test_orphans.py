@@ -87,6 +87,7 @@ def test_ctrl_c_while_compiling_ends_the_command_and_its_compilers(presses: int,
         env={**os.environ, "CUTEGEN_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells start background jobs that ignore it
     )
     try:
         for _ in range(600):
