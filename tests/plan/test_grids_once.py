@@ -11,6 +11,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.plan.predict.tile_orders import tile_order
+from cutegen.plan.rules import tile_order as tile_order_rules
 from cutegen.plan.rules.tile_order import bands_of
 from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile
@@ -159,6 +160,15 @@ def test_the_page_says_where_the_rule_gains_nothing() -> None:
     assert f"On {len(many)} kernels without clusters and several rounds" in PAGE
     assert f"on {len(clusters)} with clusters that run all at once" in PAGE
     assert all(each.selected() == 1.0 for each in (*many, *clusters))
+
+
+def test_the_page_says_what_the_rule_would_cost_on_narrow_grids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tile_order_rules, "SQUARE", 6)
+    narrow = [each.selected() for each in ALONE_ONCE if min(each.grid) == 6]
+    average = geometric_mean(narrow)
+    said = f"on {len(narrow)} kernels with 6 the count selects orders that take {average:.3f} times as long"
+    assert f"{said}, {max(narrow):.2f} at most" in PAGE
+    assert average > 1.0
 
 
 def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:
