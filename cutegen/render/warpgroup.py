@@ -34,7 +34,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     return {
         **common,
-        "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread else "",
+        "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread or plan.pace else "",
         "held_vectors": [x for x in beside if x.firsts],
         **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
         "plain_tensors": beside,
@@ -185,6 +185,7 @@ def _settled(plan: GemmPlan) -> Settled:
         "schedule.cluster": _cluster_constants(plan),
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
+        "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
         "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
     }
 

@@ -36,6 +36,7 @@ OF_WARPGROUPS = {
     "schedule.swap": "its instructions are small along both M and N",
     "schedule.cluster": "each CTA copies for itself",
     "schedule.programmatic": "a launch begins after its predecessor has ended",
+    "schedule.pace": "a stage is filled as soon as it is empty",
     "g2s.a.l2": "L2 evicts the least recently used lines",
     "g2s.b.l2": "L2 evicts the least recently used lines",
     "g2s.a.prefetch": "the threads that would prefetch issue the copies",

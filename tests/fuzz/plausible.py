@@ -338,6 +338,8 @@ def _schedule_of_warpgroups(rng: random.Random, slices: int) -> Table:
     for key in ("swap", "programmatic"):
         if chance(rng, 0.3):
             made[f"schedule.{key}"] = rng.choice(("true", "false"))
+    if chance(rng, 0.2):
+        made["schedule.pace"] = str(rng.choice((0, 1, 128, 1000, 65536)))
     return made
 
 

@@ -66,7 +66,7 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
         ("add.s64 %r1, %r1, 1;", "has 32 bits, type .s64 has 64"),
         ("add.s32 %r99, %r1, 1;", "%r99 is not one"),
         ("bra NOWHERE;", "no label NOWHERE"),
-        ("mov.u32 %r1, %clock;", "%clock is neither declared"),
+        ("mov.u64 %rd1, %clock64;", "%clock64 is neither declared"),
         ("ld.global.v3.u32 {%r1, %r1, %r1}, [%rd1];", "a type is missing|modifier .v3"),
         ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "16 bytes"),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.bf16.f32 {%r1,%r1,%r1,%r1}, {%r1,%r1,%r1,%r1}, {%r1,%r1}, "

@@ -20,6 +20,7 @@ from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, p
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
+from cutegen.plan.rules.pace import choose_pace
 from cutegen.plan.rules.pipeline import check_stage
 from cutegen.plan.rules.prefetch import choose_prefetch
 from cutegen.plan.rules.programmatic import choose_programmatic
@@ -113,6 +114,7 @@ class Family:
         raster = self.schedule.order(spec, mma, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
+        pace, pace_decisions = choose_pace(spec, target, mma)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
         loop = self.schedule.loop(self.feed.loop(stages, mma, a, b))
         written = loop.written(lambda step: step_opcodes(step, (a, b), mma, target))
@@ -128,6 +130,7 @@ class Family:
             stages=stages,
             evicted_first=evicted_first,
             prefetched=prefetched,
+            pace=pace,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
             a=a,
@@ -166,6 +169,7 @@ class Family:
                 *fusion_decisions,
                 *(choice.decision for choice in (memory.epilogue, raster)),
                 *split_decisions,
+                *pace_decisions,
                 *launch_decisions,
                 *registers.decisions,
                 *self.schedule.decisions(raster.value.along, mma, in_flight),

@@ -25,8 +25,9 @@ from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, is_own, spaces_of
+from cutegen.ptx.machine.special import CLOCK, CYCLES_PER_READ
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction, Sink, Vector
+from cutegen.ptx.text.syntax import Instruction, Sink, Special, Vector
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 
 _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
@@ -49,7 +50,19 @@ def lower_mov(context: Lowering, instruction: Instruction) -> Step:
     if isinstance(source, Vector):
         return _pack(context, instruction, kind)
     cell = context.source(instruction, source, kind)
+    if isinstance(source, Special) and source.name == CLOCK:
+        return _read_clock(cell, context.target(instruction, target, kind))
     return elementwise(lambda a: a, context.target(instruction, target, kind), cell)
+
+
+def _read_clock(clock: int, target: int) -> Step:
+    """Return the step that advances the warp's clock, then reads it: no two reads are of the same cycle."""
+
+    def step(warp: Warp) -> None:
+        warp.cells[clock] += CYCLES_PER_READ
+        warp.put(target, warp.cells[clock])
+
+    return step
 
 
 def _part_type(instruction: Instruction, kind: ScalarType, vector: Vector) -> ScalarType:

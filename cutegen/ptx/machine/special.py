@@ -1,7 +1,8 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". `%clock` and the like are not supported: time is not modeled, so a program whose
-result depends on it has no result here.
+Source: PTX ISA, "Special Registers". Time is not modeled: a warp's `%clock` advances by a constant whenever it is read,
+so that a loop that waits for it ends. `%clock64` and `%globaltimer` are not supported: programs measure time with them,
+and there is none to measure.
 """
 
 from __future__ import annotations
@@ -22,9 +23,14 @@ _SCALARS = (
     *("%cluster_ctarank", "%cluster_nctarank"),
 )
 
+CLOCK = "%clock"
+CYCLES_PER_READ = 1024
+"""What `%clock` advances by, which keeps loops that wait for it short."""
+
 SPECIAL_BITS: dict[str, int] = {
     **{f"{name}.{axis}": 32 for name in _DIM3 for axis in "xyz"},
     **dict.fromkeys(_SCALARS, 32),
+    CLOCK: 32,
     "%gridid": 64,
     "%is_explicit_cluster": 1,
 }
