@@ -1,8 +1,8 @@
 """Candidates for a problem: at most sixteen kernels, out of all that the rules and the performance model leave.
 
 The model's favorite is always first. Most of the others follow by predicted time, only a few with the same tile. Some
-are included because the model may be wrong about them: the best of each other family, other tile orders, and fewer
-stages.
+are included because the model may be wrong about them: the best of each other family, other tile orders, a pace of
+copies, and fewer stages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from itertools import islice
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import GPUS, Target
+from cutegen.hardware import GPUS, Instruction, Target, dtype
+from cutegen.hardware.rates import SM_RATES
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.rules.tile_order import BAND, BANDS_ALONG_N, bands_of, given_order
@@ -31,6 +32,11 @@ HOPELESS = 2.0
 """Limit on predicted time relative to the favorite; slower candidates are not measured."""
 OF_OTHERS = 1.6
 """The same limit for the best of another family."""
+PACE = 1.1
+"""The pace tried, relative to the tensor cores' time for a k-tile (`docs/hopper_experiments.md`, "The pace of copies").
+"""
+PACED_SIDE, PACED_K_TILES = 256, 16
+"""Least M and N, and least k-tiles: narrower and shorter products do not depend on what CTAs request together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,8 @@ def _of_schedule(schedule: Schedule) -> Iterator[str]:
         yield f"c{extents(schedule.cluster)}"
     if schedule.swap:
         yield "swap"
+    if schedule.pace:
+        yield f"pace{schedule.pace}"
     if schedule.split_k and schedule.split_k > 1:
         yield f"k{schedule.split_k}" + ("" if schedule.reduction in (None, "workspace") else f"-{schedule.reduction}")
     if (raster := schedule.raster) and raster.along:
@@ -179,11 +187,14 @@ def _of_other_families(
 
 
 def _variants(asked: GemmSpec, favorite: Proposed, target: Target, problem: ProblemShape) -> Iterator[Proposed]:
-    """Return the favorite in other tile orders, and for sm80 with one stage less."""
+    """Return the favorite in other tile orders, for sm90 at a pace, and for sm80 with one stage less."""
     settled, stages = favorite.settled, favorite.settled.tile.stages
     if asked.schedule.raster is None and settled.schedule.raster:
         for raster in _other_orders(settled, settled.schedule.raster, target, problem):
             yield _proposed(settled, raster, favorite.predicted_us)
+    if asked.schedule.pace is None and (pace := _pace(settled, target, problem)):
+        paced = replace(settled, schedule=replace(settled.schedule, pace=pace))
+        yield _proposed(paced, settled.schedule.raster or Raster(), favorite.predicted_us)
     if settled.family == "sm80" and asked.tile.stages is None and stages is not None and stages > DOUBLE_BUFFERED + 1:
         fewer = replace(settled, tile=replace(settled.tile, stages=stages - 1))
         yield _proposed(fewer, settled.schedule.raster or Raster(), favorite.predicted_us)
@@ -203,6 +214,17 @@ def _other_orders(settled: GemmSpec, order: Raster, target: Target, problem: Pro
         yield from (Raster(other, width, False) for width in widths)
     elif settled.family != "sm90" and math.prod(grid.values()) * problem.batch > GPUS[target.name].sms:
         yield from (Raster(other, order.group, False), replace(order, zigzag=True))
+
+
+def _pace(settled: GemmSpec, target: Target, problem: ProblemShape) -> int:
+    """Return the cycles per k-tile to try for a `wgmma` kernel that L2 may limit, else 0."""
+    tile, slices = settled.tile.cta, settled.schedule.slices
+    if settled.family != "sm90" or tile is None or min(problem.m, problem.n) < PACED_SIDE:
+        return 0
+    flops = SM_RATES[target.name].flops_of(Instruction.WGMMA, dtype(settled.problem.a.dtype).name)
+    if flops is None or problem.k < PACED_K_TILES * slices * tile[2]:
+        return 0
+    return round(PACE * 2 * math.prod(tile) / flops)
 
 
 def _multiplied(settled: GemmSpec, problem: ProblemShape) -> ProblemShape:

@@ -2,7 +2,8 @@
 
 Without a pace, the producer warp issues copies as soon as a stage is empty. Some kernels then request more than L2
 delivers, and take up to 1.5 times as long as at a pace slightly below the tensor cores' rate
-(`docs/hopper_experiments.md`, "The pace of copies"). Kernels that plans select rarely gain, so only a spec sets it.
+(`docs/hopper_experiments.md`, "The pace of copies"). Kernels that plans select rarely gain, so only a spec or tuning
+sets it.
 """
 
 from __future__ import annotations
