@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.gpu.measured import STORED, geometric_mean
 from tests.plan.pages import words_of
 
@@ -44,3 +46,13 @@ def test_the_page_names_the_layers() -> None:
     assert f"{len(rows)} numbers of rows" in PAGE
     (least_n, least_k), (most_n, most_k) = min(layers), max(layers)
     assert f"N x K from {least_n} x {least_k} to {most_n} x {most_k}" in PAGE
+
+
+TRAINING = {"TN": "layer", "TT": "gradient of the input", "NT": "gradient of the weight"}
+
+
+@pytest.mark.parametrize("majors", TRAINING)
+def test_the_page_has_the_times_in_training(majors: str) -> None:
+    times = json.loads(STORED.with_name("h100_training.json").read_text())["us"][majors].values()
+    fastest = "" if majors == "TN" else f"{geometric_mean([us / best for _, us, _, _, best in times]):.2f} "
+    assert row_of(f"{TRAINING[majors]}, {majors}", list(times)) + f" {fastest}|" in PAGE
