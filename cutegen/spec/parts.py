@@ -320,8 +320,8 @@ class Schedule(Part):
     memory of a cluster, or by atomic additions to C. With `swap` the kernel multiplies B by A, which suits few rows of
     C. `cluster` are the CTAs along M and N that share copies, and along K those that add a tile's slices. `consumers`
     is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
-    `programmatic` launches may begin before their predecessor on the stream has ended. With a `pace` a CTA
-    requests a tile's k-tiles no faster than one in so many clock cycles.
+    `programmatic` launches may begin before their predecessor on the stream has ended. With a `pace` a CTA requests a
+    tile's k-tiles no faster than one in so many clock cycles.
     """
 
     raster: Raster | None = None

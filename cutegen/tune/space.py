@@ -16,9 +16,9 @@ from itertools import islice
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import GPUS, Instruction, Target, dtype
-from cutegen.hardware.rates import SM_RATES
+from cutegen.hardware import GPUS, Instruction, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
+from cutegen.plan.rules.pace import tensor_cycles
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
 from cutegen.plan.rules.tile_order import BAND, BANDS_ALONG_N, bands_of, given_order
 from cutegen.spec import GemmSpec, Raster, Schedule
@@ -221,10 +221,8 @@ def _pace(settled: GemmSpec, target: Target, problem: ProblemShape) -> int:
     tile, slices = settled.tile.cta, settled.schedule.slices
     if settled.family != "sm90" or tile is None or min(problem.m, problem.n) < PACED_SIDE:
         return 0
-    flops = SM_RATES[target.name].flops_of(Instruction.WGMMA, dtype(settled.problem.a.dtype).name)
-    if flops is None or problem.k < PACED_K_TILES * slices * tile[2]:
-        return 0
-    return round(PACE * 2 * math.prod(tile) / flops)
+    cycles = tensor_cycles(target, Instruction.WGMMA, settled.problem.a.dtype, tile)
+    return 0 if cycles is None or problem.k < PACED_K_TILES * slices * tile[2] else round(PACE * cycles)
 
 
 def _multiplied(settled: GemmSpec, problem: ProblemShape) -> ProblemShape:

@@ -8,7 +8,10 @@ sets it.
 
 from __future__ import annotations
 
-from cutegen.hardware import Target
+import math
+
+from cutegen.algebra import Extents
+from cutegen.hardware import Instruction, Target
 from cutegen.hardware.rates import SM_RATES
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.mma import MmaPlan
@@ -24,8 +27,13 @@ def choose_pace(spec: GemmSpec, target: Target, mma: MmaPlan) -> tuple[int, tupl
         return 0, ()
     if asked == 0:
         return 0, (Decision.as_given(KEY, "none", "a stage is filled as soon as it is empty"),)
-    (m, n, k), atom = mma.cta_tile, mma.atom
-    rate = SM_RATES[target.name].flops_of(atom.instruction, atom.a_dtype.name)
-    multiplied = f"; the tensor cores multiply one in {2 * m * n * k / rate:.0f}" if rate else ""
+    cycles = tensor_cycles(target, mma.atom.instruction, mma.atom.a_dtype.name, mma.cta_tile)
+    multiplied = "" if cycles is None else f"; the tensor cores multiply one in {cycles:.0f}"
     why = f"a CTA requests a tile's k-tiles no faster than one in so many clock cycles{multiplied}"
     return asked, (Decision.as_given(KEY, f"{asked} cycles", why),)
+
+
+def tensor_cycles(target: Target, instruction: Instruction, operands: str, cta_tile: Extents) -> float | None:
+    """Return the cycles in which the tensor cores multiply a k-tile, M x N x K; None if their rate is not known."""
+    flops = SM_RATES[target.name].flops_of(instruction, operands)
+    return None if flops is None else 2 * math.prod(cta_tile) / flops

@@ -175,8 +175,8 @@ class PlannedGemm:
 
     A plan made for a `problem` is correct for any other too. If there are `producer_threads`, `registers` is the split
     between producer and consumers. The L2 cache evicts lines of the operands `evicted_first` before all others, and
-    waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a CTA
-    requests a tile's k-tiles no faster than one in so many clock cycles.
+    waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a CTA requests a
+    tile's k-tiles no faster than one in so many clock cycles.
     """
 
     spec: GemmSpec
