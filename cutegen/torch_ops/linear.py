@@ -46,23 +46,13 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
         """Return a layer with the parameters of `linear`, the same tensors; `activation` defaults to that of `linear`.
 
-        Raises RequestError for anything else, and for computed weights, as in parametrizations.
+        The new layer computes what `linear` computes, followed by the activation. A subclass that adds nothing is
+        adopted like its base. Hooks of `state_dict` and `load_state_dict` stay with `linear`.
+
+        Raises RequestError for anything else: computed or lazy weights, a forward of its own, hooks of its calls,
+        further parameters, buffers or modules.
         """
-        if not isinstance(linear, torch.nn.Linear):
-            raise RequestError(f"Linear.from_linear: found a {type(linear).__qualname__}; expected a torch.nn.Linear")
-        for name in ("weight", "bias"):
-            if is_lazy(linear._parameters.get(name)):
-                raise RequestError(
-                    f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} has no shape yet; expected "
-                    "parameters; call the layer once before"
-                )
-            if name not in linear._parameters:
-                raise RequestError(
-                    f"Linear.from_linear: found a {type(linear).__qualname__} whose {name} is computed from others; "
-                    "expected parameters; parametrize the new layer, or have the value for a parameter by "
-                    f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`, or by `prune.remove` or '
-                    "`remove_weight_norm` if they compute it"
-                )
+        _check_adoptable(linear, cls)
         if activation is None:
             activation = linear.activation if isinstance(linear, Linear) else None
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", activation=activation)
@@ -83,6 +73,48 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         """Return torch's representation with the activation."""
         shown: str = super().extra_repr()
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
+
+
+_CALLED = ("__call__", "_call_impl", "forward", "__getattr__", "__getattribute__", "weight", "bias")
+"""What a call of a module looks up: who replaces one of them may compute something else."""
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_STATE = {"parameter": "_parameters", "buffer": "_buffers", "module": "_modules"}
+
+
+def _check_adoptable(linear: Any, cls: type[Linear]) -> None:
+    """Reject a module whose output or state a `cls` with its weight and bias would not have. Raises RequestError."""
+    whose = f"Linear.from_linear: found a {type(linear).__qualname__}"
+    if not isinstance(linear, torch.nn.Linear):
+        raise RequestError(f"{whose}; expected a torch.nn.Linear")
+    whose += " whose"
+    for name in ("weight", "bias"):
+        if is_lazy(linear._parameters.get(name)):
+            raise RequestError(f"{whose} {name} has no shape yet; expected parameters; call the layer once before")
+        if name not in linear._parameters:
+            raise RequestError(
+                f"{whose} {name} is computed from others; expected parameters; parametrize the new layer, or have the "
+                f'value for a parameter by `torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`, or '
+                "by `prune.remove` or `remove_weight_norm` if they compute it"
+            )
+    base = next(each for each in (cls, Linear, torch.nn.Linear) if isinstance(linear, each))
+    for name in _CALLED:
+        if name in vars(linear) or getattr(type(linear), name, None) is not getattr(base, name, None):
+            raise RequestError(
+                f"{whose} {name} is its own; expected that of {base.__module__}.{base.__qualname__}: the new layer "
+                "would compute something else; merge what it adds into the weight, or adopt the layers inside of it"
+            )
+    for kind in _HOOKS:
+        if hooks := getattr(linear, kind):
+            raise RequestError(
+                f"{whose} {kind} has {len(hooks)}; expected none: the new layer would not run them; remove them with "
+                "their handles, and register them on the new layer"
+            )
+    for kind, name in ((kind, name) for kind, group in _STATE.items() for name in getattr(linear, group)):
+        if name not in ("weight", "bias"):
+            raise RequestError(
+                f"{whose} {kind} {name} is its own; expected weight and bias alone: the new layer would drop it from "
+                f"its state; `delattr(linear, {name!r})` if nothing reads it"
+            )
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:

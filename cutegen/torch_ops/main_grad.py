@@ -20,6 +20,13 @@ def check_main_grad(weight: Tensor) -> None:
     Raises OperandError, RequestError.
     """
     gradients.refuse_function_transforms("Linear with a main_grad")
+    if weight._backward_hooks:
+        raise OperandError(
+            operand="weight",
+            found=f"{len(weight._backward_hooks)} gradient hooks and a main_grad",
+            expected="one of both: the kernel adds the gradient to main_grad, and a hook does not see it",
+            fix="remove the hooks with their handles, or `weight.main_grad = None`",
+        )
     main: Any = weight.main_grad
     found = f"a {type(main).__qualname__}"
     if isinstance(main, Tensor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,123 @@ def test_a_layer_without_shapes_is_no_source_of_parameters() -> None:
         cutegen.Linear.from_linear(lazy)
     lazy(torch.randn(4, 16))
     assert cutegen.Linear.from_linear(lazy).weight is lazy.weight
+
+
+class LowRank(torch.nn.Linear):  # type: ignore[misc]
+    """Adds a product of two narrow matrices."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.down, self.up = torch.nn.Linear(in_features, 2), torch.nn.Linear(2, out_features)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output and that of the two matrices."""
+        return super().forward(input) + self.up(self.down(input))
+
+
+class Doubled(torch.nn.Linear):  # type: ignore[misc]
+    """A call is more than its forward."""
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        """Return twice the layer's output."""
+        return 2 * super().__call__(input)
+
+
+class Shifted(cutegen.Linear):  # type: ignore[misc]
+    """A layer of ours with a forward of its own."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output, and one."""
+        return super().forward(input) + 1
+
+
+class Counted(torch.nn.Linear):  # type: ignore[misc]
+    """Has state that no call reads."""
+
+    def __init__(self, *features: int) -> None:
+        super().__init__(*features)
+        self.register_buffer("calls", torch.zeros(()))
+
+
+class Named(torch.nn.Linear):  # type: ignore[misc]
+    """Adds nothing that a call or a checkpoint could see."""
+
+    def __init__(self, *features: int) -> None:
+        super().__init__(*features)
+        self.name = "query"
+
+    def width(self) -> int:
+        """Return the number of outputs."""
+        return int(self.out_features)
+
+
+def replaced(layer: torch.nn.Linear) -> torch.nn.Linear:
+    """A layer whose instance has another forward, as of a library that moves weights before each call."""
+    forward = layer.forward
+    layer.forward = lambda x: forward(x) * 3
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (LowRank, r"a LowRank whose forward is its own; expected that of torch\.nn\.modules\.linear\.Linear: .*merge"),
+        (Doubled, r"a Doubled whose __call__ is its own"),
+        (Shifted, r"a Shifted whose forward is its own; expected that of cutegen\.torch_ops\.linear\.Linear"),
+        (lambda *features: replaced(torch.nn.Linear(*features)), r"a Linear whose forward is its own"),
+        (
+            Counted,
+            r"a Counted whose buffer calls is its own; expected weight and bias alone.*`delattr\(linear, 'calls'\)`",
+        ),
+    ],
+)
+def test_a_layer_that_computes_or_keeps_more_is_refused(make: Any, found: str) -> None:
+    with pytest.raises(RequestError, match=rf"Linear\.from_linear: found {found}"):
+        cutegen.Linear.from_linear(make(8, 8))
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "register_forward_hook",
+        "register_forward_pre_hook",
+        "register_full_backward_hook",
+        "register_full_backward_pre_hook",
+    ],
+)
+def test_a_layer_with_a_hook_is_refused_until_the_hook_is_removed(register: str) -> None:
+    layer = torch.nn.Linear(8, 8)
+    handle = getattr(layer, register)(lambda *_: None)
+    with pytest.raises(RequestError, match=r"a Linear whose \w+_hooks has 1; expected none: .*remove them with their"):
+        cutegen.Linear.from_linear(layer)
+    handle.remove()
+    assert cutegen.Linear.from_linear(layer).weight is layer.weight
+
+
+@pytest.mark.parametrize("source", [Named, torch.nn.modules.linear.NonDynamicallyQuantizableLinear, cutegen.Linear])
+def test_a_subclass_that_adds_nothing_is_adopted(source: type[torch.nn.Linear]) -> None:
+    theirs, x = source(8, 8), torch.randn(3, 8)
+    close(cutegen.Linear.from_linear(theirs)(x), theirs(x).double(), torch.float32, source.__name__)
+
+
+def test_a_subclass_of_ours_adopts_its_own_kind() -> None:
+    theirs, x = Shifted(8, 8), torch.randn(3, 8)
+    assert torch.equal(Shifted.from_linear(theirs)(x), theirs(x))
+    base = torch.nn.Linear(8, 8)
+    assert torch.equal(Shifted.from_linear(base)(x), cutegen.Linear.from_linear(base)(x) + 1)
+
+
+def test_hooks_of_a_weight_and_its_main_grad_exclude_each_other() -> None:
+    layer, x = cutegen.Linear(16, 8), torch.randn(4, 16)
+    handle = layer.weight.register_hook(torch.zeros_like)
+    layer(x).sum().backward()
+    assert not layer.weight.grad.any()
+    layer.weight.main_grad = torch.zeros(8, 16)
+    with pytest.raises(OperandError, match=r"operand weight: found 1 gradient hooks and a main_grad; expected one"):
+        layer(x)
+    handle.remove()
+    layer(x).sum().backward()
+    assert layer.weight.main_grad.any()
 
 
 def test_frozen_layers_keep_no_activations() -> None:
