@@ -338,12 +338,12 @@ def test_barrier_reductions_count_the_whole_cta() -> None:
 
 
 def test_an_entry_that_cannot_be_readied_keeps_no_other_from_running() -> None:
-    other = kernel("mov.u64 %rd2, %globaltimer; mov.u32 %r3, 0;").partition(".visible")[2].replace("k(", "timed(", 1)
+    other = kernel("mov.u64 %rd2, %pm0; mov.u32 %r3, 0;").partition(".visible")[2].replace("k(", "timed(", 1)
     program = Program.parse(kernel("mov.u32 %r3, 7;") + ".visible" + other)
     out = np.zeros(32, np.uint32)
     program.launch("k", grid=1, block=32, args=[out])
     assert set(out.tolist()) == {7}
-    with pytest.raises(PtxSyntaxError, match="%globaltimer is neither declared"):
+    with pytest.raises(PtxSyntaxError, match="%pm0 is neither declared"):
         program.launch("timed", grid=1, block=32, args=[out])
 
 

@@ -23,6 +23,7 @@ from cutegen.ptx.instructions import (
     wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
+from cutegen.ptx.instructions.refused import check_modeled
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.text.syntax import Instruction
 
@@ -48,6 +49,7 @@ def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
     Raises:
         PtxSyntaxError: the instruction, a modifier or an operand is unknown or does not fit.
     """
+    check_modeled(instruction)
     check_form(instruction)
     name = instruction.parts[0]
     is_float = name in floating.LOWERERS and (

@@ -83,6 +83,22 @@ def insert_field(a: Array, b: Array, position: Array, length: Array) -> Array:
     return np.array(out, np.uint64).astype(a.dtype)
 
 
+def bit_mask(start: Array, width: Array, *, wraps: bool) -> Array:
+    """`bmsk`: `width` ones from bit `start` on; both count modulo 32, or end at bit 32."""
+    first, size = ((x & 31 if wraps else np.minimum(x, 32)).astype(np.uint64) for x in (start, width))
+    ones = ((np.uint64(1) << size) - np.uint64(1)) << first
+    return (ones & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+
+def extend(a: Array, bits: Array, *, wraps: bool) -> Array:
+    """`szext`: the low `bits` bits of `a`, by their sign if `a` is signed; `bits` counts modulo 32, or to 32."""
+    kept = (bits & 31 if wraps else np.minimum(bits, 32)).astype(np.int64)
+    mask = (np.int64(1) << kept) - 1
+    low = a.astype(np.int64) & mask
+    signed = (a.dtype.kind == "i") & (kept > 0) & (low >> np.maximum(kept - 1, 0) & 1 == 1)
+    return (np.where(signed, low | ~mask, low) & 0xFFFFFFFF).astype(np.uint32).view(a.dtype)
+
+
 def funnel_shift(a: Array, b: Array, amount: Array, *, left: bool, wraps: bool) -> Array:
     """`shf`: the upper word of b:a shifted left, or the lower word of it shifted right."""
     n = (amount & 31 if wraps else np.minimum(amount, 32)).astype(np.uint64)

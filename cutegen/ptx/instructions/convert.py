@@ -25,10 +25,10 @@ from cutegen.ptx.instructions.floating import element_type
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
 from cutegen.ptx.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, is_own, spaces_of
-from cutegen.ptx.machine.special import CLOCK, CYCLES_PER_READ
+from cutegen.ptx.machine.special import CLOCKS, GLOBAL_TIMERS, TIME_PER_READ
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Sink, Special, Vector
-from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
+from cutegen.ptx.text.types import WARP_LANES, Kind, ScalarType, scalar_type
 
 _INTEGER_ROUNDINGS: dict[str, Callable[[Doubles], Doubles]] = {
     "rni": np.rint,
@@ -50,8 +50,10 @@ def lower_mov(context: Lowering, instruction: Instruction) -> Step:
     if isinstance(source, Vector):
         return _pack(context, instruction, kind)
     cell = context.source(instruction, source, kind)
-    if isinstance(source, Special) and source.name == CLOCK:
+    if isinstance(source, Special) and source.name in CLOCKS:
         return _read_clock(cell, context.target(instruction, target, kind))
+    if isinstance(source, Special) and source.name in GLOBAL_TIMERS:
+        return _read_global_timer(context.target(instruction, target, kind), kind)
     return elementwise(lambda a: a, context.target(instruction, target, kind), cell)
 
 
@@ -59,8 +61,18 @@ def _read_clock(clock: int, target: int) -> Step:
     """Return the step that advances the warp's clock, then reads it: no two reads are of the same cycle."""
 
     def step(warp: Warp) -> None:
-        warp.cells[clock] += CYCLES_PER_READ
+        warp.cells[clock] += TIME_PER_READ
         warp.put(target, warp.cells[clock])
+
+    return step
+
+
+def _read_global_timer(target: int, kind: ScalarType) -> Step:
+    """Return the step that advances the launch's timer, then reads it: every later read anywhere is later."""
+
+    def step(warp: Warp) -> None:
+        now = warp.cta.nanoseconds() & ((1 << kind.bits) - 1)
+        warp.put(target, np.full(WARP_LANES, now, kind.dtype))
 
     return step
 

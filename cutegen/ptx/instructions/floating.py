@@ -157,7 +157,7 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     return lower_elementwise(context, instruction, on_pairs(function, kind), kind)
 
 
-def _select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., Array]:
+def select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., Array]:
     """`min max`: -0 < +0; a NaN loses against a number unless `.NaN`."""
     to_double, to_kind = decode(kind), encode(kind, "rn")
 
@@ -183,7 +183,7 @@ def lower_extreme(context: Lowering, instruction: Instruction) -> Step:
     flush, keeps_nan = modifiers.flag("ftz"), modifiers.flag("NaN")
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
-    function = _select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan)
+    function = select_extreme(instruction.parts[0], element_type(kind), keeps_nan=keeps_nan)
     if flush:
         function = flushing(function)
     return lower_elementwise(context, instruction, on_pairs(function, kind), kind)

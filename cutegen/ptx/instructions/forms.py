@@ -93,6 +93,8 @@ _SYNTAX = {
     **dict.fromkeys(("popc", "clz", "brev", "bfi"), r"b(32|64)"),
     "bfind": r"(shiftamt\.)?[us](32|64)",
     "bfe": r"[us](32|64)",
+    "bmsk": r"(clamp|wrap)\.b32",
+    "szext": r"(clamp|wrap)\.[us]32",
     "rcp": r"(approx\.(ftz\.)?f32|r[nzmp]\.((ftz\.)?f32|f64))",
     "sqrt": r"(approx\.(ftz\.)?f32|r[nzmp]\.((ftz\.)?f32|f64))",
     "rsqrt": r"approx\.((ftz\.)?f32|f64)",

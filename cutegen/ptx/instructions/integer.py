@@ -1,7 +1,7 @@
 """Integer arithmetic, logic and shifts.
 
 Source: PTX ISA, "Integer Arithmetic Instructions", "Extended-Precision Integer Arithmetic Instructions", "Logic and
-Shift Instructions", `bfe`, `bfi`, `prmt`, `dp4a`. Arithmetic wraps; `.sat` clamps to s32.
+Shift Instructions", `bfe`, `bfi`, `bmsk`, `szext`, `prmt`, `dp4a`. Arithmetic wraps; `.sat` clamps to s32.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.instructions.bits import (
+    bit_mask,
     bit_reverse,
     count_leading_zeros,
+    extend,
     extract_field,
     funnel_shift,
     insert_field,
@@ -245,6 +247,28 @@ def lower_prmt(context: Lowering, instruction: Instruction) -> Step:
     return lower_elementwise(context, instruction, lambda a, b, c: permute_bytes(a, b, c, mode), kind)
 
 
+def lower_bmsk(context: Lowering, instruction: Instruction) -> Step:
+    """`bmsk.clamp|wrap.b32 d, start, width`."""
+    modifiers = context.modifiers(instruction, 3)
+    wraps = modifiers.need("clamp", "wrap") == "wrap"
+    kind = modifiers.type("b32")
+    modifiers.finish()
+    return lower_elementwise(context, instruction, lambda a, b: bit_mask(a, b, wraps=wraps), kind)
+
+
+def lower_szext(context: Lowering, instruction: Instruction) -> Step:
+    """`szext.clamp|wrap.u32|s32 d, a, bits`."""
+    modifiers = context.modifiers(instruction, 3)
+    wraps = modifiers.need("clamp", "wrap") == "wrap"
+    kind = modifiers.type("u32", "s32")
+    modifiers.finish()
+    target = context.target(instruction, instruction.operands[0], kind)
+    a, bits = (
+        context.source(instruction, op, each) for op, each in zip(instruction.operands[1:], (kind, _U32), strict=True)
+    )
+    return elementwise(lambda x, n: extend(x, n, wraps=wraps), target, a, bits)
+
+
 def lower_bfind(context: Lowering, instruction: Instruction) -> Step:
     """`bfind{.shiftamt}`: position of the highest significant bit."""
     modifiers = context.modifiers(instruction, 2)
@@ -300,6 +324,8 @@ LOWERERS: dict[str, Lowerer] = {
     "clz": _lower_typed(count_leading_zeros, (None,), "u32"),
     "brev": _lower_typed(bit_reverse, (None,)),
     "bfind": lower_bfind,
+    "bmsk": lower_bmsk,
+    "szext": lower_szext,
     "bfe": _lower_typed(extract_field, (None, "u32", "u32")),
     "bfi": _lower_typed(insert_field, (None, None, "u32", "u32")),
     **dict.fromkeys(("dp4a", "dp2a"), lower_dot),

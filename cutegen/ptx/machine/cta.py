@@ -24,7 +24,7 @@ from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
-from cutegen.ptx.machine.special import Place
+from cutegen.ptx.machine.special import TIME_PER_READ, Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
 from cutegen.ptx.machine.visits import Visits
 from cutegen.ptx.machine.warp import Path, Warp
@@ -64,6 +64,7 @@ class Machine:
     traffic: TrafficCounters
     block_runs: list[int]
     steps: int = 0
+    nanoseconds: int = 0
     fence_order: FenceOrder = field(default_factory=FenceOrder)
 
     @property
@@ -163,6 +164,11 @@ class Cta:
     def happened(self) -> int:
         """Number of events that may wake a waiting warp."""
         return self.mbarriers.events + self._arrivals
+
+    def nanoseconds(self) -> int:
+        """The launch's timer, which advances whenever a warp reads it."""
+        self._machine.nanoseconds += TIME_PER_READ
+        return self._machine.nanoseconds
 
     def run_round(self) -> tuple[bool, bool]:
         """Runs every warp that can run once; returns whether there was one, and whether one keeps running."""

@@ -16,6 +16,7 @@ from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import ONE_CTA, Grid, Shape, volume
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buffer, Bytes, GlobalMemory
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
+from cutegen.ptx.machine.special import WORKSPACE_ADDRESS, WORKSPACE_BYTES, WORKSPACE_REGISTERS
 from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.text.syntax import Entry
 from cutegen.ptx.text.types import WARP_LANES, Dim3
@@ -162,6 +163,8 @@ def _make_machine(
     uncounted = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     parameters = Buffer(name="the parameters", start=0, writeable=False, bytes=Bytes(np.frombuffer(packed, np.uint8)))
     variables = executable.layout.buffers(watch)
+    if not executable.frame.specials.keys().isdisjoint(WORKSPACE_REGISTERS):
+        variables.append(_workspace(watch(WORKSPACE_BYTES)))
     constants = [buffer for buffer in variables if not buffer.writeable]
     memories = {
         "global": GlobalMemory([*binding.buffers, *variables], monitor, counters, executable.semantics),
@@ -179,6 +182,13 @@ def _make_machine(
         block_runs=[0] * len(executable.blocks),
     )
     return machine, binding.shadows
+
+
+def _workspace(shadow: GlobalShadow) -> Buffer:
+    """The grid's workspace, zeros at first."""
+    shadow.is_writeable = True
+    data = Bytes(np.zeros(WORKSPACE_BYTES, np.uint8))
+    return Buffer(name="the grid's workspace", start=WORKSPACE_ADDRESS, writeable=True, bytes=data, shadow=shadow)
 
 
 def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: list[Outcome]) -> list[Outcome]:

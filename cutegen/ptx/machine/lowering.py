@@ -17,7 +17,7 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.frame import Cell, Frame
-from cutegen.ptx.machine.special import CLOCK, SPECIAL_BITS
+from cutegen.ptx.machine.special import SPECIAL_BITS, TIMERS
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import (
     Address,
@@ -250,8 +250,8 @@ class Lowering:
         bits = SPECIAL_BITS.get(operand.name)
         if bits is None:
             raise instruction.error(f"{operand.name} is neither declared nor a special register that is known here")
-        if operand.name == CLOCK and instruction.parts[0] != "mov":
-            raise instruction.error(f"{CLOCK} is read by mov only")
+        if operand.name in TIMERS and instruction.parts[0] != "mov":
+            raise instruction.error(f"{operand.name} is read by mov only")
         if operand.name not in self.frame.specials:
             self.frame.specials[operand.name] = bits, self.frame.rows[bits]
             self.frame.rows[bits] += 1

@@ -1,8 +1,10 @@
 """Special registers: their widths and their values.
 
-Source: PTX ISA, "Special Registers". Time is not modeled: a warp's `%clock` advances by a constant whenever it is read,
-so that a loop that waits for it ends. `%clock64` and `%globaltimer` are not supported: programs measure time with them,
-and there is none to measure.
+Source: PTX ISA, "Special Registers". Time is not modeled: a timer advances by a constant whenever it is read, so that a
+loop that waits for it ends. Each warp has its own `%clock`; `%globaltimer` is the launch's.
+
+`%envreg1` and `%envreg2` are the high and the low half of the address of the grid's workspace, as the driver passes it
+to a cooperative launch; `cooperative_groups::this_grid().sync()` counts arrivals there.
 """
 
 from __future__ import annotations
@@ -23,14 +25,23 @@ _SCALARS = (
     *("%cluster_ctarank", "%cluster_nctarank"),
 )
 
-CLOCK = "%clock"
-CYCLES_PER_READ = 1024
-"""What `%clock` advances by, which keeps loops that wait for it short."""
+CLOCKS, GLOBAL_TIMERS = ("%clock", "%clock64"), ("%globaltimer", "%globaltimer_lo")
+TIMERS = (*CLOCKS, *GLOBAL_TIMERS)
+"""Registers that advance when they are read, in clock cycles and in nanoseconds."""
+TIME_PER_READ = 1024
+"""What a timer advances by, which keeps loops that wait for it short."""
+WORKSPACE_REGISTERS = ("%envreg1", "%envreg2")
+WORKSPACE_ADDRESS, WORKSPACE_BYTES = 0x12C0_0000_0000, 64
+"""The grid's workspace in global memory, between the arguments and the module's variables."""
 
 SPECIAL_BITS: dict[str, int] = {
     **{f"{name}.{axis}": 32 for name in _DIM3 for axis in "xyz"},
     **dict.fromkeys(_SCALARS, 32),
-    CLOCK: 32,
+    "%clock": 32,
+    "%clock64": 64,
+    "%globaltimer": 64,
+    "%globaltimer_lo": 32,
+    **{f"%envreg{number}": 32 for number in range(32)},
     "%gridid": 64,
     "%is_explicit_cluster": 1,
 }
@@ -70,6 +81,8 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
         "%cluster_ctarank": place.shape.grid.rank(place.cta),
         "%cluster_nctarank": place.shape.grid.cluster_size,
         "%is_explicit_cluster": int(place.shape.explicit_cluster),
+        "%envreg1": WORKSPACE_ADDRESS >> 32,
+        "%envreg2": WORKSPACE_ADDRESS & 0xFFFFFFFF,
     }
     return values.get(name, 0)
 
