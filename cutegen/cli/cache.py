@@ -14,6 +14,7 @@ from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
 from cutegen.build.tables import miss_lines, miss_table
 from cutegen.cli.options import ArchOption, JsonOption, OutOption
 from cutegen.cli.output import Answer
+from cutegen.cli.parsing import Verbs
 from cutegen.errors import ArtifactError, CacheError, CheckError
 from cutegen.spec import load_spec
 from cutegen.support.columns import aligned, wrapped
@@ -21,7 +22,7 @@ from cutegen.support.environment import parse_size_bytes
 
 SHOWN_KEY_DIGITS = 16
 
-verbs = typer.Typer(help="What is cached, why a lookup missed, sizes.")
+verbs = Verbs(help="What is cached, why a lookup missed, sizes.")
 
 
 @verbs.command("list")

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from cutegen.cli.output import complain
+from cutegen.cli.parsing import Verbs
 from cutegen.errors import CutegenError, OutsideError, SpecError
 
 VERBS = (
@@ -92,7 +93,7 @@ def application(words: Sequence[str]) -> typer.Typer:
 
     Only one verb is imported because `plan` would otherwise wait for everything that `run` imports.
     """
-    app = typer.Typer(
+    app = Verbs(
         name="cutegen",
         help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is correct.",
         pretty_exceptions_enable=False,

@@ -28,6 +28,7 @@ from cutegen.cli.options import (
     named_problems,
 )
 from cutegen.cli.output import Answer
+from cutegen.cli.parsing import Verbs
 from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
 from cutegen.contract import ProblemShape
@@ -66,7 +67,7 @@ class _SpecOrVerb(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-verbs = typer.Typer(
+verbs = Verbs(
     cls=_SpecOrVerb,
     help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K (`cutegen tune SPEC --help` "
     "has its options). Also lists the results.",
