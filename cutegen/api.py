@@ -85,7 +85,7 @@ def open_folder(path: Path) -> tuple[Artifact, ReadKernel]:
     """
     artifact = open_artifact(path)
     found = read_kernel(artifact.source, str(path / "kernel.py"), artifact.manifest.inputs.gpu_arch)
-    launch = json.loads(json.dumps(found.plan.launch.to_json()))
+    launch = parse_object(json.dumps(found.plan.launch.to_json()), "launch")
     if parse_object(artifact.plan_json.encode(), f"{path}/plan.json").get("launch") != launch:
         raise ArtifactError(f"{path}/plan.json: launch does not match the constants in kernel.py; rebuild it")
     return artifact, found
@@ -96,7 +96,7 @@ def request_of_file(found: ReadKernel) -> BuildRequest:
     asked = replace(request_of(found.plan), source=found.source)
     if not found.notes:
         return asked
-    table = {**json.loads(asked.plan_json), "edited": list(found.notes)}
+    table = {**parse_object(asked.plan_json, "plan.json"), "edited": list(found.notes)}
     text = json.dumps(table, indent=2) + "\n"
     return replace(asked, plan_json=text, tile_is_chosen=False, edited=bool(found.edited_code))
 

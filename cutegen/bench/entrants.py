@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from cutegen.contract.launch import RESULT, LaunchContract
 from cutegen.hardware import Instruction, dtype
 from cutegen.hardware.targeting import present_target
 from cutegen.run import Kernel
+from cutegen.support.typed_json import parse_object
 
 _MULTIPLIERS = {"fma": Instruction.FMA, "wgmma": Instruction.WGMMA, "mma": Instruction.MMA_SYNC}
 """By the first word of an opcode."""
@@ -26,7 +26,7 @@ class Entrant:
     @property
     def types(self) -> MmaTypes:
         """Return the types of its MMA atom, and the instruction."""
-        mma = json.loads(self.kernel.artifact.plan_json)["mma"]
+        mma = parse_object(self.kernel.artifact.plan_json, "plan.json")["mma"]
         multiplier = _MULTIPLIERS[mma["ptx"].partition(".")[0]]
         return MmaTypes.of(self.kernel.contract.tensor("a").dtype, mma["accumulator"], multiplier)
 

@@ -1,8 +1,9 @@
 """Reads JSON text into frozen dataclasses by their annotations; a misfit is rejected with its address.
 
-A file of unknown origin is checked here before any value is used. A key may be missing only if its field is None by
-default. Supported are dataclasses, `tuple[X, ...]`, `tuple[X, Y]`, `Mapping[str, X]`, `Literal`, `X | None`, `str`,
-`int`, `float` and `bool`.
+A file of unknown origin is checked here before any value is used. Text that two readers of JSON may understand
+differently is refused: an object with one key twice, a byte-order mark, another encoding than UTF-8, a number beyond 64
+bits. A key may be missing only if its field is None by default. Supported are dataclasses, `tuple[X, ...]`,
+`tuple[X, Y]`, `Mapping[str, X]`, `Literal`, `X | None`, `str`, `int`, `float` and `bool`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from math import inf
 from types import NoneType, UnionType
 from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -29,9 +31,17 @@ class _MisfitError(Exception):
 
 
 def parse(text: bytes | str, file: str) -> Any:
-    """Return the JSON value in `text`, which messages call `file`. Raises ArtifactError, also for unlimited nesting."""
+    """Return the JSON value in `text`, UTF-8, which messages call `file`.
+
+    Raises ArtifactError, also for unlimited nesting, and for text that another reader may understand differently.
+    """
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        decoded = text.decode() if isinstance(text, bytes) else text  # json.loads would guess the encoding of bytes
+        if decoded.startswith("\ufeff"):
+            raise ArtifactError(f"{file}: found a byte-order mark; expected JSON without one")
+        return json.loads(  # noqa: TID251
+            decoded, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_distinct
+        )
     except RecursionError:
         raise ArtifactError(f"{file}: found JSON nested deeper than Python can read; expected a few levels") from None
     except ValueError as error:
@@ -148,3 +158,20 @@ def _misfit(address: str, value: Any, expected: str, *, verbatim: bool = False) 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (inf, -inf):
+        raise ValueError(f"{shown(text)} is beyond the numbers of 64 bits")
+    return value
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of `pairs`. Raises ValueError for a key that appears twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for index, name in enumerate(names) if name in names[:index])
+        raise ValueError(f"found the key {shown(twice)} twice in one object")
+    return found

@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.support.typed_json import read
+from cutegen.support.typed_json import parse, read
 from cutegen.tune.jobs import MeasureJob
 
 FATAL = 75
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
             answers.write(json.dumps(message).encode() + b"\n")
 
         for line in sys.stdin.buffer:
-            job = read(MeasureJob, json.loads(line), "job")
+            job = read(MeasureJob, parse(line, "job"), "job")
             say(_started(job))
             try:
                 if job.timer.kind == "stand-in":

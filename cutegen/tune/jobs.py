@@ -18,6 +18,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec
 from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
+from cutegen.support.typed_json import parse_object
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import RegimeName, Status, Times
 
@@ -151,8 +152,8 @@ def spec_json(spec: GemmSpec) -> str:
 
 
 def spec_of_json(text: str, name: str) -> GemmSpec:
-    """Return the spec that `spec_json` wrote. Raises SpecError."""
-    return spec_of_table(json.loads(text), file=name, name=name)
+    """Return the spec that `spec_json` wrote. Raises ArtifactError, SpecError."""
+    return spec_of_table(parse_object(text, name), file=name, name=name)
 
 
 def job_id(*parts: str) -> str:

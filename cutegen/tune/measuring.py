@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cutegen.support.environment import seeing_gpu
-from cutegen.support.typed_json import read
+from cutegen.support.typed_json import parse_object, read
 from cutegen.tune.deciding import winner
 from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result
 from cutegen.tuned.device import DeviceFacts
@@ -207,8 +207,7 @@ class _Child:
                 raise EOFError
             self._read += chunk
         line, _, self._read = self._read.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return parse_object(line, "a message of the measuring process")
 
     def end(self) -> str:
         """Kill it; return the last line that it wrote to stderr, or how it ended."""

@@ -58,7 +58,11 @@ def taken_apart(data: bytes) -> tuple[Index, bytes]:
 
 def put_together(index: Any, members: bytes) -> bytes:
     """A pack whose digests of header and index agree, whatever stands in them."""
-    text = json.dumps(index).encode()
+    return with_text(json.dumps(index).encode(), members)
+
+
+def with_text(text: bytes, members: bytes) -> bytes:
+    """A pack whose digests of header and index agree, whatever the text of the index."""
     begin = -(-(HEADER_BYTES + len(text)) // 64) * 64
     header = struct.pack("<8sIIQQ", b"CUTEPACK", 1, 0, len(text), begin + len(members)) + hashlib.sha256(text).digest()
     return (header + text).ljust(begin, b"\0") + members
@@ -228,6 +232,25 @@ def test_an_index_that_contradicts_its_artifacts_opens_no_kernel(
     with pytest.raises(ArtifactError) as refused:
         file.artifact(file.entries[0])
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda text: text.replace(b'"target": ', b'"target": "sm_90a", "target": ', 1), "the key 'target' twice"),
+        (lambda text: text.replace(b'"sha256": ', b'"offset": 0, "sha256": ', 1), "the key 'offset' twice"),
+        (lambda text: b"\xef\xbb\xbf" + text, "a byte-order mark"),
+        (lambda text: text.decode().encode("utf-16"), ""),
+    ],
+)
+def test_an_index_that_two_readers_may_understand_differently_is_refused(
+    change: Callable[[bytes], bytes], found: str, pack_path: Path, tmp_path: Path
+) -> None:
+    index, members = taken_apart(pack_path.read_bytes())
+    path = tmp_path / "ambiguous.cutepack"
+    path.write_bytes(with_text(change(json.dumps(index).encode()), members))
+    with pytest.raises(ArtifactError, match=rf"index: .*{found}"):
+        read_pack(path)
 
 
 def test_only_a_regular_file_is_read_and_a_link_to_one(pack_path: Path, tmp_path: Path) -> None:

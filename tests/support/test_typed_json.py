@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -104,6 +105,30 @@ def test_what_is_no_json_is_refused_in_one_short_line(text: str | bytes) -> None
         parse(text, "file")
     assert len(str(refused.value)) < 300
     assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1, "b": 2, "a": 3}', "found the key 'a' twice in one object"),
+        ('{"a": 1, "\\u0061": 1}', "found the key 'a' twice in one object"),
+        ('[{"deep": {"x": 1, "x": 1}}]', "found the key 'x' twice in one object"),
+        ('\ufeff{"a": 1}', "found a byte-order mark; expected JSON without one"),
+        ('{"a": 1e999}', "'1e999' is beyond the numbers of 64 bits"),
+        ('{"a": -1e999}', "'-1e999' is beyond the numbers of 64 bits"),
+    ],
+)
+def test_what_two_readers_may_understand_differently_is_refused(text: str, found: str) -> None:
+    for each in (text, text.encode()):
+        with pytest.raises(ArtifactError, match=rf"^file: (not JSON: )?{re.escape(found)}"):
+            parse(each, "file")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
+def test_bytes_are_utf_8(encoding: str) -> None:
+    with pytest.raises(ArtifactError, match=r"^file: "):
+        parse('{"a": 1}'.encode(encoding), "file")
+    assert parse('{"a": "\u00e9"}'.encode(), "file") == {"a": "\u00e9"}
 
 
 def test_an_object_is_asked_for() -> None:
