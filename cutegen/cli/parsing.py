@@ -1,4 +1,4 @@
-"""How every verb reads its words: an option that takes one value may be given once.
+"""Reads the words of every verb: an option that takes one value may be given once.
 
 The parser would keep the last value and say nothing: a script that adds `--problem` to a line that has one would get
 the answer to another question.
