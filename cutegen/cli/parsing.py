@@ -20,7 +20,7 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of one command. Raises TyperException."""
         if not ctx.resilient_parsing:  # a shell completes words that are not finished
-            _, _, parsed = self.make_parser(ctx).parse_args(list(args))
+            parsed: list[Any] = self.make_parser(ctx).parse_args(list(args))[2]
             for parameter, times in Counter(parsed).items():
                 if times > 1 and keeps_one(parameter):
                     name = next(each for each in parameter.opts if each.startswith("--"))
