@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx.instructions import lower_instruction
-from cutegen.ptx.instructions.effects import register_change
-from cutegen.ptx.instructions.mbarrier import mbarrier_wait
-from cutegen.ptx.instructions.wgmma import group_wait, held_rows
+from cutegen.ptx.instructions import lower_instruction, row_of
 from cutegen.ptx.machine import blocks as ends
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, guarded
@@ -18,13 +16,15 @@ from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
 from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
+from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import (
+    Ends,
     FlowGraph,
     RegisterKey,
+    Written,
     branch_targets,
     build_flow,
-    ends_block,
     registers_of,
     unsure_reads,
     written_registers,
@@ -35,6 +35,25 @@ from cutegen.ptx.watch.held_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import ViolationKind
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The row of each instruction of an entry, and the registers that it writes."""
+
+    rows: tuple[Row, ...]
+    written: Written
+
+    @classmethod
+    def of(cls, entry: Entry) -> _Rows:
+        rows = tuple(row_of(instruction) for instruction in entry.instructions)
+        both = zip(entry.instructions, rows, strict=True)
+        return cls(rows, [written_registers(each, sources_only=row.sources_only) for each, row in both])
+
+    def held(self, entry: Entry) -> set[int]:
+        """The rows of the 32-bit file that some instruction holds after it was issued."""
+        both = zip(entry.instructions, self.rows, strict=True)
+        return set().union(*(row.holds(each) for each, row in both if row.holds is not None))
 
 
 def prepare(module: Module, entry: Entry) -> Executable:
@@ -51,11 +70,12 @@ def prepare(module: Module, entry: Entry) -> Executable:
     layout = lay_out(module, entry)
     frame = Frame(dict(entry.rows))
     context = Lowering(frame, layout.addresses, layout.spaces)
-    graph = build_flow(entry)
-    unsure = unsure_reads(entry, graph)
+    rows = _Rows.of(entry)
+    graph = build_flow(entry, [row.ends for row in rows.rows])
+    unsure = unsure_reads(entry, graph, rows.written)
     frame.tracked = set().union(*unsure.values())
-    frame.held_rows = set().union(*map(held_rows, entry.instructions))
-    blocks = tuple(_BlockLowering(context, entry, graph, n).lower(unsure) for n in range(len(graph.blocks)))
+    frame.held_rows = rows.held(entry)
+    blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(unsure) for n in range(len(graph.blocks)))
     asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
     blocks = tuple(replace(b, asks=not asking.isdisjoint(range(b.first, b.last))) for b in blocks)
     return Executable(
@@ -64,7 +84,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         blocks=blocks,
         layout=layout,
         granule_bytes=min(context.shared_access_bytes, default=16),
-        sites=_site_table(context, len(entry.instructions)),
+        sites=_site_table(context, rows.rows),
         semantics=context.semantics,
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
@@ -73,16 +93,16 @@ def prepare(module: Module, entry: Entry) -> Executable:
     )
 
 
-def _site_table(context: Lowering, instructions: int) -> SiteTable:
+def _site_table(context: Lowering, rows: Sequence[Row]) -> SiteTable:
     """Return the properties of each instruction that the watchers look up."""
-    reach, size = np.zeros(instructions + 1, np.int64), np.zeros(instructions + 1, np.int64)
-    constant = np.zeros(instructions + 1, bool)
+    reach, size = np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows) + 1, np.int64)
+    constant = np.zeros(len(rows) + 1, bool)
     for site, semantics in context.semantics.items():
         reach[site] = semantics.reach
     for site, size_bytes in context.element_bytes.items():
         size[site] = size_bytes
     constant[list(context.constant_sites)] = True
-    return SiteTable(reach, size, constant)
+    return SiteTable(reach, size, constant, {site: row.agent for site, row in enumerate(rows) if row.agent is not None})
 
 
 def _predicate(context: Lowering, instruction: Instruction) -> Predicate | None:
@@ -94,8 +114,8 @@ def _predicate(context: Lowering, instruction: Instruction) -> Predicate | None:
 class _BlockLowering:
     """Lowers one basic block."""
 
-    def __init__(self, context: Lowering, entry: Entry, graph: FlowGraph, number: int) -> None:
-        self._context, self._entry, self._graph = context, entry, graph
+    def __init__(self, context: Lowering, entry: Entry, rows: _Rows, graph: FlowGraph, number: int) -> None:
+        self._context, self._entry, self._rows, self._graph = context, entry, rows, graph
         self._block, self._meet = graph.blocks[number], graph.meets[number]
 
     def lower(self, unsure: dict[int, frozenset[RegisterKey]]) -> Block:
@@ -105,64 +125,33 @@ class _BlockLowering:
             instruction = self._entry.instructions[index]
             if index in unsure:
                 steps.append(_check_assigned(self._context, instruction, unsure[index]))
-            if ends_block(instruction):
-                predicate = _predicate(self._context, instruction)
-                end = _end_with_assignments(self._context, instruction, predicate, self._end(instruction, predicate))
-                return Block(block.first, block.last, tuple(steps), end)
-            _append(steps, self._step(instruction))
-        return Block(block.first, block.last, tuple(steps), ends.fall_through(self._following()))
+            if self._rows.rows[index].ends is not Ends.NOTHING:
+                return Block(block.first, block.last, tuple(steps), self._end(instruction, index))
+            _append(steps, self._step(instruction, index))
+        return Block(block.first, block.last, tuple(steps), ends.fall_through(self._graph.block_at[block.last]))
 
-    def _step(self, instruction: Instruction) -> Step:
-        context = self._context
-        step = _with_assignments(context, instruction, lower_instruction(context, instruction))
-        step = _with_held_registers(context, instruction, step)
+    def _step(self, instruction: Instruction, index: int) -> Step:
+        context, written = self._context, self._rows.written[index]
+        step = _with_assignments(context, written, lower_instruction(context, instruction))
+        if self._rows.rows[index].holds is None:
+            step = _with_held_registers(context, instruction, written, step)
         predicate = _predicate(context, instruction)
         return step if predicate is None else guarded(step, predicate)
 
-    def _following(self) -> int:
-        """The next block in the text; every text ends with a `ret`, so every other block has one."""
-        return self._graph.block_at[self._block.last]
+    def _end(self, instruction: Instruction, index: int) -> End:
+        row, predicate = self._rows.rows[index], _predicate(self._context, instruction)
+        if row.end is None:
+            raise instruction.error(f"instruction {instruction.parts[0]} is not supported")
+        end = row.end(self._context, instruction, predicate, self._ways(instruction, row))
+        return _end_with_assignments(self._context, self._rows.written[index], predicate, end)
 
-    def _targets(self, instruction: Instruction) -> tuple[int, ...]:
-        labels = branch_targets(self._entry, instruction)
-        return tuple(self._graph.block_at[self._entry.labels[label]] for label in labels)
-
-    def _end(self, instruction: Instruction, predicate: Predicate | None) -> End:
-        match instruction.parts[0]:
-            case "bra":
-                self._check(instruction, 1)
-                taken = self._targets(instruction)[0]
-                return ends.branch(predicate, taken, self._graph.block_at.get(self._block.last, taken), self._meet)
-            case "brx":
-                return self._end_with_switch(instruction)
-            case "ret" | "exit":
-                self._check(instruction, 0)
-                return ends.leave(predicate, None if predicate is None else self._following())
-            case "mbarrier":
-                return mbarrier_wait(self._context, instruction, predicate, self._following())
-            case "barrier" if "cluster" in instruction.parts:
-                return ends.cluster_wait(instruction, predicate, self._following(), self._context.site)
-            case "wgmma":
-                return group_wait(self._context, instruction, predicate, self._following())
-            case "setmaxnreg":
-                return register_change(self._context, instruction, predicate, self._following())
-            case _:
-                return ends.barrier(self._context, instruction, predicate, self._following())
-
-    def _check(self, instruction: Instruction, operands: int) -> None:
-        modifiers = self._context.modifiers(instruction, operands)
-        modifiers.flag("uni")
-        modifiers.finish()
-
-    def _end_with_switch(self, instruction: Instruction) -> End:
-        modifiers = self._context.modifiers(instruction, 2)
-        modifiers.flag("uni")
-        modifiers.need("idx")
-        modifiers.finish()
-        if instruction.guard is not None:
-            raise instruction.error("a guarded brx is not supported")
-        cell = self._context.source(instruction, instruction.operands[0], scalar_type("u32"))
-        return ends.switch(cell, self._targets(instruction), self._meet, self._context.site)
+    def _ways(self, instruction: Instruction, row: Row) -> Ways:
+        """Every text ends with a `ret`: only a branch may have no block after it, and then does not need one."""
+        block_at, targets = self._graph.block_at, tuple[int, ...]()
+        if row.ends is Ends.BRANCH:
+            labels = branch_targets(self._entry, instruction)
+            targets = tuple(block_at[self._entry.labels[label]] for label in labels)
+        return Ways(following=block_at.get(self._block.last, -1), targets=targets, meet=self._meet)
 
 
 def _append(steps: list[Step], step: Step) -> None:
@@ -175,9 +164,9 @@ def _append(steps: list[Step], step: Step) -> None:
         steps[-1] = both
 
 
-def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Return the step, extended to record the watched registers that the instruction writes, if it writes any."""
-    keys = tuple(written_registers(instruction) & context.frame.tracked)
+def _with_assignments(context: Lowering, written: frozenset[RegisterKey], step: Step) -> Step:
+    """Return the step, extended to record the watched registers among those that it writes, if there are any."""
+    keys = tuple(written & context.frame.tracked)
     if not keys:
         return step
 
@@ -189,34 +178,38 @@ def _with_assignments(context: Lowering, instruction: Instruction, step: Step) -
     return run
 
 
-def _end_with_assignments(context: Lowering, instruction: Instruction, predicate: Predicate | None, end: End) -> End:
+def _end_with_assignments(
+    context: Lowering, written: frozenset[RegisterKey], predicate: Predicate | None, end: End
+) -> End:
     """The same for the end of a block: a wait for an mbarrier, once it is done, and `bar.red`, when it arrives."""
-    keys = tuple(written_registers(instruction) & context.frame.tracked)
+    keys = tuple(written & context.frame.tracked)
     if not keys:
         return end
 
     def run(warp: Warp, path: Path) -> Arrival | Awaited | None:
-        written = executing(warp, predicate)
+        lanes = executing(warp, predicate)
         blocking = end(warp, path)
         if blocking is None or isinstance(blocking, Arrival):
             for key in keys:
-                warp.defined[key] |= written
+                warp.defined[key] |= lanes
         return blocking
 
     return run
 
 
-def _with_held_registers(context: Lowering, instruction: Instruction, step: Step) -> Step:
-    """Return the step, extended to check first whether a `wgmma` holds the registers."""
+def _with_held_registers(
+    context: Lowering, instruction: Instruction, written: frozenset[RegisterKey], step: Step
+) -> Step:
+    """Return the step, extended to check first whether an earlier instruction holds the registers."""
     rows = context.frame.held_rows
-    if not rows or instruction.parts[0] == "wgmma":
+    if not rows:
         return step
     touched = {register.row: register.name for register in registers_of(instruction) if register.file_bits == 32}
     registers = register_list([(row, name) for row, name in touched.items() if row in rows])
     if not len(registers.rows):
         return step
-    written = {row for bits, row in written_registers(instruction) if bits == 32} & rows
-    site, written_rows, moves = context.site, np.array(sorted(written), np.intp), instruction.parts[0] == "mov"
+    changed = {row for bits, row in written if bits == 32} & rows
+    site, written_rows, moves = context.site, np.array(sorted(changed), np.intp), instruction.parts[0] == "mov"
 
     def run(warp: Warp) -> None:
         warp.held.touch(warp, site, registers, written_rows, moves=moves)

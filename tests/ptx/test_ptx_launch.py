@@ -28,6 +28,7 @@ from cutegen.ptx import (
     parallel,
     random_order,
 )
+from cutegen.ptx.instructions import row_of
 from cutegen.ptx.text import flow
 from cutegen.ptx.text.parser import parse_module
 from cutegen.ptx.watch import global_shadow, paged
@@ -357,11 +358,13 @@ def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: p
     body = [f"L{i}: " * (i % (count // blocks) == 0) + f"add.u32 %q{i + 1}, %q{i}, 1;" for i in range(count)]
     text = kernel(f".reg .b32 %q<{count + 1}>; mov.u32 %q0, 0;" + "\n".join(body) + f"mov.u32 %r3, %q{count};")
     entry = parse_module(text).entries[0]
-    graph = flow.build_flow(entry)
+    rows = [row_of(instruction) for instruction in entry.instructions]
+    graph = flow.build_flow(entry, [row.ends for row in rows])
     looked.clear()
-    assert flow.unsure_reads(entry, graph) == {}
+    written = [flow.written_registers(instruction, sources_only=False) for instruction in entry.instructions]
+    assert flow.unsure_reads(entry, graph, written) == {}
     assert len(looked) < 8 * count
-    uses = [flow._uses(entry, block) for block in graph.blocks]
+    uses = [flow._uses(entry, block, written) for block in graph.blocks]
     assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)
 
 

@@ -1,4 +1,4 @@
-"""The instructions, by family: each turns one kind of instruction into a step.
+"""The instructions, by family: each module has the rows of one, or their lowerers where a row has nothing else to say.
 
 The modifiers and types that an instruction may have are defined in one place. For an instruction in the table of
 `forms` this is the table: `lower_instruction` checks it first, and the lowerer takes the words that it finds without
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from cutegen.ptx.instructions import (
     atomics,
+    barriers,
     cluster,
     collective,
     compare,
+    control,
     convert,
     copies,
     effects,
@@ -25,6 +27,7 @@ from cutegen.ptx.instructions import (
 from cutegen.ptx.instructions.forms import check_form
 from cutegen.ptx.instructions.refused import check_modeled
 from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.text.syntax import Instruction
 
 _LOWERERS = {
@@ -34,13 +37,41 @@ _LOWERERS = {
     **memory.LOWERERS,
     **cluster.LOWERERS,
     **atomics.LOWERERS,
-    **copies.LOWERERS,
     **effects.LOWERERS,
     **collective.LOWERERS,
     **matrix.LOWERERS,
-    **mbarrier.LOWERERS,
-    **wgmma.LOWERERS,
 }
+_ROWS = {
+    **{name: Row(step=lowerer) for name, lowerer in _LOWERERS.items()},
+    **barriers.ROWS,
+    **cluster.ROWS,
+    **control.ROWS,
+    **copies.ROWS,
+    **effects.ROWS,
+    **mbarrier.ROWS,
+    **wgmma.ROWS,
+}
+_FLOATING = {name: Row(step=lowerer) for name, lowerer in floating.LOWERERS.items()}
+_UNKNOWN = Row()
+_MOST_WORDS = max(name.count(".") for name in _ROWS) + 1
+
+
+def row_of(instruction: Instruction) -> Row:
+    """The row of `instruction`: that of the longest run of its first words that has one; an empty one if it is unknown.
+
+    >>> from cutegen.ptx.text.syntax import Instruction
+    >>> words = ("bar", "red", "popc", "u32")
+    >>> row_of(Instruction(line=1, text="", guard=None, parts=words, operands=())).ends.name
+    'BARRIER'
+    """
+    name = instruction.parts[0]
+    if name in _FLOATING and (name not in _ROWS or bool({*floating.FLOATS, floating.F32X2} & set(instruction.parts))):
+        return _FLOATING[name]
+    for count in range(min(_MOST_WORDS, len(instruction.parts)), 0, -1):
+        row = _ROWS.get(".".join(instruction.parts[:count]))
+        if row is not None:
+            return row
+    return _UNKNOWN
 
 
 def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
@@ -51,11 +82,7 @@ def lower_instruction(context: Lowering, instruction: Instruction) -> Step:
     """
     check_modeled(instruction)
     check_form(instruction)
-    name = instruction.parts[0]
-    is_float = name in floating.LOWERERS and (
-        name not in _LOWERERS or bool({*floating.FLOATS, floating.F32X2} & set(instruction.parts))
-    )
-    table = floating.LOWERERS if is_float else _LOWERERS
-    if name not in table:
-        raise instruction.error(f"instruction {name} is not supported")
-    return table[name](context, instruction)
+    row = row_of(instruction)
+    if row.step is None:
+        raise instruction.error(f"instruction {instruction.parts[0]} is not supported")
+    return row.step(context, instruction)

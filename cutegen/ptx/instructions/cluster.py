@@ -9,13 +9,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutegen.ptx.instructions.memory import gather, lower_store
+from cutegen.ptx.instructions.memory import gather
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Address, Instruction, Operand, Symbol
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.agents import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32 = scalar_type("u32")
@@ -94,10 +96,8 @@ def _shared_address(
     return lambda warp: warp.addresses(base, offset) - start
 
 
-def lower_store_or_send(context: Lowering, instruction: Instruction) -> Step:
-    """`st`, and `st.async{.weak}{.shared::cluster}.mbarrier::complete_tx::bytes{.vec}.type [a], b, [mbarrier]`."""
-    if "async" not in instruction.parts:
-        return lower_store(context, instruction)
+def _lower_send(context: Lowering, instruction: Instruction) -> Step:
+    """`st.async{.weak}{.shared::cluster}.mbarrier::complete_tx::bytes{.vec}.type [a], b, [mbarrier]`."""
     modifiers = context.modifiers(instruction, 3)
     modifiers.need("async")
     modifiers.flag("weak")
@@ -124,5 +124,5 @@ def lower_store_or_send(context: Lowering, instruction: Instruction) -> Step:
 LOWERERS: dict[str, Lowerer] = {
     "mapa": lower_mapa,
     "getctarank": lower_rank,
-    "st": lower_store_or_send,
 }
+ROWS = {"st.async": Row(step=_lower_send, agent=Agent(noun="st.async", proxy=Proxy.GENERIC))}

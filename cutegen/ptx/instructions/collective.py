@@ -1,6 +1,6 @@
 """Instructions that the lanes of a warp execute together: shuffles, votes, matches, reductions.
 
-Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`, `bar.warp.sync`.
+Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sync`, `elect.sync`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
-from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_converged, check_members
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_members
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step
 from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
 from cutegen.ptx.text.types import scalar_type
@@ -20,7 +20,8 @@ from cutegen.ptx.watch.violations import ViolationKind
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
 
 
-def _members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
+def members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
+    """The check that the active lanes are those that a member mask names."""
     cell = context.source(instruction, operand, _U32)
     site = context.site
 
@@ -48,7 +49,7 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     a = context.source(instruction, instruction.operands[1], _B32)
     b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
-    check, site = _members(context, instruction, instruction.operands[4]), context.site
+    check, site = members(context, instruction, instruction.operands[4]), context.site
 
     def step(warp: Warp) -> None:
         check(warp)
@@ -91,7 +92,7 @@ def lower_vote(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     target = context.target(instruction, instruction.operands[0], _B32 if mode == "ballot" else _PRED)
     source, inverted = context.predicate(instruction, instruction.operands[1])
-    check = _members(context, instruction, instruction.operands[2])
+    check = members(context, instruction, instruction.operands[2])
 
     def step(warp: Warp) -> None:
         check(warp)
@@ -119,7 +120,7 @@ def lower_match(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, result, _B32)
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     source = context.source(instruction, instruction.operands[1], kind)
-    check = _members(context, instruction, instruction.operands[2])
+    check = members(context, instruction, instruction.operands[2])
 
     def step(warp: Warp) -> None:
         check(warp)
@@ -147,7 +148,7 @@ def lower_redux(context: Lowering, instruction: Instruction) -> Step:
     function = functions.get(name, np.bitwise_xor)
     target = context.target(instruction, instruction.operands[0], kind)
     source = context.source(instruction, instruction.operands[1], kind)
-    check = _members(context, instruction, instruction.operands[2])
+    check = members(context, instruction, instruction.operands[2])
 
     def step(warp: Warp) -> None:
         check(warp)
@@ -175,49 +176,13 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
     if not isinstance(pair, Pair):
         raise instruction.error("expected d|p as the destination")
     target, winner = context.target(instruction, pair.first, _B32), context.target(instruction, pair.second, _PRED)
-    check = _members(context, instruction, instruction.operands[1])
+    check = members(context, instruction, instruction.operands[1])
 
     def step(warp: Warp) -> None:
         check(warp)
         elected = warp.cta.schedule.elect(warp.lanes().tolist())
         warp.put(target, np.full(32, elected, np.uint32))
         warp.put(winner, np.equal(LANES, elected))
-
-    return step
-
-
-def lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
-    """`bar.warp.sync members`: orders the memory accesses of the warp's lanes."""
-    modifiers = Modifiers(instruction)
-    modifiers.need("warp")
-    modifiers.need("sync")
-    modifiers.finish()
-    if len(instruction.operands) != 1:
-        raise instruction.error("expected a member mask")
-    check = _members(context, instruction, instruction.operands[0])
-
-    def step(warp: Warp) -> None:
-        check(warp)
-        warp.cta.ordering.warp_sync(warp)
-
-    return step
-
-
-def lower_barrier(context: Lowering, instruction: Instruction) -> Step:
-    """Barriers at which a warp does not block: `bar.warp.sync`, and arrivals at a cluster's barrier."""
-    if instruction.parts[:2] != ("barrier", "cluster"):
-        return lower_warp_barrier(context, instruction)
-    modifiers = context.modifiers(instruction, 0)
-    modifiers.need("cluster")
-    modifiers.need("arrive")
-    relaxed = modifiers.one_of("relaxed", "release") == "relaxed"
-    aligned, site = modifiers.flag("aligned"), context.site
-    modifiers.finish()
-
-    def step(warp: Warp) -> None:
-        if aligned:
-            check_converged(warp, site)
-        warp.cta.cluster.barrier.arrive(warp, site, relaxed=relaxed)
 
     return step
 
@@ -229,6 +194,4 @@ LOWERERS: dict[str, Lowerer] = {
     "redux": lower_redux,
     "activemask": lower_activemask,
     "elect": lower_elect,
-    "bar": lower_warp_barrier,
-    "barrier": lower_barrier,
 }

@@ -12,11 +12,13 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.instructions.bulk import lower_bulk, take_groups, take_nothing
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
 from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
+from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.agents import BULK_COPY, Agent, Proxy
 from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -145,4 +147,8 @@ def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, 
     return np.concatenate(parts, axis=1)
 
 
-LOWERERS: dict[str, Lowerer] = {"cp": lower_cp_async}
+ROWS = {
+    "cp": Row(step=lower_cp_async),
+    "cp.async": Row(step=lower_cp_async, agent=Agent(noun="cp.async", proxy=Proxy.GENERIC)),
+    "cp.async.bulk": Row(step=lower_cp_async, agent=BULK_COPY),
+}

@@ -9,7 +9,9 @@ from cutegen.ptx.instructions.order import fence_order
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
 from cutegen.ptx.machine.registers import RegisterPool
+from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -42,7 +44,7 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.fences.fence(warp, semantics)
 
 
-def register_change(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
+def _register_change(context: Lowering, instruction: Instruction, predicate: Predicate | None, ways: Ways) -> End:
     """The end of a block with `setmaxnreg.inc|dec.sync.aligned.u32 n`, which the whole warpgroup must execute."""
     modifiers = context.modifiers(instruction, 1)
     increase = modifiers.need("inc", "dec") == "inc"
@@ -62,7 +64,7 @@ def register_change(context: Lowering, instruction: Instruction, predicate: Pred
             if not warp.cta.registers.change(warp, count, increase=increase):
                 return warp.cta.registers
             group.note(warp, site)
-        path.block = following
+        path.block = ways.following
         return None
 
     return end
@@ -79,4 +81,8 @@ LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
     "trap": lower_trap,
+}
+ROWS = {
+    "nanosleep": Row(step=lower_nothing, sources_only=True),
+    "setmaxnreg": Row(end=_register_change, ends=Ends.WAIT),
 }

@@ -1,7 +1,7 @@
 """`mbarrier`: making one, arriving at it, expecting bytes, and waiting for a phase.
 
-Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A wait has its own basic block
-(`mbarrier_wait`); the rest are ordinary steps. The state that an arrival returns holds the phase and the pending count.
+Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier". A wait has its own basic block;
+the rest are ordinary steps. The state that an arrival returns holds the phase and the pending count.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.ptx.machine.blocks import End, executing
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step, count_operands
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step, count_operands
 from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction, Sink
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.agents import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
 _U32, _B64, _PRED = scalar_type("u32"), scalar_type("b64"), scalar_type("pred")
@@ -172,7 +175,7 @@ _FAMILY: dict[str, Callable[[Lowering, Instruction, Modifiers], Step]] = {
 }
 
 
-def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
+def _wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, ways: Ways) -> End:
     """The end of a block with `mbarrier.test_wait` or `.try_wait`.
 
     Operands: `p, [a], state`, or with `.parity` `p, [a], parity`, and a time hint. It returns false the first time, so
@@ -201,7 +204,7 @@ def mbarrier_wait(context: Lowering, instruction: Instruction, predicate: Predic
                 return blocking
             warp.put_active(target, np.array(over, bool))
         (warp.refused.add if refuses else warp.refused.discard)(site)
-        path.block, warp.gives_up, warp.satisfied = following, False, set()
+        path.block, warp.gives_up, warp.satisfied = ways.following, False, set()
         return None
 
     return wait
@@ -255,4 +258,14 @@ class _Look:
         return barrier.phase & 1 != value & 1 if self.by_parity else barrier.phase != value >> _PENDING_BITS
 
 
-LOWERERS: dict[str, Lowerer] = {"mbarrier": lower_mbarrier}
+_HELD_BYTES = Agent(
+    noun="mbarrier",
+    proxy=Proxy.GENERIC,
+    kind=ViolationKind.BARRIER,
+    pending="{what} of bytes that hold an mbarrier ({place})",
+)
+ROWS = {
+    "mbarrier": Row(step=lower_mbarrier),
+    "mbarrier.init": Row(step=lower_mbarrier, agent=_HELD_BYTES),
+    **dict.fromkeys(("mbarrier.test_wait", "mbarrier.try_wait"), Row(end=_wait, ends=Ends.WAIT)),
+}

@@ -2,7 +2,7 @@
 
 Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"; the fragment figures of m64nNk8, m64nNk16 and
 m64nNk32. Lane `l` of warp `w` holds row 16 w + l / 4 (and the row 8 below it), a 32-bit register holds consecutive
-columns. A wait has its own basic block (`group_wait`); the rest are ordinary steps.
+columns. A wait has its own basic block; the rest are ordinary steps.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from cutegen.ptx.arithmetic.warpgroup_mma import factor, multiply_wide_floats, m
 from cutegen.ptx.instructions.matrix import fragment_a, input_dtype
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.descriptor import chunk_addresses
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Predicate, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
+from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Compute, MmaForm, Operands, Warpgroup
+from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
 from cutegen.ptx.text.types import ScalarType, scalar_type
+from cutegen.ptx.watch.agents import tensor_core
 from cutegen.ptx.watch.held_registers import RegisterList, register_list
 from cutegen.ptx.watch.violations import ViolationKind
 
-ROWS = 64
+_MMA_ROWS = 64
 _MOST_COLUMNS = 256
 _K_BITS = 256
 _FRAGMENT_REGISTERS = 4
@@ -37,10 +40,8 @@ _F8 = {"e4m3", "e5m2"}
 _INTEGERS = {"s8", "u8"}
 
 
-def held_rows(instruction: Instruction) -> set[int]:
+def _held_rows(instruction: Instruction) -> set[int]:
     """The rows of the 32-bit file that a `wgmma.mma_async` uses: accumulators, and A if it is in registers."""
-    if instruction.parts[:2] != ("wgmma", "mma_async"):
-        return set()
     vectors = [operand for operand in instruction.operands[:2] if isinstance(operand, Vector)]
     return {item.row for vector in vectors for item in vector.items if isinstance(item, Register)}
 
@@ -63,7 +64,7 @@ def lower_wgmma(context: Lowering, instruction: Instruction) -> Step:
     return lambda warp: warp.cta.warpgroups.of(warp, site).commit(warp, site)
 
 
-def group_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
+def _group_wait(context: Lowering, instruction: Instruction, predicate: Predicate | None, ways: Ways) -> End:
     """The end of a block with `wgmma.wait_group.sync.aligned n`."""
     modifiers = context.modifiers(instruction, 1)
     for word in ("wait_group", "sync", "aligned"):
@@ -80,7 +81,7 @@ def group_wait(context: Lowering, instruction: Instruction, predicate: Predicate
             group = warp.cta.warpgroups.of(warp, site)
             if not group.wait(warp, site, newest):
                 return group
-        path.block = following
+        path.block = ways.following
         return None
 
     return end
@@ -198,7 +199,7 @@ def _form(context: Lowering, instruction: Instruction, types: _Types, signs: _Si
         shape=columns << 16 | types.a.bits << 8 | types.d.bits,
         d=d,
         a=a,
-        a_chunks=lambda bits: chunk_addresses(bits, ROWS, k_major=a_major),
+        a_chunks=lambda bits: chunk_addresses(bits, _MMA_ROWS, k_major=a_major),
         b_chunks=lambda bits: chunk_addresses(bits, columns, k_major=b_major),
         a_matrix=_k_major(a_bits) if a_major else _mn_major,
         b_matrix=_k_major(b_bits) if b_major else _mn_major,
@@ -221,7 +222,7 @@ def _computation(types: _Types, signs: _Signs) -> Compute:
     dtype = np.dtype({"f16": np.float16, "f32": np.float32, "s32": np.int32}[types.d.name])
 
     def compute(core: TensorCore, a: Array, b: Array, c: Array | None) -> Array:
-        given = np.zeros((ROWS, types.columns), dtype) if c is None else c
+        given = np.zeros((_MMA_ROWS, types.columns), dtype) if c is None else c
         if types.d.name == "s32":
             return multiply_wide_integers(a, b, given, saturate=types.saturates)
         left = factor(types.a, a, negated=signs.negates_a)
@@ -271,4 +272,10 @@ def _d_registers_of_half(rows: Array) -> Array:
     return np.ascontiguousarray(parts.transpose(2, 0, 1, 3, 4)).view(np.uint32).reshape(-1, 32)
 
 
-LOWERERS: dict[str, Lowerer] = {"wgmma": lower_wgmma}
+ROWS = {
+    "wgmma": Row(step=lower_wgmma),
+    "wgmma.mma_async": Row(
+        step=lower_wgmma, holds=_held_rows, agent=tensor_core("wgmma.mma_async", awaited_by="wgmma.wait_group")
+    ),
+    "wgmma.wait_group": Row(end=_group_wait, ends=Ends.WAIT),
+}

@@ -1,6 +1,6 @@
 """Basic blocks at run time: steps, and an end that decides where the lanes continue.
 
-Source: PTX ISA, "Control Flow Instructions", `bar`/`barrier`.
+Source: PTX ISA, "Control Flow Instructions".
 """
 
 from __future__ import annotations
@@ -11,16 +11,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
-from cutegen.ptx.machine.convergence import check_converged
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step
+from cutegen.ptx.machine.lowering import Predicate, Step
 from cutegen.ptx.machine.warp import Mask, Path, Warp
-from cutegen.ptx.text.syntax import Instruction, Operand
-from cutegen.ptx.text.types import WARP_LANES, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 Deliver: TypeAlias = Callable[[Warp, int, int], None]
-_U32, _PRED = scalar_type("u32"), scalar_type("pred")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,102 +157,3 @@ def leave(predicate: Predicate | None, following: int | None) -> End:
             path.block = following
 
     return end
-
-
-def barrier(context: Lowering, instruction: Instruction, predicate: Predicate | None, following: int) -> End:
-    """The end of a block with `bar.sync`, `bar.arrive`, `bar.red` and their `barrier` forms.
-
-    A predicate must be the same in all lanes of the warp: either they all arrive or none does.
-    """
-    modifiers = Modifiers(instruction)
-    modifiers.flag("cta", "aligned")
-    mode = modifiers.need("sync", "arrive", "red")
-    operands = list(instruction.operands)
-    deliver, vote = None, None
-    if mode == "red":
-        deliver, vote, operands = _reduction(context, instruction, modifiers)
-    modifiers.finish()
-    if len(operands) not in (1, 2) or (mode == "arrive" and len(operands) != 2):
-        raise instruction.error("expected a barrier and, for .arrive, the number of threads")
-    cells = [context.source(instruction, operand, _U32) for operand in operands]
-    site = context.site
-
-    def end(warp: Warp, path: Path) -> Arrival | None:
-        path.block = following
-        if predicate is not None and not _all_arrive(warp, site, predicate):
-            return None
-        check_converged(warp, site)
-        number = int(warp.cells[cells[0]][warp.lanes()[0]])
-        threads = int(warp.cells[cells[1]][warp.lanes()[0]]) if len(cells) == 2 else None
-        _check_barrier(warp, site, number, threads)
-        votes = 0 if vote is None else int(np.count_nonzero(executing(warp, vote)))
-        return Arrival(
-            barrier=number,
-            threads=threads,
-            waits=mode != "arrive",
-            votes=votes,
-            against=0 if vote is None else warp.count - votes,
-            site=site,
-            deliver=deliver,
-        )
-
-    return end
-
-
-def cluster_wait(instruction: Instruction, predicate: Predicate | None, following: int, site: int) -> End:
-    """The end of a block with `barrier.cluster.wait{.acquire}{.aligned}`."""
-    modifiers = Modifiers(instruction)
-    modifiers.flag("cluster", "wait")
-    modifiers.flag("acquire")
-    aligned = modifiers.flag("aligned")
-    modifiers.finish()
-    if instruction.operands:
-        raise instruction.error("expected no operands")
-
-    def end(warp: Warp, path: Path) -> ClusterBarrier | None:
-        barrier = warp.cta.cluster.barrier
-        with warp.narrowed(executing(warp, predicate)):
-            if warp.count and aligned:
-                check_converged(warp, site)
-            if warp.count and not barrier.wait(warp, site):
-                return barrier
-        path.block = following
-        return None
-
-    return end
-
-
-def _all_arrive(warp: Warp, site: int, predicate: Predicate) -> bool:
-    arrives = executing(warp, predicate)
-    count = int(np.count_nonzero(arrives))
-    if count not in (0, warp.count):
-        lane = int(np.argmin(arrives))
-        message = "the predicate of a barrier differs between the lanes of a warp"
-        warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
-    return count > 0
-
-
-def _check_barrier(warp: Warp, site: int, number: int, threads: int | None) -> None:
-    wrong = "" if number < 16 else f"barrier {number} does not exist; there are 16"
-    if threads is not None and (threads == 0 or threads % WARP_LANES):
-        wrong = f"the barrier waits for {threads} threads; expected a multiple of {WARP_LANES}"
-    if wrong:
-        warp.cta.fault(ViolationKind.BARRIER, site, int(warp.threads()[0]), wrong)
-
-
-def _reduction(
-    context: Lowering, instruction: Instruction, modifiers: Modifiers
-) -> tuple[Deliver, Predicate, list[Operand]]:
-    """Return what a `bar.red` delivers to each warp, the predicate it counts, and the operands of the barrier."""
-    name = modifiers.need("popc", "and", "or")
-    kind = modifiers.type("u32") if name == "popc" else modifiers.type("pred")
-    if len(instruction.operands) not in (3, 4):
-        raise instruction.error("expected a destination, a barrier and a predicate")
-    target = context.target(instruction, instruction.operands[0], kind)
-    vote = context.predicate(instruction, instruction.operands[-1])
-
-    def deliver(warp: Warp, votes: int, against: int) -> None:
-        value = {"popc": votes, "and": against == 0, "or": votes > 0}[name]
-        warp.put(target, np.full(WARP_LANES, value).astype(kind.dtype))
-
-    return deliver, vote, list(instruction.operands[1:-1])

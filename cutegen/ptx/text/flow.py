@@ -7,35 +7,26 @@ Only the other registers are watched while the kernel runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
 
 from cutegen.ptx.text.syntax import Address, Entry, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
 
-_ENDS = ("bra", "brx", "ret", "exit")
-_FIRST_OPERAND_IS_READ = frozenset(
-    {"st", "red", "bar", "barrier", "cp", "brx", "stmatrix"} | {"prefetch", "prefetchu", "applypriority", "nanosleep"}
-)
 RegisterKey = tuple[int, int]
+Written: TypeAlias = Sequence[frozenset[RegisterKey]]
+"""The registers that each instruction of an entry writes."""
 
 
-def is_barrier(instruction: Instruction) -> bool:
-    """True for the barriers of a CTA (`bar.warp.sync` is a barrier of a warp)."""
-    return instruction.parts[0] in ("bar", "barrier") and not {"warp", "cluster"} & set(instruction.parts)
+class Ends(Enum):
+    """The way in which an instruction ends its basic block, if it does."""
 
-
-_WAITS = (("mbarrier", "try_wait"), ("mbarrier", "test_wait"), ("wgmma", "wait_group"))
-
-
-def is_wait(instruction: Instruction) -> bool:
-    """True for a wait that needs its own block, because it may be executed again until it completes."""
-    is_cluster_wait = instruction.parts[:3] == ("barrier", "cluster", "wait")
-    return instruction.parts[:2] in _WAITS or is_cluster_wait or instruction.parts[0] == "setmaxnreg"
-
-
-def ends_block(instruction: Instruction) -> bool:
-    """True if control may go elsewhere, or the warp may have to wait."""
-    return instruction.parts[0] in _ENDS or is_barrier(instruction) or is_wait(instruction)
+    NOTHING = "the block goes on"
+    BRANCH = "control goes to labels"
+    EXIT = "the lanes exit"
+    BARRIER = "the warp may have to wait"
+    WAIT = "the warp may have to wait, and then executes the instruction again: it has a block of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +47,19 @@ class FlowGraph:
     meets: tuple[int | None, ...]
 
 
-def build_flow(entry: Entry) -> FlowGraph:
-    """Splits `entry` into blocks and finds where their lanes reconverge.
+def build_flow(entry: Entry, ends: Sequence[Ends]) -> FlowGraph:
+    """Splits `entry` into blocks and finds where their lanes reconverge; `ends` has one item per instruction.
 
     Raises:
         PtxSyntaxError: a branch to something that is not a label.
     """
     count = len(entry.instructions)
-    ends = {i + 1 for i, instruction in enumerate(entry.instructions) if ends_block(instruction)}
-    waits = {i for i, instruction in enumerate(entry.instructions) if is_wait(instruction)}
-    ordered = sorted(({0, *entry.labels.values()} | ends | waits) - {count})
+    after = {i + 1 for i, way in enumerate(ends) if way is not Ends.NOTHING}
+    waits = {i for i, way in enumerate(ends) if way is Ends.WAIT}
+    ordered = sorted(({0, *entry.labels.values()} | after | waits) - {count})
     block_at = {first: number for number, first in enumerate(ordered)}
     blocks = tuple(
-        BlockRange(first, last, _successors(entry, block_at, last))
+        BlockRange(first, last, _successors(entry, block_at, last, ends[last - 1]))
         for first, last in zip(ordered, [*ordered[1:], count], strict=True)
     )
     return FlowGraph(blocks, block_at, _post_dominators(blocks))
@@ -89,14 +80,13 @@ def branch_targets(entry: Entry, instruction: Instruction) -> tuple[str, ...]:
     return names
 
 
-def _successors(entry: Entry, block_at: dict[int, int], last: int) -> tuple[int | None, ...]:
+def _successors(entry: Entry, block_at: dict[int, int], last: int, ends: Ends) -> tuple[int | None, ...]:
     instruction = entry.instructions[last - 1]
     following = block_at.get(last)
-    name = instruction.parts[0]
-    if name in ("bra", "brx"):
+    if ends is Ends.BRANCH:
         taken = tuple(block_at[entry.labels[label]] for label in branch_targets(entry, instruction))
         return (*taken, following) if instruction.guard else taken
-    if name in ("ret", "exit"):
+    if ends is Ends.EXIT:
         return (None, following) if instruction.guard else (None,)
     return (following,)
 
@@ -179,18 +169,16 @@ def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
     return frozenset((r.file_bits, r.row) for operand in operands for r in _registers(operand))
 
 
-def written_registers(instruction: Instruction) -> frozenset[RegisterKey]:
-    """The registers that an instruction writes."""
-    has_destination = instruction.parts[0] not in _FIRST_OPERAND_IS_READ or "red" in instruction.parts[1:3]
-    if not has_destination or not instruction.operands or isinstance(instruction.operands[0], Address):
+def written_registers(instruction: Instruction, *, sources_only: bool) -> frozenset[RegisterKey]:
+    """The registers that an instruction writes: those of its first operand, unless it has `sources_only`."""
+    if sources_only or not instruction.operands or isinstance(instruction.operands[0], Address):
         return frozenset()
     return _keys(instruction.operands[:1])
 
 
-def read_registers(instruction: Instruction) -> frozenset[RegisterKey]:
+def _read_registers(instruction: Instruction, written: frozenset[RegisterKey]) -> frozenset[RegisterKey]:
     """The registers that an instruction reads, its guard included."""
-    has_destination = bool(written_registers(instruction))
-    keys = _keys(instruction.operands[1:] if has_destination else instruction.operands)
+    keys = _keys(instruction.operands[1:] if written else instruction.operands)
     guard = instruction.guard
     return keys | {(1, guard.register.row)} if guard else keys
 
@@ -203,27 +191,29 @@ class _Uses:
     assigned: frozenset[RegisterKey]
 
 
-def _uses(entry: Entry, block: BlockRange) -> _Uses:
+def _uses(entry: Entry, block: BlockRange, written: Written) -> _Uses:
     exposed, assigned = dict[int, frozenset[RegisterKey]](), set[RegisterKey]()
     for index in range(block.first, block.last):
         instruction = entry.instructions[index]
-        missing = read_registers(instruction) - assigned
+        missing = _read_registers(instruction, written[index]) - assigned
         if missing:
             exposed[index] = missing
         if instruction.guard is None:
-            assigned |= written_registers(instruction)
+            assigned |= written[index]
     return _Uses(exposed, frozenset(assigned))
 
 
-def unsure_reads(entry: Entry, graph: FlowGraph) -> dict[int, frozenset[RegisterKey]]:
+def unsure_reads(entry: Entry, graph: FlowGraph, written: Written) -> dict[int, frozenset[RegisterKey]]:
     """Return, for each instruction, the registers that it reads and that some path to it has not written.
+
+    `written` has what each instruction writes.
 
     LLVM expresses an undefined value as a register that no instruction writes. Instructions that only move its bytes
     may read it, because the bytes are often never used: what they move stays poison.
     """
-    uses = [_uses(entry, block) for block in graph.blocks]
+    uses = [_uses(entry, block, written) for block in graph.blocks]
     exposed = {key for use in uses for keys in use.exposed.values() for key in keys}
-    undefined = exposed - frozenset[RegisterKey]().union(*(written_registers(i) for i in entry.instructions))
+    undefined = exposed - frozenset[RegisterKey]().union(*written)
     bits = {key: 1 << place for place, key in enumerate(exposed)}
     at_start = _assigned_at_start(graph, [_bits_of(use.assigned, bits) for use in uses])
     unsure: dict[int, frozenset[RegisterKey]] = {}

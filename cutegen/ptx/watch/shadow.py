@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
+from cutegen.ptx.watch.agents import Proxy
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
@@ -153,7 +154,7 @@ class Shadow:
             if not (surely and self._ordering.surely_precede(warp.index, ticks, agents)):
                 of_warp = replace(access, warp=warp)
                 self._check_written(of_warp, granules)
-                self._check_fence(replace(of_warp, threads=np.full(1, warp.thread0)), "wgmma.mma_async")
+                self._check_fence(replace(of_warp, threads=np.full(1, warp.thread0)))
         self._note_agent_read(replace(access, threads=np.full(1, warps[0].thread0)), granules, agent)
 
     def _note_agent_read(self, access: Access, granules: npt.NDArray[np.int64], agent: int) -> None:
@@ -211,20 +212,24 @@ class Shadow:
             message = f"write of bytes that the bulk copy of {who} ({place}) may still be reading"
             self.report(ViolationKind.ASYNC_COPY, access, index, message, piece)
 
-    def _check_fence(self, access: Access, what: str = "bulk copy") -> None:
-        """Require a proxy fence between ordinary writes of bytes and their accesses in the async proxy."""
+    def _check_fence(self, access: Access) -> None:
+        """Require a proxy fence between ordinary writes of bytes and an access by an agent of the async proxy."""
+        agent = self._sites.agents[access.site]
+        if agent.proxy is not Proxy.ASYNC:
+            return
         writes = self._writes[self._granules(access)]
         ticks = np.where(writes >= _PENDING, 0, writes >> _TICK_SHIFT)
         fenced = self._ordering.is_fenced(int(access.threads[0]), ticks, writes & MANY)
         if not fenced.all():
             index, piece = (int(i) for i in np.argwhere(~fenced)[0])
             who, place = self._who(int(writes[index, piece]))
-            message = f"no fence.proxy.async between the write by {who} ({place}) and this {what}"
+            message = f"no fence.proxy.async between the write by {who} ({place}) and this {agent.noun}"
             self.report(ViolationKind.RACE, access, index, message, piece)
 
     def _check_fence_after_reads(self, access: Access) -> None:
         """Note a missing proxy fence between ordinary reads and a bulk copy onto their bytes, which kernels omit."""
         thread, granules = int(access.threads[0]), self._granules(access)
+        noun = self._sites.agents[access.site].noun
         for reader, reads in (*zip(self._own, self._reads, strict=True), *self._visitor_reads.items()):
             stamps = reads[granules]
             if not stamps.any():
@@ -236,7 +241,7 @@ class Shadow:
                 index, piece = (int(i) for i in np.argwhere(unfenced)[0])
                 place = self._monitor.describe(int(stamps[index, piece]) >> THREAD_BITS & _SITE_MASK)
                 who = self._ordering.who_of_warp(reader)
-                message = f"no fence.proxy.async between the read by {who} ({place}) and this bulk copy"
+                message = f"no fence.proxy.async between the read by {who} ({place}) and this {noun}"
                 self.report(ViolationKind.CONVENTION, access, index, message, piece)
                 return
 
@@ -352,20 +357,12 @@ class Shadow:
         """Explain the conflict of an access with the `earlier` one of `stamp`."""
         number, site = stamp & MANY, stamp >> THREAD_BITS & _SITE_MASK
         who = self._ordering.who(number) if number != MANY else f"several threads of {self._ordering.who_of_warp(warp)}"
-        place, opcode = self._monitor.describe(site), self._monitor.opcode(site)
-        if warp >= self._ordering.warps and opcode.startswith("wgmma"):
-            message = f"{what} of bytes that the tensor core may still read ({place}): no wgmma.wait_group comes before"
-            return ViolationKind.ASYNC_MMA, message
-        if warp >= self._ordering.warps:
-            did = "wrote" if earlier == "write" else "read"
-            message = f"{what} of bytes without a wait for the {_copy(opcode)} that {did} them ({place})"
-            return ViolationKind.ASYNC_COPY, message
-        if stamp < _PENDING:
+        place, agent = self._monitor.describe(site), self._sites.agents.get(site)
+        if agent is None or (warp < self._ordering.warps and stamp < _PENDING):
             return ViolationKind.RACE, f"{what} without a barrier after the {earlier} by {who} ({place})"
-        if opcode.startswith("mbarrier"):
-            return ViolationKind.BARRIER, f"{what} of bytes that hold an mbarrier ({place})"
-        message = f"{what} of bytes that the {_copy(opcode)} of {who} ({place}) has not been waited for"
-        return ViolationKind.ASYNC_COPY, message
+        told = agent.early if warp >= self._ordering.warps else agent.pending
+        did = "wrote" if earlier == "write" else "read"
+        return agent.kind, told.format(what=what, noun=agent.noun, did=did, who=who, place=place)
 
     def report(self, kind: ViolationKind, access: Access, index: int, message: str, piece: int = 0) -> None:
         """Reports a violation of the access's lane `index`, at its granule `piece`."""
@@ -375,8 +372,3 @@ class Shadow:
         if warp.cta.rank != self._rank:
             message += f", in the shared memory of the cluster's CTA {self._rank}"
         self._monitor.report(kind, access.site, message, cta=warp.cta.place, thread=thread, address=address)
-
-
-def _copy(opcode: str) -> str:
-    """Returns the name of an asynchronous instruction for messages."""
-    return "bulk copy" if opcode.startswith("cp.async.bulk") else ".".join(opcode.split(".")[:2])

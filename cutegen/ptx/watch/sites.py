@@ -5,19 +5,26 @@ Source: PTX ISA, "Memory Consistency Model": "Vector Data-types", "Packed Data-t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.watch.agents import Agent
+
 
 @dataclass(frozen=True, slots=True)
 class SiteTable:
-    """Columns by instruction: reach of its scope (0: it is weak), bytes of an element, and whether it is `.nc`."""
+    """Columns by instruction: reach of its scope (0: it is weak), bytes of an element, and whether it is `.nc`.
+
+    `agents` of those that access shared memory after their issue.
+    """
 
     reach: npt.NDArray[np.int64]
     element_bytes: npt.NDArray[np.int64]
     expects_constant: npt.NDArray[np.bool_]
+    agents: Mapping[int, Agent] = field(default_factory=dict)
 
     def morally_strong(
         self, site: int, others: npt.NDArray[np.integer], needed: npt.NDArray[np.int64]

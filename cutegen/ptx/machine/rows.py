@@ -1,0 +1,49 @@
+"""A row describes an instruction: how it is executed, and what it is to the instructions around it.
+
+The modules of `cutegen.ptx.instructions` declare the rows; `prepare` needs nothing else of an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cutegen.ptx.machine.blocks import End
+from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate
+from cutegen.ptx.text.flow import Ends
+from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.watch.agents import Agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """The blocks that may come next: `following` in the text, the `targets` of a branch; its lanes `meet` in a third.
+
+    `following` is the block of a last branch itself, where no other follows; `meet` is None at the exit.
+    """
+
+    following: int
+    targets: tuple[int, ...]
+    meet: int | None
+
+
+EndLowerer: TypeAlias = Callable[[Lowering, Instruction, Predicate | None, Ways], End]
+"""Turns an instruction, under its predicate, into the end of its block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An instruction: a `step`, or the `end` of a basic block, which it `ends` for the flow of control.
+
+    `sources_only`: its first operand is not a destination, although it may be a register. `holds` gives the registers
+    of the 32-bit file that it uses after it was issued, as rows; it answers for its own use of them. `agent` accesses
+    shared memory for it after its issue.
+    """
+
+    step: Lowerer | None = None
+    end: EndLowerer | None = None
+    ends: Ends = Ends.NOTHING
+    sources_only: bool = False
+    holds: Callable[[Instruction], set[int]] | None = None
+    agent: Agent | None = None
