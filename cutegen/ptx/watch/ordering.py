@@ -70,6 +70,8 @@ class Ordering:
         self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, Told] = {}
+        self._fences_of_lane: dict[int, Past] = {}
+        """What single lanes know of `fence.sc`: it orders no access before a later one (see `locations`)."""
         self.tick = 1
         self.bounds = [1] * warps
         """For each warp the first tick that may contain unordered accesses: a quick test before `known` is used."""
@@ -149,7 +151,8 @@ class Ordering:
 
         One lane arrives for its warp, as kernels assume; by PTX (`strict`) it arrives only for itself.
         """
-        index, threads, far = warp.index, warp.threads(), self._far[warp.index]
+        index, threads = warp.index, warp.threads()
+        far = self._far_of_lanes(index, threads) if self._fences_of_lane else self._far[index]
         strict = self._strict[index].copy()
         if len(threads) == int(np.count_nonzero(warp.alive)):
             strict[index] = self.tick
@@ -301,9 +304,21 @@ class Ordering:
         return known, seen
 
     def far_of(self, thread: int) -> Past:
-        """Return what `thread` knows of other clusters, and of single threads."""
+        """Return what `thread` knows of other clusters, of single threads, and of `fence.sc`."""
         far = self._far[thread // WARP_LANES]
+        if thread in self._fences_of_lane:
+            far = join_pasts(far, self._fences_of_lane[thread])
         return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
+
+    def note_fences(self, thread: int, past: Past) -> None:
+        """`thread` has executed the `fence.sc` of `past`, or was shown that they came before."""
+        self._fences_of_lane[thread] = join_pasts(self._fences_of_lane.get(thread, NO_PAST), past)
+
+    def _far_of_lanes(self, warp: int, threads: npt.NDArray[np.int64]) -> Past:
+        """What the warp knows of other clusters and of single threads, and its `threads` of `fence.sc`."""
+        lanes = (self._fences_of_lane[thread] for thread in threads.tolist() if thread in self._fences_of_lane)
+        far = reduce(join_pasts, lanes, self._far[warp])
+        return far if len(threads) < WARP_LANES else far.with_whole_warp(self.cluster, warp)
 
     def far_of_warp(self, warp: int) -> Past:
         """Returns the past that all lanes of `warp` know of other clusters, and of single threads."""
@@ -345,3 +360,6 @@ class Ordering:
         """Drop the knowledge of single lanes of `warp`: the warp as a whole has it now."""
         first = warp * WARP_LANES
         self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + WARP_LANES}
+        if self._fences_of_lane:
+            lanes = self._fences_of_lane.items()
+            self._fences_of_lane = {t: past for t, past in lanes if not first <= t < first + WARP_LANES}
