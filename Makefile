@@ -3,12 +3,13 @@
 PYTHON ?= python3
 SPEC ?= sm80_hgemm_tn
 FUZZ ?=
+SEED ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILES := $(VENV)/.compiles
-PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
+PYTEST := $(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal $(if $(SEED),--seed $(SEED))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # targets would install into one environment at once
@@ -26,7 +27,7 @@ run: $(COMPILES) ## the main job: plan SPEC, build its kernel, run it (on the CP
 quick: $(INSTALLED) ## a few tests of every package, for daily work: those in tests/quick.txt
 	$(BIN)/pytest -n auto --maxprocesses 2 -m "not slow and not gpu" @tests/quick.txt
 
-test: $(INSTALLED) ## the fast tests that need no GPU
+test: $(INSTALLED) ## the fast tests that need no GPU; SEED=7 draws the inputs of the run that printed this seed
 	$(PYTEST) -m "not slow and not gpu"
 
 test-slow: $(INSTALLED) ## the slow tests that need no GPU
@@ -39,7 +40,7 @@ test-drawn: $(INSTALLED) ## what CI runs: every fast test, and the third of the 
 	$(PYTEST) --draw $$(git rev-parse HEAD || echo none)
 
 test-gpu: $(INSTALLED) ## the tests that need a GPU, one at a time
-	$(BIN)/pytest -m gpu
+	$(BIN)/pytest -m gpu $(if $(SEED),--seed $(SEED))
 
 fuzz: $(INSTALLED) ## the full fuzz run, for hours; FUZZ="--kind specs --seed 2000 --count 500 --jobs 2" runs a slice
 	$(BIN)/python -m tests.fuzz $(FUZZ)

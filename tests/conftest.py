@@ -4,6 +4,8 @@
 
 `--draw SEED` runs a third of the slow tests, which the seed draws.
 
+`--seed N` draws the random inputs of the run that printed this seed (`seeding.py`); else they are new in each run.
+
 `--kernels FOLDER` keeps the cache of kernels that tests share from run to run.
 
 Tests that do not ask how kernels are built share a cache of them, and a compiler that is kept warm.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -24,6 +27,7 @@ import pytest
 from cutegen.build import Cache
 from cutegen.hardware.targeting import present_target
 from tests.build.warm import WarmCompiler, warm_compiler
+from tests.seeding import LARGEST, Seeding
 
 STARTS_THE_COMPILER = {"build", "fuzz"}
 """Folders of tests that compile as users do: what stands above that room finds the same kernels.
@@ -34,13 +38,26 @@ Builders that are killed must not share a compiler: its answers would go to each
 SLOW = frozenset((Path(__file__).parent / "slow.txt").read_text().split())
 """Tests that are slow beside those that say so themselves, by measurement."""
 
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):  # a process of xdist has one core; more threads would spin
+    os.environ.setdefault(threads, "1")
 os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own terminal is not for expected texts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is printed now as what is expected")
     parser.addoption("--draw", metavar="SEED", help="of the slow tests run a third, drawn by the seed (default: all)")
+    parser.addoption("--seed", type=int, metavar="N", help="draw what the run with this seed drew (default: a new one)")
     parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
+
+
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis looks for its seed
+def pytest_configure(config: pytest.Config) -> None:
+    """The processes of xdist are told of the seed: they are started with the options of this one."""
+    if config.option.seed is None:
+        config.option.seed = random.SystemRandom().randrange(LARGEST)
+    if getattr(config.option, "hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(config.option.seed)
+    config.pluginmanager.register(Seeding(config.option.seed))
 
 
 def is_drawn(name: str, seed: str) -> bool:

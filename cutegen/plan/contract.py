@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
-from cutegen.plan.kernel.scheduler import TileScheduler
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import align_bytes
 from cutegen.spec import MODES, GemmSpec
 
@@ -27,18 +27,21 @@ def kernel_name(spec: GemmSpec) -> str:
 
 def launch_contract(
     spec: GemmSpec,
+    mma: MmaPlan,
     a: OperandPlan,
     b: OperandPlan,
     epilogue: EpiloguePlan,
-    scheduler: TileScheduler,
+    split_k: SplitPlan | None,
     *,
     threads: int,
     smem_bytes: int,
+    ctas_per_multiprocessor: int | None,
+    spread: bool,
     programmatic: bool,
     prefetched: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
-    fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
+    fusion, (m, n, k) = epilogue.fusion, mma.cluster
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
     copies = {"a": a.g2s, "b": b.g2s, "c": epilogue.store}
@@ -50,23 +53,16 @@ def launch_contract(
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
         parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched),
-        cta_tile=scheduler.cta_tile[:2],
+        cta_tile=mma.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
-        ctas_per_multiprocessor=scheduler.ctas_per_multiprocessor,
+        ctas_per_multiprocessor=ctas_per_multiprocessor,
         maps=maps,
         cluster=(m, n if split_k is None else k),
-        spread=scheduler.spread,
+        spread=spread,
         programmatic=programmatic,
-        split=_split_contract(scheduler),
+        split=SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics) if split_k else None,
     )
-
-
-def _split_contract(scheduler: TileScheduler) -> SplitContract | None:
-    split_k = scheduler.split_k
-    if split_k is None:
-        return None
-    return SplitContract(split_k.slices, split_k.slice_bytes(scheduler.cta_tile), split_k.atomics)
 
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:

@@ -18,7 +18,11 @@ from cutegen.dispatch.resolve import Where, resolve
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import Arguments, Terms
 from cutegen.run.call.operands import view_of
+from cutegen.spec import chain_of
+from cutegen.verify.error_bounds import run_chain
+from cutegen.verify.reference import compare, float64_reference
 from tests.house.documents import ROOT
+from tests.seeding import new_generator
 
 
 @pytest.fixture(autouse=True)
@@ -27,35 +31,37 @@ def _shared_kernels(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def half(*shape: int) -> Any:
-    return np.random.default_rng().standard_normal(shape).astype(np.float16)
+    return new_generator().standard_normal(shape).astype(np.float16)
 
 
-def near(found: Any, wanted: Any) -> None:
-    assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max(initial=0.0) <= 4e-3 * np.abs(wanted).max(initial=1.0)
-
-
-def exact(a: Any, b: Any) -> Any:
-    return a.astype(np.float64) @ b.astype(np.float64)
+def near(found: Any, a: Any, b: Any, expression: str = "x", **operands: Any) -> None:
+    """An expression of x = a @ b and of these operands, in f16."""
+    sums = float64_reference(np.atleast_2d(a), b).bounded("f32")
+    operands = {name: np.asarray(x, np.float64) for name, x in operands.items()}
+    wanted = run_chain(sums, chain_of([f"x -> {expression}"]), operands).result
+    compared = compare(np.atleast_2d(found), wanted, dtype="f16")
+    assert compared.ok, compared
+    assert found.shape == np.matmul(a, b).shape
 
 
 @pytest.mark.dsl
 def test_shapes_and_strides_of_any_kind() -> None:
     w = half(32, 64).T
     for a in (half(20, 64), half(64), half(2, 3, 64), half(3, 2, 64).transpose(1, 0, 2), half(20, 128)[:, ::2]):
-        near(cutegen.matmul(a, w), exact(a, w))
-    near(cutegen.matmul(half(0, 64), w), np.zeros((0, 32)))
-    near(cutegen.matmul(half(4, 0), half(0, 32)), np.zeros((4, 32)))
+        near(cutegen.matmul(a, w), a, w)
+    assert cutegen.matmul(half(0, 64), w).shape == (0, 32)
+    assert np.array_equal(cutegen.matmul(half(4, 0), half(0, 32)), np.zeros((4, 32)))
 
 
 @pytest.mark.dsl
 def test_reversed_batches_are_copied() -> None:
     a, b, scale = half(2, 16, 64), half(2, 64, 32), np.float32(1.5) ** np.arange(32, dtype=np.float32).reshape(2, 16)
     scale = scale / scale.max()
-    near(cutegen.matmul(a[::-1], b), exact(a[::-1], b))
-    near(cutegen.matmul(a, b[::-1]), exact(a, b[::-1]))
-    near(cutegen.matmul(a, b, scale_a=scale[::-1]), scale[::-1, :, None] * exact(a, b))
-    near(cutegen.matmul(a, b, scale_b=scale.reshape(1, 32)[:, ::-1]), scale.reshape(32)[::-1] * exact(a, b))
+    near(cutegen.matmul(a[::-1], b), a[::-1], b)
+    near(cutegen.matmul(a, b[::-1]), a, b[::-1])
+    near(cutegen.matmul(a, b, scale_a=scale[::-1]), a, b, "scale_m * x", scale_m=scale[::-1, :, None])
+    columns = scale.reshape(1, 32)[:, ::-1]
+    near(cutegen.matmul(a, b, scale_b=columns), a, b, "scale_n * x", scale_n=columns)
 
 
 def test_an_empty_result_is_written_nowhere() -> None:
@@ -76,10 +82,11 @@ def test_a_result_whose_rows_share_elements_is_refused(pitch: int) -> None:
 def test_the_whole_formula_in_place_of_c() -> None:
     a, b, bias, residual = half(16, 64), half(64, 32), half(32), half(16, 32)
     c = half(16, 32)
-    wanted = np.maximum(0.5 * exact(a, b) + 2.0 * c.astype(np.float64) + bias, 0) + residual
+    before = c.copy()
     out = cutegen.matmul(a, b, bias=bias, activation="relu", residual=residual, alpha=0.5, beta=2.0, c=c, out=c)
     assert out is c
-    near(c, wanted)
+    terms = {"bias_n": bias, "residual": residual, "c": before}
+    near(c, a, b, "max(0.5 * x + 2 * c + bias_n, 0) + residual", **terms)
 
 
 def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
@@ -106,7 +113,7 @@ def test_prepare_builds_and_the_call_finds_it(monkeypatch: pytest.MonkeyPatch) -
     assert cutegen.prepare(half(1, 64), w, rows=np.array([9, 20, 24])) == 1
     monkeypatch.setattr("cutegen.build.builder.compile_source", None)
     a = half(21, 64)
-    near(cutegen.matmul(a, w), exact(a, w))
+    near(cutegen.matmul(a, w), a, w)
 
 
 def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:

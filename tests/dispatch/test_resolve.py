@@ -15,6 +15,7 @@ from cutegen.dispatch.request import Request
 from cutegen.dispatch.resolve import Resolved, Where, resolve
 from cutegen.errors import CutegenError, OperandError, RequestError
 from cutegen.run.call.operands import CPU, Form, compact_strides
+from tests.seeding import new_generator
 
 HERE = Where("sm_90")
 
@@ -217,7 +218,7 @@ def test_wrong_calls_name_the_operand_and_a_way_out(call: Any, match: str) -> No
 
 
 def test_merged_dimensions_visit_the_same_elements_in_the_same_order() -> None:
-    random = np.random.default_rng()
+    random = new_generator()
     for _ in range(300):
         shape = tuple(int(x) for x in random.integers(1, 4, size=random.integers(0, 4)))
         strides = tuple(int(x) for x in random.choice([0, 1, 2, 3, 4, 6, 8, 12], size=len(shape)))

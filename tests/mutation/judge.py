@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from tests.mutation.mutants import Mutant
+from tests.mutation.recording import SEED
 from tests.mutation.source import ROOT
 
 MEMORY_BYTES = 6 << 30
@@ -195,7 +196,7 @@ def _plant(mutant: Mutant | None) -> bool:
 def _run(trial: Trial, watch: _Watch) -> None:
     _hurry_hypothesis()
     paths = dict.fromkeys(test.partition("::")[0] for test in trial.tests)
-    words = ["-q", "--tb=no", "-p", "no:cacheprovider", *(["-x"] if trial.mutant else [])]
+    words = ["-q", "--tb=no", "-p", "no:cacheprovider", "--seed", SEED, *(["-x"] if trial.mutant else [])]
     if trial.kernels is not None:
         words += ["--kernels", str(trial.kernels)]
     pytest.main([*words, *paths], plugins=[watch])

@@ -35,6 +35,8 @@ FEW = 10
 """A line that so few tests run is perhaps one whose result is cached: tests that run callers of its function help."""
 WRITTEN_EVERY_S = 5.0
 EVERYTHING = ["cutegen", "tests"]
+SEED = "0"
+"""Of the tests' random inputs, which are the same when they are recorded and when they are tried."""
 CAME_TO_AN_END = {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED}
 FILE_COST_S = 0.1
 """About what it costs to import one more file of tests."""
@@ -238,6 +240,7 @@ def run(
         known = Path(folder, "recorded.json")
         known.write_text(json.dumps([*recorded]))
         words = ["-q", "-n", str(jobs), "-m", marks, "--tb=no", "-p", "no:cacheprovider", "-p", __name__]
+        words += ["--seed", SEED]
         words += ["--recording", folder, "--recorded", str(known)]
         whole = _ends([sys.executable, "-m", "pytest", *words, *tests], until)
         parts = sorted(Path(folder).glob("*.json.gz"))

@@ -20,7 +20,9 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import ArtifactError, RequestError
 from cutegen.hardware import target
 from cutegen.run import Kernel, Probe
+from cutegen.verify.reference import compare, float64_reference
 from tests.pack.conftest import SMALL
+from tests.seeding import new_generator
 
 pytestmark = pytest.mark.dsl
 
@@ -105,14 +107,13 @@ def test_a_kernel_of_one_problem_is_not_given_for_another(pack: Pack, monkeypatc
 
 
 def test_a_packed_kernel_computes(pack: Pack) -> None:
-    random = np.random.default_rng()
+    random = new_generator()
     a, b = (random.standard_normal((rows, 72)).astype(np.float16) for rows in (60, 72))
     kernel = pack.kernel("sm80_hgemm_tn")
     assert isinstance(kernel, Kernel)
     out = np.full((60, 72), np.nan, np.float16)
     kernel(a, b.T, out=out)
-    exact = a.astype(np.float64) @ b.T.astype(np.float64)
-    np.testing.assert_allclose(out, exact, rtol=2**-10, atol=1e-2)
+    assert compare(out, float64_reference(a, b.T), dtype="f16").ok
 
 
 def given(pack: Pack, request: Request) -> int | None:
@@ -232,10 +233,10 @@ def test_an_open_pack_is_asked_until_it_is_closed(pack_path: Path) -> None:
 
 def test_matmul_takes_its_kernel_from_an_open_pack(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
-    random = np.random.default_rng()
+    random = new_generator()
     a, b = (random.standard_normal((rows, 64)).astype(np.float16) for rows in (33, 40))
     result = cutegen.matmul(a, b.T)
-    np.testing.assert_allclose(result, a.astype(np.float64) @ b.T.astype(np.float64), rtol=2**-10, atol=1e-2)
+    assert compare(result, float64_reference(a, b.T), dtype="f16").ok
     assert f"the pack {pack.path}" in cutegen.explain(a, b.T)
 
 

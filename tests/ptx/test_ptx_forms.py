@@ -28,12 +28,10 @@ UNKNOWN = re.compile(r"\.(b128|s128|f8)\b")
 @pytest.fixture(scope="module")
 def accepted() -> list[str]:
     """What of the combinations can be read; every refusal is checked on the way."""
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
     known = [text for text in dict.fromkeys(instructions()) if not UNKNOWN.search(text) and "%q" not in text]
     cvt = [text for text in known if text.startswith("cvt.")]
     others = [text for text in known if not text.startswith("cvt.")]
-    return readable([*others, *random.Random(seed).sample(cvt, SAMPLED_CVT)])
+    return readable([*others, *random.sample(cvt, SAMPLED_CVT)])
 
 
 def readable(bodies: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from test_ptx_arithmetic import round_to
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import Program
 from cutegen.ptx.arithmetic.rounding import to_bf16, to_f8, to_f16, to_f32, to_tf32
+from tests.seeding import new_generator
 
 MODES = ("rn", "rz", "rm", "rp")
 MIN32, MAX32 = 0x80000000, 0x7FFFFFFF
@@ -276,10 +277,9 @@ def test_a_sink_takes_the_other_predicate() -> None:
     assert execute("setp.lt.u32 %pr0|_, {a}, {b}; selp.b32 {d}, 1, 0, %pr0;", ("b32", "b32", "b32"), 1, 2) == 1
 
 
-def fractions_of(seed: int, exponents: range) -> list[float]:
+def fractions_of(exponents: range) -> list[float]:
     """Doubles of either sign with few and with many digits, ties of every shorter format among them."""
-    generator = np.random.default_rng(seed)
-    print(f"seed {seed}")
+    generator = new_generator()
     size = np.ldexp(1 + generator.integers(0, 1 << 14, 600) / (1 << 14), generator.choice(list(exponents), 600))
     more = np.ldexp(1 + generator.random(200), generator.choice(list(exponents), 200))
     near = np.nextafter(size[:200], np.inf)
@@ -290,7 +290,7 @@ def fractions_of(seed: int, exponents: range) -> list[float]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("kind", "function"), [("bf16", to_bf16), ("f16", to_f16), ("f32", to_f32)])
 def test_rounding_of_doubles_by_its_definition(kind: str, function: object, mode: str) -> None:
-    values = fractions_of(np.random.SeedSequence().generate_state(1)[0], range(-12, 12))
+    values = fractions_of(range(-12, 12))
     assert callable(function)
     got = function(np.array(values), mode)
     bits = got.view(f"u{got.dtype.itemsize}").tolist()
@@ -300,7 +300,7 @@ def test_rounding_of_doubles_by_its_definition(kind: str, function: object, mode
 @pytest.mark.parametrize("mode", ["rn", "rna"])
 def test_rounding_to_tf32(mode: str) -> None:
     """11 significant bits: units of 2^-10 of the power of two below; rna takes a tie away from zero."""
-    values = fractions_of(np.random.SeedSequence().generate_state(1)[0], range(-3, 3))
+    values = fractions_of(range(-3, 3))
     got = to_tf32(np.array(values), mode).view(np.float32).astype(np.float64).tolist()
     for value, found in zip(values, got, strict=True):
         unit = Fraction(2) ** (int(np.frexp(value)[1]) - 1 - 10)

@@ -43,6 +43,7 @@ from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
+from tests.seeding import new_generator
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE_NAMES = [
@@ -308,7 +309,7 @@ def test_quotients_are_exact(reciprocal_error: float) -> None:
     """rcp.approx is off by one unit in the last place at most (PTX ISA): random integers, and beside multiples."""
     text = render(plan(gemm(), "sm_80")).text
     quotient = functions_of(text, "quotient", reciprocal_error=reciprocal_error)["quotient"]
-    drawn = np.random.default_rng()
+    drawn = new_generator()
     for bits_x, bits_y in drawn.integers(0, 31, (2000, 2)):
         x, y = int(drawn.integers(0, 2**bits_x, endpoint=True)), int(drawn.integers(1, 2**bits_y, endpoint=True))
         near = x // y * y
@@ -343,7 +344,7 @@ def test_the_first_tile_is_the_one_that_bands_say(
     spec = replace(gemm(), family="sm90", schedule=Schedule(raster=Raster(along, group, zigzag)))
     text = render(plan(spec, "sm_90")).text
     scope = functions_of(text, "first_tile_coordinate", reciprocal_error=reciprocal_error, RASTER_GROUP=group)
-    drawn = np.random.default_rng()
+    drawn = new_generator()
     for bits in drawn.integers(0, 15, (500, 2)):
         sweep, wide = (int(drawn.integers(1, 2**x, endpoint=True)) for x in bits)
         tiles_m, tiles_n = (sweep, wide) if along == "n" else (wide, sweep)

@@ -14,6 +14,7 @@ from cutegen.build import Cache
 from cutegen.ptx.errors import LaunchError
 from cutegen.run import Kernel
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand, Problem
+from tests.seeding import new_generator
 
 pytestmark = pytest.mark.dsl
 MIB = 1 << 20
@@ -39,9 +40,7 @@ def far_apart(file: Path, rows: int, columns: int) -> Any:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_leading_stride_beyond_32_bits_costs_what_its_elements_cost(plain: Kernel, tmp_path: Path, jobs: int) -> None:
-    seed = int(np.random.default_rng().integers(1 << 30))
-    print("seed", seed)
-    generator = np.random.default_rng(seed)
+    generator = new_generator()
     m, n, k = 2, 200, 8
     a, b = (generator.integers(-4, 4, shape).astype(np.float32) for shape in ((m, k), (n, k)))
     out = far_apart(tmp_path / "out", m, n)

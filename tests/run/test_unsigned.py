@@ -13,6 +13,7 @@ from cutegen import api
 from cutegen.build import Cache
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, parse_spec
+from tests.seeding import new_generator
 
 pytestmark = pytest.mark.dsl
 
@@ -43,7 +44,7 @@ def unsigned(name: str) -> GemmSpec:
 
 def check(kernel: Kernel, place: Callable[[np.ndarray], Any] = np.asarray) -> None:
     """Multiply a complete tile, whose vectors are loaded, and one at the edges, whose single elements are."""
-    numbers = np.random.default_rng()
+    numbers = new_generator()
     tile_m, tile_n = kernel.contract.cta_tile
     for m, n, k in ((tile_m, tile_n, 16), (tile_m - 3, tile_n - 1, 8)):
         a, b = (numbers.integers(-1, 1, shape, endpoint=True).astype(np.float16) for shape in ((m, k), (n, k)))

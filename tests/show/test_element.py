@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from cutegen.contract.problem import ProblemShape
@@ -11,13 +10,14 @@ from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandWay, ResultWay, follow
 from cutegen.show.follow.places import VectorStep
 from cutegen.show.parts import element
+from tests.seeding import new_generator
 from tests.show.cases import plan_of
 
 
 @pytest.mark.parametrize("name", ["wmma_padded_256x128x32", "cute_tutorial_tn", "sm80_hgemm_tn"])
 def test_a_register_holds_two_sums_of_16_bits_or_one_of_32(name: str) -> None:
     """m16n8 of mma.sync: values 0 and 1 are neighbors along n, 2 and 3 the same 8 rows below."""
-    plan, random = plan_of(name), np.random.default_rng()
+    plan, random = plan_of(name), new_generator()
     m, n, _ = plan.cta_tile
     for row, column in [(8, 1), *random.integers((m, n), size=(20, 2)).tolist()]:
         way = follow(plan, Element("c", (row, column)), ProblemShape(m, n, 64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from typing import Any
 
@@ -145,7 +146,7 @@ FAST = ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_GEMMS]
 )
 def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    seed = np.random.default_rng().integers(1 << 30)
+    seed = random.getrandbits(30)
     plan, problem, found = marked_run(kernel_of(name), monkeypatch, int(seed))
     follower = Follower(plan, problem)
     for marked, seen in found.items():

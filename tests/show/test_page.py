@@ -16,6 +16,7 @@ from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
 from cutegen.show.packed import packed, packed_layout
 from cutegen.show.page import page_of_plan
 from cutegen.show.page.document import ORDER, STYLES, Opened
+from tests.seeding import new_generator
 from tests.show.cases import SPECS, plan_of
 
 PROBLEM = ProblemShape(4096, 4096, 4096)
@@ -87,7 +88,7 @@ def test_a_title_cannot_end_the_script() -> None:
 def test_the_page_is_told_what_the_text_says(name: str) -> None:
     """`show --element` and the page stand on the same numbers, wherever the element is."""
     plan = plan_of(name)
-    data, follower, random = told(page_of_plan(plan, name, PROBLEM)), Follower(plan, PROBLEM), np.random.default_rng()
+    data, follower, random = told(page_of_plan(plan, name, PROBLEM)), Follower(plan, PROBLEM), new_generator()
     for operand in ("a", "b"):
         smem, loads = data["smem"][operand], data["s2r"][operand]
         for _ in range(10):
@@ -132,7 +133,7 @@ def _swizzle(way: OperandWay) -> tuple[int, int, int]:
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm120_hgemm_tn", "wgmma"])
 def test_c_leaves_as_the_text_says(name: str) -> None:
     plan = plan_of(name)
-    data, follower, random = told(page_of_plan(plan, name, PROBLEM)), Follower(plan, PROBLEM), np.random.default_rng()
+    data, follower, random = told(page_of_plan(plan, name, PROBLEM)), Follower(plan, PROBLEM), new_generator()
     m, n, _ = plan.cta_tile
     shared = data["epilogue"]["shared"]
     for _ in range(10):

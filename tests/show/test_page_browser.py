@@ -13,6 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import joined, vectors
 from cutegen.show.page import page_of_plan
+from tests.seeding import new_generator
 from tests.show.browser import Page, until
 from tests.show.cases import PADDED, plan_of
 from tests.show.page_reference import PROBLEM, Reference, numbers, sums, turns
@@ -22,11 +23,6 @@ pytestmark = pytest.mark.slow
 SPECS = ("simt_sgemm_tn", "sm80_hgemm_tn", PADDED, "joined copies", "sm120_hgemm_tn", "sm90_hgemm_tn")
 ELEMENTS = 2
 LEAST_VALUES = 100
-
-
-@pytest.fixture
-def seed() -> int:
-    return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 class Compared:
@@ -49,9 +45,8 @@ def first_number(text: str) -> int:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_what_the_page_says_is_so(name: str, browser: Page, tmp_path: Path, seed: int) -> None:
-    print("seed", seed)
-    random = np.random.default_rng(seed)
+def test_what_the_page_says_is_so(name: str, browser: Page, tmp_path: Path) -> None:
+    random = new_generator()
     plan = plan_of(name)
     text = page_of_plan(plan, name, ProblemShape(PROBLEM, PROBLEM, PROBLEM))
     browser.open(text, tmp_path)

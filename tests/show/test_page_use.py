@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 import cutegen
@@ -16,6 +15,7 @@ from cutegen.show.follow import Element
 from cutegen.show.page import page_of_layout, page_of_plan
 from cutegen.show.parts import element
 from cutegen.spec import shipped_specs
+from tests.seeding import new_generator
 from tests.show.browser import Page, until
 from tests.show.cases import plan_of
 from tests.show.page_reference import PROBLEM
@@ -97,7 +97,7 @@ def page_of_layout_text(text: str = "Sw<3,3,3> o (8,64):(64,1)") -> str:
 def test_a_layout_as_a_page(text: str, browser: Page, tmp_path: Path) -> None:
     browser.open(page_of_layout_text(text), tmp_path)
     table = offsets_by_row(parse_layout(text))
-    random = np.random.default_rng()
+    random = new_generator()
     for _ in range(5):
         row, column = int(random.integers(table.shape[0])), int(random.integers(table.shape[1]))
         browser.search(f"{row},{column}")

@@ -10,17 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import cutegen
+from tests.torch_ops.exact import Exact, close, close_gradients
 
-ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
-    None: lambda x: x,
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    "silu": functional.silu,
-}
 MAJORS = ("tn", "tt", "nn", "nt")
-TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-5}
-"""Of the largest magnitude: a few roundings to the type, of the result and of what is kept for the gradient."""
 
 
 def half(*shape: int) -> Tensor:
@@ -32,34 +24,6 @@ def lies_as(x: Tensor, letter: str, straight: str) -> Tensor:
     """`x` as a leaf with the major that a letter of BLAS says."""
     made = x.clone() if letter == straight else x.mT.contiguous().mT
     return made.requires_grad_()
-
-
-def close(found: Tensor, wanted: Tensor, dtype: torch.dtype, what: str, times: float = 1.0) -> None:
-    """Compare with a float64 reference, on the scale of its largest element."""
-    assert found.shape == wanted.shape, f"{what}: {found.shape}, {wanted.shape}"
-    assert torch.isfinite(found).all(), what
-    scale = max(wanted.abs().max().item(), 1e-3) if wanted.numel() else 1.0
-    worst = (found.double() - wanted).abs().max().item() if wanted.numel() else 0.0
-    assert worst <= times * TOLERANCE[dtype] * scale, f"{what}: {worst} of {scale}"
-
-
-def close_with_gradients(out: Any, wanted: Any, leaves: dict[str, tuple[Any, Any]]) -> None:
-    """A product and a random gradient's way back, each leaf beside its float64."""
-    grad = torch.randn_like(out)
-    out.backward(grad)
-    wanted.backward(grad.double())
-    close(out, wanted, torch.float16, "result")
-    for name, (leaf, exact) in leaves.items():
-        close(leaf.grad, exact.grad, torch.float16, name, times=2)
-
-
-def random_gradient(inner: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of an activation's result, given the exact values before it: 0 where one of them is within its rounding of 0.
-
-    relu's slope jumps there, and a sum that is right to its last bit may lie on either side.
-    """
-    grad = torch.randn(inner.shape, dtype=dtype, device=inner.device)
-    return grad.masked_fill(inner.abs() <= TOLERANCE[dtype], 0.0)
 
 
 def check_gradients(
@@ -87,25 +51,18 @@ def check_gradients(
         out = torch.ops.cutegen.matmul(a, b, named["bias"], activation, named["residual"], alpha)
     else:
         out = cutegen.matmul(a, b, activation=activation, alpha=alpha, **named)
-    exact = {"a": a, "b": b} | {name: x for name, x in named.items() if x is not None}
-    exact = {name: x.detach().double().requires_grad_() for name, x in exact.items()}
-    inner = (1.0 if alpha is None else alpha) * (exact["a"] @ exact["b"]) + exact.get("bias", 0.0)
-    wanted = ACTIVATIONS[activation](inner) + exact.get("residual", 0.0)
-    grad = random_gradient(inner, dtype)
+    exact = Exact(a, b, activation=activation, alpha=1.0 if alpha is None else alpha, **named)
+    close(out, exact)
+    grad = exact.random_gradient(dtype)
     out.backward(grad)
-    wanted.backward(grad.double())
-    close(out, wanted, dtype, "result")
-    for name, x in exact.items():
-        leaf = {"a": a, "b": b, **named}[name]
-        assert leaf is not None
-        close(leaf.grad, x.grad, dtype, f"gradient of {name}", times=2.0)
+    close_gradients({"a": a, "b": b} | {name: x for name, x in named.items() if x is not None}, exact, grad)
 
 
 def check_kept(call: Callable[[Tensor, Tensor, Tensor], Tensor], activation: str | None = None) -> None:
     """A, B and bias in turn need a gradient alone: autograd keeps what it reads, and other operands may change."""
     for needed, read in (("a", {"b"}), ("b", {"a"}), ("bias", set[str]())):
         named = {"a": half(16, 64), "b": half(32, 64).T, "bias": half(32)}
-        exact = {name: x.double().requires_grad_() for name, x in named.items()}
+        exact = Exact(**{name: x.clone() for name, x in named.items()}, activation=activation)
         named[needed].requires_grad_()
         kept: list[int] = []
 
@@ -117,14 +74,13 @@ def check_kept(call: Callable[[Tensor, Tensor, Tensor], Tensor], activation: str
             found = call(*named.values())
         assert {name for name, x in named.items() if x.data_ptr() in kept} == read, needed
         assert len(kept) == len(read) + (activation is not None), needed
-        inner = exact["a"] @ exact["b"] + exact["bias"]
-        grad = random_gradient(inner, torch.float16)
+        close(found, exact)
+        grad = exact.random_gradient(torch.float16)
         with torch.no_grad():
             for name in named.keys() - read:
                 named[name].add_(1)
         found.backward(grad)
-        ACTIVATIONS[activation](inner).backward(grad.double())
-        close(named[needed].grad, exact[needed].grad, torch.float16, f"gradient of {needed}", times=2)
+        close_gradients({needed: named[needed]}, exact, grad)
 
 
 class Block(nn.Module):

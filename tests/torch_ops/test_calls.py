@@ -20,7 +20,8 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.settings import settings  # noqa: E402
 from cutegen.errors import CutegenError, OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
-from tests.torch_ops.cases import ACTIVATIONS, close, close_with_gradients, half  # noqa: E402
+from tests.torch_ops.cases import half  # noqa: E402
+from tests.torch_ops.exact import ACTIVATIONS, Exact, close, close_gradients  # noqa: E402
 
 HALF = torch.float16
 
@@ -28,10 +29,9 @@ HALF = torch.float16
 def test_scales_types_and_rounding() -> None:
     a, w = (torch.randn(*shape).to(torch.float8_e4m3fn) for shape in ((6, 32), (8, 32)))
     rows, columns = torch.rand(6, 1) + 0.5, torch.rand(8) + 0.5
-    wanted = rows.double() * columns.double() * (a.double() @ w.double().T)
     out = cutegen.matmul(a, w.T, scale_a=rows, scale_b=columns)
     assert out.dtype is torch.bfloat16
-    close(out, wanted, torch.bfloat16, "e4m3")
+    close(out, Exact(a, w.T, scale=rows.double() * columns.double()))
     whole_a, whole_w = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((6, 32), (8, 32)))
     exact = whole_a.int() @ whole_w.int().T
     assert torch.equal(cutegen.matmul(whole_a, whole_w.T), exact)
@@ -89,10 +89,11 @@ def test_scales_multiply_their_rows_and_columns_also_of_gradients(of_a: Any, of_
     a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
     ((name, shape),) = scale.items()
     scale = torch.rand(shape) + 0.5
-    exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
-    wanted = scale.reshape(seen) * (exact_a @ exact_b)
-    out = cutegen.matmul(a, b, **{name: scale})
-    close_with_gradients(out, wanted, {"a": (a, exact_a), "b": (b, exact_b)})
+    out, exact = cutegen.matmul(a, b, **{name: scale}), Exact(a, b, scale=scale.reshape(seen))
+    close(out, exact)
+    grad = exact.random_gradient(HALF)
+    out.backward(grad)
+    close_gradients({"a": a, "b": b}, exact, grad)
 
 
 @pytest.mark.slow
@@ -180,8 +181,11 @@ def test_a_traced_call_is_an_op_of_its_program() -> None:
     assert torch.equal(traced(x), cutegen.matmul(x, w, activation="silu"))
     for activation in ACTIVATIONS:
         layer = cutegen.Linear(8, 6, activation=activation, dtype=HALF)
-        found, wanted = (torch.autograd.grad(f(x).sum(), layer.weight) for f in (torch.jit.trace(layer, (x,)), layer))
-        close(found[0], wanted[0].double(), HALF, str(activation))
+        exact = Exact(x, layer.weight.T, layer.bias, activation)
+        found, grad = torch.jit.trace(layer, (x,))(x), exact.random_gradient(HALF)
+        close(found, exact, str(activation))
+        (of_weight,) = torch.autograd.grad(found, layer.weight, grad)
+        close(of_weight.T, exact.gradients(grad)["b"], str(activation))
 
 
 def test_autocast_makes_operands_its_own_type_and_leaves_the_bias() -> None:
@@ -200,7 +204,7 @@ def test_autocast_makes_c_the_type_of_the_result(out_dtype: torch.dtype | None) 
     with torch.autocast("cpu", torch.bfloat16):
         out = cutegen.matmul(x, w, c=c, beta=2.0, out_dtype=out_dtype)
     assert out.dtype == (out_dtype or torch.bfloat16)
-    torch.testing.assert_close(out.float(), x @ w + 2.0 * c, rtol=2e-2, atol=1e-1)
+    close(out, Exact(x.bfloat16(), w.bfloat16(), c=c.to(out.dtype), beta=2.0))
 
 
 def test_results_that_are_no_numbers_become_the_integer_0() -> None:
@@ -218,7 +222,7 @@ def test_out_is_written_counted_and_may_be_c() -> None:
     main = torch.ones(4, 6)
     for _ in range(2):
         cutegen.matmul(a, b, c=main, beta=1.0, out=main)
-    close(main, 1 + 2 * (a.double() @ b.double()), torch.float32, "accumulated")
+    close(main, Exact(a, b, alpha=2.0, c=torch.ones(4, 6)), "accumulated")
 
 
 def test_a_gradient_of_a_gradient_is_refused() -> None:
@@ -318,9 +322,9 @@ def test_a_result_that_shares_memory_with_an_operand_is_refused(
         with pytest.raises(OperandError, match="memory shared with residual"):
             cutegen.matmul(a[:63], w, residual=out[1:], out=out[:63])
         out.copy_(before)
-        close(cutegen.matmul(a, w, residual=out, out=out), a.double() @ w.double() + before.double(), HALF, "out")
+        close(cutegen.matmul(a, w, residual=out, out=out), Exact(a, w, residual=before), "out")
         halves = half(64, 128)  # its rows lie between one another
-        close(cutegen.matmul(halves[:, :64], w, out=halves[:, 64:]), halves[:, :64].double() @ w.double(), HALF, "out")
+        close(cutegen.matmul(halves[:, :64], w, out=halves[:, 64:]), Exact(halves[:, :64], w), "rows between rows")
 
 
 @pytest.mark.dsl
@@ -328,7 +332,7 @@ def test_a_batch_of_one_that_must_be_copied_is_multiplied(kernels: Cache, monkey
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     a, b = half(1, 64, 128)[:, :, ::2], half(1, 1, 128, 64)[:, :, ::2]  # contiguous in neither mode
     with cutegen.matmul_settings(cpu_tensors="executor"):
-        close(cutegen.matmul(a, b), a.double() @ b.double(), HALF, "result")
+        close(cutegen.matmul(a, b), Exact(a, b))
 
 
 @pytest.mark.dsl
@@ -361,9 +365,10 @@ def test_settings_hold_in_each_with_and_are_refused_where_they_would_not_hold() 
 def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
     a, b = half(4, 8), half(8, 6)
     call = lambda x, y: cutegen.matmul(x, y, out_dtype="bf16")  # noqa: E731
+    exact = Exact(a, b)
     if how == "autocast":
         with torch.autocast("cpu", torch.bfloat16):
-            found = call(a, b)
+            found, exact = call(a, b), Exact(a.bfloat16(), b.bfloat16())
     elif how == "vmap":
         found = torch.vmap(call, (0, None))(a[None], b)[0]
     elif how == "compiled":
@@ -371,7 +376,7 @@ def test_out_dtype_may_be_a_name_everywhere(how: str) -> None:
     else:
         found = call(a, b)
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.double(), a.double() @ b.double(), rtol=2e-2, atol=2e-2)
+    close(found, exact)
 
 
 def test_explain_says_who_computes_and_what_a_gpu_would() -> None:

@@ -14,12 +14,10 @@ from torch.autograd import forward_ad  # noqa: E402
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from tests.torch_ops.cases import ACTIVATIONS, close  # noqa: E402
+from tests.torch_ops.exact import ACTIVATIONS, Exact, close  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 E4M3, E5M2, BF16 = torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16
-CANCELED = 2**-9
-"""Share of the sum of sizes below which a sum is not compared: tensor cores add 8-bit products with 13 bits or more."""
 
 
 @pytest.fixture
@@ -58,14 +56,13 @@ def check_gradients(
     before = (x64 @ w64.T + bias.detach().double()).requires_grad_()
     wanted = ACTIVATIONS[activation](before)
     assert out.dtype is BF16
-    close(out, wanted.reshape(out.shape), BF16, "result")
-    grad = torch.randn(out.shape, dtype=BF16, device=device)
-    # Where products nearly cancel, a tensor core's sum may have the other sign, and an activation another derivative.
-    sums_of_sizes = x64.abs() @ w64.abs().T
-    grad[(before.detach().abs() < CANCELED * sums_of_sizes).reshape(out.shape)] = 0
-    out.backward(grad)
-    wanted.backward(grad.double().reshape(wanted.shape))
-    close(bias.grad, before.grad.sum(0), BF16, "bias", times=2)
+    scale = of_x.scale.double().reshape(-1, 1) * of_weight.scale.double().reshape(1, -1)
+    call = Exact(of_x.values, of_weight.values.T, bias, activation, scale=scale)
+    close(out.flatten(0, -2), call)
+    grad = call.random_gradient(BF16)
+    out.backward(grad.view(out.shape))
+    wanted.backward(grad.double())
+    close(bias.grad, call.gradients(grad)["bias"], "bias")
     # The gradient before the activation, quantized to e5m2 by row and by column: two significant bits, 2^-3 of each.
     for name, found, right in (
         ("x", x.grad, before.grad @ w64_across),
@@ -102,8 +99,8 @@ def test_a_quantized_gradient_is_multiplied_exactly() -> None:
     grad = torch.randint(0, 2, out.shape) * 2.0 - 1
     out.backward(grad)
     (_, x64), (_, w64) = exact(of_x), exact(of_weight)
-    close(x.grad, grad.double() @ w64, BF16, "x")
-    close(weight.grad, grad.double().T @ x64, BF16, "weight")
+    close(x.grad, Exact(grad.double(), w64), "x")
+    close(weight.grad, Exact(grad.double().T, x64), "weight")
 
 
 @pytest.mark.parametrize("activation", [None, "gelu", "relu"])

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
-from tests.torch_ops.cases import ACTIVATIONS, MAJORS, check_gradients, close, pair, train  # noqa: E402
+from tests.torch_ops.cases import MAJORS, check_gradients, pair, train  # noqa: E402
+from tests.torch_ops.exact import ACTIVATIONS, Exact, close  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 HALF = {"device": "cuda", "dtype": torch.float16}
@@ -62,8 +63,7 @@ def test_a_captured_call_is_replayed_on_new_values() -> None:
     a.copy_(torch.randn(64, 512, **HALF))
     graph.replay()
     torch.cuda.synchronize()
-    wanted = torch.nn.functional.gelu(a.double() @ w.double().T + bias.double())
-    close(out, wanted, torch.float16, "replayed")
+    close(out, Exact(a, w.T, bias, "gelu"), "replayed")
 
 
 def test_a_kernel_that_is_missing_under_capture_is_an_error_that_names_it() -> None:
@@ -98,9 +98,10 @@ def test_eight_threads_of_a_hundred_calls_are_right() -> None:
             for turn in range(100):
                 m = (16, 64, 200)[turn % 3]
                 a, b = (torch.randn(*shape, generator=random, **HALF) for shape in ((m, 128), (128, 256)))
-                worst = (cutegen.matmul(a, b).float() - a.float() @ b.float()).abs().max().item()
-                if not worst < 0.1:
-                    wrong.append(f"{seed}, {turn}: {worst}")
+                try:
+                    close(cutegen.matmul(a, b), Exact(a, b), f"{seed}, {turn}")
+                except AssertionError as error:
+                    wrong.append(str(error))
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in threads:
@@ -115,7 +116,7 @@ def test_sums_of_an_accumulation_are_f32_and_in_place() -> None:
     main = torch.full((128, 96), 0.25, device="cuda")
     for _ in range(2):
         cutegen.matmul(g.T, x, c=main, beta=1.0, out=main)
-    close(main, 0.25 + 2 * (g.double().T @ x.double()), torch.float32, "main_grad", times=10)
+    close(main, Exact(g.T, x, alpha=2.0, c=torch.full_like(main, 0.25)), "main_grad")
 
 
 def test_f32_is_tf32_only_where_torch_may() -> None:
@@ -144,8 +145,7 @@ def test_float8_with_scales_and_integers() -> None:
     narrow_a, narrow_w = a.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
     scale_a, scale_w = torch.rand(64, 1, device="cuda") + 0.5, torch.rand(1, 128, device="cuda") + 0.5
     out = cutegen.matmul(narrow_a, narrow_w.T, scale_a=scale_a, scale_b=scale_w, out_dtype=torch.float16)
-    wanted = scale_a.double() * scale_w.double() * (narrow_a.double() @ narrow_w.double().T)
-    close(out, wanted, torch.float16, "e4m3")
+    close(out, Exact(narrow_a, narrow_w.T, scale=scale_a.double() * scale_w.double()), "e4m3")
     whole_a, whole_w = (
         torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8) for shape in ((64, 256), (128, 256))
     )

@@ -11,15 +11,8 @@ torch = pytest.importorskip("torch")
 import cutegen  # noqa: E402
 import cutegen.torch_ops.ops  # noqa: E402 - defines the ops, without a call before
 from cutegen.build import Cache  # noqa: E402
-from tests.torch_ops.cases import (  # noqa: E402
-    ACTIVATIONS,
-    MAJORS,
-    check_gradients,
-    check_kept,
-    close,
-    close_with_gradients,
-    half,
-)
+from tests.torch_ops.cases import MAJORS, check_gradients, check_kept, half  # noqa: E402
+from tests.torch_ops.exact import ACTIVATIONS, Exact, close, close_gradients  # noqa: E402
 
 HALF = torch.float16
 
@@ -58,27 +51,31 @@ def test_a_residual_that_alone_needs_a_gradient_keeps_nothing() -> None:
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_a_batch_of_gradients_is_that_of_each(activation: str | None) -> None:
     layer, x = cutegen.Linear(8, 3, activation=activation), torch.randn(2, 4, 8, requires_grad=True)
-    given, leaves = torch.randn(5, 2, 4, 3), (x, layer.weight, layer.bias)
+    exact, leaves = Exact(x, layer.weight.T, layer.bias, activation), (x, layer.weight, layer.bias)
+    given = torch.stack([exact.random_gradient(torch.float32) for _ in range(5)])
     found = torch.autograd.grad(layer(x), leaves, given, is_grads_batched=True)
-    for at, one in enumerate(given):
-        for leaf, grads in zip(torch.autograd.grad(layer(x), leaves, one), found, strict=True):
-            assert torch.allclose(grads[at], leaf, atol=1e-5)
+    for each, grad in zip(zip(*found, strict=True), given, strict=True):
+        wanted = exact.gradients(grad)
+        for grads in (each, torch.autograd.grad(layer(x), leaves, grad)):
+            close(grads[0], wanted["a"], "x")
+            close(grads[1].T, wanted["b"], "weight")
+            close(grads[2], wanted["bias"], "bias")
 
 
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_what_is_added_to_a_product_of_8_bit_floats_has_a_gradient(activation: str | None, direct: bool) -> None:
     a, b = (half(*shape).to(torch.float8_e4m3fn) for shape in ((4, 32), (32, 6)))
-    leaves = half(6).requires_grad_(), half(4, 6).requires_grad_(), torch.randn(4, 6).bfloat16().requires_grad_()
-    exact = tuple(leaf.detach().double().requires_grad_() for leaf in leaves)
+    leaves = {"bias": half(6), "residual": half(4, 6), "c": torch.randn(4, 6).bfloat16()}
+    for leaf in leaves.values():
+        leaf.requires_grad_()
     call = torch.ops.cutegen.matmul if direct else cutegen.matmul
-    found = call(a, b, bias=leaves[0], activation=activation, residual=leaves[1], beta=0.5, c=leaves[2])
-    wanted = ACTIVATIONS[activation](a.double() @ b.double() + exact[0] + 0.5 * exact[2]) + exact[1]
-    grad = torch.randn_like(found)
+    found = call(a, b, activation=activation, beta=0.5, **leaves)
+    exact = Exact(a, b, activation=activation, beta=0.5, **leaves)
+    close(found, exact)
+    grad = exact.random_gradient(found.dtype)
     found.backward(grad)
-    wanted.backward(grad.double())
-    for leaf, other in zip(leaves, exact, strict=True):
-        close(leaf.grad, other.grad, torch.bfloat16, "gradient", times=2)
+    close_gradients(leaves, exact, grad)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
@@ -91,20 +88,17 @@ def test_gradients_of_a_bias_in_8_bit_floats(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_of_results_in_8_bit_floats(activation: str | None, dtype: Any) -> None:
-    a, b, residual = half(40, 56), half(56, 48) / 8, half(1, 48)
-    bias, c, scale = half(48), torch.randn(1, 48).to(dtype), torch.rand(40) + 0.5
-    leaves = [x.requires_grad_() for x in (a, b, bias, residual, c)]
-    exact = [x.detach().double().requires_grad_() for x in leaves]
-    wanted = scale.double()[:, None] * (exact[0] @ exact[1]) + 0.5 * exact[4] + exact[2]
-    wanted = ACTIVATIONS[activation](wanted) + exact[3]
-    terms = {"bias": bias, "residual": residual, "beta": 0.5, "c": c, "scale_a": scale}
-    grad = torch.randn(40, 48).sign().to(dtype)
-    cutegen.matmul(a, b, activation=activation, out_dtype=dtype, **terms).backward(grad)
-    wanted.backward(grad.double())
-    for leaf, x in zip(leaves, exact, strict=True):
-        assert leaf.grad.dtype is leaf.dtype
-        error = (leaf.grad.double() - x.grad).norm() / x.grad.norm()
-        assert error < 0.12  # of the value before the activation, and of c; one that relu sees as 0 makes 0.03
+    leaves = {"a": half(40, 56), "b": half(56, 48) / 8, "bias": half(48)}
+    leaves |= {"residual": half(1, 48), "c": torch.randn(1, 48).to(dtype)}
+    for leaf in leaves.values():
+        leaf.requires_grad_()
+    scale = torch.rand(40) + 0.5
+    exact = Exact(**leaves, activation=activation, beta=0.5, scale=scale[:, None])
+    found = cutegen.matmul(**leaves, activation=activation, out_dtype=dtype, beta=0.5, scale_a=scale)
+    close(found, exact)
+    grad = exact.random_gradient(dtype)
+    found.backward(grad)
+    close_gradients(leaves, exact, grad)
 
 
 @pytest.mark.dsl
@@ -126,9 +120,11 @@ def test_gradients_by_the_executor(
 )
 def test_vectors_and_broadcast_batches_are_torchs_with_their_gradients(of_a: Any, of_b: Any) -> None:
     a, b = half(*of_a).requires_grad_(), half(*of_b).requires_grad_()
-    out = cutegen.matmul(a, b)
-    exact_a, exact_b = (x.detach().double().requires_grad_() for x in (a, b))
-    close_with_gradients(out, torch.matmul(exact_a, exact_b), {"a": (a, exact_a), "b": (b, exact_b)})
+    out, exact = cutegen.matmul(a, b), Exact(a, b)
+    close(out, exact)
+    grad = exact.random_gradient(HALF)
+    out.backward(grad)
+    close_gradients({"a": a, "b": b}, exact, grad)
 
 
 @pytest.mark.parametrize(("of_a", "of_b"), [((8,), (8,)), ((4, 8), (8,)), ((3, 4, 8), (8,)), ((8,), (8, 6))])
@@ -137,15 +133,15 @@ def test_products_of_vectors_with_a_bias_have_torchs_shape_and_gradients(
     of_a: Any, of_b: Any, activation: str | None
 ) -> None:
     a, b, bias = (half(*shape).requires_grad_() for shape in (of_a, of_b, of_b[1:] or (1,)))
-    exact = [x.detach().double().requires_grad_() for x in (a, b, bias)]
-    wanted = torch.matmul(*exact[:2])
-    wanted = ACTIVATIONS[activation](wanted + (exact[2] if wanted.dim() else exact[2].sum()))
+    exact = Exact(a, b, bias, activation)
     with torch.no_grad():
-        out = torch.empty(wanted.shape, dtype=HALF)
-        close(cutegen.matmul(a, b, bias=bias, activation=activation, out=out), wanted, HALF, "out")
+        out = torch.empty(torch.matmul(a, b).shape, dtype=HALF)
+        close(cutegen.matmul(a, b, bias=bias, activation=activation, out=out), exact, "out")
     found = cutegen.matmul(a, b, bias=bias, activation=activation)
-    leaves = {name: pair for name, *pair in zip(("a", "b", "bias"), (a, b, bias), exact, strict=True)}
-    close_with_gradients(found, wanted, leaves)
+    close(found, exact)
+    grad = exact.random_gradient(HALF)
+    found.backward(grad)
+    close_gradients({"a": a, "b": b, "bias": bias}, exact, grad)
 
 
 @pytest.mark.parametrize(

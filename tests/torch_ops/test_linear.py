@@ -14,7 +14,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import cutegen  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from tests.torch_ops.cases import close, pair, train  # noqa: E402
+from cutegen.verify.error_bounds import Bounded  # noqa: E402
+from tests.torch_ops.cases import pair, train  # noqa: E402
+from tests.torch_ops.exact import Exact, close, close_gradients  # noqa: E402
 
 
 def test_it_is_an_nn_linear_with_the_same_state() -> None:
@@ -22,7 +24,7 @@ def test_it_is_an_nn_linear_with_the_same_state() -> None:
     assert list(mine.state_dict()) == list(theirs.state_dict())
     mine.load_state_dict(theirs.state_dict())
     x = torch.randn(3, 16)
-    close(mine(x), torch.nn.functional.silu(theirs(x)).double(), torch.float32, "silu")
+    close(mine(x), Exact(x, theirs.weight.T, theirs.bias, "silu"))
     shared = cutegen.Linear.from_linear(theirs, activation="silu")
     assert shared.weight is theirs.weight
     assert torch.equal(shared(x), mine(x))
@@ -52,7 +54,7 @@ def test_computed_weights_are_no_parameters_of_a_layer() -> None:
     weight = theirs.weight
     torch.nn.utils.parametrize.remove_parametrizations(theirs, "weight")  # as the message says
     mine, x = cutegen.Linear.from_linear(theirs), torch.randn(3, 4)
-    close(mine(x), x.double() @ weight.double().T + theirs.bias.double(), torch.float32, "result")
+    close(mine(x), Exact(x, weight.T, theirs.bias))
 
 
 def test_a_layer_without_shapes_is_no_source_of_parameters() -> None:
@@ -157,7 +159,7 @@ def test_a_layer_with_a_hook_is_refused_until_the_hook_is_removed(register: str)
 @pytest.mark.parametrize("source", [Named, torch.nn.modules.linear.NonDynamicallyQuantizableLinear, cutegen.Linear])
 def test_a_subclass_that_adds_nothing_is_adopted(source: type[torch.nn.Linear]) -> None:
     theirs, x = source(8, 8), torch.randn(3, 8)
-    close(cutegen.Linear.from_linear(theirs)(x), theirs(x).double(), torch.float32, source.__name__)
+    close(cutegen.Linear.from_linear(theirs)(x), Exact(x, theirs.weight.T, theirs.bias), source.__name__)
 
 
 def test_a_subclass_of_ours_adopts_its_own_kind() -> None:
@@ -197,7 +199,8 @@ def test_frozen_layers_keep_no_activations() -> None:
         first.weight.main_grad = torch.zeros(8, 16)
         first(x.detach()).sum().backward()
     assert kept == [x.data_ptr()]
-    assert torch.allclose(first.weight.main_grad, x.detach().sum(0).expand(8, 16))
+    exact = Exact(x, first.weight.T, first.bias)
+    close(first.weight.main_grad.T, exact.gradients(torch.ones(3, 8))["b"], "main_grad")
 
 
 @pytest.mark.slow
@@ -242,21 +245,17 @@ def test_a_checkpointed_layer_has_the_same_gradients(reentrant: bool) -> None:
 
 @pytest.mark.parametrize("activation", [None, "gelu"])
 def test_main_grad_sums_in_f32_and_leaves_grad_alone(activation: str | None) -> None:
-    layer = cutegen.Linear(16, 8, dtype=torch.float16, activation=activation)
-    xs = [torch.randn(2, 4, 16, dtype=torch.float16, requires_grad=True) for _ in range(3)]
-    wanted = torch.zeros(8, 16, dtype=torch.float64)
-    for x in xs:
-        layer(x).sum().backward()
-        wanted += layer.weight.grad.double()
-        layer.weight.grad = None
-    of_x, of_bias = xs[0].grad.clone(), layer.bias.grad.clone()
-    layer.weight.main_grad, layer.bias.grad, xs[0].grad = torch.zeros(8, 16), None, None
-    for x in xs:
-        layer(x).sum().backward()
+    layer, sums = cutegen.Linear(16, 8, dtype=torch.float16, activation=activation), []
+    layer.weight.main_grad = torch.zeros(8, 16)
+    for _ in range(3):
+        x, layer.bias.grad = torch.randn(2, 4, 16, dtype=torch.float16, requires_grad=True), None
+        exact = Exact(x, layer.weight.T, layer.bias, activation)
+        grad = exact.random_gradient(torch.float16)
+        layer(x).backward(grad)
+        close_gradients({"a": x, "bias": layer.bias}, exact, grad)
+        sums.append(exact.gradients(grad)["b"])
     assert layer.weight.grad is None
-    close(layer.weight.main_grad, wanted, torch.float16, "main_grad")
-    close(xs[0].grad, of_x.double(), torch.float16, "x")
-    close(layer.bias.grad, of_bias.double(), torch.float16, "bias", times=2)
+    close(layer.weight.main_grad.T, Bounded(sum(x.value for x in sums), sum(x.error for x in sums)), "main_grad")
 
 
 def test_main_grad_and_an_input_that_do_not_fit_are_refused_before_the_backward_pass() -> None:
@@ -304,18 +303,22 @@ def test_main_grad_of_a_frozen_weight_stays_as_it_is() -> None:
 @pytest.mark.parametrize("activation", [None, "gelu"])
 def test_main_grad_under_autocast(activation: str | None) -> None:
     layer = cutegen.Linear(16, 8, activation=activation)
-    xs = [torch.randn(4, 16, dtype=dtype, requires_grad=True) for dtype in (torch.float32, torch.bfloat16)]
-    for x in xs:
-        grads = []
+    narrow = torch.bfloat16
+    exact_weight = layer.weight.detach().to(narrow).T
+    for x in (torch.randn(4, 16, dtype=dtype, requires_grad=True) for dtype in (torch.float32, narrow)):
+        exact = Exact(x.to(narrow), exact_weight, layer.bias, activation)
+        grad = exact.random_gradient(narrow)
+        wanted = exact.gradients(grad)
         for main in (None, torch.zeros(8, 16)):
             layer.weight.main_grad, x.grad, layer.weight.grad = main, None, None
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", narrow):
                 out = layer(x)
-            out.sum().backward()
-            grads.append((layer.weight.grad if main is None else main, x.grad))
-        assert x.grad.dtype is x.dtype
-        for one, other in zip(*grads, strict=True):
-            close(other, one.double(), torch.bfloat16, "gradient")
+            out.backward(grad)
+            close(out, exact)
+            assert x.grad.dtype is x.dtype
+            close(x.grad.to(narrow), wanted["a"], "x")
+            close((layer.weight.grad.to(narrow) if main is None else main).T, wanted["b"], f"weight, {main}")
+            assert (layer.weight.grad is None) == (main is not None)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor

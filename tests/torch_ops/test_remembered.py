@@ -20,11 +20,12 @@ from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import door, eager, recorded, remembered  # noqa: E402
 from cutegen.torch_ops.linear import linear  # noqa: E402
-from tests.torch_ops.cases import check_kept, close, half, random_gradient  # noqa: E402
+from tests.torch_ops.cases import check_kept, half  # noqa: E402
+from tests.torch_ops.exact import Exact, close, close_gradients  # noqa: E402
 
 pytestmark = pytest.mark.dsl
 HALF = torch.float16
-PLAIN_AND_FUSED = pytest.mark.parametrize("terms", [{}, {"residual": half(16, 32)}])
+PLAIN_AND_FUSED = pytest.mark.parametrize("terms", [{}, {"residual": (16, 32)}], ids=["plain", "fused"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,13 @@ def _executed(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     with cutegen.matmul_settings(cpu_tensors="executor"):
         yield
+
+
+@pytest.fixture
+def terms(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Numbers, and tensors of the shapes that are given, which need a gradient if they are a bias."""
+    made = {name: half(*x) if isinstance(x, tuple) else x for name, x in request.param.items()}
+    return {name: x.requires_grad_() if name == "bias" else x for name, x in made.items()}
 
 
 @pytest.fixture(params=["by guards", "by key"])
@@ -59,17 +67,17 @@ def test_other_values_and_numbers_are_computed_after_one_look_up(monkeypatch: py
     w, bias = half(32, 64).T, half(32)
     out, c = torch.empty(16, 32, dtype=HALF), half(16, 32)
     calls = [
-        lambda a, n: (cutegen.matmul(a, w), a.double() @ w.double()),
-        lambda a, n: (cutegen.matmul(a, w, bias=bias, out=out), a.double() @ w.double() + bias),
-        lambda a, n: (cutegen.matmul(a, w, c=c, alpha=n, beta=2 * n), n * (a.double() @ w.double()) + 2 * n * c),
+        lambda a, n: (cutegen.matmul(a, w), Exact(a, w)),
+        lambda a, n: (cutegen.matmul(a, w, bias=bias, out=out), Exact(a, w, bias)),
+        lambda a, n: (cutegen.matmul(a, w, c=c, alpha=n, beta=2 * n), Exact(a, w, c=c, alpha=n, beta=2 * n)),
     ]
     for call in calls:
         found, wanted = call(half(16, 64), 0.5)
-        close(found, wanted, HALF, "first")
+        close(found, wanted, "first")
     seen = resolved(monkeypatch)
     for call in calls:
         found, wanted = call(half(16, 64), 0.25)
-        close(found, wanted, HALF, "again")
+        close(found, wanted, "again")
     assert seen == []
 
 
@@ -77,21 +85,20 @@ def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest
     w, bias, c, out = half(32, 64).T, half(32), half(16, 32), torch.empty(16, 32, dtype=HALF)
     layer, scale = cutegen.Linear(64, 32, dtype=HALF).requires_grad_(False), torch.rand(16, 1)
     square = half(16, 16)
-    weight = layer.weight.double().T
 
     def in_place(a: Any) -> Any:
         before = c.clone()
         cutegen.matmul(a, w, c=c, beta=0.5, out=c)
-        return c, a.double() @ w.double() + 0.5 * before
+        return c, Exact(a, w, c=before, beta=0.5)
 
     calls = [
-        lambda a: (cutegen.matmul(a, w), a.double() @ w.double()),
-        lambda a: (cutegen.matmul(a, w, bias=bias, out=out), a.double() @ w.double() + bias),
-        lambda a: (layer(a), a.double() @ weight + layer.bias),
-        lambda a: (cutegen.matmul(a, w, alpha=2, residual=out), 2 * (a.double() @ w.double()) + out),
-        lambda a: (cutegen.matmul(a, w, scale_a=scale), scale.double() * (a.double() @ w.double())),
-        lambda a: (cutegen.matmul(a, w, out_dtype=torch.float32), a.double() @ w.double()),
-        lambda _: (cutegen.matmul(square, square), square.double() @ square.double()),
+        lambda a: (cutegen.matmul(a, w), Exact(a, w)),
+        lambda a: (cutegen.matmul(a, w, bias=bias, out=out), Exact(a, w, bias)),
+        lambda a: (layer(a), Exact(a, layer.weight.T, layer.bias)),
+        lambda a: (cutegen.matmul(a, w, alpha=2, residual=out), Exact(a, w, alpha=2, residual=out)),
+        lambda a: (cutegen.matmul(a, w, scale_a=scale), Exact(a, w, scale=scale)),
+        lambda a: (cutegen.matmul(a, w, out_dtype=torch.float32), Exact(a, w)),
+        lambda _: (cutegen.matmul(square, square), Exact(square, square)),
         in_place,
     ]
     for call in calls:
@@ -99,7 +106,7 @@ def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest
     monkeypatch.setattr(door, "compute", None)
     for number, call in enumerate(calls):
         found, wanted = call(half(16, 64))
-        close(found, wanted, HALF, str(number))
+        close(found, wanted, str(number))
 
 
 def test_modes_and_gradients_are_noticed_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,21 +147,16 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
     for call in calls:
         call(half(16, 64).requires_grad_()).sum().backward()
     monkeypatch.setattr(recorded, "compute", None)
-    act = {None: lambda x: x, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[activation]
     for call in calls:
         x = half(16, 64).requires_grad_()
         layer.zero_grad()
         found = call(x)
-        exact = {
-            name: p.detach().double().requires_grad_() for name, p in {"x": x, **dict(layer.named_parameters())}.items()
-        }
-        inner = torch.nn.functional.linear(exact["x"], exact["weight"], exact.get("bias"))
-        wanted, grad = act(inner), random_gradient(inner, HALF)
+        exact = Exact(x, weight.T, bias, activation)
+        close(found, exact)
+        grad = exact.random_gradient(HALF)
         found.backward(grad)
-        wanted.backward(grad.double())
-        close(found, wanted, HALF, "result")
-        for name, p in {"x": x, **dict(layer.named_parameters())}.items():
-            close(p.grad, exact[name].grad, HALF, name, times=2)
+        close_gradients({"a": x} | ({"bias": bias} if has_bias else {}), exact, grad)
+        close(weight.grad.T, exact.gradients(grad)["b"], "weight")
         with torch.no_grad():
             assert not call(x).requires_grad
         with pytest.raises(RequestError, match="create_graph=True"):
@@ -180,11 +182,11 @@ def test_a_recorded_call_of_more_terms_is_no_plain_one() -> None:
     a, w, bias, residual = half(16, 64).requires_grad_(), half(32, 64).T, half(32), half(16, 32)
     for _ in range(2):
         plain, more = cutegen.matmul(a, w, bias=bias), cutegen.matmul(a, w, bias=bias, residual=residual, alpha=2.0)
-        product = a.detach().double() @ w.double()
-        close(plain.detach(), product + bias.double(), HALF, "plain")
-        close(more.detach(), 2 * product + bias.double() + residual.double(), HALF, "more")
-        of_more, of_plain = (torch.autograd.grad(found.sum(), a)[0] for found in (more, plain))
-        close(of_more, 2 * of_plain.double(), HALF, "gradient", times=2)
+        of_plain, of_more = Exact(a, w, bias), Exact(a, w, bias, residual=residual, alpha=2.0)
+        for what, found, exact in (("plain", plain, of_plain), ("more", more, of_more)):
+            close(found, exact, what)
+            grad = exact.random_gradient(HALF)
+            close(torch.autograd.grad(found, a, grad)[0], exact.gradients(grad)["a"], f"gradient of {what}")
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])
@@ -192,11 +194,10 @@ def test_a_recorded_call_with_a_worse_aligned_tensor_is_right(activation: str | 
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (0, 0, 1):
         a = memory[start : start + 16 * 64].view(16, 64).requires_grad_()
-        found, wanted = cutegen.matmul(a, w, activation=activation), a.double() @ w.double()
-        wanted = torch.nn.functional.gelu(wanted) if activation else wanted
-        close(found, wanted, HALF, str(start))
-        of_a, wanted_of_a = (torch.autograd.grad(each.sum(), a)[0] for each in (found, wanted))
-        close(of_a, wanted_of_a, HALF, "a", times=2)
+        found, exact = cutegen.matmul(a, w, activation=activation), Exact(a, w, activation=activation)
+        close(found, exact, str(start))
+        grad = exact.random_gradient(HALF)
+        close(torch.autograd.grad(found, a, grad)[0], exact.gradients(grad)["a"], f"gradient, {start}")
 
 
 def test_8_bit_floats_are_refused_a_gradient_after_a_call_without_one() -> None:
@@ -211,7 +212,7 @@ def test_8_bit_floats_are_refused_a_gradient_after_a_call_without_one() -> None:
 def test_a_tensor_times_itself_is_right_each_time() -> None:
     a = half(32, 32)
     for _ in range(3):
-        close(cutegen.matmul(a, a), a.double() @ a.double(), HALF, "a a")
+        close(cutegen.matmul(a, a), Exact(a, a))
 
 
 @PLAIN_AND_FUSED
@@ -221,8 +222,7 @@ def test_a_worse_aligned_tensor_goes_the_thorough_way(terms: dict[str, Any], mon
     cutegen.matmul(half(16, 64), w, **terms)
     seen = resolved(monkeypatch)
     a = memory[1 : 1 + 16 * 64].view(16, 64)
-    wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
-    close(cutegen.matmul(a, w, **terms), wanted, HALF, "aligned to 2 bytes")
+    close(cutegen.matmul(a, w, **terms), Exact(a, w, **terms), "aligned to 2 bytes")
     assert len(seen) == 1
 
 
@@ -259,12 +259,11 @@ def test_each_alignment_keeps_a_kernel_of_its_own(terms: dict[str, Any], monkeyp
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (1, 0, 4, 1, 0, 4):
         a = memory[start : start + 16 * 64].view(16, 64)
-        wanted = a.double() @ w.double() + terms.get("residual", torch.zeros(1)).double()
-        close(cutegen.matmul(a, w, **terms), wanted, HALF, str(start))
+        close(cutegen.matmul(a, w, **terms), Exact(a, w, **terms), str(start))
     assert chosen == [2, 16, 8]
 
 
-@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": half(32).requires_grad_()}])
+@pytest.mark.parametrize("terms", [{}, {"alpha": 0.5}, {"bias": (32,)}], ids=["plain", "alpha", "bias"], indirect=True)
 def test_memory_that_was_freed_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     for freed in range(2):
         operands = [half(16, 64), half(32, 64).T]
@@ -287,7 +286,7 @@ def test_numbers_beyond_float32_are_noticed_the_second_time() -> None:
 
 
 @pytest.mark.usefixtures("_looked_up")
-@pytest.mark.parametrize("terms", [{}, {"residual": half(16, 64)}])
+@pytest.mark.parametrize("terms", [{}, {"residual": (16, 64)}], ids=["plain", "fused"], indirect=True)
 def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[str, Any]) -> None:
     memory, w = half(2 * 16 * 64), half(64, 64).T
     a, apart = memory[: 16 * 64].view(16, 64), memory[16 * 64 :].view(16, 64)
@@ -327,7 +326,7 @@ def test_the_negative_bit_is_noticed_each_time() -> None:
         assert torch.equal(given, plain)
     wide = half(16, 128)
     cutegen.matmul(torch._neg_view(wide[:, :64]), w)
-    close(cutegen.matmul(wide[:, :64], w), wide[:, :64].double() @ w.double(), HALF, "strides of a copy")
+    close(cutegen.matmul(wide[:, :64], w), Exact(wide[:, :64], w), "strides of a copy")
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch's own, of the first dual tensor
@@ -368,8 +367,10 @@ def test_threads_have_launches_of_their_own() -> None:
     def work() -> None:
         for _ in range(3):
             a = half(16, 64)
-            if (cutegen.matmul(a, w).double() - a.double() @ w.double()).abs().max() > 0.1:
-                wrong.append(a)
+            try:
+                close(cutegen.matmul(a, w), Exact(a, w))
+            except AssertionError as error:
+                wrong.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -13,7 +13,8 @@ torch = pytest.importorskip("torch")
 
 import cutegen  # noqa: E402
 from cutegen.errors import OperandError  # noqa: E402
-from tests.torch_ops.cases import check_gradients, close  # noqa: E402
+from tests.torch_ops.cases import check_gradients  # noqa: E402
+from tests.torch_ops.exact import Exact, close  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,10 +38,6 @@ def operands(gpu: str, m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     return a, w, torch.randn(n, dtype=HALF, device=gpu)
 
 
-def wanted_of(a: Any, w: Any, bias: Any) -> Any:
-    return torch.nn.functional.gelu(a.double() @ w.double().T + bias.double())
-
-
 def test_calls_run_where_their_tensors_are() -> None:
     for shape in SHAPES:
         for turn in range(6):  # in turns, so that what is remembered for one GPU meets the other
@@ -48,11 +45,11 @@ def test_calls_run_where_their_tensors_are() -> None:
             a, w, bias = operands(gpu, *shape)
             out = cutegen.matmul(a, w.T, bias=bias, activation="gelu")
             assert str(out.device) == gpu
-            close(out, wanted_of(a, w, bias), HALF, f"{gpu}, {shape}, {turn}")
+            close(out, Exact(a, w.T, bias, "gelu"), f"{gpu}, {shape}, {turn}")
             given = torch.full_like(out, float("nan"))
             assert cutegen.matmul(a, w.T, bias=bias, activation="gelu", out=given) is given
             assert torch.equal(given, out)
-            close(cutegen.matmul(a, w.T, alpha=0.5), 0.5 * (a.double() @ w.double().T), HALF, "alpha")
+            close(cutegen.matmul(a, w.T, alpha=0.5), Exact(a, w.T, alpha=0.5), "alpha")
 
 
 def test_a_layer_and_its_copy_give_the_same_bits_on_each_gpu() -> None:
@@ -76,7 +73,7 @@ def test_a_kernel_of_compile_serves_both(gpu: str) -> None:
     kernel = cutegen.compile("sm80_hgemm_tn")
     a, w, _ = operands(gpu, 64, 128, 96)
     for _ in range(2):
-        close(kernel(a, w.T), a.double() @ w.double().T, HALF, gpu)
+        close(kernel(a, w.T), Exact(a, w.T), gpu)
 
 
 @pytest.mark.parametrize("gpu", GPUS)
@@ -105,7 +102,7 @@ def test_a_graph_is_captured_and_replayed_on_each(gpu: str) -> None:
         a.copy_(torch.randn_like(a))
         graph.replay()
         torch.cuda.synchronize()
-        close(out, wanted_of(a, w, bias), HALF, gpu)
+        close(out, Exact(a, w.T, bias, "gelu"), gpu)
 
 
 def test_operands_on_two_gpus_are_refused_each_time() -> None:

@@ -12,6 +12,7 @@ from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_va
 from cutegen.spec.steps import chain_of
 from cutegen.verify import Bounded, Reference, compare, float64_reference
 from cutegen.verify.error_bounds import run_chain
+from tests.seeding import new_generator
 
 UNIT = 2.0**-24
 BITS = {"f16": 11, "bf16": 8, "f32": 24, "e4m3": 4}
@@ -20,9 +21,7 @@ BITS = {"f16": 11, "bf16": 8, "f32": 24, "e4m3": 4}
 
 @pytest.fixture
 def generator() -> np.random.Generator:
-    seed = int(np.random.default_rng().integers(1 << 30))
-    print("seed", seed)
-    return np.random.default_rng(seed)
+    return new_generator()
 
 
 def operands(generator: np.random.Generator, k: int, m: int = 64, n: int = 48) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
@@ -111,12 +111,12 @@ class Family:
         threads = mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.smem.bytes, registers.at_launch)
         in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, mma.atom.instruction)
-        scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
+        raster = self.schedule.order(spec, mma, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         pace, pace_decisions = choose_pace(spec, target, mma)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
-        loop = replace(self.feed.loop(stages, mma, a, b), persistent=scheduler.value.source.loops)
+        loop = self.schedule.loop(self.feed.loop(stages, mma, a, b))
         written = loop.written(lambda step: step_opcodes(step, (a, b), mma, target))
         counted = CountedPlan(a=a, b=b, epilogue=epilogue, mma=mma, target=target)
         copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
@@ -136,7 +136,8 @@ class Family:
             a=a,
             b=b,
             epilogue=epilogue,
-            scheduler=scheduler.value,
+            raster=raster.value,
+            split_k=split_k,
             loop=loop,
             smem=memory.smem,
             predictions=Predictions(
@@ -148,12 +149,15 @@ class Family:
             ),
             launch=launch_contract(
                 spec,
+                mma,
                 a,
                 b,
                 epilogue,
-                scheduler.value,
+                split_k,
                 threads=threads,
                 smem_bytes=memory.smem.bytes,
+                ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
+                spread=self.schedule.spreads(mma),
                 programmatic=programmatic,
                 prefetched=tuple(each.operand for each in prefetched),
             ),
@@ -163,12 +167,12 @@ class Family:
                 *l2_decisions,
                 *prefetch_decisions,
                 *fusion_decisions,
-                *(choice.decision for choice in (memory.epilogue, scheduler)),
+                *(choice.decision for choice in (memory.epilogue, raster)),
                 *split_decisions,
                 *pace_decisions,
                 *launch_decisions,
                 *registers.decisions,
-                *self.schedule.decisions(scheduler.value, in_flight),
+                *self.schedule.decisions(raster.value.along, mma, in_flight),
             ),
         )
         prove(plan)

@@ -7,16 +7,15 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
-from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitK | None, cta_tile: Extents
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, cta_tile: Extents
 ) -> dict[str, Wavefronts]:
     """Predict wavefronts for one k-tile of A and B, and the whole tile of C; an epilogue from registers has none.
 
@@ -49,7 +48,7 @@ def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
 
 
 def predict_sectors(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitK | None, mma: MmaPlan
+    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, mma: MmaPlan
 ) -> dict[str, Sectors]:
     """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors.
 

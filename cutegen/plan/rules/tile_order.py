@@ -18,10 +18,9 @@ import numpy as np
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, DType, Gpu, Instruction, Target
-from cutegen.plan.kernel.scheduler import SplitK, TileOrder, Tiles
-from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, traffic
+from cutegen.plan.predict.tile_orders import TileGrid, Tiles, Traffic, orders, tile_order, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan
+from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
 from cutegen.spec import GemmSpec, Raster
 from cutegen.spec.values import RasterMode
 
@@ -40,7 +39,7 @@ ALONE_IN_ONE_ROUND = range(67, 133)
 """Tiles of grids without clusters for which they are tried: more than half of the SMs, and no second round."""
 SQUARE = 7
 """Tiles along the shorter side of such grids, at least: narrower ones are one band."""
-BANDS_ALONG_N = TileOrder("n", BAND, False)
+BANDS_ALONG_N = RasterPlan("n", BAND, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
 """Share of the tensor cores' time from which the device memory's time matters. Measured on an H200: with 8192x8192x8192
@@ -89,7 +88,7 @@ def tiles_in_flight(
     a: OperandPlan,
     b: OperandPlan,
     occupancy: Occupancy,
-    split_k: SplitK | None = None,
+    split_k: SplitPlan | None = None,
     by: Instruction = Instruction.MMA_SYNC,
 ) -> InFlight | None:
     """Return a plan's tiles of a problem, on the target's reference GPU; None without a problem."""
@@ -150,7 +149,7 @@ def mode_of_bands(tile: Extents, cluster: Extents, problem: ProblemShape | None)
     return "m" if problem is not None and problem.m < problem.n else "n"
 
 
-def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> TileOrder:
+def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> RasterPlan:
     """Return the bands for the tile and cluster of a kernel that is limited by L2; grids are of clusters.
 
     They lie along `mode_of_bands`, or, if a grid without clusters is no wider than a band, along its shorter side, so
@@ -162,27 +161,27 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> T
     along each side. `docs/tile_orders.md` has the measurements.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
-    TileOrder(along='n', group=8, zigzag=False)
+    RasterPlan(along='n', group=8, zigzag=False)
     >>> bands_of((64, 96, 64), (1, 1, 1), None).along
     'm'
     >>> bands_of((128, 128, 64), (1, 1, 1), ProblemShape(2048, 1152, 2048)).group
     16
     >>> bands_of((64, 96, 64), (1, 1, 4), ProblemShape(272, 456, 3680))
-    TileOrder(along='n', group=4, zigzag=False)
+    RasterPlan(along='n', group=4, zigzag=False)
     """
     along = mode_of_bands(tile, cluster, problem)
     if problem is None:
-        return TileOrder(along, BAND, False)
+        return RasterPlan(along, BAND, False)
     m, n = _block(tile, cluster)
     across = _across(tile, cluster, problem)
     if _is_searched(cluster, across):
         widths = (BAND, *range(1, min(max(across.values()), WIDEST) + 1))  # of equal ones the first
-        every = [TileOrder(mode, width, False) for width, mode in product(widths, _both_modes(along))]
+        every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
         placements = _placements(across["m"] * across["n"], _is_alone(cluster))
         return min(every, key=lambda order: _asked_by_gpcs(placements, order, (across["m"], across["n"]), (m, n)))
     if _is_alone(cluster) and across["m"] != across["n"] and min(across.values()) <= BAND:
         along = "m" if across["m"] < across["n"] else "n"
-    return TileOrder(along, WIDEST if across[along] in ONE_BAND else BAND, False)
+    return RasterPlan(along, WIDEST if across[along] in ONE_BAND else BAND, False)
 
 
 def _block(tile: Extents, cluster: Extents) -> tuple[int, int]:
@@ -218,9 +217,11 @@ def _placements(clusters: int, are_ctas: bool) -> Sequence[Tiles]:
     return [np.arange(clusters) % GPCS]
 
 
-def _asked_by_gpcs(placements: Sequence[Tiles], order: TileOrder, grid: tuple[int, int], block: tuple[int, int]) -> int:
+def _asked_by_gpcs(
+    placements: Sequence[Tiles], order: RasterPlan, grid: tuple[int, int], block: tuple[int, int]
+) -> int:
     """Return the rows of A and B that all GPCs request from L2, each once, in all placements."""
-    tiles = order.tiles(grid)
+    tiles = tile_order(order, *grid)
     return sum(
         len(np.unique(along * GPCS + gpcs)) * rows
         for along, rows in zip(tiles, block, strict=True)
@@ -228,14 +229,14 @@ def _asked_by_gpcs(placements: Sequence[Tiles], order: TileOrder, grid: tuple[in
     )
 
 
-def given_order(given: Raster, default: TileOrder) -> TileOrder:
+def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
     """Return `default` with the given keys replaced; bands along the other mode have their default width."""
     usual = default.group if given.along in (None, default.along) else BAND
     group = usual if given.group is None else given.group
-    return TileOrder(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
+    return RasterPlan(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
 
 
-def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[TileOrder]:
+def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[RasterPlan]:
     """Choose the order in which the CTAs of a GPC share the most, as in `bands_of`, except for keys of the spec."""
     given = spec.schedule.raster or Raster()
     problem = in_flight.problem if in_flight else None
@@ -249,7 +250,7 @@ def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFl
     return Choice(chosen, decision)
 
 
-def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[TileOrder]:
+def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:
     """Choose, among the orders that agree with the spec, the one that reads least from device memory.
 
     Use bands along N if that does not matter, and without a problem.
@@ -277,16 +278,16 @@ def _is_whole(given: Raster) -> bool:
     return None not in (given.along, given.group, given.zigzag)
 
 
-def _without_arithmetic(given: Raster, order: TileOrder) -> Choice[TileOrder]:
+def _without_arithmetic(given: Raster, order: RasterPlan) -> Choice[RasterPlan]:
     why = Decision("schedule.raster", _order(order), _sharing(order), given=_is_whole(given))
     return Choice(order, why)
 
 
-def _read(in_flight: InFlight, order: TileOrder) -> Traffic:
+def _read(in_flight: InFlight, order: RasterPlan) -> Traffic:
     return traffic(order, in_flight.grid, in_flight.passes, in_flight.ctas, in_flight.gpu.l2_bytes)
 
 
-def _order(plan: TileOrder) -> str:
+def _order(plan: RasterPlan) -> str:
     other = "m" if plan.along == "n" else "n"
     back = ", every second one reversed" if plan.zigzag else ""
     if plan.group == 1:
@@ -294,7 +295,7 @@ def _order(plan: TileOrder) -> str:
     return f"bands of {plan.group} tiles along {plan.along}, each swept along {other}{back}"
 
 
-def _sharing(plan: TileOrder) -> str:
+def _sharing(plan: RasterPlan) -> str:
     if plan.group == 1:
         shared, own = ("B", "A") if plan.along == "n" else ("A", "B")
         return f"CTAs in flight share their rows of {shared}, and each reads its own rows of {own}"
@@ -305,7 +306,7 @@ def _sharing(plan: TileOrder) -> str:
 
 
 def _shared_in_gpc(
-    plan: TileOrder, tile: Extents, cluster: Extents, problem: ProblemShape | None
+    plan: RasterPlan, tile: Extents, cluster: Extents, problem: ProblemShape | None
 ) -> tuple[str, tuple[Rejected, ...]]:
     """Explain what the CTAs of a GPC share, and what they would share in bands along the other mode."""
     if problem is not None and _is_searched(cluster, _across(tile, cluster, problem)):
@@ -319,11 +320,11 @@ def _shared_in_gpc(
     why = f"{who} share {rows[shared]} rows of {shared}, and request them from L2 together"
     if rows[shared] <= rows[own]:
         return why, ()
-    other = TileOrder(_both_modes(plan.along)[1], BAND, False)
+    other = RasterPlan(_both_modes(plan.along)[1], BAND, False)
     return why, (Rejected(_order(other), f"they would share {rows[own]} rows of {own}"),)
 
 
-def _for_problem(in_flight: InFlight, chosen: TileOrder, read: Traffic) -> str:
+def _for_problem(in_flight: InFlight, chosen: RasterPlan, read: Traffic) -> str:
     """Return the arithmetic of the chosen order."""
     grid, gpu = in_flight.grid, in_flight.gpu
     across = grid.tiles_n if chosen.along == "n" else grid.tiles_m

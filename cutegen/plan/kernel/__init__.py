@@ -1,1 +1,0 @@
-"""The values that a kernel consists of, one concept a module."""
