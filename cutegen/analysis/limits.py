@@ -16,7 +16,7 @@ from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 
 UNITS: Mapping[Instruction, str] = {
     Instruction.MMA_SYNC: "tensor cores",
@@ -85,7 +85,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
         """Return a step's wavefronts per k-tile, including its share of the work before and after the loop."""
         return wavefronts[key].predicted * plan.loop.executed(action, in_loop).total / in_loop
 
-    def moved(x: OperandPlan) -> Fraction:
+    def moved(x: OperandPath) -> Fraction:
         """Return the wavefronts of writing an operand to shared memory and of reading it there."""
         written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
         in_place = not x.s2r.in_registers

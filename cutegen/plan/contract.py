@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 
-from cutegen.contract.launch import COUNTERS, SUMS, LaunchContract, SplitContract, TensorContract, gemm_parameters
+from cutegen.contract.launch import (
+    COUNTERS,
+    RESULT,
+    SUMS,
+    LaunchContract,
+    SplitContract,
+    TensorContract,
+    gemm_parameters,
+)
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import align_bytes
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import MODES, GemmSpec
 
 LONGEST_KERNEL_NAME = 60
@@ -28,8 +37,7 @@ def kernel_name(spec: GemmSpec) -> str:
 def launch_contract(
     spec: GemmSpec,
     mma: MmaPlan,
-    a: OperandPlan,
-    b: OperandPlan,
+    operands: tuple[OperandPath, ...],
     epilogue: EpiloguePlan,
     split_k: SplitPlan | None,
     *,
@@ -43,8 +51,8 @@ def launch_contract(
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
     fusion, (m, n, k) = epilogue.fusion, mma.cluster
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
-    tensors = (*(tensor_contract(spec, name) for name in "abc"), *extras)
-    copies = {"a": a.g2s, "b": b.g2s, "c": epilogue.store}
+    tensors = (*(tensor_contract(spec, name) for name in (*(x.name for x in operands), RESULT)), *extras)
+    copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
     maps = tuple(found for name, copy in copies.items() if copy is not None for found in copy.tensor_maps(name))
     workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
     return LaunchContract(

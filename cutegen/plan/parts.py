@@ -14,13 +14,14 @@ from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan, RasterPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.gemm_plan import RasterPlan, RegisterSplit, SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
-Operands = tuple[OperandChoices[Any], OperandChoices[Any]]
+Operands = tuple[OperandChoices[Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ class Feed(ABC):
         """Choose the stages, the store path of C, and the map of shared memory."""
 
     @abstractmethod
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
         """The main loop of one tile."""
 
 
@@ -141,8 +142,7 @@ class Schedule(ABC):
 class CountedPlan:
     """Plan as predictions of instructions see it."""
 
-    a: OperandPlan
-    b: OperandPlan
+    operands: tuple[OperandPath, ...]
     epilogue: EpiloguePlan
     mma: MmaPlan
     target: Target

@@ -19,7 +19,8 @@ from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
-from cutegen.plan.values.gemm_plan import OperandPlan, Predictions
+from cutegen.plan.values.gemm_plan import Predictions
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width
@@ -71,11 +72,11 @@ class ProbePlan:
         return m, n, self.gemm.stages * k
 
     @property
-    def operands(self) -> tuple[OperandPlan, OperandPlan]:
+    def operands(self) -> tuple[OperandPath, OperandPath]:
         """A and B."""
         return self.gemm.a, self.gemm.b
 
-    def fragments(self, operand: OperandPlan) -> FragmentTable:
+    def fragments(self, operand: OperandPath) -> FragmentTable:
         """Elements that each thread must receive from one stage."""
         return fragment_table(self.gemm.tiled_mma, operand)
 
@@ -143,7 +144,7 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
             fix="leave family out",
         )
     instructions: Counter[str] = Counter()
-    for operand in (gemm.a, gemm.b):
+    for operand in gemm.operands:
         if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages are a loop at run time
             instructions += operand.loads(gemm.tiled_mma)
     wavefronts: dict[str, Wavefronts] = {

@@ -17,7 +17,8 @@ from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS
+from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
@@ -29,8 +30,8 @@ MOST_COUNTED = 127
 
 def prove(plan: GemmPlan) -> None:
     """Raise ProofError unless the plan moves every element exactly once, aligned, to its place for the tensor core."""
-    for operand in (plan.a, plan.b):
-        extents = (plan.cta_tile["AB".index(operand.operand)], plan.cta_tile[2])
+    for operand in plan.operands:
+        extents = (plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2])
         _demand(operand.tile == extents, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
@@ -69,7 +70,7 @@ def _prove_copy(
     key: str,
     copy: TileCopy,
     smem: SmemTile,
-    matrix: OperandPlan | EpiloguePlan,
+    matrix: OperandPath | EpiloguePlan,
     tile: tuple[int, int],
     threads: int,
 ) -> None:
@@ -84,7 +85,7 @@ def _prove_copy(
 
 
 def _prove_boxes(
-    key: str, copy: BulkTensorCopy, smem: SmemTile, matrix: OperandPlan | EpiloguePlan, tile: tuple[int, int]
+    key: str, copy: BulkTensorCopy, smem: SmemTile, matrix: OperandPath | EpiloguePlan, tile: tuple[int, int]
 ) -> None:
     """Prove that each element is where a tensor map writes it: by boxes, by rows, in swizzled 16-byte chunks.
 
@@ -143,7 +144,7 @@ def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_byte
     _demand(_distinct(table) == table.size, f"{key} puts two elements at one offset")
 
 
-def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
+def _prove_fragments(operand: OperandPath, tiled_mma: TiledMma) -> None:
     """Prove that registers receive the elements that the MMA atom expects."""
     op, key = operand.operand, f"s2r.{operand.name}"
     wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
@@ -157,13 +158,13 @@ def _prove_fragments(operand: OperandPlan, tiled_mma: TiledMma) -> None:
     )
 
 
-def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, tiled_mma: TiledMma) -> None:
+def _prove_described(key: str, operand: OperandPath, described: ByDescriptor, tiled_mma: TiledMma) -> None:
     """Prove that each instruction reads its block where the layout has it, with the PTX ISA's descriptor addresses.
 
     A block begins at the unswizzled place of its first element: an offset added to a descriptor's start address is
     swizzled with it.
     """
-    rows, k = tiled_mma.atom.shape_mnk["AB".index(operand.operand)], tiled_mma.atom.shape_mnk[2]
+    rows, k = tiled_mma.atom.shape_mnk[ROWS.index(operand.operand)], tiled_mma.atom.shape_mnk[2]
     stage, element_bytes = operand.smem.layout_of_one_stage, operand.dtype.bytes
     plain, placed = (offsets_2d(layout) * element_bytes for layout in (inner_layout(stage), stage))  # [X, K]
     for x, column in product(range(0, operand.tile[0], rows), range(0, operand.tile[1], k)):
@@ -176,14 +177,14 @@ def _prove_described(key: str, operand: OperandPlan, described: ByDescriptor, ti
         )
 
 
-def _prove_plain(key: str, operand: OperandPlan, copy: PlainLoads, tiled_mma: TiledMma) -> None:
+def _prove_plain(key: str, operand: OperandPath, copy: PlainLoads, tiled_mma: TiledMma) -> None:
     loads = fragment_loads(tiled_mma, operand.operand, operand.tile, copy.bits // operand.dtype.bits, copy.along_mode)
     runs = _runs(_one_stage(operand.smem, operand.tile)[loads])
     _demand(runs, f"{key} has loads that are not contiguous and aligned")
 
 
 def _prove_ldmatrix(
-    key: str, operand: OperandPlan, copy: LdmatrixLoads, tiled_mma: TiledMma, wanted: Coordinates
+    key: str, operand: OperandPath, copy: LdmatrixLoads, tiled_mma: TiledMma, wanted: Coordinates
 ) -> None:
     """Prove `ldmatrix` by simulation, as the PTX ISA defines it: every lane addresses a row of 16 bytes.
 

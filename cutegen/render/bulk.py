@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
+from cutegen.plan.values.path import stage_bytes
 from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.holes import TensorHoles, chain_holes, fragment_context, gemm_context
 
@@ -40,10 +41,10 @@ def _settled(plan: GemmPlan) -> Settled:
 
 def fed_by_boxes(plan: GemmPlan) -> Settled:
     """Return the constants of the stages that a producer warp fills, and of its registers."""
-    stage_bytes = (plan.a.smem.bytes + plan.b.smem.bytes) // plan.stages
+    of_a_stage = stage_bytes(plan.operands, plan.stages)
     settled: Settled = {
         "tile.stages": (
-            f"STAGES, STAGE_BYTES = {plan.stages}, {stage_bytes}",
+            f"STAGES, STAGE_BYTES = {plan.stages}, {of_a_stage}",
             f"SMEM_ALIGN_BYTES = {SWIZZLE_PERIOD_BYTES}",
         ),
     }

@@ -9,7 +9,8 @@ from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan, SplitPlan
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, SplitPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemTile
 from cutegen.render.head import Name
 from cutegen.render.python_text import constant
@@ -33,7 +34,7 @@ def shared_constants(plan: GemmPlan) -> Settled:
 
     The constants of C are not: a family may store it in parts.
     """
-    operands, tensors = (plan.a, plan.b), plan.epilogue.fusion.tensors
+    operands, tensors = plan.operands, plan.epilogue.fusion.tensors
     return {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         **{f"g2s.{x.name}": _operand_constants(x) for x in operands},
@@ -49,7 +50,7 @@ def shared_constants(plan: GemmPlan) -> Settled:
     }
 
 
-def _operand_constants(operand: OperandPlan) -> Lines:
+def _operand_constants(operand: OperandPath) -> Lines:
     """Return the constants of A's or B's type, alignment and copies to shared memory."""
     x, copy = operand.name.upper(), operand.g2s
     layout = () if copy.through_registers else (_major_constant(x, operand.major_mode, operand.modes),)

@@ -63,7 +63,7 @@ def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
     A part that begins at a boundary after the end of the previous one has a number instead of a sum.
     """
     stages = plan.stages
-    a, b = (x.smem.bytes // stages for x in (plan.a, plan.b))
+    a, b = (x.smem.bytes // stages for x in plan.operands)
     times = "STAGES * " if stages > 1 else ""
     end_of_b = f"SMEM_B_OFFSET_BYTES + {times}{b}", plan.smem.b_offset_bytes + b * stages
     of_b = _sum("SMEM_B_OFFSET_BYTES", (f"{times}{a}", a * stages), plan.smem.b_offset_bytes)

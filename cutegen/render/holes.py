@@ -12,7 +12,7 @@ from cutegen.contract.launch import Parameter, gemm_parameters, leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, head, memory_constants
@@ -231,11 +231,11 @@ def _fragment_holes(plan: GemmPlan) -> FragmentHoles:
         a_load=_load(plan.a),
         b_load=_load(plan.b),
         b_reordered=plan.b.fragment_copy.view is not None,
-        all_ldmatrix=all(x.s2r.by_ldmatrix for x in (plan.a, plan.b)),
+        all_ldmatrix=all(x.s2r.by_ldmatrix for x in plan.operands),
     )
 
 
-def _load(operand: OperandPlan) -> str:
+def _load(operand: OperandPath) -> str:
     x = operand.name.upper()
 
     def by_ldmatrix(copy: LdmatrixLoads) -> str:

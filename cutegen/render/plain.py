@@ -12,7 +12,7 @@ from cutegen.render.python_text import constant
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in (plan.a, plan.b)}
+    swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in plan.operands}
     context = gemm_context(plan, _settled(plan), "a GEMM without tensor cores")
     return {**context, **chain_holes(plan, indent=4), **swizzled}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import ProbePlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.render import vectors
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
@@ -49,18 +49,18 @@ def context(plan: ProbePlan) -> dict[str, Any]:
     }
 
 
-def _major(plan: ProbePlan, operand: OperandPlan) -> str:
+def _major(plan: ProbePlan, operand: OperandPath) -> str:
     """Return the contiguous mode of an operand as a call passes it."""
     return next(tensor.major for tensor in plan.launch.tensors if tensor.name == operand.name)
 
 
-def _operand_constants(plan: ProbePlan, operand: OperandPlan) -> Constants:
+def _operand_constants(plan: ProbePlan, operand: OperandPath) -> Constants:
     x = operand.name
     said = f"problem.{x}: {operand.dtype.name}, {_major(plan, operand)} is contiguous in ({', '.join(operand.modes)})"
     return Constants(comment(said), (f"{x.upper()}_DTYPE = cutlass.{operand.dtype.dsl_name}",))
 
 
-def _operand_holes(plan: ProbePlan, operand: OperandPlan) -> OperandHoles:
+def _operand_holes(plan: ProbePlan, operand: OperandPath) -> OperandHoles:
     return OperandHoles(
         swizzled=operand.smem.swizzle is not None,
         k_major=_major(plan, operand) == "k",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.holes import chain_holes, fragment_context, gemm_context
 
@@ -54,7 +54,7 @@ class OperandHoles:
     through_registers: bool
 
 
-def _operand_holes(operand: OperandPlan) -> OperandHoles:
+def _operand_holes(operand: OperandPath) -> OperandHoles:
     """The selections that the template writes as code, not as a constant."""
     cache = "GLOBAL" if operand.g2s.bypasses_l1 else "ALWAYS"
     plain = operand.g2s.through_registers
@@ -71,12 +71,12 @@ def _operand_holes(operand: OperandPlan) -> OperandHoles:
 
 def loads(plan: GemmPlan) -> str:
     """Return the name of the fragments' loads for the docstring."""
-    return " and ".join(sorted({x.s2r.words for x in (plan.a, plan.b)}))
+    return " and ".join(sorted({x.s2r.words for x in plan.operands}))
 
 
 def _copies(plan: GemmPlan, *, in_a_line: bool) -> str:
     """Return what the copies to shared memory do for the docstring: the end of its first line and the next."""
-    match [x.g2s.through_registers for x in (plan.a, plan.b)]:
+    match [x.g2s.through_registers for x in plan.operands]:
         case [False, False]:
             first, second = "a cp.async", "pipeline keeps"
         case [True, True]:
@@ -88,7 +88,7 @@ def _copies(plan: GemmPlan, *, in_a_line: bool) -> str:
 
 def _nvgpu_imports(plan: GemmPlan) -> str:
     """Return the names to import from the DSL's NVIDIA atoms."""
-    operands = (plan.a, plan.b)
+    operands = plan.operands
     plain = plan.through_registers or plan.epilogue.smem or not all(x.s2r.by_ldmatrix for x in operands)
     names = ["CopyUniversalOp"] * bool(plain) + ["LoadCacheMode", "cpasync"] * plan.asynchronous + ["warp"]
     return ", ".join(names)

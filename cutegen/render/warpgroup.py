@@ -10,7 +10,7 @@ from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.render.bulk import fed_by_boxes, plain_tensors
 from cutegen.render.constants import Settled, c_constants
 from cutegen.render.holes import chain_holes, gemm_context, numerics
@@ -42,7 +42,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "parts_at_once": _parts(plan).at_once,
         "operation": operation,
         "operand_types": types,
-        "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
+        "operand_majors": ", ".join(_major(x) for x in plan.operands),
         "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
@@ -165,7 +165,7 @@ def _operation(element: DType) -> tuple[str, str]:
     return "MmaI8Op" if element.is_integer else "MmaF8Op", "A_DTYPE, B_DTYPE"
 
 
-def _major(operand: OperandPlan) -> str:
+def _major(operand: OperandPath) -> str:
     return f"OperandMajorMode.{'K' if operand.major == 'k' else 'MN'}"
 
 

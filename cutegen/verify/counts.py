@@ -17,8 +17,9 @@ from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, OperandPlan
+from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS
 from cutegen.plan.values.opcodes import load_global
+from cutegen.plan.values.path import OperandPath
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE
 from cutegen.support.words import plural
@@ -288,7 +289,7 @@ def _spellings(plan: GemmPlan) -> tuple[str, ...]:
 def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Return instructions that only the main loop has: cp.async, ldmatrix and the MMA."""
     units: dict[Action, Counter[str]] = {action: Counter() for action in (Action.FETCH, Action.LOAD, Action.MULTIPLY)}
-    for x in (plan.a, plan.b):
+    for x in plan.operands:
         units[Action.FETCH] += x.opcodes(Step(Action.FETCH), plan.tiled_mma, plan.target)
         if x.s2r.by_ldmatrix:
             units[Action.LOAD] += x.loads(plan.tiled_mma)
@@ -309,7 +310,7 @@ def _executions(plan: GemmPlan, report: LaunchReport, opcode: str) -> int:
 class _Copy:
     """An operand's copies to shared memory that have instructions of their own in the text."""
 
-    operand: OperandPlan
+    operand: OperandPath
     sites: Sites
 
     @property
@@ -319,17 +320,17 @@ class _Copy:
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
     """Return the copies of A and B except plain ones. Each stage is filled with all of A, then all of B."""
-    copied = [x for x in (plan.a, plan.b) if not x.g2s.through_registers]
+    copied = [x for x in plan.operands if not x.g2s.through_registers]
     if not copied:
         return
     opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
     sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
-    a, b = (_sends(plan, x).total() if x in copied else 0 for x in (plan.a, plan.b))
+    a, b = (_sends(plan, x).total() if x in copied else 0 for x in plan.operands)
     split = _split(sites, a, b)
     yield from (_Copy(x, split[x.name]) for x in copied)
 
 
-def _sends(plan: GemmPlan, x: OperandPlan) -> Counter[str]:
+def _sends(plan: GemmPlan, x: OperandPath) -> Counter[str]:
     """Return the instructions that a thread, or the producer thread, issues to fetch one k-tile."""
     return x.opcodes(Step(x.g2s.fetch), plan.tiled_mma, plan.target)
 
@@ -351,11 +352,11 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     An operand that is read in place is not loaded.
     """
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in (plan.a, plan.b) if x.s2r.in_registers}
+    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands if x.s2r.in_registers}
     if not by_ldmatrix:
         return
     if all(by_ldmatrix.values()):
-        a, b = (x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in (plan.a, plan.b))
+        a, b = (x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in plan.operands)
         yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b).items())
     elif any(by_ldmatrix.values()):
         yield from (

@@ -15,6 +15,7 @@ from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.render import render
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Mma, Operand, Problem, S2r, S2rCopy, Smem, SmemLayout, Tile
+from tests.plan.changed import with_path
 from tests.plan.specs import gemm
 
 FLOAT8 = ("e4m3", "e5m2")
@@ -108,7 +109,7 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
     """N where rows run along K; T exchanges 16-bit elements and no others, so that others are loaded one by one."""
     found = plan(gemm(majors, dtype), "sm_90")
     bits = DTYPES[dtype].bits
-    for operand in (found.a, found.b):
+    for operand in found.operands:
         chosen_name, why = chosen(found, f"s2r.{operand.name}")
         if operand.major == "k":
             assert chosen_name == "SM75_U32x4_LDSM_N"
@@ -135,7 +136,7 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
 def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family: str, arch: str) -> None:
     """Without a bank conflict, and B's columns in pairs of atoms: 16 bytes along N are one warp's."""
     found = plan(replace(gemm(majors, "e4m3", c_dtype="bf16"), family=family), arch)
-    for operand in (found.a, found.b):
+    for operand in found.operands:
         chosen_name, why = chosen(found, f"s2r.{operand.name}")
         assert operand.smem.chosen.read.ways == 1
         if operand.major == "k":
@@ -191,7 +192,7 @@ def test_fragments_numbered_wrongly_are_no_proof() -> None:
     as_if = Layout((((4, 2, 2), 1), *view.shape[1:]), (((1, 4, 8), 0), *view.stride[1:]))
     wrong = replace(found.b.s2r, view=as_if)
     with pytest.raises(ProofError, match="numbers its registers wrongly"):
-        prove(replace(found, b=replace(found.b, s2r=wrong)))
+        prove(with_path(found, "b", s2r=wrong))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ def test_tiles_and_swizzles_are_measured_in_bytes(dtype: str, base: int) -> None
     found = plan(gemm(dtype=dtype), "sm_90")
     assert found.cta_tile[2] * found.a.dtype.bytes == 128
     assert found.tiled_mma.tile_mnk[2] * found.a.dtype.bytes == 32
-    for operand in (found.a, found.b):
+    for operand in found.operands:
         assert operand.smem.swizzle is not None
         assert (operand.smem.swizzle.bits, operand.smem.swizzle.base, operand.smem.swizzle.shift) == (3, base, 3)
         assert operand.smem.chosen.write.ways == operand.smem.chosen.read.ways == 1
@@ -303,7 +304,7 @@ def test_a_plan_that_transposes_8_bit_elements_is_no_proof(dtype: str) -> None:
     tiled_copy = found.a.s2r.tiled_copy
     torn = LdmatrixLoads(atom=ldmatrix_atom(4, transpose=True), bits=128, tiled_copy=tiled_copy, rejected=())
     with pytest.raises(ProofError, match=f"SM75_U16x8_LDSM_T does not transpose {dtype}"):
-        prove(replace(found, a=replace(found.a, s2r=torn)))
+        prove(with_path(found, "a", s2r=torn))
 
 
 @pytest.mark.parametrize(("arch", "warps"), [("sm_89", 4), ("sm_90", 8), ("sm_100", 8), ("sm_120", 4)])

@@ -80,7 +80,7 @@ def check(spec: GemmSpec, built: Build, arch: str = "sm_80") -> None:
     predicted = found.predictions.instructions
     assert dict(manifest.instructions.emitted) == dict(predicted)
     gemm = found.gemm if isinstance(found, ProbePlan) else found
-    for operand in (gemm.a, gemm.b):
+    for operand in gemm.operands:
         if operand.s2r.in_registers and isinstance(operand.s2r.atom, LdmatrixAtom):
             trans = ".trans" if operand.major != "k" else ""
             opcode = f"ldmatrix.sync.aligned.m8n8.x{operand.s2r.matrices}{trans}.shared.b16"

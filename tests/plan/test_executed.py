@@ -15,7 +15,7 @@ from cutegen.analysis.counters import CONFLICTS, WAVEFRONTS, predict
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.ptx import LaunchReport
 from cutegen.run import Kernel
 from cutegen.spec import (
@@ -76,8 +76,8 @@ def test_wavefronts_occur_as_predicted(name: str, built: Build) -> None:
     assert report.line_wavefronts("cp.async") == k_tiles * sum(
         row.predicted for row in found.predictions.line_writes.values()
     )
-    plain = sum(loaded(found, operand, k_tiles) for operand in (found.a, found.b) if operand.s2r.matrices is None)
-    by_ldmatrix = sum(loaded(found, operand, k_tiles) for operand in (found.a, found.b) if operand.s2r.matrices)
+    plain = sum(loaded(found, operand, k_tiles) for operand in found.operands if operand.s2r.matrices is None)
+    by_ldmatrix = sum(loaded(found, operand, k_tiles) for operand in found.operands if operand.s2r.matrices)
     assert report.wavefronts("ldmatrix") == by_ldmatrix
     assert report.wavefronts("st.shared") == wavefronts["epilogue.write"].predicted
     assert report.wavefronts("ld.shared") == wavefronts["epilogue.read"].predicted + plain
@@ -88,7 +88,7 @@ def test_wavefronts_occur_as_predicted(name: str, built: Build) -> None:
     assert unchecked * k_tiles == found.loop.whole(k_tiles) * sum(each.executed for each in copies) > 0
 
 
-def loaded(found: GemmPlan, operand: OperandPlan, k_tiles: int) -> int:
+def loaded(found: GemmPlan, operand: OperandPath, k_tiles: int) -> int:
     """Wavefronts of the fragment loads: a k-block before the loop, then the next one in each k-block."""
     each = found.predictions.wavefronts[f"s2r.{operand.name}"].predicted
     assert each % found.mma.k_blocks == 0

@@ -11,7 +11,7 @@ import pytest
 from cutegen.algebra import Layout, offsets
 from cutegen.hardware import MMA_ATOMS, LdmatrixAtom
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import Mma, Tile
 from tests.plan.specs import gemm, types_of
 
@@ -48,12 +48,12 @@ def matrix(atoms: list[str], majors: list[str]) -> list[Any]:
     return list(product(atoms, ATOM_LAYOUTS, REPEATS, majors))
 
 
-def transposes_bytes(operand: OperandPlan) -> bool:
+def transposes_bytes(operand: OperandPath) -> bool:
     """Return whether its matrices are 16x16 of 8 bits."""
     return operand.dtype.bits == 8 and operand.major != "k"
 
 
-def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
+def largest_by_hand(plan: GemmPlan, operand: OperandPath) -> int:
     """A thread holds rows x k / 32 values of each atom, as often as its warp repeats the atom in the tile.
 
     Of each matrix it receives 32 bits, of one of 16x16 twice as many, and then there are two at most.
@@ -70,7 +70,7 @@ def largest_by_hand(plan: GemmPlan, operand: OperandPlan) -> int:
     return max(matrices for matrices in counts if values * operand.dtype.bits % (bits * matrices) == 0)
 
 
-def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
+def fragment_by_hand(plan: GemmPlan, operand: OperandPath) -> np.ndarray[Any, Any]:
     """Column-major tile coordinate of each register, int[thread, atom's value, repetition along X, along K].
 
     PTX ISA, fragments of mma.m16n8k4 to mma.m16n8k32: a register holds e = 32 / bits neighbors along k, at
@@ -100,7 +100,7 @@ def fragment_by_hand(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, An
     return (x + y * operand.tile[0]).reshape(-1, values, len(repeat_x), len(repeat_k))
 
 
-def delivered(plan: GemmPlan, operand: OperandPlan) -> np.ndarray[Any, Any]:
+def delivered(plan: GemmPlan, operand: OperandPath) -> np.ndarray[Any, Any]:
     """The same table as ldmatrix fills it: lanes address the rows of one matrix after the other (PTX ISA, ldmatrix).
 
     A thread receives of matrices of 8 rows one register, of those of 16 rows a second one, from eight rows further on.
@@ -138,7 +138,7 @@ def check(
     found = permuted(atom, atom_layout, repeat, majors, arch)
     if found is None:
         return False
-    for operand in (found.a, found.b):
+    for operand in found.operands:
         if transposes_bytes(operand) and operand.name == "b" and repeat[1] % 2:
             assert operand.s2r.matrices is None  # a warp has 8 neighbors along N
             continue

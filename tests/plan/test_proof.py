@@ -15,6 +15,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.vectors import vector_copy
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile
+from tests.plan.changed import with_path
 from tests.plan.specs import gemm
 
 TILE = Tile(cta=(128, 128, 64), stages=3)
@@ -25,7 +26,7 @@ def right() -> GemmPlan:
 
 
 def with_a(found: GemmPlan, **fields: Any) -> GemmPlan:
-    return replace(found, a=replace(found.a, **fields))
+    return with_path(found, "a", **fields)
 
 
 def smem_map(found: GemmPlan, **fields: int) -> GemmPlan:
@@ -129,7 +130,7 @@ def test_more_matrices_than_values_are_noticed() -> None:
     found = plan(gemm(tile=TILE, s2r=S2r(b=S2rCopy("SM75_U32x1_LDSM_N"))), "sm_80")
     mma = replace(found.mma, tiled_mma=TiledMma(found.atom, Layout((2, 2, 1)), (32, 16, 16)))  # V = 4 for B
     four = replace(found.b.s2r, atom=ldmatrix_atom(4, transpose=False))
-    spoiled = replace(found, mma=mma, b=replace(found.b, s2r=four))
+    spoiled = with_path(replace(found, mma=mma), "b", s2r=four)
     with pytest.raises(ProofError, match="4 values do not fill"):
         prove(spoiled)
 

@@ -13,6 +13,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
+from tests.plan.changed import with_path
 
 
 def boxes() -> GemmPlan:
@@ -41,7 +42,7 @@ def viewed() -> GemmPlan:
 def with_boxes(**fields: object) -> Callable[[GemmPlan], GemmPlan]:
     def spoil(found: GemmPlan) -> GemmPlan:
         assert isinstance(found.a.g2s, BulkTensorCopy)
-        return replace(found, a=replace(found.a, g2s=replace(found.a.g2s, **fields)))
+        return with_path(found, "a", g2s=replace(found.a.g2s, **fields))
 
     return spoil
 
@@ -60,7 +61,7 @@ def stages_apart(found: GemmPlan) -> GemmPlan:
     stages = Layout(found.stages, stage_bytes // found.b.dtype.bytes)
     layout = with_inner(smem.layout, make_layout(mode(inner, 0), mode(inner, 1), stages))
     wider = replace(smem, layout=layout, bytes=found.stages * stage_bytes)
-    return replace(found, b=replace(found.b, smem=wider))
+    return with_path(found, "b", smem=wider)
 
 
 def another_view(found: GemmPlan) -> GemmPlan:
@@ -68,7 +69,7 @@ def another_view(found: GemmPlan) -> GemmPlan:
     view = found.b.s2r.view
     assert view is not None
     straight = Layout(view.shape)
-    return replace(found, b=replace(found.b, s2r=replace(found.b.s2r, view=straight)))
+    return with_path(found, "b", s2r=replace(found.b.s2r, view=straight))
 
 
 def other_bytes(found: GemmPlan) -> GemmPlan:
@@ -97,7 +98,7 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "one box too few": (boxes, with_boxes(boxes=2), "leaves gaps"),
     "less aligned than boxes need": (
         boxes,
-        lambda found: replace(found, a=replace(found.a, align_bytes=8)),
+        lambda found: with_path(found, "a", align_bytes=8),
         "multiples of 16 bytes",
     ),
     "an address where the kernel takes a map": (

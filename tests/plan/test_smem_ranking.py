@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import Epilogue, G2s, G2sCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
@@ -20,7 +20,7 @@ def ways(row: SmemCandidate) -> tuple[float, float]:
     return row.write.ways, row.read.ways
 
 
-def given(layout: SmemLayout, k: int) -> OperandPlan:
+def given(layout: SmemLayout, k: int) -> OperandPath:
     return plan(gemm(tile=Tile(cta=(128, 128, k), stages=2), smem=Smem(a=layout)), "sm_80").a
 
 

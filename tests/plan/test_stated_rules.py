@@ -353,7 +353,7 @@ def test_slices_go_through_the_tiles_once_each() -> None:
     found = plan(gemm(schedule=Schedule(split_k=4)), "sm_80")
     shape = ProblemShape(1024, 1024, 4096, 3)
     one, four = (
-        tile_order.tiles_in_flight(shape, found.target, found.a, found.b, found.predictions.occupancy, split)
+        tile_order.tiles_in_flight(shape, found.target, found.mma, found.operands, found.predictions.occupancy, split)
         for split in (None, found.split_k)
     )
     assert one is not None

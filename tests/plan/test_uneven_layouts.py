@@ -68,7 +68,7 @@ def planned(spec: GemmSpec) -> GemmPlan:
 def swizzled(found: GemmPlan) -> Iterator[tuple[ComposedLayout, VectorCopy]]:
     """The swizzled tiles, each with the copy between it and global memory."""
     c = found.epilogue.smem, found.epilogue.store, found.cta_tile[:2]
-    for smem, copy, extents in (*((x.smem, x.g2s, x.tile) for x in (found.a, found.b)), c):
+    for smem, copy, extents in (*((x.smem, x.g2s, x.tile) for x in found.operands), c):
         tile = tile_to_shape(smem.chosen.atom, extents) if smem is not None else None
         if isinstance(tile, ComposedLayout):
             assert isinstance(copy, VectorCopy)

@@ -15,6 +15,7 @@ from cutegen.plan.prove import prove
 from cutegen.plan.search.warpgroups import space_for
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import Epilogue, Operand, Schedule, Tile
+from tests.plan.changed import with_path
 from tests.plan.specs import gemm
 from tests.run.wgmma import spec
 
@@ -94,7 +95,7 @@ def test_a_share_that_begins_where_no_box_may_is_noticed() -> None:
     assert (copy.box, copy.shares) == ((32, 6), 4)
     spoiled = replace(copy, box=(32, 3), shares=8)
     with pytest.raises(ProofError, match=r"g2s\.b begins at an address where no box may begin"):
-        prove(replace(right, b=replace(right.b, g2s=spoiled)))
+        prove(with_path(right, "b", g2s=spoiled))
 
 
 @pytest.mark.parametrize("slices", [2, 1, None])

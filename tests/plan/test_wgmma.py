@@ -17,6 +17,7 @@ from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
 from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
+from tests.plan.changed import with_path
 from tests.plan.specs import gemm
 
 
@@ -33,7 +34,7 @@ def planned(spec: GemmSpec) -> GemmPlan:
 
 
 def described(found: GemmPlan) -> tuple[ByDescriptor, ByDescriptor]:
-    a, b = (x.s2r.by_source(copied=lambda _: None, described=lambda source: source) for x in (found.a, found.b))
+    a, b = (x.s2r.by_source(copied=lambda _: None, described=lambda source: source) for x in found.operands)
     assert a is not None
     assert b is not None
     return a, b
@@ -53,7 +54,7 @@ def test_left_alone_it_is_cutlasss_cooperative_kernel() -> None:
 @pytest.mark.parametrize("cta", [(128, 256, 64), (64, 64, 64), (256, 128, 32), (192, 96, 64), (64, 24, 16)])
 def test_every_major_of_every_tile_is_planned_and_proved(majors: str, cta: tuple[int, int, int]) -> None:
     found = planned(wgmma(majors, cta=cta))
-    assert not any(x.s2r.in_registers for x in (found.a, found.b))
+    assert not any(x.s2r.in_registers for x in found.operands)
     assert not {"s2r.a", "s2r.b"} & found.predictions.wavefronts.keys()
 
 
@@ -339,9 +340,9 @@ def broken(found: GemmPlan, what: str) -> GemmPlan:
     assert parts is not None
     first = source.first
     if what == "stride offset":
-        return replace(found, a=replace(found.a, s2r=replace(source, first=replace(first, sbo_bytes=512))))
+        return with_path(found, "a", s2r=replace(source, first=replace(first, sbo_bytes=512)))
     if what == "start":
-        return replace(found, a=replace(found.a, s2r=replace(source, first=first.advanced(2))))
+        return with_path(found, "a", s2r=replace(source, first=first.advanced(2)))
     if what == "columns of parts":
         return replace(found, epilogue=replace(found.epilogue, parts=replace(parts, columns=parts.columns // 2)))
     stmatrix = replace(parts.stmatrix, transpose=True)  # type: ignore[type-var]

@@ -13,7 +13,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragments import LdmatrixLoads
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 
 PROBLEM = 4096
 LINES = {"a": 0, "b": 1}
@@ -112,7 +112,7 @@ def sums(plan: GemmPlan) -> list[list[int]]:
     return [plan.tiled_mma.partition("C", tile, thread).offsets().tolist() for thread in range(plan.tiled_mma.threads)]
 
 
-def _loads(plan: GemmPlan, x: OperandPlan) -> tuple[np.ndarray, np.ndarray, int]:
+def _loads(plan: GemmPlan, x: OperandPath) -> tuple[np.ndarray, np.ndarray, int]:
     """Coordinates that lanes address and threads receive, and the bytes of an access."""
     copy = x.fragment_copy
     if isinstance(copy, LdmatrixLoads):

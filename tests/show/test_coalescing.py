@@ -26,7 +26,7 @@ BY_THREADS = [name for name in SPECS if isinstance(plan_of(name).a.g2s, VectorCo
 @pytest.mark.parametrize("name", BY_THREADS)
 def test_all_requests_touch_the_sectors_that_the_plan_predicts(name: str) -> None:
     plan = plan_of(name)
-    for x in (plan.a, plan.b):
+    for x in plan.operands:
         assert isinstance(x.g2s, VectorCopy)
         requests = Requests.of(x.g2s, Tile.of_operand(x))
         assert sum(requests.sectors) == plan.predictions.sectors[AccessKey.g2s(x.name)].predicted
@@ -59,7 +59,7 @@ def test_a_request_is_told_row_by_row() -> None:
 @pytest.mark.parametrize("name", BY_THREADS)
 def test_a_warp_issues_a_request_for_each_vector_of_a_thread(name: str) -> None:
     plan = plan_of(name)
-    for x in (plan.a, plan.b):
+    for x in plan.operands:
         assert isinstance(x.g2s, VectorCopy)
         vectors = x.tile[0] * x.tile[1] * x.dtype.bits // (x.g2s.bits * plan.tiled_mma.threads)
         assert Requests.of(x.g2s, Tile.of_operand(x)).summary.startswith(f"{vectors} per warp, ")
@@ -72,7 +72,7 @@ def test_the_first_copy_of_a_warp_is_one_of_those_that_the_plan_predicts(name: s
     blocks = [
         block for block in g2s.view(plan, 0, ProblemShape(512, 512, 512)).blocks if block[0].startswith("First copy")
     ]
-    for x, (title, _, *rows) in zip((plan.a, plan.b), blocks, strict=True):
+    for x, (title, _, *rows) in zip(plan.operands, blocks, strict=True):
         assert isinstance(x.g2s, VectorCopy)
         joined = re.search(r": (\d+) vectors of a thread at once$", title)
         access_bits = x.g2s.bits * (int(joined[1]) if joined else 1)

@@ -75,7 +75,7 @@ def test_lines_and_charts_of_an_access_agree_with_bank_arithmetic(name: str, acc
 @pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_bf16_nn", "8 stages"])
 def test_a_tile_lies_as_its_layout_says_whichever_mode_is_contiguous(name: str) -> None:
     plan = plan_of(name)
-    for operand in (plan.a, plan.b):
+    for operand in plan.operands:
         tile = Tile.of_operand(operand)
         rows, columns = tile.by_row(tile.offsets).shape
         assert columns == operand.tile[operand.major_mode]

@@ -101,25 +101,24 @@ class Family:
         mma, mma_decisions = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)
         operands = tuple(self.feed.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in "ab")
-        for_a, for_b = operands
-        registers = self.feed.registers(spec, target, mma, self.multiplier.registers(target, mma, (for_a, for_b)))
+        registers = self.feed.registers(spec, target, mma, self.multiplier.registers(target, mma, operands))
         fusion, fusion_decisions = choose_fusion(spec)
-        memory = self.feed.memory(spec, target, mma, (for_a, for_b), fusion, registers)
+        memory = self.feed.memory(spec, target, mma, operands, fusion, registers)
         stages, epilogue = memory.stages.value, memory.epilogue.value
-        a, b = for_a.plan(stages), for_b.plan(stages)
+        paths = tuple(each.plan(stages) for each in operands)
 
         threads = mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.smem.bytes, registers.at_launch)
-        in_flight = tiles_in_flight(problem, target, a, b, occupancy, split_k, mma.atom.instruction)
+        in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         raster = self.schedule.order(spec, mma, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         pace, pace_decisions = choose_pace(spec, target, mma)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
-        loop = self.schedule.loop(self.feed.loop(stages, mma, a, b))
-        written = loop.written(lambda step: step_opcodes(step, (a, b), mma, target))
-        counted = CountedPlan(a=a, b=b, epilogue=epilogue, mma=mma, target=target)
-        copy_choices = (for_a.g2s, for_b.g2s, for_a.s2r, for_b.s2r, for_a.smem, for_b.smem)
+        loop = self.schedule.loop(self.feed.loop(stages, mma, paths))
+        written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
+        counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
+        copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))
         plan = GemmPlan(
             spec=spec,
             family=self.name,
@@ -133,25 +132,23 @@ class Family:
             pace=pace,
             producer_threads=self.feed.producer_threads,
             registers=registers.split,
-            a=a,
-            b=b,
+            operands=paths,
             epilogue=epilogue,
             raster=raster.value,
             split_k=split_k,
             loop=loop,
             smem=memory.smem,
             predictions=Predictions(
-                wavefronts=predict_wavefronts(a, b, epilogue, split_k, mma.cta_tile),
-                line_writes=predict_line_writes(a, b),
-                sectors=predict_sectors(a, b, epilogue, split_k, mma),
+                wavefronts=predict_wavefronts(paths, epilogue, split_k, mma.cta_tile),
+                line_writes=predict_line_writes(paths),
+                sectors=predict_sectors(paths, epilogue, split_k, mma),
                 instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
                 occupancy=occupancy,
             ),
             launch=launch_contract(
                 spec,
                 mma,
-                a,
-                b,
+                paths,
                 epilogue,
                 split_k,
                 threads=threads,

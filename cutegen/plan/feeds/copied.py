@@ -20,9 +20,9 @@ from cutegen.plan.rules.s2r import choose_s2r, targets_transposing, transposing
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
 
 
@@ -53,7 +53,7 @@ class CopiedFragments(Bulk):
         """Store all of C's tile at once, if that leaves enough stages."""
         return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
         """Fragments are loaded one k-block ahead."""
         return produced(stages, mma.k_blocks)
 

@@ -21,9 +21,9 @@ from cutegen.plan.rules.register_split import LEAST_TO_COPY
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
 
 
@@ -50,7 +50,7 @@ class DescribedTiles(Bulk):
         """Two parts per warpgroup, to leave memory for stages."""
         return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
         """One group of multiplications per k-tile, with a wait for each if its sums may be promoted."""
         if mma.promote_k:
             return promoted(stages, mma.k_blocks, mma.promoted_sets)

@@ -17,9 +17,9 @@ from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.epilogue import Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
 
 
@@ -50,6 +50,6 @@ class Plain(Feed):
         epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, pipeline_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
         """A k-tile is multiplied as a whole: no fragments are kept."""
         return through_registers(stages)

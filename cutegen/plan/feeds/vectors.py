@@ -18,9 +18,9 @@ from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
@@ -54,14 +54,14 @@ class Vectors(Feed):
         epilogue = choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, target.smem_per_cta_bytes)
         return overlaid(stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, a: OperandPlan, b: OperandPlan) -> Loop:
+    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
         """Return as many k-tiles per turn as there are stages, so that stages are constants in the addresses.
 
         On an H200 that is up to 10 % faster than one k-tile per turn (docs/performance.md). Plain copies hold a k-tile
         in registers, which leaves no room for the addresses of several.
         """
-        per_turn = 1 if a.g2s.through_registers or b.g2s.through_registers else stages
-        return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys((a.g2s.fetch, b.g2s.fetch))))
+        per_turn = 1 if any(x.g2s.through_registers for x in operands) else stages
+        return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
 
 
 def overlaid(stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, int]) -> Memory:

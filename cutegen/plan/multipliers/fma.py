@@ -59,7 +59,7 @@ class Fma(Multiplier):
         ):
             # LLVM makes one instruction of the product with beta and the sum.
             found[UNIVERSAL_FMA.ptx] += plan.mma.cta_tile[0] * plan.mma.cta_tile[1] // tiled_mma.threads
-        spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in (plan.a, plan.b))
+        spelled = (x.g2s.ambiguous(x.landing(tiled_mma, plan.target)) for x in plan.operands)
         unknown = (*_also_in(plan.epilogue, plan.mma.atom), *(name for names in spelled for name in names))
         return {name: count for name, count in found.items() if not name.startswith(unknown)}
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.contract.problem import ProblemShape
 from cutegen.plan.values.gemm_plan import RasterPlan
 
 GROUPS = (1, 2, 4, 8, 16, 32)
@@ -30,6 +31,11 @@ class TileGrid:
     tiles_n: int
     bytes_a: int
     bytes_b: int
+
+    @classmethod
+    def of(cls, problem: ProblemShape, tile: tuple[int, int], bytes_a: int, bytes_b: int) -> TileGrid:
+        """Return the tiles of a problem, of M x N elements each."""
+        return cls(tiles_m=-(-problem.m // tile[0]), tiles_n=-(-problem.n // tile[1]), bytes_a=bytes_a, bytes_b=bytes_b)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,14 @@ from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import OperandPlan, SplitPlan
+from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, cta_tile: Extents
+    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitPlan | None, cta_tile: Extents
 ) -> dict[str, Wavefronts]:
     """Predict wavefronts for one k-tile of A and B, and the whole tile of C; an epilogue from registers has none.
 
@@ -23,14 +24,13 @@ def predict_wavefronts(
     adjacent vectors, so both are full rows of banks.
     """
     found: dict[str, Wavefronts] = {
-        AccessKey.G2S_A: a.smem.chosen.write,
-        AccessKey.G2S_B: b.smem.chosen.write,
+        **{AccessKey.g2s(x.name): x.smem.chosen.write for x in operands},
         **{
             AccessKey.mma(x.name): x.smem.chosen.read.times(times)
-            for x in (a, b)
+            for x in operands
             if (times := x.s2r.by_source(copied=lambda _: 0, described=lambda described: described.times))
         },
-        **{AccessKey.s2r(x.name): x.smem.chosen.read for x in (a, b) if x.s2r.in_registers},
+        **{AccessKey.s2r(x.name): x.smem.chosen.read for x in operands if x.s2r.in_registers},
     }
     if split_k is not None and split_k.clustered > 1:
         lines = split_k.sums_bytes(cta_tile) // LINE_BYTES
@@ -41,14 +41,14 @@ def predict_wavefronts(
     return found
 
 
-def predict_line_writes(*operands: OperandPlan) -> dict[str, Wavefronts]:
+def predict_line_writes(operands: tuple[OperandPath, ...]) -> dict[str, Wavefronts]:
     """Predict line writes of one k-tile of the operands whose copies bypass L1."""
     lines = {AccessKey.g2s(x.name): x.smem.chosen.lines for x in operands}
     return {key: found for key, found in lines.items() if found is not None}
 
 
 def predict_sectors(
-    a: OperandPlan, b: OperandPlan, epilogue: EpiloguePlan, split_k: SplitPlan | None, mma: MmaPlan
+    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitPlan | None, mma: MmaPlan
 ) -> dict[str, Sectors]:
     """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors.
 
@@ -60,7 +60,7 @@ def predict_sectors(
         AccessKey.g2s(x.name): _sectors(
             x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
         )
-        for x in (a, b)
+        for x in operands
     }
     tile, major_mode, element = cta_tile[:2], epilogue.major_mode, epilogue.dtype
     if epilogue.store is not None:

@@ -13,8 +13,8 @@ from cutegen.plan.rules.smem import Access, AccessOf, SmemRanking, choose_smem, 
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.fragments import FragmentCopy, Fragments, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import OperandPlan
 from cutegen.plan.values.operand import LAST_MODE, OperandTile
+from cutegen.plan.values.path import OperandPath
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import round_up
 
@@ -40,10 +40,10 @@ class OperandChoices(Generic[CopyT]):
         """Registers per thread for its share of a k-tile on the way to shared memory; only plain copies use any."""
         return self.g2s.value.passing_registers(self.tile.extents, self.tile.dtype)
 
-    def plan(self, stages: int) -> OperandPlan:
+    def plan(self, stages: int) -> OperandPath:
         """The operand's part of the plan."""
         x = self.tile
-        return OperandPlan(
+        return OperandPath(
             name=x.name,
             operand=x.operand,
             dtype=x.dtype,

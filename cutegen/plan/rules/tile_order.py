@@ -20,7 +20,9 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, DType, Gpu, Instruction, Target
 from cutegen.plan.predict.tile_orders import TileGrid, Tiles, Traffic, orders, tile_order, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Occupancy, OperandPlan, RasterPlan, SplitPlan
+from cutegen.plan.values.gemm_plan import Occupancy, RasterPlan, SplitPlan
+from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.path import ROWS, OperandPath, k_tile_bytes
 from cutegen.spec import GemmSpec, Raster
 from cutegen.spec.values import RasterMode
 
@@ -85,17 +87,21 @@ class InFlight:
 def tiles_in_flight(
     problem: ProblemShape | None,
     target: Target,
-    a: OperandPlan,
-    b: OperandPlan,
+    mma: MmaPlan,
+    operands: tuple[OperandPath, ...],
     occupancy: Occupancy,
     split_k: SplitPlan | None = None,
-    by: Instruction = Instruction.MMA_SYNC,
 ) -> InFlight | None:
     """Return a plan's tiles of a problem, on the target's reference GPU; None without a problem."""
     if problem is None:
         return None
-    slices, ctas = split_k.slices if split_k else 1, occupancy.ctas_per_sm
-    return in_flight_of(problem, target, (a.tile[0], b.tile[0]), (a.dtype, b.dtype), slices, by, ctas)
+    slices, ctas, (m, n, k) = split_k.slices if split_k else 1, occupancy.ctas_per_sm, mma.cta_tile
+    share = -(-problem.k // slices)
+    of_a, of_b = (k_tile_bytes(operands, side) * share // k for side in ROWS)
+    element = mma.atom.a_dtype
+    return _in_flight(
+        problem, target, TileGrid.of(problem, (m, n), of_a, of_b), element, slices, mma.atom.instruction, ctas
+    )
 
 
 def in_flight_of(
@@ -105,22 +111,29 @@ def in_flight_of(
     dtypes: tuple[DType, DType],
     slices: int,
     by: Instruction,
-    ctas_per_sm: int = 1,
 ) -> InFlight:
     """Return a problem's tiles of M x N elements on the target's reference GPU; `dtypes` are those of A and B."""
-    gpu, (a, b), (m, n) = GPUS[target.name], dtypes, tile
-    share = -(-problem.k // slices)
+    (a, b), (m, n), share = dtypes, tile, -(-problem.k // slices)
+    grid = TileGrid.of(problem, tile, m * share * a.bytes, n * share * b.bytes)
+    return _in_flight(problem, target, grid, a, slices, by, 1)
+
+
+def _in_flight(
+    problem: ProblemShape,
+    target: Target,
+    grid: TileGrid,
+    element: DType,
+    slices: int,
+    by: Instruction,
+    ctas_per_sm: int,
+) -> InFlight:
+    gpu = GPUS[target.name]
     flops = 2 * problem.batch * problem.m * problem.n * problem.k
-    rate = SM_RATES[target.name].flops_of(by, a.name)
+    rate = SM_RATES[target.name].flops_of(by, element.name)
     return InFlight(
         problem=problem,
         gpu=gpu,
-        grid=TileGrid(
-            tiles_m=-(-problem.m // m),
-            tiles_n=-(-problem.n // n),
-            bytes_a=m * share * a.bytes,
-            bytes_b=n * share * b.bytes,
-        ),
+        grid=grid,
         passes=slices * problem.batch,
         ctas=gpu.sms * ctas_per_sm,
         tensor_us=None if rate is None else flops / (rate * gpu.sms * gpu.clock_hz) * 1e6,

@@ -8,7 +8,7 @@ from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.accumulators import Place, place_of_value, shares_of_threads
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FragmentTable:
         return coordinate % self.tile[0], coordinate // self.tile[0]
 
 
-def fragment_table(tiled_mma: TiledMma, operand: OperandPlan) -> FragmentTable:
+def fragment_table(tiled_mma: TiledMma, operand: OperandPath) -> FragmentTable:
     """Return what each thread of `tiled_mma` holds of one k-tile of `operand`.
 
     >>> from cutegen.plan import plan

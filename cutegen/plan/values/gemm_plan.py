@@ -6,62 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutegen.algebra import Extents, OperandName, TiledMma, modes, size
+from cutegen.algebra import Extents, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType, MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
-from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.mma import MmaPlan
-from cutegen.plan.values.smem import Sectors, SmemMap, SmemTile, Wavefronts
+from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.smem import Sectors, SmemMap, Wavefronts
 from cutegen.spec import GemmSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperandPlan:
-    """A or B on its way from global memory to the tensor core; `tile` is its (X, K) share of the CTA tile."""
-
-    name: str
-    operand: OperandName
-    dtype: DType
-    modes: tuple[str, str]
-    major: str
-    align_bytes: int
-    tile: tuple[int, int]
-    g2s: TileCopy
-    smem: SmemTile
-    s2r: Fragments
-
-    @property
-    def major_mode(self) -> int:
-        """Index of the contiguous mode in `modes`."""
-        return self.modes.index(self.major)
-
-    @property
-    def fragment_copy(self) -> FragmentCopy:
-        """The copy of its fragments to registers, if its multiplier reads them there."""
-        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
-        assert copy is not None, f"{self.name} is read from shared memory"
-        return copy
-
-    def loads(self, tiled_mma: TiledMma) -> Counter[str]:
-        """Instructions that a warp, or a single thread, issues to load the fragments of one k-tile."""
-        return self.s2r.opcodes(self.operand, self.tile, self.dtype, tiled_mma)
-
-    def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
-        """Destination of its copies of a k-tile."""
-        stage = self.smem.layout_of_one_stage
-        return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
-
-    def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
-        """Return the instructions that each participating thread, or warp, issues for it in a step on a k-tile."""
-        if step.action is Action.LOAD:
-            return self.loads(tiled_mma)
-        return self.g2s.opcodes(step, self.landing(tiled_mma, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +142,7 @@ class PlannedGemm:
     kernel_name: str
     mma: MmaPlan
     stages: int
-    a: OperandPlan
-    b: OperandPlan
+    operands: tuple[OperandPath, ...]
     epilogue: EpiloguePlan
     raster: RasterPlan
     split_k: SplitPlan | None = None
@@ -202,6 +157,23 @@ class PlannedGemm:
     evicted_first: tuple[str, ...] = ()
     prefetched: tuple[Prefetch, ...] = ()
     pace: int = 0
+
+    def operand(self, name: str) -> OperandPath:
+        """Return the path of the operand of a role. Raises KeyError if there is none."""
+        for x in self.operands:
+            if x.name == name:
+                return x
+        raise KeyError(name)
+
+    @property
+    def a(self) -> OperandPath:
+        """The path of A."""
+        return self.operand("a")
+
+    @property
+    def b(self) -> OperandPath:
+        """The path of B."""
+        return self.operand("b")
 
     @property
     def cta_tile(self) -> Extents:
@@ -234,14 +206,14 @@ class PlannedGemm:
         return self.split_k.slices if self.split_k else 1
 
     @property
-    def through_registers(self) -> tuple[OperandPlan, ...]:
+    def through_registers(self) -> tuple[OperandPath, ...]:
         """The operands, if any, that plain loads and stores copy to shared memory."""
-        return tuple(x for x in (self.a, self.b) if x.g2s.through_registers)
+        return tuple(x for x in self.operands if x.g2s.through_registers)
 
     @property
     def asynchronous(self) -> bool:
         """True if any operand is copied asynchronously."""
-        return not (self.a.g2s.through_registers and self.b.g2s.through_registers)
+        return not all(x.g2s.through_registers for x in self.operands)
 
     @property
     def atoms_mnk(self) -> Extents:
@@ -263,14 +235,14 @@ class PlannedGemm:
     def tile_is_chosen(self) -> bool:
         """True if tile and warpgroups were chosen so that sums leave registers for everything else."""
         given = {decision.key for decision in self.decisions if decision.given}
-        return not self.a.s2r.in_registers and not given & {"tile.cta", "mma.atom_layout"}
+        return not any(x.s2r.in_registers for x in self.operands) and not given & {"tile.cta", "mma.atom_layout"}
 
     def opcodes(self, step: Step) -> Counter[str]:
         """Return the instructions of each participating thread for a step on a whole k-tile; a warp's count once."""
-        return step_opcodes(step, (self.a, self.b), self.mma, self.target)
+        return step_opcodes(step, self.operands, self.mma, self.target)
 
 
-def step_opcodes(step: Step, operands: Iterable[OperandPlan], mma: MmaPlan, target: Target) -> Counter[str]:
+def step_opcodes(step: Step, operands: Iterable[OperandPath], mma: MmaPlan, target: Target) -> Counter[str]:
     """Return the instructions of each participating thread for a step on a whole k-tile; a warp's count once."""
     counts: Counter[str] = Counter()
     for x in operands:

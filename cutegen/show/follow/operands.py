@@ -17,7 +17,7 @@ from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.follow.places import CopyStep, DescriptorRead, FragmentLoad, Held, Meeting, SharedPlace
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -29,7 +29,7 @@ class OperandFollower:
 
     def __init__(self, plan: GemmPlan, name: str) -> None:
         self.plan = plan
-        self.operand: OperandPlan = getattr(plan, name)
+        self.operand: OperandPath = getattr(plan, name)
         self.base_bytes = plan.smem.b_offset_bytes if name == "b" else 0
         self._kept_trace: LdmatrixTrace | None = None
 

@@ -12,7 +12,7 @@ from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.explain import ways
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled
 from cutegen.show.parts.bulk import bulk_facts
@@ -34,12 +34,12 @@ from cutegen.support.words import extents, plural
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Show thread grid, thread-value layouts, wavefronts and sectors of A and B, and the first copy of a warp."""
     blocks: list[list[str]] = []
-    for operand in (plan.a, plan.b):
+    for operand in plan.operands:
         blocks += _blocks(plan, operand, thread // WARP, everything=everything)
-    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in (plan.a, plan.b)}})
+    return View(tuple(blocks), {"spec": plan.spec.name, **{x.name: _table(plan, x) for x in plan.operands}})
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPath, warp: int, *, everything: bool) -> list[list[str]]:
     x = operand.name.upper()
     shared, sectors = _predicted(plan, operand)
     cost = [
@@ -57,7 +57,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
 def _vector_blocks(
     plan: GemmPlan,
     copy: VectorCopy,
-    operand: OperandPlan,
+    operand: OperandPath,
     title: str,
     cost: list[tuple[str, str]],
     warp: int,
@@ -87,7 +87,7 @@ def _vector_blocks(
     ]
 
 
-def _accesses(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan) -> tuple[tuple[int, ...], ...]:
+def _accesses(plan: GemmPlan, copy: VectorCopy, operand: OperandPath) -> tuple[tuple[int, ...], ...]:
     return copy.accesses(operand.landing(plan.tiled_mma, plan.target))
 
 
@@ -96,12 +96,12 @@ def _vector_table(copy: VectorCopy) -> dict[str, Any]:
     return {"atom": copy.atom.name, "bits": copy.bits, "threads": threads, "layouts": tv_layouts(copy.tiled_copy)}
 
 
-def _predicted(plan: GemmPlan, operand: OperandPlan) -> tuple[Wavefronts, Sectors]:
+def _predicted(plan: GemmPlan, operand: OperandPath) -> tuple[Wavefronts, Sectors]:
     key = AccessKey.g2s(operand.name)
     return plan.predictions.wavefronts[key], plan.predictions.sectors[key]
 
 
-def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+def _table(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     shared, sectors = _predicted(plan, operand)
     return {
         **operand.g2s.by_kind(vectors=_vector_table, boxes=lambda copy: {"atom": copy.atom.name, **copy.to_json()}),
@@ -112,20 +112,20 @@ def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
     """Draw for A and B the thread that copies each vector in one step, and the banks of a warp's vectors."""
-    parts = [_drawn(plan, operand, thread) for operand in (plan.a, plan.b)]
+    parts = [_drawn(plan, operand, thread) for operand in plan.operands]
     notes = plan.a.g2s.by_kind(
         vectors=lambda _: (copy_legend(plan, thread), phase_legend()), boxes=lambda _: (bank_legend(),)
     )
     return titled("A and B from global to shared memory", [], arranged(*parts), *notes)
 
 
-def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+def _drawn(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
     return operand.g2s.by_kind(
         vectors=lambda copy: _drawn_vectors(plan, copy, operand, thread), boxes=lambda copy: _drawn_boxes(copy, operand)
     )
 
 
-def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, thread: int) -> Picture:
+def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPath, thread: int) -> Picture:
     """Draw the thread of each vector, and the banks that it is written to."""
     tile, warp = Tile.of_operand(operand), thread // WARP
     found = plan.predictions.wavefronts[tile.write]
@@ -145,7 +145,7 @@ def _drawn_vectors(plan: GemmPlan, copy: VectorCopy, operand: OperandPlan, threa
     return beside(above(who, read), banks)
 
 
-def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
+def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPath) -> Picture:
     """Draw the place of a box's first rows in shared memory: a box is copied as a unit, not by threads."""
     count = "one box" if copy.boxes == 1 else f"{copy.boxes} boxes"
     rows = operand.modes[1 - operand.major_mode]
@@ -160,7 +160,7 @@ def _drawn_boxes(copy: BulkTensorCopy, operand: OperandPlan) -> Picture:
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: the thread that copies each element of A and B and the vectors of each access, or the box."""
     found = {}
-    for x in (plan.a, plan.b):
+    for x in plan.operands:
         sectors = plan.predictions.sectors[AccessKey.g2s(x.name)]
         found[x.name] = {
             **copy_page(x.g2s, Tile.of_operand(x)),
@@ -170,5 +170,5 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     return found
 
 
-def _access_page(plan: GemmPlan, operand: OperandPlan, copy: VectorCopy) -> dict[str, Any]:
+def _access_page(plan: GemmPlan, operand: OperandPath, copy: VectorCopy) -> dict[str, Any]:
     return {"accesses": [list(each) for each in _accesses(plan, copy, operand)]}

@@ -12,16 +12,16 @@ from cutegen.hardware import LdmatrixAtom
 from cutegen.hardware.copy_atoms import ldmatrix_atoms
 from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 
 
 def page(plan: GemmPlan) -> dict[str, Any] | None:
     """Return page data of both forms, for the operands that `ldmatrix` loads; None if there are none."""
-    found = {x.name: _forms(x) for x in (plan.a, plan.b) if x.s2r.by_ldmatrix}
+    found = {x.name: _forms(x) for x in plan.operands if x.s2r.by_ldmatrix}
     return found or None
 
 
-def _forms(operand: OperandPlan) -> list[dict[str, Any]]:
+def _forms(operand: OperandPath) -> list[dict[str, Any]]:
     """Return the form in use, and the other if the hardware has it for elements of this size."""
     bits, used = operand.dtype.bits, bool(operand.fragment_copy.transpose)
     found = []

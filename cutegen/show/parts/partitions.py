@@ -24,7 +24,7 @@ from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.plan import GemmPlan
 from cutegen.plan.swapped import shape_multiplied
 from cutegen.plan.values.fragments import FragmentCopy
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.view import View
 from cutegen.support.words import round_up
 
@@ -74,7 +74,7 @@ NAMES = (
 )
 
 
-def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
+def _of_operand(plan: GemmPlan, operand: OperandPath, extents: tuple[int, int], thread: int) -> dict[str, LayoutExpr]:
     x = operand.operand
     s, g = operand.smem.layout, _global_tiles(operand, extents)
     share = plan.tiled_mma.partition(x, s, thread).layout
@@ -89,7 +89,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPlan, extents: tuple[int, int], 
     }
 
 
-def _of_copy(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy, thread: int) -> dict[str, LayoutExpr]:
+def _of_copy(plan: GemmPlan, operand: OperandPath, copy: FragmentCopy, thread: int) -> dict[str, LayoutExpr]:
     """Return the registers and the copy that fills them."""
     x, load = operand.operand, copy.tiled_copy
     fragment = plan.tiled_mma.fragment(x, operand.smem.layout_of_one_stage, thread)
@@ -114,7 +114,7 @@ def _divided(strides: IntTree, by: int) -> Any:
     return tuple(_divided(stride, by) for stride in strides) if isinstance(strides, tuple) else int(strides) // by
 
 
-def _global_tiles(operand: OperandPlan, extents: tuple[int, int]) -> Layout:
+def _global_tiles(operand: OperandPath, extents: tuple[int, int]) -> Layout:
     """Return the CTA's tiles along K, gA or gB: (BLK_X, BLK_K, k-tiles)."""
     tile_x, tile_k = operand.tile
     tiles = Dyn(-(-extents[1] // tile_k))

@@ -16,7 +16,7 @@ from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.colors import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
@@ -35,14 +35,14 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Show the chosen and rejected instructions, thread-value layouts, addresses, and what `thread` receives."""
     blocks: list[list[str]] = []
     table: dict[str, Any] = {"spec": plan.spec.name, "thread": thread}
-    for operand in (plan.a, plan.b):
+    for operand in plan.operands:
         more, table[operand.name] = _shown(plan, operand, thread, everything=everything)
         blocks += more
     return View(tuple(blocks), table)
 
 
 def _shown(
-    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+    plan: GemmPlan, operand: OperandPath, thread: int, *, everything: bool
 ) -> tuple[list[list[str]], dict[str, Any]]:
     """Return blocks and table of an operand."""
     return operand.s2r.by_source(
@@ -52,7 +52,7 @@ def _shown(
 
 
 def _copied(
-    plan: GemmPlan, operand: OperandPlan, thread: int, *, everything: bool
+    plan: GemmPlan, operand: OperandPath, thread: int, *, everything: bool
 ) -> tuple[list[list[str]], dict[str, Any]]:
     """Return blocks and table of an operand with fragments in registers."""
     fragment = fragment_table(plan.tiled_mma, operand)
@@ -63,7 +63,7 @@ def _copied(
     return blocks, {**_table(plan, operand), "holds": holds(fragment, thread)}
 
 
-def _described(operand: OperandPlan, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
+def _described(operand: OperandPath, described: ByDescriptor) -> tuple[list[list[str]], dict[str, Any]]:
     """Return blocks and table of an operand that stays in shared memory."""
     facts = [("layout", described.layout.name), *_descriptor(described)]
     title = f"{operand.name.upper()} in shared memory, by matrix descriptor: no thread loads fragments"
@@ -81,7 +81,7 @@ def _descriptor(described: ByDescriptor) -> list[tuple[str, str]]:
     ]
 
 
-def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
+def _blocks(plan: GemmPlan, operand: OperandPath, warp: int, *, everything: bool) -> list[list[str]]:
     x, copy = operand.name.upper(), operand.fragment_copy
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     facts = [
@@ -100,7 +100,7 @@ def _blocks(plan: GemmPlan, operand: OperandPlan, warp: int, *, everything: bool
     ]
 
 
-def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: bool) -> list[list[str]]:
+def _loads(tiled_mma: TiledMma, operand: OperandPath, warp: int, *, everything: bool) -> list[list[str]]:
     """Write the addresses of a warp's lanes in its first load of a k-tile, or in each load."""
     loads = fragment_loads(tiled_mma, operand, warp)
     return [
@@ -112,7 +112,7 @@ def _loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int, *, everything: 
     ]
 
 
-def _table(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+def _table(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     found = plan.predictions.wavefronts[AccessKey.s2r(operand.name)]
     return {
         **operand.s2r.to_json(),
@@ -126,8 +126,8 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
     An operand that is multiplied in place is shown there, by its banks.
     """
-    parts = [_part(plan, operand, thread) for operand in (plan.a, plan.b)]
-    copied, in_place = (any(x.s2r.in_registers is held for x in (plan.a, plan.b)) for held in (True, False))
+    parts = [_part(plan, operand, thread) for operand in plan.operands]
+    copied, in_place = (any(x.s2r.in_registers is held for x in plan.operands) for held in (True, False))
     if not copied:
         title = "A and B in shared memory, multiplied in place"
         return titled(title, [CELL_MEANING], arranged(*parts), bank_legend())
@@ -137,13 +137,13 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     return titled(title, [CELL_MEANING] if in_place else [], arranged(*parts), *notes)
 
 
-def _part(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+def _part(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
     return operand.s2r.by_source(
         copied=lambda _: _drawn(plan, operand, thread), described=lambda found: _drawn_in_place(plan, operand, found)
     )
 
 
-def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
+def _drawn(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
     load = fragment_loads(plan.tiled_mma, operand, thread // WARP)[0]
     x, elems = operand.name.upper(), load.access.access_bytes // operand.dtype.bytes
     reads = ways(plan.predictions.wavefronts[load.access.tile.read].ways)
@@ -163,7 +163,7 @@ def _drawn(plan: GemmPlan, operand: OperandPlan, thread: int) -> Picture:
     )
 
 
-def _drawn_in_place(plan: GemmPlan, operand: OperandPlan, described: ByDescriptor) -> Picture:
+def _drawn_in_place(plan: GemmPlan, operand: OperandPath, described: ByDescriptor) -> Picture:
     """Draw the first rows of the tile, and the descriptor's fields."""
     tile = Tile.of_operand(operand)
     reads = ways(plan.predictions.wavefronts[tile.read].ways)
@@ -218,7 +218,7 @@ class WarpLoad:
     received: Coordinates
 
 
-def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list[WarpLoad]:
+def fragment_loads(tiled_mma: TiledMma, operand: OperandPath, warp: int) -> list[WarpLoad]:
     """Return every `ldmatrix`, or plain load, that fills fragments of `warp` in one k-tile, k-block by k-block."""
     tile = Tile.of_operand(operand)
     loads = operand.fragment_copy.table(operand.operand, operand.tile, operand.dtype, tiled_mma)
@@ -230,16 +230,16 @@ def fragment_loads(tiled_mma: TiledMma, operand: OperandPlan, warp: int) -> list
 
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: every load of the fragments of A and B, or the descriptors that read them in place."""
-    return {x.name: _page_of(plan, x) for x in (plan.a, plan.b)}
+    return {x.name: _page_of(plan, x) for x in plan.operands}
 
 
-def _page_of(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+def _page_of(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     return operand.s2r.by_source(
         copied=lambda copy: _copied_page(plan, operand, copy), described=lambda _: _described_page(plan, operand)
     )
 
 
-def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> dict[str, Any]:
+def _copied_page(plan: GemmPlan, operand: OperandPath, copy: FragmentCopy) -> dict[str, Any]:
     """Pack coordinates: `addressed` [load, warp, lane], `received` [load, warp, lane, value], and `held`."""
     loads = copy.table(operand.operand, operand.tile, operand.dtype, plan.tiled_mma)
     fragment = fragment_table(plan.tiled_mma, operand)
@@ -257,7 +257,7 @@ def _copied_page(plan: GemmPlan, operand: OperandPlan, copy: FragmentCopy) -> di
     }
 
 
-def _described_page(plan: GemmPlan, operand: OperandPlan) -> dict[str, Any]:
+def _described_page(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     """Return the descriptor of each block of each stage: the block along M or N first, then along K, then the stage."""
     rows = plan.atom.shape_mnk["AB".index(operand.operand)]
     found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)

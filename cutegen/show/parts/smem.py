@@ -7,7 +7,7 @@ from typing import Any
 from cutegen.algebra import format_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend
 from cutegen.show.canvas.picture import Picture, titled
 from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
@@ -18,13 +18,13 @@ from cutegen.support.words import extents, plural
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
     """Show layout, ranking, swizzled offsets and banks of A and B."""
     blocks: list[list[str]] = []
-    for operand in (plan.a, plan.b):
+    for operand in plan.operands:
         blocks += _blocks(operand, plan.stages, everything=everything)
-    table = {"spec": plan.spec.name, "smem_bytes": plan.smem_bytes, **{x.name: _table(x) for x in (plan.a, plan.b)}}
+    table = {"spec": plan.spec.name, "smem_bytes": plan.smem_bytes, **{x.name: _table(x) for x in plan.operands}}
     return View(tuple(blocks), table)
 
 
-def _blocks(operand: OperandPlan, stages: int, *, everything: bool) -> list[list[str]]:
+def _blocks(operand: OperandPath, stages: int, *, everything: bool) -> list[list[str]]:
     shared = operand.smem
     x = operand.name.upper()
     facts = [
@@ -44,7 +44,7 @@ def _blocks(operand: OperandPlan, stages: int, *, everything: bool) -> list[list
     ]
 
 
-def _table(operand: OperandPlan) -> dict[str, Any]:
+def _table(operand: OperandPath) -> dict[str, Any]:
     shared, tile = operand.smem, operand.tile
     return {
         "layout": format_layout(shared.layout),
@@ -58,7 +58,7 @@ def _table(operand: OperandPlan) -> dict[str, Any]:
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
     """Draw the first rows of one stage of A and of B, and the cost of the layouts."""
-    tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in (plan.a, plan.b)]
+    tiles = [costed_tile(Tile.of_operand(operand), plan) for operand in plan.operands]
     return titled("A and B in shared memory, by bank", [CELL_MEANING], *tiles, bank_legend())
 
 
@@ -67,5 +67,5 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     begins = {"a": 0, "b": plan.smem.b_offset_bytes}
     return {
         x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}
-        for x in (plan.a, plan.b)
+        for x in plan.operands
     }

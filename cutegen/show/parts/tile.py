@@ -11,7 +11,7 @@ from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import hidden_lines, ranking, ranking_lines, ways
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import OperandPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems
 from cutegen.show.canvas.picture import Picture, captioned
@@ -41,7 +41,7 @@ class Tile:
     read: AccessKey
 
     @classmethod
-    def of_operand(cls, operand: OperandPlan) -> Tile:
+    def of_operand(cls, operand: OperandPath) -> Tile:
         """Return one stage of A or of B."""
         return cls(
             name=operand.name.upper(),

@@ -1,0 +1,82 @@
+"""The way of an operand from global memory to the instruction that reads it, hop by hop.
+
+```text
+global memory --g2s--> stages of shared memory --s2r--> registers
+                                               `------> in place, by descriptor
+```
+
+A plan has one path for each operand that its k-tiles consist of. Everything that is said of all operands, such as the
+bytes of a stage, is a sum over its paths: nothing asks how many there are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cutegen.algebra import OperandName, TiledMma
+from cutegen.hardware import DType, Target
+from cutegen.plan.loop import Action, Step
+from cutegen.plan.values.copies import Landing, TileCopy
+from cutegen.plan.values.fragments import FragmentCopy, Fragments
+from cutegen.plan.values.smem import SmemTile
+
+ROWS: tuple[OperandName, OperandName] = ("A", "B")
+"""Sides of the product, in the order of the rows that they have: along M, and along N."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandPath:
+    """The way of an operand; `name` is its role in a call, `tile` its (X, K) share of the CTA tile.
+
+    `operand` is the side of the product whose rows it has: A has M, B has N.
+    """
+
+    name: str
+    operand: OperandName
+    dtype: DType
+    modes: tuple[str, str]
+    major: str
+    align_bytes: int
+    tile: tuple[int, int]
+    g2s: TileCopy
+    smem: SmemTile
+    s2r: Fragments
+
+    @property
+    def major_mode(self) -> int:
+        """Index of the contiguous mode in `modes`."""
+        return self.modes.index(self.major)
+
+    @property
+    def fragment_copy(self) -> FragmentCopy:
+        """The copy of its fragments to registers, if its multiplier reads them there."""
+        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
+        assert copy is not None, f"{self.name} is read from shared memory"
+        return copy
+
+    def loads(self, tiled_mma: TiledMma) -> Counter[str]:
+        """Instructions that a warp, or a single thread, issues to load the fragments of one k-tile."""
+        return self.s2r.opcodes(self.operand, self.tile, self.dtype, tiled_mma)
+
+    def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
+        """Destination of its copies of a k-tile."""
+        stage = self.smem.layout_of_one_stage
+        return Landing(tile=self.tile, element=self.dtype, stage=stage, tiled_mma=tiled_mma, target=target)
+
+    def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
+        """Return the instructions that each participating thread, or warp, issues for it in a step on a k-tile."""
+        if step.action is Action.LOAD:
+            return self.loads(tiled_mma)
+        return self.g2s.opcodes(step, self.landing(tiled_mma, target))
+
+
+def k_tile_bytes(paths: Iterable[OperandPath], side: OperandName | None = None) -> int:
+    """Return the bytes of a k-tile in global memory: of all operands, or of those of one side of the product."""
+    return sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in paths if side in (None, x.operand))
+
+
+def stage_bytes(paths: Iterable[OperandPath], stages: int) -> int:
+    """Return the bytes of one of `stages` stages: of every operand's tile."""
+    return sum(path.smem.bytes // stages for path in paths)
