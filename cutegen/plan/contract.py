@@ -13,9 +13,8 @@ from cutegen.contract.launch import (
     TensorContract,
     gemm_parameters,
 )
+from cutegen.plan.kernel.scheduler import TileScheduler
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import SplitPlan
-from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import align_bytes
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import MODES, GemmSpec
@@ -36,20 +35,17 @@ def kernel_name(spec: GemmSpec) -> str:
 
 def launch_contract(
     spec: GemmSpec,
-    mma: MmaPlan,
     operands: tuple[OperandPath, ...],
     epilogue: EpiloguePlan,
-    split_k: SplitPlan | None,
+    scheduler: TileScheduler,
     *,
     threads: int,
     smem_bytes: int,
-    ctas_per_multiprocessor: int | None,
-    spread: bool,
     programmatic: bool,
     prefetched: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
-    fusion, (m, n, k) = epilogue.fusion, mma.cluster
+    fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
     tensors = (*(tensor_contract(spec, name) for name in (*(x.name for x in operands), RESULT)), *extras)
     copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
@@ -61,16 +57,23 @@ def launch_contract(
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
         parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched),
-        cta_tile=mma.cta_tile[:2],
+        cta_tile=scheduler.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
-        ctas_per_multiprocessor=ctas_per_multiprocessor,
+        ctas_per_multiprocessor=scheduler.ctas_per_multiprocessor,
         maps=maps,
         cluster=(m, n if split_k is None else k),
-        spread=spread,
+        spread=scheduler.spread,
         programmatic=programmatic,
-        split=SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics) if split_k else None,
+        split=_split_contract(scheduler),
     )
+
+
+def _split_contract(scheduler: TileScheduler) -> SplitContract | None:
+    split_k = scheduler.split_k
+    if split_k is None:
+        return None
+    return SplitContract(split_k.slices, split_k.slice_bytes(scheduler.cta_tile), split_k.atomics)
 
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:

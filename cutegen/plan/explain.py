@@ -73,7 +73,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "g2s": {x.name: x.g2s.to_json() for x in plan.operands},
         "s2r": {x.name: x.s2r.to_json() for x in plan.operands},
         "epilogue": _epilogue_table(plan),
-        "raster": asdict(plan.raster),
+        "raster": asdict(plan.scheduler.order),
         "split_k": _split_table(plan),
         "wavefronts": {
             key: _wavefronts_table(plan, key)

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
+from cutegen.plan.kernel.scheduler import Groups, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import RasterPlan, RegisterSplit, SplitPlan
+from cutegen.plan.values.gemm_plan import RegisterSplit
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
@@ -105,36 +106,49 @@ class Feed(ABC):
 
 
 class Schedule(ABC):
-    """Schedule: distributes the tiles, and the K of one tile, among CTAs.
+    """Schedule: distributes the tiles, and the K of one tile, among CTAs, which take them from `source`.
 
-    Persistent CTAs are `ctas_per_multiprocessor` per SM.
+    With `groups` the tiles are those of products whose sizes the device has.
     """
 
     __slots__ = ()
-    ctas_per_multiprocessor: ClassVar[int | None] = None
+    source: ClassVar[TileSource]
+    groups: ClassVar[Groups | None] = None
 
     @abstractmethod
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a spec with another schedule."""
 
     @abstractmethod
-    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[TileOrder]:
         """The order of the tiles."""
 
     @abstractmethod
-    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""
 
-    def loop(self, of_a_tile: Loop) -> Loop:
-        """Return the loop over tiles around the loop of a tile; a CTA with one tile runs that alone."""
-        return of_a_tile
+    def choose(
+        self, spec: GemmSpec, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
+    ) -> Choice[TileScheduler]:
+        """Return the tile scheduler, with the decision on the order of the tiles."""
+        order = self.order(spec, mma, in_flight)
+        scheduler = TileScheduler(
+            cta_tile=mma.cta_tile,
+            cluster=mma.cluster,
+            order=order.value,
+            source=self.source,
+            split_k=split_k,
+            spread=self.spreads(mma),
+            groups=self.groups,
+        )
+        return Choice(scheduler, order.decision)
 
     def spreads(self, mma: MmaPlan) -> bool:
         """True if CTAs that fill at most half of the GPU run on every second SM."""
         return False
 
-    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
-        """Return its decisions, if any; tiles are visited `along` a mode."""
+    def decisions(self, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
+        """Return its other decisions, if any."""
         return ()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
 from itertools import pairwise, product
+from math import prod
 
 import numpy as np
 
@@ -13,11 +16,11 @@ from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
+from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
 
@@ -43,6 +46,7 @@ def prove(plan: GemmPlan) -> None:
     _prove_fusion(plan)
     _prove_split_k(plan)
     _prove_capacity(plan)
+    _prove_scheduler(plan)
 
 
 def _demand(holds: bool, what: str) -> None:
@@ -299,6 +303,34 @@ def _prove_fusion(plan: GemmPlan) -> None:
         _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
 
 
+def _prove_scheduler(plan: GemmPlan) -> None:
+    """Prove on small launches that their CTAs compute every tile, of every slice of K, exactly once."""
+    scheduler, shape = plan.scheduler, (plan.cta_tile, plan.mma.cluster)
+    _demand((scheduler.cta_tile, scheduler.cluster) == shape, "the scheduler gives out tiles of another size")
+    _demand(_visits_once(scheduler.order), "the order of tiles leaves one out, or has one twice")
+    m, n, k = (tile * ctas for tile, ctas in zip(*shape, strict=True))
+    for blocks_m, blocks_n, multiprocessors in ((1, 1, 1), (3, 2, 4)):
+        problem = ProblemShape(blocks_m * m, blocks_n * n, k)
+        room = multiprocessors * prod(scheduler.cluster)
+        x, y, z = grid = plan.launch.geometry(problem, multiprocessors=room).grid
+        ctas = product(range(x), range(y), range(z))
+        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, (problem.m,)))
+        tiles = product(range(problem.m // plan.cta_tile[0]), range(problem.n // plan.cta_tile[1]))
+        wanted = Counter(WorkTile(*tile, slice=index) for tile in tiles for index in range(scheduler.slices))
+        _demand(found == wanted, "a launch would compute a tile twice, or not at all")
+
+
+@cache
+def _visits_once(order: TileOrder) -> bool:
+    """Return whether an order has every tile once, in grids narrower than a band, of whole bands, and of more."""
+    for across, swept in product((1, order.group, 2 * order.group + 1), (1, 3)):
+        grid = (swept, across) if order.along == "n" else (across, swept)
+        tile_m, tile_n = order.tiles(grid)
+        if not _covers_once(tile_m * grid[1] + tile_n, across * swept):
+            return False
+    return True
+
+
 def _prove_split_k(plan: GemmPlan) -> None:
     """Prove that every sum of a slice has its own place in a large enough workspace, in whole vectors."""
     split, launch = plan.split_k, plan.launch
@@ -332,13 +364,13 @@ def _prove_split_k(plan: GemmPlan) -> None:
         _demand(launch.workspace(ProblemShape(*plan.cta_tile)) is None, "a launch would provide an unneeded workspace")
         return
     needed = launch.workspace(ProblemShape(m * tile_m, tile_n, tile_k))
-    enough = needed is not None and needed.sums_bytes == m * split.groups * sums * split.dtype.bytes
+    enough = needed is not None and needed.sums_bytes == m * split.partials * sums * split.dtype.bytes
     _demand(enough, "a launch would provide a workspace of another size")
     _demand(needed is not None and needed.counters == m * k, "a launch would not provide one counter per share")
-    _demand(split.groups % split.in_flight == 0, "split-K loads slices that do not exist")
+    _demand(split.partials % split.in_flight == 0, "split-K loads slices that do not exist")
     if split.shared:
         _demand(
-            _shared_out(plan.epilogue.parts, split.groups), "CTAs that add slices would skip parts, or add them twice"
+            _shared_out(plan.epilogue.parts, split.partials), "CTAs that add slices would skip parts, or add them twice"
         )
 
 

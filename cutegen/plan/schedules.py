@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.loop import Loop
+from cutegen.plan.kernel.scheduler import GRID, STATIC, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.parts import Schedule
 from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_atomics, refuse_clusters, refuse_split_k
 from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.gemm_plan import RasterPlan, SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
@@ -21,6 +20,7 @@ class CtaPerTile(Schedule):
     """One CTA per tile; with `splits`, several may share a tile's K."""
 
     splits: bool = True
+    source: ClassVar[TileSource] = GRID
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""
@@ -28,24 +28,24 @@ class CtaPerTile(Schedule):
         if not self.splits:
             refuse_split_k(spec, f"a CTA of family {family} multiplies all of a tile's K")
 
-    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """Return the slices that the spec requests."""
         if not self.splits:
             return None, ()
         return choose_split_k(spec, mma)
 
-    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[TileOrder]:
         """Return the order of the tiles that reads least from device memory."""
         return least_read(spec, in_flight)
 
 
 @dataclass(frozen=True, slots=True)
 class Persistent(Schedule):
-    """As many CTAs as the GPU holds at `ctas_per_multiprocessor`, each of which computes one tile after another."""
+    """As many CTAs as the GPU holds at once, each of which computes one tile after another."""
 
     why: str
     splits: bool = False
-    ctas_per_multiprocessor: ClassVar[int | None] = 1
+    source: ClassVar[TileSource] = STATIC
     short_of_l2: bool = False
     spreads_alone: bool = False
 
@@ -55,31 +55,27 @@ class Persistent(Schedule):
         if not self.splits:
             refuse_split_k(spec, f"a persistent CTA of family {family} multiplies all of a tile's K")
 
-    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+    def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """Return the slices that the spec requests: each has as many persistent CTAs as an unsplit K."""
         if not self.splits:
             return None, ()
         check_together(spec)
         return choose_split_k(spec, mma, shared=True)
 
-    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[RasterPlan]:
+    def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[TileOrder]:
         """Return the tile order that reads least from device memory, or shares the most if L2 is the limit."""
         if self.short_of_l2:
             return shared_most(spec, mma.cta_tile, mma.cluster, in_flight)
         return least_read(spec, in_flight)
 
-    def loop(self, of_a_tile: Loop) -> Loop:
-        """Return the loop of a persistent CTA."""
-        return replace(of_a_tile, persistent=True)
-
     def spreads(self, mma: MmaPlan) -> bool:
         """Return True without clusters, with `spreads_alone`: hardware distributes clusters over the GPCs."""
         return self.spreads_alone and max(mma.cluster) == 1
 
-    def decisions(self, along: str, mma: MmaPlan, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Return the order in which a CTA visits tiles, and the placement of few CTAs."""
         where, why = "one CTA per SM", self.why
-        if self.spreads(mma) and in_flight is not None and in_flight.leaves_half:
+        if scheduler.spread and in_flight is not None and in_flight.leaves_half:
             where = "one CTA on every second SM"
             why += "; the two SMs of a TPC share its path to L2: of twice as many CTAs, every second one exits at once"
-        return (Decision("schedule.persistent", f"{where}, one tile after another along {along}", why),)
+        return (Decision("schedule.persistent", f"{where}, one tile after another along {scheduler.order.along}", why),)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from cutegen.algebra import Layout, inner_layout
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS, SplitPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemTile
 from cutegen.render.head import Name
@@ -39,7 +39,7 @@ def shared_constants(plan: GemmPlan) -> Settled:
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         **{f"g2s.{x.name}": _operand_constants(x) for x in operands},
         **{f"smem.{x.name}": _tile_constants(f"{x.operand}_SMEM", x.smem, x.g2s, plan.stages) for x in operands},
-        "schedule.raster": (f"RASTER_GROUP = {plan.raster.group}",),
+        "schedule.raster": (f"RASTER_GROUP = {plan.scheduler.order.group}",),
         **_split_constants(plan.split_k),
         **{
             f"problem.{table}": tuple(
@@ -88,7 +88,7 @@ def _cache_constant(x: str, copy: VectorCopy) -> Lines:
     return (f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",)
 
 
-def _split_constants(split_k: SplitPlan | None) -> Settled:
+def _split_constants(split_k: SplitK | None) -> Settled:
     if split_k is None:
         return {}
     if split_k.atomics:

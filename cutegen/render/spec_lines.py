@@ -88,9 +88,9 @@ def _filled(plan: GemmPlan) -> GemmSpec:
         """Return `value`, or nothing for a key that the family does not use."""
         return None if key in without else value
 
-    (m, n, k), schedule = plan.mma.cluster, spec.schedule
+    (m, n, k), order, schedule = plan.mma.cluster, plan.scheduler.order, spec.schedule
     filled: dict[str, Any] = {
-        "raster": Raster(plan.raster.along, plan.raster.group, plan.raster.zigzag),
+        "raster": Raster(order.along, order.group, order.zigzag),
         "split_k": split.slices if split else None if schedule.split_k == 1 else schedule.split_k,
         "reduction": known("schedule.reduction", _reduction(plan)),
         "consumers": known("schedule.consumers", PINGPONG if plan.mma.pingpong else COOPERATIVE),

@@ -233,7 +233,7 @@ def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     m, n, k = plan.mma.cluster
     slices = f"CLUSTER_K = {k}"
     if (split := plan.split_k) is not None and split.leaves_sums:
-        slices = f"CLUSTER_K, SLICE_GROUPS = {k}, {split.groups}"
+        slices = f"CLUSTER_K, SLICE_GROUPS = {k}, {split.partials}"
     lines = (
         f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) and k == 1 else "",
         f"CLUSTER_M = {m}" if m > 1 and k > 1 else "",

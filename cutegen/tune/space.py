@@ -68,7 +68,8 @@ def favorite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Propo
     """Return the performance model's selection with every key settled. Raises SpecError."""
     made = plan(asked, target, problem)
     assert isinstance(made, GemmPlan)
-    raster = Raster(made.raster.along, made.raster.group, made.raster.zigzag)
+    order = made.scheduler.order
+    raster = Raster(order.along, order.group, order.zigzag)
     of_family = replace(asked, family=made.family)
     for one in FAMILIES[made.family].search(of_family, target, problem):
         if _is(one.spec, made):

@@ -15,9 +15,9 @@ from cutegen.contract.launch import CallSize
 from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
 from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.gemm_plan import SUM_VECTOR_ELEMS
 from cutegen.plan.values.opcodes import load_global
 from cutegen.plan.values.path import OperandPath
 from cutegen.ptx import InstructionReport, LaunchReport
@@ -128,7 +128,7 @@ class _Often:
     def _k_tiles(self) -> tuple[int, ...]:
         """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
         k_tiles, slices = -(-self.size.problem.k // self.plan.cta_tile[2]), self.plan.slices
-        return tuple(k_tiles // slices + (index < k_tiles % slices) for index in range(slices))
+        return tuple(len(k_tiles_of(index, slices, k_tiles)) for index in range(slices))
 
     def _for_each_tile(self, times: Fraction, words: str) -> _Times:
         launch = self.plan.launch

@@ -53,14 +53,6 @@ def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Produc
 
 def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:
     """Return blockIdx.x of the CTA for tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
-    raster, tile = plan.raster, plan.launch.cta_tile
-    tiles = -(-m // tile[0]), -(-n // tile[1])
     if plan.swapped:
-        cta, tiles = (cta[1], cta[0]), (tiles[1], tiles[0])
-    along = 1 if raster.along == "n" else 0
-    band, within = divmod(cta[along], raster.group)
-    swept, sweep = cta[1 - along], tiles[1 - along]
-    if raster.zigzag and band % 2:
-        swept = sweep - 1 - swept
-    width = min(tiles[along] - band * raster.group, raster.group)
-    return band * raster.group * sweep + swept * width + within
+        cta, m, n = cta[::-1], n, m
+    return plan.scheduler.order.number(cta, plan.scheduler.grid(m, n))

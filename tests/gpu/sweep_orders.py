@@ -27,8 +27,7 @@ from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.predict.tile_orders import tile_order
-from cutegen.plan.values.gemm_plan import RasterPlan
+from cutegen.plan.kernel.scheduler import TileOrder
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem, Raster
 from tests.gpu.measured import geometric_mean
@@ -44,12 +43,12 @@ LEAST_FMAS, MOST_FMAS = 2**27, 2**37
 Row = dict[str, Any]
 
 
-def order_of(name: str) -> RasterPlan:
+def order_of(name: str) -> TileOrder:
     """`m8z` are bands of 8 along m, every second one backwards."""
-    return RasterPlan("m" if name[0] == "m" else "n", int(name[1:].rstrip("z")), name.endswith("z"))
+    return TileOrder("m" if name[0] == "m" else "n", int(name[1:].rstrip("z")), name.endswith("z"))
 
 
-def name_of(order: RasterPlan) -> str:
+def name_of(order: TileOrder) -> str:
     """Its name, as `order_of` reads it."""
     return f"{order.along}{order.group}{'z' if order.zigzag else ''}"
 
@@ -74,7 +73,7 @@ def unlike(names: Iterable[str], grid: tuple[int, int]) -> Iterator[str]:
     """
     seen = set()
     for name in names:
-        way = b"".join(each.tobytes() for each in tile_order(order_of(name), *grid))
+        way = b"".join(each.tobytes() for each in order_of(name).tiles(grid))
         if way not in seen:
             yield name
         seen.add(way)
@@ -100,7 +99,7 @@ def built(shape: Shape) -> Row:
     made = plan(spec, TARGET, shape)
     assert isinstance(made, GemmPlan)
     found: Row = {"tile": made.cta_tile, "cluster": made.mma.cluster, "swap": made.swapped, "paths": {}}
-    for name in unlike((name_of(made.raster), *ORDERS), grid_of(found, shape)):
+    for name in unlike((name_of(made.scheduler.order), *ORDERS), grid_of(found, shape)):
         order = order_of(name)
         schedule = replace(spec.schedule, raster=Raster(order.along, order.group, order.zigzag))
         request = build_request(replace(spec, schedule=schedule), TARGET, problem=shape)

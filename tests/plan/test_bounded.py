@@ -14,11 +14,11 @@ from cutegen.algebra import offsets
 from cutegen.errors import SpecError
 from cutegen.hardware import wavefronts
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.scheduler import TileOrder
 from cutegen.plan.predict import tile_orders
-from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, tile_order, traffic
+from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, traffic
 from cutegen.plan.rules import epilogue, operand_choices, smem
 from cutegen.plan.rules.smem import choose_smem
-from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
@@ -85,9 +85,9 @@ def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: py
     assert len(ranked) <= 3 * 2
 
 
-def brute_force_bytes(order: RasterPlan, grid: TileGrid, ctas: int, l2_bytes: int) -> int:
+def brute_force_bytes(order: TileOrder, grid: TileGrid, ctas: int, l2_bytes: int) -> int:
     """What the waves read from device memory, with the cache as a list of rows, the least recently used first."""
-    tile_m, tile_n = tile_order(order, grid.tiles_m, grid.tiles_n)
+    tile_m, tile_n = order.tiles((grid.tiles_m, grid.tiles_n))
     held: list[tuple[str, int]] = []
     cost, read = {"a": grid.bytes_a, "b": grid.bytes_b}, 0
     for start in range(0, len(tile_m), ctas):
@@ -112,7 +112,7 @@ def test_the_cache_model_is_a_list_of_rows_that_forgets_the_oldest(seed: int) ->
         bytes_b=int(random.integers(1, 300)),
     )
     ctas = int(random.integers(max(1, grid.tiles_m * grid.tiles_n // MOST_WAVES + 1), 80))
-    order = RasterPlan("mn"[int(random.integers(2))], int(random.integers(1, 9)), bool(random.integers(2)))
+    order = TileOrder("mn"[int(random.integers(2))], int(random.integers(1, 9)), bool(random.integers(2)))
     l2_bytes = int(random.integers(100, 6000))
     assert traffic(order, grid, 1, ctas, l2_bytes).bytes == brute_force_bytes(order, grid, ctas, l2_bytes), f"{seed=}"
 

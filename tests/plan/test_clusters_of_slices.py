@@ -185,12 +185,15 @@ def parts_of_fewer_ctas(found: GemmPlan) -> GemmPlan:
 
 def other_slices(found: GemmPlan) -> GemmPlan:
     assert found.split_k is not None
-    return replace(found, split_k=replace(found.split_k, clustered=4))
+    return replace(found, scheduler=replace(found.scheduler, split_k=replace(found.split_k, clustered=4)))
 
 
 def wider_sums(found: GemmPlan) -> GemmPlan:
     assert found.split_k is not None
-    return replace(found, split_k=replace(found.split_k, dtype=replace(found.split_k.dtype, bits=64)))
+    return replace(
+        found,
+        scheduler=replace(found.scheduler, split_k=replace(found.split_k, dtype=replace(found.split_k.dtype, bits=64))),
+    )
 
 
 @pytest.mark.parametrize(

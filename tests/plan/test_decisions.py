@@ -102,7 +102,7 @@ def test_what_is_written_is_obeyed_and_said_to_be_given() -> None:
     assert (found.b.smem.swizzle.bits, found.b.smem.swizzle.base, found.b.smem.swizzle.shift) == (1, 3, 3)
     assert found.epilogue.smem is not None
     assert found.epilogue.smem.pad_elems == 24
-    assert (found.raster.along, found.raster.group, found.raster.zigzag) == ("m", 3, True)
+    assert (found.scheduler.order.along, found.scheduler.order.group, found.scheduler.order.zigzag) == ("m", 3, True)
 
 
 PLAIN = G2sCopy(op="universal", bits=32, threads="(16,8):(8,1)")

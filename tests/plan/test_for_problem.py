@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,14 +16,14 @@ from cutegen.errors import RequestError, SpecError
 from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import plan_json
-from cutegen.plan.predict.tile_orders import TileGrid, tile_order, traffic
+from cutegen.plan.kernel.scheduler import TileOrder
+from cutegen.plan.predict.tile_orders import TileGrid, traffic
 from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search import bulk_tiles as sm120
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.options import Candidate
 from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.tile_model import Work, estimate
-from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.render import render
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
 from cutegen.verify.producer import block_of
@@ -55,8 +56,9 @@ def test_what_a_spec_gives_of_its_mma_is_kept_where_the_problem_chooses_the_tile
 @pytest.mark.parametrize("zigzag", [False, True])
 def test_the_order_is_the_kernels(along: str, group: int, zigzag: bool) -> None:
     """`block_of` was tested against kernels: it says which CTA a tile went to."""
-    found = replace(plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80"), raster=RasterPlan(along, group, zigzag))
-    tile_m, tile_n = tile_order(found.raster, 5, 7)
+    made = plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80")
+    found = replace(made, scheduler=replace(made.scheduler, order=TileOrder(along, group, zigzag)))
+    tile_m, tile_n = found.scheduler.order.tiles((5, 7))
     assert sorted(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == list(itertools.product(range(5), range(7)))
     for index, tile in enumerate(zip(tile_m.tolist(), tile_n.tolist(), strict=True)):
         assert block_of(found, tile, m=5 * 64, n=7 * 64) == index
@@ -66,25 +68,25 @@ def test_orders_are_compared_without_listing_every_tile() -> None:
     """A list of all of them would take petabytes."""
     largest = MAX_EXTENT, MAX_EXTENT, 64
     assert decided(plan(load_spec("sm80_hgemm_tn"), "sm_90", largest), "schedule.raster").startswith("bands of")
-    tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3, first=3)
+    tile_m, tile_n = TileOrder("n", 2, True).tiles((2, 3), np.arange(3))
     assert list(zip(tile_m.tolist(), tile_n.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 0)]
 
 
 def test_traffic_by_hand() -> None:
     """4 x 4 tiles, four CTAs at once, rows of 10 bytes of A and 1 of B, and a cache of 25 bytes."""
     grid = TileGrid(tiles_m=4, tiles_n=4, bytes_a=10, bytes_b=1)
-    down = traffic(RasterPlan("n", 1, False), grid, 1, 4, 25)  # each wave: all rows of A, one of B; nothing stays
+    down = traffic(TileOrder("n", 1, False), grid, 1, 4, 25)  # each wave: all rows of A, one of B; nothing stays
     assert (down.rows_a, down.rows_b, down.bytes) == (4, 1, 4 * 41)
-    across = traffic(RasterPlan("m", 1, False), grid, 1, 4, 25)  # each wave: one row of A, all of B, which stay
+    across = traffic(TileOrder("m", 1, False), grid, 1, 4, 25)  # each wave: one row of A, all of B, which stay
     assert (across.rows_a, across.rows_b, across.bytes) == (1, 4, 4 * 10 + 4)
-    square = traffic(RasterPlan("n", 2, False), grid, 3, 4, 0)  # 2 x 2 at a time, three times over, without a cache
+    square = traffic(TileOrder("n", 2, False), grid, 3, 4, 0)  # 2 x 2 at a time, three times over, without a cache
     assert (square.rows_a, square.rows_b, square.bytes) == (2, 2, 3 * 4 * 22)
 
 
 def test_no_order_reads_less_than_every_row_once() -> None:
     grid = TileGrid(tiles_m=9, tiles_n=13, bytes_a=7, bytes_b=5)
     for along, group, zigzag in itertools.product("mn", (1, 4, 16), (False, True)):
-        read = traffic(RasterPlan(along, group, zigzag), grid, 1, 16, 10**9)
+        read = traffic(TileOrder(along, group, zigzag), grid, 1, 16, 10**9)
         assert read.bytes == 9 * 7 + 13 * 5
 
 
@@ -96,8 +98,8 @@ def test_the_order_of_least_traffic_is_taken_where_it_is_felt_and_explained() ->
     gpu = GPUS["sm_86"]
     grid = TileGrid(tiles_m=128, tiles_n=128, bytes_a=64 * 1024 * 2, bytes_b=64 * 1024 * 2)
     ctas = gpu.sms * found.predictions.occupancy.ctas_per_sm
-    read = traffic(found.raster, grid, 1, ctas, gpu.l2_bytes)
-    assert read.bytes < traffic(RasterPlan("n", 8, False), grid, 1, ctas, gpu.l2_bytes).bytes
+    read = traffic(found.scheduler.order, grid, 1, ctas, gpu.l2_bytes)
+    assert read.bytes < traffic(TileOrder("n", 8, False), grid, 1, ctas, gpu.l2_bytes).bytes
     assert "RTX 3090 (82 SMs)" in decision.for_problem
     assert f"{read.bytes / 1e6:,.1f} MB from device memory in total" in decision.for_problem
     assert "from device memory" in decision.rejected[0].why
@@ -106,13 +108,13 @@ def test_the_order_of_least_traffic_is_taken_where_it_is_felt_and_explained() ->
 def test_an_order_that_would_not_be_felt_is_left_as_it_is() -> None:
     """On an H200 the default was as fast as any other order here, and 1.2 GB of traffic little beside tensor cores."""
     spec = gemm(tile=Tile(cta=(128, 256, 64), stages=3), schedule=Schedule(split_k=1))
-    assert plan(spec, "sm_90", (8192, 8192, 8192)).raster == RasterPlan("n", 8, False)
+    assert plan(spec, "sm_90", (8192, 8192, 8192)).scheduler.order == TileOrder("n", 8, False)
 
 
 def test_an_order_that_is_given_is_kept() -> None:
     spec = gemm(schedule=Schedule(Raster(along="m", group=3)))
     for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
-        found = plan(spec, "sm_90", problem).raster
+        found = plan(spec, "sm_90", problem).scheduler.order
         assert (found.along, found.group) == ("m", 3)
 
 
@@ -126,7 +128,7 @@ def test_a_grid_that_is_narrower_than_a_band_is_one_band() -> None:
 
 def test_one_wave_needs_no_order() -> None:
     found = plan(gemm(), "sm_90", (256, 256, 256))
-    assert found.raster == RasterPlan("n", 8, False)
+    assert found.scheduler.order == TileOrder("n", 8, False)
     assert "all are in flight at once" in next(x.for_problem for x in found.decisions if x.key == "schedule.raster")
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from cutegen.plan.predict.tile_orders import tile_order
+from cutegen.plan.kernel.scheduler import TileOrder
 from cutegen.plan.rules import tile_order as tile_order_rules
 from cutegen.plan.rules.tile_order import bands_of
-from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import Setting, parsed
@@ -54,7 +53,7 @@ class Measured:
         ctas = self.setting.cluster[0] * self.setting.cluster[1]
         return self.grid[0] * self.grid[1] * ctas <= 132
 
-    def of(self, order: RasterPlan) -> float:
+    def of(self, order: TileOrder) -> float:
         """Times as long as in the order before, in the measured order that visits tiles alike."""
         taken = way(order, self.grid)
         return (
@@ -65,8 +64,8 @@ class Measured:
         return self.of(bands_of(self.setting.cta, (*self.setting.cluster, 1), self.problem))
 
 
-def way(order: RasterPlan, grid: tuple[int, int]) -> bytes:
-    return b"".join(each.tobytes() for each in tile_order(order, *grid))
+def way(order: TileOrder, grid: tuple[int, int]) -> bytes:
+    return b"".join(each.tobytes() for each in order.tiles(grid))
 
 
 def measured() -> Iterator[Measured]:
@@ -82,8 +81,8 @@ ALONE_ONCE = [each for each in measured() if each.is_alone and each.is_once]
 SQUARE = [each for each in ALONE_ONCE if min(each.grid) >= 7]
 
 
-def rows_requested(order: RasterPlan, grid: tuple[int, int], tile: tuple[int, int]) -> int:
-    tiles = list(zip(*(each.tolist() for each in tile_order(order, *grid)), strict=True))
+def rows_requested(order: TileOrder, grid: tuple[int, int], tile: tuple[int, int]) -> int:
+    tiles = list(zip(*(each.tolist() for each in order.tiles(grid)), strict=True))
     rows = 0
     for sms in GPCS_OF_A_CHIP:
         of_gpc, tiles = tiles[:sms], tiles[sms:]
@@ -96,7 +95,7 @@ def test_the_ctas_of_a_gpc_request_few_rows(grid: tuple[int, int]) -> None:
     """Also on a chip that has its larger GPCs elsewhere: at most a tenth more than in the best of all orders."""
     tile = (64, 128)
     order = bands_of((*tile, 64), (1, 1, 1), ProblemShape(grid[0] * tile[0], grid[1] * tile[1], 4096))
-    every = [RasterPlan(along, width, False) for along in ("m", "n") for width in range(1, 17)]
+    every = [TileOrder(along, width, False) for along in ("m", "n") for width in range(1, 17)]
     requested = [rows_requested(each, grid, tile) for each in every]
     assert rows_requested(order, grid, tile) <= 1.1 * min(requested)
     assert 1.4 * min(requested) < max(requested)
@@ -139,7 +138,7 @@ def test_the_page_says_what_the_rule_gains() -> None:
     assert (
         f"({min(selected):.2f} to {max(selected):.2f}), and the best of all orders {geometric_mean(best):.3f}" in PAGE
     )
-    shorter = [each.of(RasterPlan("m" if each.grid[0] < each.grid[1] else "n", 4, False)) for each in SQUARE]
+    shorter = [each.of(TileOrder("m" if each.grid[0] < each.grid[1] else "n", 4, False)) for each in SQUARE]
     assert f"Bands of 4 along the shorter side take {geometric_mean(shorter):.3f}, and up to {max(shorter):.2f}" in PAGE
     before = [each.torch / each.us[each.before] for each in SQUARE]
     since = [speed / factor for speed, factor in zip(before, selected, strict=True)]

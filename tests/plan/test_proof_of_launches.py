@@ -89,7 +89,7 @@ def launched_slices(more: int) -> Callable[[GemmPlan], GemmPlan]:
 
 def other_slices_in_flight(found: GemmPlan) -> GemmPlan:
     assert found.split_k is not None
-    return replace(found, split_k=replace(found.split_k, in_flight=3))
+    return replace(found, scheduler=replace(found.scheduler, split_k=replace(found.split_k, in_flight=3)))
 
 
 SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan], str]] = {
@@ -130,7 +130,11 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     "parts of C within B's stages": (warpgroups, moved(c_offset_bytes=-1024), "of B overlaps that of C"),
     "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
     "a workspace of another size": (split, other_bytes, "workspace of another size"),
-    "a workspace that nobody uses": (split, lambda found: replace(found, split_k=None), "split K another way|nobody"),
+    "a workspace that nobody uses": (
+        split,
+        lambda found: replace(found, scheduler=replace(found.scheduler, split_k=None)),
+        "split K another way|nobody",
+    ),
     "a launch of fewer slices": (split, launched_slices(-1), "split K another way"),
     "a launch of more slices": (split, launched_slices(1), "split K another way"),
     "slices that do not exist": (split, other_slices_in_flight, "slices that do not exist"),

@@ -18,17 +18,16 @@ from cutegen.hardware import GPUS, MMA_ATOMS, dtype, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.families.choice import _decision, _Option
+from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.prove import prove
 from cutegen.plan.rules import fma_threads, pipeline, plain_stages, tile_order
 from cutegen.plan.rules.register_staging import expected_registers
-from cutegen.plan.schedules import Persistent
 from cutegen.plan.search import bulk, cp_async, cp_async_tiles
 from cutegen.plan.search.options import Option
 from cutegen.plan.search.reasons import microseconds
 from cutegen.plan.search.tile_model import quantities
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import (
     Epilogue,
     G2s,
@@ -337,7 +336,7 @@ def test_a_width_that_no_grid_of_the_threads_has_is_refused_at_its_key() -> None
 
 def test_a_slice_leaves_the_whole_tile() -> None:
     split = plan(gemm(tile=Tile(cta=(128, 64, 32)), schedule=Schedule(split_k=4)), "sm_80").split_k
-    assert isinstance(split, SplitPlan)
+    assert isinstance(split, SplitK)
     assert split.slice_bytes((128, 64, 32)) == 128 * 64 * 4
 
 
@@ -346,7 +345,7 @@ def test_slices_in_flight_divide_the_slices() -> None:
     assert found.split_k is not None
     prove(found)
     with pytest.raises(ProofError, match="split-K loads slices that do not exist"):
-        prove(replace(found, split_k=replace(found.split_k, in_flight=4)))
+        prove(replace(found, scheduler=replace(found.scheduler, split_k=replace(found.split_k, in_flight=4))))
 
 
 def test_slices_go_through_the_tiles_once_each() -> None:
@@ -362,12 +361,8 @@ def test_slices_go_through_the_tiles_once_each() -> None:
     assert one.grid.bytes_a == 4 * four.grid.bytes_a == found.a.tile[0] * 4096 * 2
 
 
-def test_a_persistent_cta_has_its_multiprocessor_to_itself() -> None:
-    assert Persistent("").ctas_per_multiprocessor == 1
-
-
 def test_bands_are_8_tiles_wide_where_nothing_is_said() -> None:
-    assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").raster.group == 8
+    assert plan(gemm(tile=Tile(cta=(64, 64, 32))), "sm_80").scheduler.order.group == 8
 
 
 def test_a_tensor_map_pads_no_rows() -> None:

@@ -14,9 +14,9 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan
-from cutegen.plan.predict.tile_orders import TileGrid, tile_order, traffic
+from cutegen.plan.kernel.scheduler import TileOrder
+from cutegen.plan.predict.tile_orders import TileGrid, traffic
 from cutegen.plan.rules.tile_order import ONE_BAND, bands_of, given_order, mode_of_bands
-from cutegen.plan.values.gemm_plan import RasterPlan
 from cutegen.spec import GemmSpec, Operand, Problem, Raster, Schedule, Tile
 from tests.gpu.families import FAMILIES
 from tests.gpu.measured import STORED, geometric_mean
@@ -35,8 +35,8 @@ LARGE = 2**33
 LONG_US = 100
 KERNEL, SIDE, CTA_M, CTA_N = "128x256x64_2x4_s3_k1", 8192, 128, 256
 BYTES = 2  # of an f16
-ORDERS = {"n8": RasterPlan("n", 8, False)} | {
-    name: RasterPlan(row.along, row.group, bool(row.zigzag)) for name, row in RASTERS.items()
+ORDERS = {"n8": TileOrder("n", 8, False)} | {
+    name: TileOrder(row.along, row.group, bool(row.zigzag)) for name, row in RASTERS.items()
 }
 
 
@@ -85,7 +85,7 @@ def _us(times: dict[str, float], kernel: str, order: str) -> float:
     return times[kernel] if order == "n8" else times[f"{kernel}_{order}"]
 
 
-def _bytes_read(order: RasterPlan) -> int:
+def _bytes_read(order: TileOrder) -> int:
     grid = TileGrid(
         tiles_m=SIDE // CTA_M, tiles_n=SIDE // CTA_N, bytes_a=CTA_M * SIDE * BYTES, bytes_b=CTA_N * SIDE * BYTES
     )
@@ -143,7 +143,7 @@ def _across(setting: Setting, shape: str) -> int:
     return -(-side // setting.block[setting.order[0] == "n"])
 
 
-def orders_of_wgmma() -> Iterator[tuple[ProblemShape, dict[str, Any], dict[RasterPlan, float], RasterPlan | None]]:
+def orders_of_wgmma() -> Iterator[tuple[ProblemShape, dict[str, Any], dict[TileOrder, float], TileOrder | None]]:
     """Of each problem, as the kernel multiplies it, microseconds of each order, and which of them the rule takes.
 
     Orders that go through a grid alike were measured once; None: the order of the rule was not. A time is the geometric
@@ -153,8 +153,8 @@ def orders_of_wgmma() -> Iterator[tuple[ProblemShape, dict[str, Any], dict[Raste
         shape = shape_of(text)
         problem, grid = multiplied(row, shape), grid_of(row, shape)
         times = {order_of(name): math.sqrt(us[0] * us[2]) for name, us in row["us"].items() if name != "torch"}
-        taken = [x.tolist() for x in tile_order(bands_of(tuple(row["tile"]), tuple(row["cluster"]), problem), *grid)]
-        alike = [order for order in times if [x.tolist() for x in tile_order(order, *grid)] == taken]
+        taken = [x.tolist() for x in bands_of(tuple(row["tile"]), tuple(row["cluster"]), problem).tiles(grid)]
+        alike = [order for order in times if [x.tolist() for x in order.tiles(grid)] == taken]
         yield problem, row, times, alike[0] if alike else None
 
 
@@ -236,7 +236,7 @@ def test_a_plan_says_what_is_shared(
     tile = Tile((CTA_M, CTA_N, 64))
     spec = GemmSpec(family="sm90", problem=problem, tile=tile, schedule=schedule, name="orders")
     made = plan(spec, "sm_90", (SIDE, SIDE, SIDE))
-    assert name_of(made.raster) == expected
+    assert name_of(made.scheduler.order) == expected
     (why,) = (each for each in made.decisions if each.key == "schedule.raster")
     assert said in why.why
     assert why.given == (raster == Raster("m", 1, False))
@@ -249,8 +249,8 @@ def test_bytes_decide_nothing_where_tensor_cores_read_shared_memory() -> None:
     problem = Problem(a=row, b=row, c=Operand("f16", "n"), accumulator="f32")
     spec = GemmSpec(family="sm90", problem=problem, tile=Tile((CTA_M, CTA_N, 64)), name="orders")
     made = plan(spec, "sm_90", (SIDE, SIDE, SIDE))
-    assert made.raster == RasterPlan("m", 8, False)
-    assert _bytes_read(RasterPlan("n", 8, True)) < _bytes_read(made.raster)
+    assert made.scheduler.order == TileOrder("m", 8, False)
+    assert _bytes_read(TileOrder("n", 8, True)) < _bytes_read(made.scheduler.order)
     (why,) = (each for each in made.decisions if each.key == "schedule.raster")
     assert "256 rows of B" in why.why
     assert [each.why for each in why.rejected] == ["they would share 128 rows of A"]
@@ -277,8 +277,8 @@ def test_the_width_of_bands_follows_the_grid(problem: tuple[int, int, int] | Non
 
 
 def test_what_a_spec_says_of_an_order_is_kept() -> None:
-    default = RasterPlan("n", 16, False)
+    default = TileOrder("n", 16, False)
     assert given_order(Raster(), default) == default
-    assert given_order(Raster(group=4, zigzag=True), default) == RasterPlan("n", 4, True)
+    assert given_order(Raster(group=4, zigzag=True), default) == TileOrder("n", 4, True)
     assert given_order(Raster(along="n"), default) == default
-    assert given_order(Raster(along="m"), default) == RasterPlan("m", 8, False)
+    assert given_order(Raster(along="m"), default) == TileOrder("m", 8, False)

@@ -357,14 +357,14 @@ def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
 @pytest.mark.parametrize(
     ("instruction", "message"),
     [
-        (load((0, 0)).replace(".tensor.2d", ""), "only cp.async.bulk.tensor"),
-        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd3, {0, 0}];", "only cp.async.bulk.tensor"),
+        (load((0, 0)).replace(".tensor.2d", ""), "modifier .tile is not supported"),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global.tile::gather4 [%rd3, {0, 0}];", "gather4"),
         (load((0, 0)).replace("::bytes", "::bytes.multicast::cluster"), "multicast::cluster"),
         (load((0, 0, 0)).replace(".tile", ".im2col"), "im2col"),
         (load((0, 0)).replace("2d", "3d"), "3 coordinates"),
         (load((0, 0)).replace("shared::cta.global", "global.shared::cta"), "expected .shared::cta.global"),
-        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd3, {0, 0}], [%r4];", "cp"),
-        ("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5];", "not supported"),
+        ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%rd3, {0, 0}], [%r4];",
+         "bulk reductions of tensors"),
         ("setmaxnreg.dec.sync.aligned.u32 16;", "multiple of 8 from 24 to 256"),
         ("setmaxnreg.inc.sync.aligned.u32 20;", "multiple of 8 from 24 to 256"),
         ("setmaxnreg.dec.sync.aligned.u32 44;", "multiple of 8 from 24 to 256"),

@@ -427,3 +427,12 @@ def test_what_is_only_read_is_not_filed(writes: bool, monkeypatch: pytest.Monkey
     monkeypatch.setattr(global_shadow, "MOST_QUEUED", 100)
     program.launch("k", grid=1, block=64, args=[np.zeros(64, np.uint32), np.zeros(4, np.uint32)])
     assert len(filed) >= 300
+
+
+@pytest.mark.parametrize("offset", [2032, -16])
+def test_addresses_of_32_bits_wrap(offset: int) -> None:
+    """Compilers subtract more than the base and add it again as the constant of an address."""
+    body = f"mov.u32 %r4, smem; sub.u32 %r5, %r4, {offset}; st.shared.u32 [%r5+{offset}], 7; ld.shared.u32 %r3, [%r4];"
+    out = np.zeros(32, np.uint32)
+    Program.parse(kernel(body, shared_bytes=16)).launch("k", grid=1, block=1, args=[out])
+    assert out[0] == 7

@@ -77,7 +77,7 @@ def test_the_plan_is_the_winner_and_says_so(record: Record) -> None:
     found = planned(open_spec(), PROBLEM)
     assert (found.cta_tile, found.stages) == (record.settled.tile.cta, record.settled.tile.stages)
     assert found.family == record.settled.family
-    assert (found.cta_tile, found.raster) != (before.cta_tile, before.raster)
+    assert (found.cta_tile, found.scheduler.order) != (before.cta_tile, before.scheduler.order)
     assert f"tuned on {DEVICE} at {PROBLEM}" in found.explain()
     assert found.spec == open_spec()
 

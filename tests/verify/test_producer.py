@@ -60,7 +60,7 @@ def test_persistent_ctas_have_no_block_of_their_own() -> None:
 
 def visited(planned: GemmPlan, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
     """The kernel's tile_coordinate, written again from what a raster means: bands of tiles, each swept once."""
-    raster = planned.raster
+    raster = planned.scheduler.order
     along, sweep = (tiles_n, tiles_m) if raster.along == "n" else (tiles_m, tiles_n)
     order = []
     for band, first in enumerate(range(0, along, raster.group)):

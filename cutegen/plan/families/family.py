@@ -6,7 +6,7 @@ Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
@@ -110,12 +110,12 @@ class Family:
         threads = mma.threads + self.feed.producer_threads
         occupancy = predict_occupancy(target, threads, memory.smem.bytes, registers.at_launch)
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
-        raster = self.schedule.order(spec, mma, in_flight)
+        scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         pace, pace_decisions = choose_pace(spec, target, mma)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
-        loop = self.schedule.loop(self.feed.loop(stages, mma, paths))
+        loop = replace(self.feed.loop(stages, mma, paths), persistent=scheduler.value.source.loops)
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
         copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))
@@ -134,8 +134,7 @@ class Family:
             registers=registers.split,
             operands=paths,
             epilogue=epilogue,
-            raster=raster.value,
-            split_k=split_k,
+            scheduler=scheduler.value,
             loop=loop,
             smem=memory.smem,
             predictions=Predictions(
@@ -147,14 +146,11 @@ class Family:
             ),
             launch=launch_contract(
                 spec,
-                mma,
                 paths,
                 epilogue,
-                split_k,
+                scheduler.value,
                 threads=threads,
                 smem_bytes=memory.smem.bytes,
-                ctas_per_multiprocessor=self.schedule.ctas_per_multiprocessor,
-                spread=self.schedule.spreads(mma),
                 programmatic=programmatic,
                 prefetched=tuple(each.operand for each in prefetched),
             ),
@@ -164,12 +160,12 @@ class Family:
                 *l2_decisions,
                 *prefetch_decisions,
                 *fusion_decisions,
-                *(choice.decision for choice in (memory.epilogue, raster)),
+                *(choice.decision for choice in (memory.epilogue, scheduler)),
                 *split_decisions,
                 *pace_decisions,
                 *launch_decisions,
                 *registers.decisions,
-                *self.schedule.decisions(raster.value.along, mma, in_flight),
+                *self.schedule.decisions(scheduler.value, in_flight),
             ),
         )
         prove(plan)

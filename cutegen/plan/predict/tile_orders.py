@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.values.gemm_plan import RasterPlan
+from cutegen.plan.kernel.scheduler import TileOrder, Tiles
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 MOST_WAVES = 64
-
-Tiles = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,30 +44,14 @@ class Traffic:
     bytes: int
 
 
-def tile_order(raster: RasterPlan, tiles_m: int, tiles_n: int, first: int | None = None) -> tuple[Tiles, Tiles]:
-    """Return (tile_m, tile_n) of each CTA by index, as generated kernels compute them; for the `first` ones, or all.
-
-    >>> tile_m, tile_n = tile_order(RasterPlan("n", 2, True), 2, 3)
-    >>> list(zip(tile_m.tolist(), tile_n.tolist()))
-    [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (0, 2)]
-    """
-    swept, across = (tiles_m, tiles_n) if raster.along == "n" else (tiles_n, tiles_m)
-    index = np.arange(tiles_m * tiles_n if first is None else min(first, tiles_m * tiles_n))
-    band, within = index // (raster.group * swept), index % (raster.group * swept)
-    width = np.minimum(across - band * raster.group, raster.group)
-    sweep, step = within // width, band * raster.group + within % width
-    if raster.zigzag:
-        sweep = np.where(band % 2 == 1, swept - 1 - sweep, sweep)
-    return (sweep, step) if raster.along == "n" else (step, sweep)
-
-
-def traffic(raster: RasterPlan, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
+def traffic(order: TileOrder, grid: TileGrid, passes: int, ctas_at_once: int, l2_bytes: int) -> Traffic:
     """Return the cost of the order if all tiles are visited `passes` times, each time for other parts of A and B.
 
     For long launches only the first waves are simulated, and the result is scaled.
     """
     waves = -(-grid.tiles_m * grid.tiles_n // ctas_at_once)
-    tile_m, tile_n = tile_order(raster, grid.tiles_m, grid.tiles_n, MOST_WAVES * ctas_at_once)
+    first = np.arange(min(grid.tiles_m * grid.tiles_n, MOST_WAVES * ctas_at_once))
+    tile_m, tile_n = order.tiles((grid.tiles_m, grid.tiles_n), first)
     first_b = int(tile_m.max()) + 1
     sizes = np.repeat([grid.bytes_a, grid.bytes_b], [first_b, int(tile_n.max()) + 1])  # rows of A, then rows of B
     cache = _Cache(l2_bytes, sizes)
@@ -124,11 +105,11 @@ class _Cache:
         self._held_bytes -= int(self._sizes[held[:count]].sum())
 
 
-def orders(along: str | None, group: int | None, zigzag: bool | None, default: RasterPlan) -> Iterator[RasterPlan]:
+def orders(along: str | None, group: int | None, zigzag: bool | None, default: TileOrder) -> Iterator[TileOrder]:
     """Return the orders that agree with the given keys, the default first."""
     yield default
     for mode in (along,) if along else ("n", "m"):
         for width in (group,) if group else GROUPS:
             for back in (zigzag,) if zigzag is not None else (False, True):
-                if (found := RasterPlan(mode, width, back)) != default:
+                if (found := TileOrder(mode, width, back)) != default:
                     yield found

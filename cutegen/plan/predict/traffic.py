@@ -7,16 +7,16 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES
 from cutegen.plan.geometry.access import Coordinates, touched_sectors
 from cutegen.plan.geometry.accumulators import accumulators, held_together
+from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan
-from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Sectors, Wavefronts
 
 
 def predict_wavefronts(
-    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitPlan | None, cta_tile: Extents
+    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitK | None, cta_tile: Extents
 ) -> dict[str, Wavefronts]:
     """Predict wavefronts for one k-tile of A and B, and the whole tile of C; an epilogue from registers has none.
 
@@ -48,7 +48,7 @@ def predict_line_writes(operands: tuple[OperandPath, ...]) -> dict[str, Wavefron
 
 
 def predict_sectors(
-    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitPlan | None, mma: MmaPlan
+    operands: tuple[OperandPath, ...], epilogue: EpiloguePlan, split_k: SplitK | None, mma: MmaPlan
 ) -> dict[str, Sectors]:
     """Predict sectors of a k-tile of A and B and of the tile of C, for leading strides of whole sectors.
 

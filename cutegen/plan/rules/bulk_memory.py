@@ -7,8 +7,8 @@ a CTA rarely has more than one tile.
 from __future__ import annotations
 
 from cutegen.hardware import Target
+from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.rules.pipeline import DEEPEST
-from cutegen.plan.values.gemm_plan import SUM_BYTES
 from cutegen.plan.values.mma import MmaPlan
 
 SWIZZLE_PERIOD_BYTES = 1024

@@ -7,14 +7,14 @@ kernels without the key do not.
 
 from __future__ import annotations
 
+from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.spec import GemmSpec
 
 KEY = "schedule.programmatic"
 
 
-def choose_programmatic(spec: GemmSpec, split_k: SplitPlan | None) -> tuple[bool, tuple[Decision, ...]]:
+def choose_programmatic(spec: GemmSpec, split_k: SplitK | None) -> tuple[bool, tuple[Decision, ...]]:
     """Return whether the spec requests it, and the decision if the key is given. Raises SpecError if impossible."""
     asked = spec.schedule.programmatic
     if asked is None:

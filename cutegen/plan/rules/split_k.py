@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DTYPES
+from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG, pingpong
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import SplitPlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
 
@@ -29,9 +29,7 @@ SHARED_VALUES_IN_FLIGHT = 256
 """Slices in flight for a part that one of several CTAs adds, when registers are free: each round waits for L2 once."""
 
 
-def choose_split_k(
-    spec: GemmSpec, mma: MmaPlan, *, shared: bool = False
-) -> tuple[SplitPlan | None, tuple[Decision, ...]]:
+def choose_split_k(spec: GemmSpec, mma: MmaPlan, *, shared: bool = False) -> tuple[SplitK | None, tuple[Decision, ...]]:
     """Return the slices that the spec requests, and the decision; neither if it requests none: K is not split.
 
     The CTAs of a cluster along K add their slices first. With `shared` all of a tile's CTAs add. Raises SpecError if
@@ -47,14 +45,14 @@ def choose_split_k(
             "each slice adds its sums to C, which is zeroed before the launch, in order of arrival: the "
             "last bits differ from run to run"
         )
-        plan = SplitPlan(slices, DTYPES[SUM_TYPE], 1, atomics=True)
+        plan = SplitK(slices, DTYPES[SUM_TYPE], 1, atomics=True)
         return plan, (Decision.as_given("schedule.split_k", f"{slices}, by atomics", why),)
     (m, n, _), clustered = mma.cta_tile, mma.cluster[2]
     values, groups = m * n // (mma.tiled_mma.threads * clustered), slices // clustered
     most = SHARED_VALUES_IN_FLIGHT * groups // values if shared else VALUES_IN_FLIGHT // values
     slices_in_flight = max(x for x in range(1, groups + 1) if groups % x == 0 and (x == 1 or x <= most))
     sums = mma.atom.c_dtype if mma.atom.c_dtype.is_integer else DTYPES[SUM_TYPE]
-    plan = SplitPlan(slices, sums, slices_in_flight, clustered=clustered, shared=shared and groups > 1)
+    plan = SplitK(slices, sums, slices_in_flight, clustered=clustered, shared=shared and groups > 1)
     if clustered > 1:
         why = _clustered(plan, mma.cta_tile)
         return plan, (Decision.as_given("schedule.split_k", f"{slices}, {clustered} a cluster", why),)
@@ -76,15 +74,15 @@ def _whole(spec: GemmSpec) -> Iterator[Decision]:
         yield Decision.as_given("schedule.reduction", schedule.reduction, why)
 
 
-def _clustered(plan: SplitPlan, cta_tile: Extents) -> str:
+def _clustered(plan: SplitK, cta_tile: Extents) -> str:
     """Decide where the sums of clustered slices are added."""
     far = plan.far_bytes(cta_tile)
     why = f"each CTA reads {far:,} bytes of {plan.dtype.name} sums from the other CTAs of its cluster"
     if not plan.leaves_sums:
         return f"{why}, and no workspace is needed"
     return (
-        f"{why}, and writes {plan.slice_bytes(cta_tile):,} of its share; each of {plan.groups} CTAs that arrives when "
-        "all have begun adds a part of those in cluster order, before the epilogue"
+        f"{why}, and writes {plan.slice_bytes(cta_tile):,} of its share; each of {plan.partials} CTAs that arrives "
+        "when all have begun adds a part of those in cluster order, before the epilogue"
     )
 
 

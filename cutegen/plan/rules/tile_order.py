@@ -18,9 +18,10 @@ import numpy as np
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, DType, Gpu, Instruction, Target
-from cutegen.plan.predict.tile_orders import TileGrid, Tiles, Traffic, orders, tile_order, traffic
+from cutegen.plan.kernel.scheduler import SplitK, TileOrder, Tiles
+from cutegen.plan.predict.tile_orders import TileGrid, Traffic, orders, traffic
 from cutegen.plan.values.decision import Choice, Decision, Rejected
-from cutegen.plan.values.gemm_plan import Occupancy, RasterPlan, SplitPlan
+from cutegen.plan.values.gemm_plan import Occupancy
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import ROWS, OperandPath, k_tile_bytes
 from cutegen.spec import GemmSpec, Raster
@@ -41,7 +42,7 @@ ALONE_IN_ONE_ROUND = range(67, 133)
 """Tiles of grids without clusters for which they are tried: more than half of the SMs, and no second round."""
 SQUARE = 7
 """Tiles along the shorter side of such grids, at least: narrower ones are one band."""
-BANDS_ALONG_N = RasterPlan("n", BAND, False)
+BANDS_ALONG_N = TileOrder("n", BAND, False)
 WORTH_A_CHANGE = 1.02
 FELT = 0.25
 """Share of the tensor cores' time from which the device memory's time matters. Measured on an H200: with 8192x8192x8192
@@ -90,7 +91,7 @@ def tiles_in_flight(
     mma: MmaPlan,
     operands: tuple[OperandPath, ...],
     occupancy: Occupancy,
-    split_k: SplitPlan | None = None,
+    split_k: SplitK | None = None,
 ) -> InFlight | None:
     """Return a plan's tiles of a problem, on the target's reference GPU; None without a problem."""
     if problem is None:
@@ -162,7 +163,7 @@ def mode_of_bands(tile: Extents, cluster: Extents, problem: ProblemShape | None)
     return "m" if problem is not None and problem.m < problem.n else "n"
 
 
-def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> RasterPlan:
+def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> TileOrder:
     """Return the bands for the tile and cluster of a kernel that is limited by L2; grids are of clusters.
 
     They lie along `mode_of_bands`, or, if a grid without clusters is no wider than a band, along its shorter side, so
@@ -174,27 +175,27 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> R
     along each side. `docs/tile_orders.md` has the measurements.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
-    RasterPlan(along='n', group=8, zigzag=False)
+    TileOrder(along='n', group=8, zigzag=False)
     >>> bands_of((64, 96, 64), (1, 1, 1), None).along
     'm'
     >>> bands_of((128, 128, 64), (1, 1, 1), ProblemShape(2048, 1152, 2048)).group
     16
     >>> bands_of((64, 96, 64), (1, 1, 4), ProblemShape(272, 456, 3680))
-    RasterPlan(along='n', group=4, zigzag=False)
+    TileOrder(along='n', group=4, zigzag=False)
     """
     along = mode_of_bands(tile, cluster, problem)
     if problem is None:
-        return RasterPlan(along, BAND, False)
+        return TileOrder(along, BAND, False)
     m, n = _block(tile, cluster)
     across = _across(tile, cluster, problem)
     if _is_searched(cluster, across):
         widths = (BAND, *range(1, min(max(across.values()), WIDEST) + 1))  # of equal ones the first
-        every = [RasterPlan(mode, width, False) for width, mode in product(widths, _both_modes(along))]
+        every = [TileOrder(mode, width, False) for width, mode in product(widths, _both_modes(along))]
         placements = _placements(across["m"] * across["n"], _is_alone(cluster))
         return min(every, key=lambda order: _asked_by_gpcs(placements, order, (across["m"], across["n"]), (m, n)))
     if _is_alone(cluster) and across["m"] != across["n"] and min(across.values()) <= BAND:
         along = "m" if across["m"] < across["n"] else "n"
-    return RasterPlan(along, WIDEST if across[along] in ONE_BAND else BAND, False)
+    return TileOrder(along, WIDEST if across[along] in ONE_BAND else BAND, False)
 
 
 def _block(tile: Extents, cluster: Extents) -> tuple[int, int]:
@@ -230,11 +231,9 @@ def _placements(clusters: int, are_ctas: bool) -> Sequence[Tiles]:
     return [np.arange(clusters) % GPCS]
 
 
-def _asked_by_gpcs(
-    placements: Sequence[Tiles], order: RasterPlan, grid: tuple[int, int], block: tuple[int, int]
-) -> int:
+def _asked_by_gpcs(placements: Sequence[Tiles], order: TileOrder, grid: tuple[int, int], block: tuple[int, int]) -> int:
     """Return the rows of A and B that all GPCs request from L2, each once, in all placements."""
-    tiles = tile_order(order, *grid)
+    tiles = order.tiles(grid)
     return sum(
         len(np.unique(along * GPCS + gpcs)) * rows
         for along, rows in zip(tiles, block, strict=True)
@@ -242,14 +241,14 @@ def _asked_by_gpcs(
     )
 
 
-def given_order(given: Raster, default: RasterPlan) -> RasterPlan:
+def given_order(given: Raster, default: TileOrder) -> TileOrder:
     """Return `default` with the given keys replaced; bands along the other mode have their default width."""
     usual = default.group if given.along in (None, default.along) else BAND
     group = usual if given.group is None else given.group
-    return RasterPlan(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
+    return TileOrder(along=given.along or default.along, group=group, zigzag=bool(given.zigzag))
 
 
-def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[RasterPlan]:
+def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFlight | None) -> Choice[TileOrder]:
     """Choose the order in which the CTAs of a GPC share the most, as in `bands_of`, except for keys of the spec."""
     given = spec.schedule.raster or Raster()
     problem = in_flight.problem if in_flight else None
@@ -263,7 +262,7 @@ def shared_most(spec: GemmSpec, tile: Extents, cluster: Extents, in_flight: InFl
     return Choice(chosen, decision)
 
 
-def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[RasterPlan]:
+def least_read(spec: GemmSpec, in_flight: InFlight | None) -> Choice[TileOrder]:
     """Choose, among the orders that agree with the spec, the one that reads least from device memory.
 
     Use bands along N if that does not matter, and without a problem.
@@ -291,16 +290,16 @@ def _is_whole(given: Raster) -> bool:
     return None not in (given.along, given.group, given.zigzag)
 
 
-def _without_arithmetic(given: Raster, order: RasterPlan) -> Choice[RasterPlan]:
+def _without_arithmetic(given: Raster, order: TileOrder) -> Choice[TileOrder]:
     why = Decision("schedule.raster", _order(order), _sharing(order), given=_is_whole(given))
     return Choice(order, why)
 
 
-def _read(in_flight: InFlight, order: RasterPlan) -> Traffic:
+def _read(in_flight: InFlight, order: TileOrder) -> Traffic:
     return traffic(order, in_flight.grid, in_flight.passes, in_flight.ctas, in_flight.gpu.l2_bytes)
 
 
-def _order(plan: RasterPlan) -> str:
+def _order(plan: TileOrder) -> str:
     other = "m" if plan.along == "n" else "n"
     back = ", every second one reversed" if plan.zigzag else ""
     if plan.group == 1:
@@ -308,7 +307,7 @@ def _order(plan: RasterPlan) -> str:
     return f"bands of {plan.group} tiles along {plan.along}, each swept along {other}{back}"
 
 
-def _sharing(plan: RasterPlan) -> str:
+def _sharing(plan: TileOrder) -> str:
     if plan.group == 1:
         shared, own = ("B", "A") if plan.along == "n" else ("A", "B")
         return f"CTAs in flight share their rows of {shared}, and each reads its own rows of {own}"
@@ -319,7 +318,7 @@ def _sharing(plan: RasterPlan) -> str:
 
 
 def _shared_in_gpc(
-    plan: RasterPlan, tile: Extents, cluster: Extents, problem: ProblemShape | None
+    plan: TileOrder, tile: Extents, cluster: Extents, problem: ProblemShape | None
 ) -> tuple[str, tuple[Rejected, ...]]:
     """Explain what the CTAs of a GPC share, and what they would share in bands along the other mode."""
     if problem is not None and _is_searched(cluster, _across(tile, cluster, problem)):
@@ -333,11 +332,11 @@ def _shared_in_gpc(
     why = f"{who} share {rows[shared]} rows of {shared}, and request them from L2 together"
     if rows[shared] <= rows[own]:
         return why, ()
-    other = RasterPlan(_both_modes(plan.along)[1], BAND, False)
+    other = TileOrder(_both_modes(plan.along)[1], BAND, False)
     return why, (Rejected(_order(other), f"they would share {rows[own]} rows of {own}"),)
 
 
-def _for_problem(in_flight: InFlight, chosen: RasterPlan, read: Traffic) -> str:
+def _for_problem(in_flight: InFlight, chosen: TileOrder, read: Traffic) -> str:
     """Return the arithmetic of the chosen order."""
     grid, gpu = in_flight.grid, in_flight.gpu
     across = grid.tiles_n if chosen.along == "n" else grid.tiles_m

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP
+from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.search.row_alignment import Majors, shares_aligned, torn_results
-from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 COPY_BYTES = 16
 """Bytes per copy of a thread: the widest `cp.async`."""

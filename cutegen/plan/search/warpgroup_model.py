@@ -21,9 +21,9 @@ from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
+from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.search.row_alignment import Majors, shares_aligned, torn_results
 from cutegen.plan.search.tile_model import Estimate, larger, norm
-from cutegen.plan.values.gemm_plan import SUM_BYTES
 
 ISSUED = SCHEDULERS * WARP
 """Thread instructions that an SM issues per cycle: one warp instruction per scheduler."""

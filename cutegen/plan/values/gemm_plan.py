@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import DType, MmaAtom, Target
+from cutegen.hardware import MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
 from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
@@ -18,61 +19,6 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Sectors, SmemMap, Wavefronts
 from cutegen.spec import GemmSpec
-
-
-@dataclass(frozen=True, slots=True)
-class RasterPlan:
-    """The order in which CTAs visit tiles: bands of `group` tiles `along` one mode, each swept over the other mode."""
-
-    along: str
-    group: int
-    zigzag: bool
-
-
-SUM_BYTES = 4
-"""Bytes of a sum of a slice of K: f32, or s32 for integers."""
-SUM_VECTOR_ELEMS = 4
-"""Sums that a thread stores to the workspace, or loads from it, at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitPlan:
-    """K in `slices`, one per CTA, whose sums are added in a workspace, stored as `dtype`.
-
-    The last of a tile's CTAs adds them, or if `shared`, every CTA that can wait for the others adds a part. `in_flight`
-    of the slices are loaded before the first of them is added. With `atomics` there is no workspace: each CTA adds its
-    sums to C. If the CTAs of a cluster have `clustered` slices of a tile, each first adds its share of them in shared
-    memory, and the workspace holds the sums of `groups` clusters, share by share.
-    """
-
-    slices: int
-    dtype: DType
-    in_flight: int
-    atomics: bool = False
-    clustered: int = 1
-    shared: bool = False
-
-    @property
-    def groups(self) -> int:
-        """Number of sums of a share of a tile, or of a whole tile, in the workspace; 1 if a cluster has all."""
-        return self.slices // self.clustered
-
-    @property
-    def leaves_sums(self) -> bool:
-        """True if the workspace is used."""
-        return not self.atomics and self.groups > 1
-
-    def sums_bytes(self, cta_tile: Extents) -> int:
-        """Return the sums of a whole tile, even at an edge of C."""
-        return cta_tile[0] * cta_tile[1] * self.dtype.bytes
-
-    def slice_bytes(self, cta_tile: Extents) -> int:
-        """Return the bytes that a slice's CTA writes to the workspace: of the tile, or of its share if clusters add."""
-        return self.sums_bytes(cta_tile) // self.clustered if self.leaves_sums else 0
-
-    def far_bytes(self, cta_tile: Extents) -> int:
-        """Return the bytes that a CTA reads from its cluster's other CTAs: its share of their sums."""
-        return self.sums_bytes(cta_tile) // self.clustered * (self.clustered - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +90,7 @@ class PlannedGemm:
     stages: int
     operands: tuple[OperandPath, ...]
     epilogue: EpiloguePlan
-    raster: RasterPlan
-    split_k: SplitPlan | None = None
+    scheduler: TileScheduler
     loop: Loop
     smem: SmemMap
     producer_threads: int = 0
@@ -201,9 +146,14 @@ class PlannedGemm:
         return self.mma.threads + self.producer_threads
 
     @property
+    def split_k(self) -> SplitK | None:
+        """The slices of K; None if a CTA multiplies all of it."""
+        return self.scheduler.split_k
+
+    @property
     def slices(self) -> int:
         """CTAs that compute a tile, each for its own part of K: 1 without split-K."""
-        return self.split_k.slices if self.split_k else 1
+        return self.scheduler.slices
 
     @property
     def through_registers(self) -> tuple[OperandPath, ...]:

@@ -49,7 +49,8 @@ def _decrement(old: Array, limit: Array) -> Array:
     return np.where((old == 0) | (old > limit), limit, old - 1).astype(old.dtype)
 
 
-def _operation(instruction: Instruction, name: str, kind: ScalarType) -> Callable[..., Array]:
+def operation(name: str, kind: ScalarType) -> Callable[..., Array]:
+    """Return the function from what is there, and the operand, to what is there afterwards."""
     if kind.kind is Kind.FLOAT and name in ("min", "max"):
         return on_pairs(select_extreme(name, element_type(kind), keeps_nan=False), kind)
     if kind.kind is Kind.FLOAT:
@@ -103,7 +104,7 @@ def lower_atomic(context: Lowering, instruction: Instruction) -> Step:
     base, offset = context.address(instruction, operands[0])
     packed = 2 if kind.name.endswith("x2") else 1
     site = context.access(instruction, space, kind.size_bytes, semantics, packed)
-    function = _operation(instruction, name, kind)
+    function = operation(name, kind)
     # only f32: atomics of f16 and bf16 have .noftz, and those of f64 keep subnormals everywhere
     function_in_global = flushing(function) if kind.name == "f32" else function
 

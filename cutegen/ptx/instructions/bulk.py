@@ -1,34 +1,47 @@
-"""Bulk copies: `cp.async.bulk.tensor`, `cp.async.bulk` within a cluster, and `.commit_group`, `.wait_group`.
+"""Bulk copies of tensors, of runs of bytes and within a cluster, bulk reductions, prefetches and groups.
 
-Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`, "Tensors". Tensor copies are supported only in tiled mode.
+Source: PTX ISA, `cp.async.bulk`, `cp.reduce.async.bulk`, `cp.async.bulk.prefetch`, `cp.async.bulk.tensor`, "Tensors".
+Tensor copies are supported only in tiled mode.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
-from cutegen.ptx.machine.bulk import Box
+from cutegen.ptx.instructions.atomics import operation
+from cutegen.ptx.machine.bulk import Combine
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step, count_operands
-from cutegen.ptx.machine.memory import PARAM_WINDOW
+from cutegen.ptx.machine.memory import PARAM_WINDOW, Data
+from cutegen.ptx.machine.regions import Box, Region, Run
+from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES
 from cutegen.ptx.machine.warp import LANES, Warp
-from cutegen.ptx.text.syntax import Address, Immediate, Instruction
+from cutegen.ptx.text.syntax import Address, Immediate, Instruction, Operand
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.violations import ViolationKind
 
 _S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
-DESTINATION_BYTES = 16
-"""Addresses and sizes of a `cp.async.bulk` are multiples of it."""
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (
     *("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),
-    *("tile::gather4", "tile::scatter4", "cta_group::1", "cta_group::2"),
+    *("tile::gather4", "tile::scatter4", "cta_group::1", "cta_group::2", "cp_mask", "ignore_oob"),
 )
+_SPACES = ("global", "shared::cta", "shared::cluster")
+_FLOATS, _INTEGERS, _BITS = ("f16", "bf16", "f32", "f64"), ("u32", "s32", "u64", "s64"), ("b32", "b64")
+_REDUCTIONS = {
+    "add": (*_FLOATS, "u32", "s32", "u64"),
+    **dict.fromkeys(("min", "max"), ("f16", "bf16", *_INTEGERS)),
+    **dict.fromkeys(("inc", "dec"), ("u32",)),
+    **dict.fromkeys(("and", "or", "xor"), _BITS),
+}
+"""The types of `cp.reduce.async.bulk` to global memory, by operation."""
 
 
 def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
-    """`cp.async.bulk...` without its first three words."""
+    """`cp{.reduce}.async.bulk...` without these words."""
     if modifiers.flag("commit_group"):
         take_nothing(instruction, modifiers)
         return lambda warp: warp.cta.bulk.commit(warp.threads().tolist())
@@ -36,16 +49,23 @@ def lower_bulk(context: Lowering, instruction: Instruction, modifiers: Modifiers
         only_read = modifiers.flag("read")
         newest = take_groups(instruction, modifiers)
         return lambda warp: warp.cta.bulk.wait(warp.threads().tolist(), newest, only_read=only_read)
-    if not modifiers.has("prefetch") and instruction.parts[3:5] == ("shared::cluster", "shared::cta"):
-        return _lower_send(context, instruction, modifiers)
-    if modifiers.has("prefetch") or not modifiers.flag("tensor"):
-        raise instruction.error(
-            "of the bulk copies only cp.async.bulk.tensor and cp.async.bulk.shared::cluster.shared::cta are supported"
-        )
     for word in _REFUSED:
         if modifiers.has(word):
-            raise instruction.error(f"bulk tensor copies with .{word} are not supported")
-    return _lower_copy(context, instruction, modifiers)
+            raise instruction.error(f"bulk copies with .{word} are not supported")
+    reduces = instruction.parts[1] == "reduce"
+    if modifiers.flag("tensor"):
+        if reduces:
+            raise instruction.error("bulk reductions of tensors are not supported; store by cp.reduce.async.bulk")
+        return _lower_boxes(context, instruction, modifiers)
+    spaces = tuple(word for word in instruction.parts if word in _SPACES)
+    if modifiers.flag("prefetch"):
+        return _lower_prefetch(context, instruction, modifiers)
+    if spaces == ("global", "shared::cta"):
+        return _lower_store(context, instruction, modifiers, reduces=reduces)
+    if reduces or len(spaces) != 2 or spaces[0] == "global":
+        directions = "to .global from .shared::cta" + ("" if reduces else ", or to shared memory")
+        raise instruction.error(f"expected a bulk {'reduction' if reduces else 'copy'} {directions}")
+    return (_lower_load if spaces[1] == "global" else _lower_send)(context, instruction, modifiers)
 
 
 def take_nothing(instruction: Instruction, modifiers: Modifiers) -> None:
@@ -64,11 +84,14 @@ def take_groups(instruction: Instruction, modifiers: Modifiers) -> int:
     return literal.value
 
 
-def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+def _lower_boxes(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`cp.async.bulk.tensor`, in either direction, and its prefetch."""
     rank = int(modifiers.need("1d", "2d", "3d", "4d", "5d")[0])
-    spaces = [word for word in instruction.parts if word in ("global", "shared::cta", "shared::cluster")]
-    modifiers.flag("global", "shared::cta", "shared::cluster", "tile")
+    spaces = [word for word in instruction.parts if word in _SPACES]
+    modifiers.flag(*_SPACES, "tile")
     has_policy = modifiers.flag("L2::cache_hint")
+    if modifiers.flag("prefetch"):
+        return _lower_box_prefetch(context, instruction, modifiers, rank, has_policy=has_policy)
     loads, multicast = modifiers.flag(_COMPLETE), modifiers.flag("multicast::cluster")
     if not loads:
         modifiers.need("bulk_group")
@@ -77,22 +100,103 @@ def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifier
         raise instruction.error(
             "expected .shared::cta.global with an mbarrier, or .global.shared::cta with .bulk_group"
         )
-    if multicast and spaces != ["shared::cluster", "global"]:
-        raise instruction.error("only a load to .shared::cluster can be a .multicast::cluster")
     count_operands(instruction, 2 + loads + multicast + has_policy)
     tensor, place = instruction.operands[loads], instruction.operands[not loads]
     boxes = _Boxes(context, instruction, tensor, place, rank)
+    if loads:
+        return _loads(context, instruction, boxes, multicast=multicast)
     site = context.access(instruction, "shared", 16)
-    if not loads:
-        return lambda warp: warp.cta.bulk.store(warp, site, boxes.each(warp, site))
-    barrier = context.address(instruction, instruction.operands[2])
-    mask = context.source(instruction, instruction.operands[3], _U16) if multicast else None
+    return lambda warp: warp.cta.bulk.store(warp, site, boxes.each(warp, site))
+
+
+def _lower_box_prefetch(
+    context: Lowering, instruction: Instruction, modifiers: Modifiers, rank: int, *, has_policy: bool
+) -> Step:
+    modifiers.need("L2")
+    modifiers.finish()
+    count_operands(instruction, 1 + has_policy)
+    boxes, site = _Boxes(context, instruction, instruction.operands[0], None, rank), context.site
 
     def step(warp: Warp) -> None:
-        addresses = warp.addresses(*barrier).tolist()
-        masks = [None] * len(addresses) if mask is None else warp.cells[mask][warp.mask].tolist()
-        for box, address, targets in zip(boxes.each(warp, site), addresses, masks, strict=True):
-            warp.cta.bulk.load(warp, site, box, address, targets)
+        for _ in boxes.each(warp, site):
+            pass  # a tensor map that is not one is a fault
+
+    return step
+
+
+def _lower_load(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [to], [from], size, [mbarrier]{, mask}`."""
+    modifiers.flag(*_SPACES)
+    modifiers.need(_COMPLETE)
+    multicast, has_policy = modifiers.flag("multicast::cluster"), modifiers.flag("L2::cache_hint")
+    modifiers.finish()
+    count_operands(instruction, 4 + multicast + has_policy)
+    runs = _Runs(context, instruction, source=1, place=0, size=2, writes=False)
+    return _loads(context, instruction, runs, multicast=multicast)
+
+
+def _loads(context: Lowering, instruction: Instruction, regions: _Regions, *, multicast: bool) -> Step:
+    """The step that loads regions; the mbarrier comes before the mask of a multicast and a cache policy."""
+    if multicast and "shared::cta" in instruction.parts:
+        raise instruction.error("only a load to .shared::cluster can be a .multicast::cluster")
+    site = context.access(instruction, "shared", 16)
+    after = multicast + ("L2::cache_hint" in instruction.parts)
+    barrier = context.address(instruction, instruction.operands[-1 - after])
+    mask = context.source(instruction, instruction.operands[-after], _U16) if multicast else None
+
+    def step(warp: Warp) -> None:
+        barriers = np.zeros(32, np.int64)
+        barriers[warp.lanes()] = warp.addresses(*barrier)
+        for region in regions.each(warp, site):
+            lane = int(warp.lanes()[0])
+            targets = None if mask is None else int(warp.cells[mask][lane])
+            warp.cta.bulk.load(warp, site, region, int(barriers[lane]), targets)
+
+    return step
+
+
+def _lower_store(context: Lowering, instruction: Instruction, modifiers: Modifiers, *, reduces: bool) -> Step:
+    """`cp{.reduce}.async.bulk.global.shared::cta.bulk_group{.op.type} [to], [from], size`."""
+    modifiers.flag(*_SPACES)
+    modifiers.need("bulk_group")
+    has_policy = modifiers.flag("L2::cache_hint")
+    combine = _take_reduction(context, instruction, modifiers) if reduces else None
+    modifiers.finish()
+    count_operands(instruction, 3 + has_policy)
+    runs = _Runs(context, instruction, source=0, place=1, size=2, writes=True)
+    site = context.access(instruction, "shared", 16)
+    return lambda warp: warp.cta.bulk.store(warp, site, runs.each(warp, site), combine)
+
+
+def _take_reduction(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Combine:
+    """Takes the operation and its type off: each element is combined at once, relaxed and at scope gpu."""
+    modifiers.flag("noftz")
+    name = modifiers.need(*_REDUCTIONS)
+    kind = modifiers.type(*_REDUCTIONS[name])
+    if (kind.name in ("f16", "bf16") and name == "add") != ("noftz" in instruction.parts):
+        raise instruction.error(".noftz is for .add of .f16 and .bf16, which need it")
+    function = operation(name, kind)
+    context.access(instruction, "global", kind.size_bytes, Semantics.of("relaxed", "gpu"))
+
+    def combine(there: Data, stored: Data) -> Data:
+        values = function(there.view(kind.dtype), np.ascontiguousarray(stored).view(kind.dtype))
+        return np.ascontiguousarray(values).view(there.dtype)
+
+    return combine
+
+
+def _lower_prefetch(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`cp.async.bulk.prefetch.L2.global [from], size`: changes nothing, but reads memory that must exist."""
+    modifiers.need("L2")
+    modifiers.need("global")
+    has_policy = modifiers.flag("L2::cache_hint")
+    modifiers.finish()
+    count_operands(instruction, 2 + has_policy)
+    runs, site = _Runs(context, instruction, source=0, place=None, size=1, writes=False), context.site
+
+    def step(warp: Warp) -> None:
+        for _ in runs.each(warp, site):
+            pass  # bytes that do not exist are a fault
 
     return step
 
@@ -112,35 +216,72 @@ def _lower_send(context: Lowering, instruction: Instruction, modifiers: Modifier
         sizes, lanes = warp.cells[size][warp.mask].tolist(), warp.lanes().tolist()
         for lane, to, of, at, size_bytes in zip(lanes, *addresses, sizes, strict=True):
             with warp.narrowed(np.equal(LANES, lane)):
-                _check_send(warp, site, (to, of), size_bytes)
+                _check_multiples(warp, site, size_bytes, destination=to, source=of)
                 warp.cta.bulk.send(warp, site, of, size_bytes, (to, at))
 
     return step
 
 
-def _check_send(warp: Warp, site: int, addresses: tuple[int, int], size_bytes: int) -> None:
-    for name, value in (("the size", size_bytes), ("the destination", addresses[0]), ("the source", addresses[1])):
-        if value % DESTINATION_BYTES or (name == "the size" and not value):
-            message = f"{name} of a bulk copy is {value}; expected a positive multiple of {DESTINATION_BYTES}"
+def _check_multiples(warp: Warp, site: int, size_bytes: int, **addresses: int) -> None:
+    for name, value in {"size": size_bytes, **addresses}.items():
+        if value % BULK_CHUNK_BYTES or (name == "size" and not value):
+            message = f"the {name} of a bulk copy is {value}; expected a positive multiple of {BULK_CHUNK_BYTES}"
             warp.cta.fault(ViolationKind.MISALIGNED, site, int(warp.threads()[0]), message, always=True)
 
 
-class _Boxes:
-    """Requests of the active lanes, one after the other."""
+class _Regions(Protocol):
+    """The regions that the active lanes copy, one after the other."""
 
-    def __init__(self, context: Lowering, instruction: Instruction, tensor: object, place: object, rank: int) -> None:
-        if not isinstance(tensor, Address) or not isinstance(place, Address) or len(tensor.coordinates) != rank:
+    def each(self, warp: Warp, site: int) -> Iterator[Region]:
+        """Yield the region of each active lane, with that lane as the only active one."""
+
+
+class _Boxes:
+    """Boxes of a tensor; without a `place` in shared memory for a prefetch."""
+
+    def __init__(
+        self, context: Lowering, instruction: Instruction, tensor: Operand, place: Operand | None, rank: int
+    ) -> None:
+        is_placed = place is None or isinstance(place, Address)
+        if not isinstance(tensor, Address) or not is_placed or len(tensor.coordinates) != rank:
             raise instruction.error(f"expected [tensor map, {{{rank} coordinates}}] and an address in shared memory")
         self._tensor = context.address(instruction, tensor)
-        self._place = context.address(instruction, place)
+        self._place = None if place is None else context.address(instruction, place)
         self._coordinates = [context.source(instruction, c, _S32) for c in tensor.coordinates]
         self._window = PARAM_WINDOW if context.space_of(tensor) == "param" else 0
 
-    def each(self, warp: Warp, site: int) -> Iterator[Box]:
+    def each(self, warp: Warp, site: int) -> Iterator[Region]:
         """Yield the box of each active lane, with that lane as the only active one."""
-        maps, places = warp.addresses(*self._tensor).tolist(), warp.addresses(*self._place).tolist()
+        maps = warp.addresses(*self._tensor)
+        places = np.zeros_like(maps) if self._place is None else warp.addresses(*self._place)
         corners = np.stack([warp.cells[c][warp.mask] for c in self._coordinates], axis=1).tolist()
-        for lane, address, corner, place in zip(warp.lanes().tolist(), maps, corners, places, strict=True):
+        lanes = zip(warp.lanes().tolist(), maps.tolist(), corners, places.tolist(), strict=True)
+        for lane, address, corner, place in lanes:
             tensor = warp.cta.tensor_at(site, warp.thread0 + lane, address + self._window, len(corner))
             with warp.narrowed(np.equal(LANES, lane)):
                 yield Box(tensor=tensor, corner=tuple(corner), address=place)
+
+
+class _Runs:
+    """Consecutive bytes of global memory: operand `source` has their address, `place` that in shared memory."""
+
+    def __init__(
+        self, context: Lowering, instruction: Instruction, *, source: int, place: int | None, size: int, writes: bool
+    ) -> None:
+        operands, self._writes = instruction.operands, writes
+        self._source = context.address(instruction, operands[source])
+        self._place = None if place is None else context.address(instruction, operands[place])
+        self._size = context.source(instruction, operands[size], _U32)
+
+    def each(self, warp: Warp, site: int) -> Iterator[Region]:
+        """Yield the bytes of each active lane that exist, with that lane as the only active one."""
+        sources, sizes = warp.addresses(*self._source), warp.cells[self._size][warp.mask].tolist()
+        places = np.zeros_like(sources) if self._place is None else warp.addresses(*self._place)
+        lanes = zip(warp.lanes().tolist(), sources.tolist(), places.tolist(), sizes, strict=True)
+        memory = warp.cta.memories["global"]
+        for lane, address, place, size_bytes in lanes:
+            with warp.narrowed(np.equal(LANES, lane)):
+                _check_multiples(warp, site, size_bytes, global_address=address, shared_address=place)
+                buffer = memory.span(warp, site, address, size_bytes, writes=self._writes)
+                if buffer is not None:
+                    yield Run(buffer=buffer, offset=address - buffer.start, size_bytes=size_bytes, address=place)

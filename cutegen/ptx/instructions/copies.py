@@ -12,10 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.instructions.bulk import lower_bulk, take_groups, take_nothing
-from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step, count_operands
 from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
 from cutegen.ptx.machine.rows import Row
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.spaces import to_shared
+from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction, Negated, Register
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.agents import BULK_COPY, Agent, Proxy
@@ -28,12 +29,15 @@ _U32 = scalar_type("u32")
 def lower_cp_async(context: Lowering, instruction: Instruction) -> Step:
     """`cp.async` and the group instructions."""
     modifiers = Modifiers(instruction)
+    reduces = modifiers.flag("reduce")
     if not modifiers.flag("async"):
         raise instruction.error("only cp.async is supported")
     if modifiers.flag("bulk"):
         return lower_bulk(context, instruction, modifiers)
-    if modifiers.has("mbarrier"):
-        raise instruction.error("cp.async.mbarrier.arrive is not supported")
+    if reduces:
+        raise instruction.error("expected cp.reduce.async.bulk")
+    if modifiers.flag("mbarrier"):
+        return _lower_arrive(context, instruction, modifiers)
     if modifiers.flag("commit_group"):
         take_nothing(instruction, modifiers)
         return lambda warp: warp.commit_copies()
@@ -44,6 +48,27 @@ def lower_cp_async(context: Lowering, instruction: Instruction) -> Step:
         newest = take_groups(instruction, modifiers)
         return lambda warp: warp.wait_copies(newest)
     return _lower_copy(context, instruction, modifiers)
+
+
+def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
+    """`cp.async.mbarrier.arrive{.noinc}{.shared}.b64 [a]`: an arrival once the thread's earlier copies are there."""
+    count_operands(instruction, 1)
+    modifiers.need("arrive")
+    counts_up = not modifiers.flag("noinc")
+    modifiers.flag("shared", "shared::cta")
+    modifiers.need("b64")
+    modifiers.finish()
+    base, offset = context.address(instruction, instruction.operands[0])
+    site = context.access(instruction, "shared", 8)
+
+    def step(warp: Warp) -> None:
+        addresses, threads = to_shared(warp.addresses(base, offset)), warp.threads()
+        for address in np.unique(addresses).tolist():
+            chosen = tuple(threads[addresses == address].tolist())
+            with warp.narrowed(np.isin(LANES + warp.thread0, chosen)):
+                warp.cta.bulk.arrive_after_copies(warp, site, chosen, address, counts_up=counts_up)
+
+    return step
 
 
 def _lower_copy(context: Lowering, instruction: Instruction, modifiers: Modifiers) -> Step:
@@ -151,4 +176,5 @@ ROWS = {
     "cp": Row(step=lower_cp_async),
     "cp.async": Row(step=lower_cp_async, agent=Agent(noun="cp.async", proxy=Proxy.GENERIC)),
     "cp.async.bulk": Row(step=lower_cp_async, agent=BULK_COPY),
+    "cp.reduce.async.bulk": Row(step=lower_cp_async, agent=BULK_COPY),
 }

@@ -8,34 +8,27 @@ lands at the latest when its thread waits for the group, or exits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, MAX_CLUSTER_CTAS, Addresses, Data
 from cutegen.ptx.machine.policy import Schedule
+from cutegen.ptx.machine.regions import Region
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
-from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
-from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.machine.warp import TrackedCopy, Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
-from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.ordering import NOTHING, Ordering, join
 from cutegen.ptx.watch.paged import Stamps
 from cutegen.ptx.watch.past import Clock
 from cutegen.ptx.watch.shadow import Access
 from cutegen.ptx.watch.violations import ViolationKind
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """One box of a bulk tensor copy: its first coordinates (innermost first) and its address in shared memory."""
-
-    tensor: BoundTensor
-    corner: tuple[int, ...]
-    address: int
+Combine: TypeAlias = Callable[[Data, Data], Data]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +46,33 @@ class _Load:
     done: Callable[[], None] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arrival:
+    """Arrivals of `threads` at `barrier` once `copies` have landed, which are written by `agent`."""
+
+    warp: Warp
+    site: int
+    threads: tuple[int, ...]
+    barrier: Mbarrier
+    agent: int
+    copies: tuple[TrackedCopy, ...]
+
+    def land(self) -> None:
+        """The copies land, and the threads arrive."""
+        told = reduce(join, [copy.land(self.warp.cta, self.agent) for copy in self.copies], NOTHING)
+        count = self.warp.cta.mbarriers.count_arrivals
+        count(self.warp, self.site, self.threads[0], self.barrier, len(self.threads), told)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Store:
-    """A store of one thread, or of several that issue the same at once; `source` omits bytes that are dropped."""
+    """A store of one thread, or of several that issue the same at once; `source` omits bytes that are dropped.
 
-    box: Box
+    `combine` gives the new chunks of global memory from those that are there and those that are stored.
+    """
+
+    region: Region
+    combine: Combine | None
     access: Access
     source: Access | None
     stamps: Stamps | None
@@ -71,31 +86,30 @@ class BulkCopies:
 
     def __init__(self, shared: SharedMemory, mbarriers: Mbarriers, ordering: Ordering, schedule: Schedule) -> None:
         self._shared, self._mbarriers, self._ordering, self._schedule = shared, mbarriers, ordering, schedule
-        self._loads: list[_Load] = []
+        self._loads: list[_Load | _Arrival] = []
         self._leaving: list[Access] = []
         self._last_landed: dict[int, tuple[int, Access]] = {}
         self._stores: dict[int, list[tuple[int, _Store]]] = {}
         self._committed: dict[int, int] = {}
 
-    def load(self, warp: Warp, site: int, box: Box, barrier_address: int, mask: int | None = None) -> None:
+    def load(self, warp: Warp, site: int, region: Region, barrier_address: int, mask: int | None = None) -> None:
         """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`.
 
         With `mask` it goes to the same address in each CTA of the cluster whose bit is set.
         """
         thread = int(warp.threads()[0])
-        targets = self._targets(warp, site, thread, (box.address, barrier_address), mask)
-        _count(warp, site, box, len(targets))
+        targets = self._targets(warp, site, thread, (region.address, barrier_address), mask)
+        _count(warp, site, region, len(targets))
         barriers = [copies._mbarriers.at(warp, site, [thread], barrier_at) for copies, _, barrier_at in targets]
         _check_global(
-            warp, site, box, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
+            warp, site, region, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
         )
         for (copies, address, _), barrier in zip(targets, barriers, strict=True):
             copies._mbarriers.check_fenced(warp, site, thread, barrier)
-            access = copies._chunks_of(warp, site, thread, replace(box, address=address))
+            access = copies._chunks_of(warp, site, thread, region, address)
             if access is not None:
                 copies._shared.shadow.begin_load(access)
-            read = partial(box.tensor.read_box, box.corner)
-            copies._take(warp, access, barrier, box.tensor.map.box_bytes, read)
+            copies._take(warp, access, barrier, region.size_bytes, region.read)
 
     def _targets(
         self, warp: Warp, site: int, thread: int, addresses: tuple[int, int], mask: int | None
@@ -171,6 +185,27 @@ class BulkCopies:
             access = target._shared.reserve(warp, site, local, threads[chosen], size_bytes)
             target._take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
+    def arrive_after_copies(
+        self, warp: Warp, site: int, threads: tuple[int, ...], address: int, *, counts_up: bool
+    ) -> None:
+        """`cp.async.mbarrier.arrive` of `threads`, the active ones: they arrive when their cp.async have landed.
+
+        With `counts_up` the phase waits for these arrivals in addition; otherwise they are among those it expects.
+        """
+        mbarriers = self._mbarriers
+        barrier = mbarriers.at(warp, site, list(threads), address)
+        if counts_up:
+            mbarriers.await_more(warp, site, threads[0], barrier, len(threads))
+        else:
+            for thread in threads:
+                mbarriers.check_phase(warp, site, thread, barrier)
+        agent = mbarriers.agent_of_copies(warp, site, threads[0], barrier)
+        copies = tuple(warp.track_copies())
+        arrival = _Arrival(warp=warp, site=site, threads=threads, barrier=barrier, agent=agent, copies=copies)
+        self._loads.append(arrival)
+        if self._schedule.lands_at_once():
+            self.land_newest()
+
     def land_newest(self) -> bool:
         """The load that was issued last lands; False if none is in flight."""
         if self._loads:
@@ -186,7 +221,10 @@ class BulkCopies:
         for load in landing:
             self._land(load)
 
-    def _land(self, load: _Load) -> None:
+    def _land(self, load: _Load | _Arrival) -> None:
+        if isinstance(load, _Arrival):
+            load.land()
+            return
         if load.access is not None:
             self._last_landed[load.barrier.agent] = self._ordering.tick, load.access
             self._shared.land(load.access, load.read(), load.barrier.agent)
@@ -194,39 +232,39 @@ class BulkCopies:
             load.done()
         self._mbarriers.land(load.barrier, load.size_bytes, load.cause)
 
-    def store(self, warp: Warp, site: int, boxes: Iterable[Box]) -> None:
-        """The active lanes of `warp` issue one store each; `boxes` makes each in turn the only active lane.
+    def store(self, warp: Warp, site: int, regions: Iterable[Region], combine: Combine | None = None) -> None:
+        """The active lanes of `warp` issue one store each; `regions` makes each in turn the only active lane.
 
-        Lanes that store the same bytes to the same place store once, and each is counted.
+        Lanes that store the same bytes to the same place store once, and each is counted; with `combine` each does.
         """
-        issued: dict[tuple[int, tuple[int, ...], int], _Store | None] = {}
-        for box in boxes:
-            key = id(box.tensor), box.corner, box.address
-            _count(warp, site, box)
-            if key not in issued:
-                issued[key] = self._issue_store(warp, site, box)
+        issued: dict[Hashable, _Store | None] = {}
+        for region in regions:
+            key = region.key()
+            _count(warp, site, region)
+            if key not in issued or combine is not None:
+                issued[key] = self._issue_store(warp, site, region, combine)
             store, thread = issued[key], int(warp.threads()[0])
             if store is not None:
                 self._stores.setdefault(thread, []).append((self._committed.get(thread, 0), store))
 
-    def _issue_store(self, warp: Warp, site: int, box: Box) -> _Store | None:
-        buffer, thread = box.tensor.buffer, int(warp.threads()[0])
-        access = self._chunks_of(warp, site, thread, box)
+    def _issue_store(self, warp: Warp, site: int, region: Region, combine: Combine | None) -> _Store | None:
+        buffer, thread = region.buffer, int(warp.threads()[0])
+        access = self._chunks_of(warp, site, thread, region, region.address)
         if access is None:
             return None
         if not buffer.writeable:
             warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
-        found = _check_global(warp, site, box, lambda shadow, written: shadow.write(written)[0])
+        found = _check_global(warp, site, region, lambda shadow, written: shadow.write(written)[0])
         flight = None
         if found is not None:
             shadow, written = found
             flight = shadow, shadow.begin(written, writes=True)
-        inside = box.tensor.chunks_inside(box.corner)
+        inside = region.inside()
         source, stamps = None, None
         if inside.any():
             source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
             stamps = self._shared.shadow.begin_store(source)
-        store = _Store(box=box, access=access, source=source, stamps=stamps, flight=flight)
+        store = _Store(region=region, combine=combine, access=access, source=source, stamps=stamps, flight=flight)
         if self._schedule.lands_at_once():
             self._write(store)
         return store
@@ -275,7 +313,7 @@ class BulkCopies:
         for access in self._leaving[:1]:
             message = "the CTA ends and this copy may still be reading its shared memory"
             access.warp.cta.fault(ViolationKind.ASYNC_COPY, access.site, int(access.threads[0]), message)
-        unseen = [load.access for load in self._loads if load.access is not None]
+        unseen = [load.access for load in self._loads if isinstance(load, _Load) and load.access is not None]
         for agent, (tick, access) in self._last_landed.items():
             if not self._ordering.is_seen(agent, tick):
                 unseen.append(access)
@@ -285,37 +323,33 @@ class BulkCopies:
 
     def _write(self, store: _Store) -> None:
         if not store.landed:
-            store.box.tensor.write_box(store.box.corner, self._shared.peek(store.access))
+            chunks = self._shared.peek(store.access)
+            store.region.write(chunks if store.combine is None else store.combine(store.region.read(), chunks))
             store.landed = True
 
-    def _chunks_of(self, warp: Warp, site: int, thread: int, box: Box) -> Access | None:
-        """The box's chunks in shared memory, as the swizzle places them."""
-        if box.address % DESTINATION_ALIGN:
-            message = f"the box's place in shared memory is not a multiple of {DESTINATION_ALIGN} bytes"
-            warp.cta.fault(ViolationKind.MISALIGNED, site, thread, message, box.address)
-        chunks = np.arange(box.address, box.address + box.tensor.map.box_bytes, BULK_CHUNK_BYTES, dtype=np.int64)
-        return self._shared.chunks(warp, site, thread, swizzled(chunks, box.tensor.map.swizzle_bytes))
+    def _chunks_of(self, warp: Warp, site: int, thread: int, region: Region, address: int) -> Access | None:
+        """The region's chunks in shared memory, if it is at `address` there."""
+        if address % region.align_bytes:
+            message = f"the place in shared memory is not a multiple of {region.align_bytes} bytes"
+            warp.cta.fault(ViolationKind.MISALIGNED, site, thread, message, address)
+        return self._shared.chunks(warp, site, thread, region.chunks(address))
 
 
-def _pieces(box: Box) -> tuple[npt.NDArray[np.int64], int]:
-    return box.tensor.pieces(box.corner)
-
-
-def _count(warp: Warp, site: int, box: Box, copies: int = 1) -> None:
-    offsets, size = _pieces(box)
-    warp.cta.traffic.box(site, copies * box.tensor.map.box_bytes, offsets + box.tensor.buffer.start, size)
+def _count(warp: Warp, site: int, region: Region, copies: int = 1) -> None:
+    offsets, size = region.pieces()
+    warp.cta.traffic.box(site, copies * region.size_bytes, offsets + region.buffer.start, size)
 
 
 def _check_global(
-    warp: Warp, site: int, box: Box, record: Callable[[GlobalShadow, GlobalAccess], Clash | None]
+    warp: Warp, site: int, region: Region, record: Callable[[GlobalShadow, GlobalAccess], Clash | None]
 ) -> tuple[GlobalShadow, GlobalAccess] | None:
-    """Records an access to the bytes of the tensor; reports another that is not ordered before it.
+    """Records an access to the region's bytes of global memory; reports another that is not ordered before it.
 
     Returns what was recorded, unless it is all outside of the tensor.
     """
-    buffer, thread = box.tensor.buffer, int(warp.threads()[0])
+    buffer, thread = region.buffer, int(warp.threads()[0])
     shadow = buffer.shadow
-    offsets, size = _pieces(box)
+    offsets, size = region.pieces()
     if shadow is None or not len(offsets):
         return None
     access = GlobalAccess(

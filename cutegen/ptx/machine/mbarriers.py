@@ -33,6 +33,8 @@ class Mbarrier:
     memory: Access
     made_by: int
     made_at: int
+    copy_agent: int | None = None
+    """The column for the `cp.async` that arrive here, which write by the generic proxy; None before the first."""
     is_fenced: bool = False
     published_at: int | None = None
     """The tick of the initializing thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
@@ -131,11 +133,19 @@ class Mbarriers:
 
     def arrive(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
         """`count` arrivals of `thread`."""
-        if not 1 <= count <= barrier.pending:
-            self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
+        self.check_phase(warp, site, thread, barrier)
+        self.count_arrivals(warp, site, thread, barrier, count, told)
+
+    def check_phase(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
+        """An arrival of `thread` will count: it must have seen the phase before complete."""
         if self._ordering.is_news(warp, barrier.released, thread):
             message = f"an arrival at {barrier} by a thread that has not seen the phase before complete"
             self._fault(warp, site, thread, f"{message}: it may count for either", barrier.address)
+
+    def count_arrivals(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
+        """`count` arrivals that `thread` has caused happen now, and pass on `told`."""
+        if not 1 <= count <= barrier.pending:
+            self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
         barrier.pending -= count
         barrier.arrived = join(barrier.arrived, told)
         self.events += 1
@@ -146,6 +156,21 @@ class Mbarriers:
         if not 1 <= count <= barrier.pending:
             self._fault(warp, site, thread, f"{count} arrivals dropped at {barrier}", barrier.address)
         barrier.expected -= count
+
+    def agent_of_copies(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> int:
+        """The agent of the `cp.async` that arrive at `barrier`."""
+        if barrier.copy_agent is None:
+            if self._ordering.known.shape[1] >= MAX_AGENTS:
+                self._fault(warp, site, thread, "more mbarriers in one CTA than are supported", barrier.address)
+            barrier.copy_agent = self._ordering.add_agent(is_async=False)
+        return barrier.copy_agent
+
+    def await_more(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int) -> None:
+        """The current phase waits for `count` more arrivals."""
+        barrier.pending += count
+        if barrier.pending > MAX_COUNT:
+            message = f"{barrier.pending} arrivals pending at {barrier}; at most {MAX_COUNT} are allowed"
+            self._fault(warp, site, thread, message, barrier.address)
 
     def expect(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, size_bytes: int) -> None:
         """Expect `size_bytes` more in this phase."""

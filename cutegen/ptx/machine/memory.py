@@ -255,6 +255,16 @@ class GlobalMemory:
             found.shadow.locations.update(warp.cta.fences, warp, thread, offset, self._semantics[site])
         return found.bytes.window(size_bytes), address - found.start
 
+    def span(self, warp: Warp, site: int, address: int, size_bytes: int, *, writes: bool) -> Buffer | None:
+        """The buffer of `size_bytes` consecutive bytes that one thread accesses; None if none has them: a fault."""
+        access = f"{size_bytes}-byte {'write' if writes else 'read'}"
+        for buffer in self._buffers:
+            if buffer.start <= address and address + size_bytes <= buffer.end:
+                return buffer
+        thread = int(warp.threads()[0])
+        warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, f"{access} {self._nearest(address)}", address)
+        return None
+
     def _covering(self, addresses: Addresses, size_bytes: int) -> Buffer | None:
         """The buffer that holds all the addresses, aligned; None if there is none."""
         low, high = int(addresses.min()), int(addresses.max()) + size_bytes

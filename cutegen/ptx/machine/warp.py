@@ -15,6 +15,8 @@ from cutegen.ptx.machine.special import Place
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.held_registers import HeldRegisters
+from cutegen.ptx.watch.ordering import NOTHING, Told
+from cutegen.ptx.watch.past import Clock, Past
 from cutegen.ptx.watch.shadow import Access
 
 if TYPE_CHECKING:
@@ -49,6 +51,40 @@ class _Copy:
         return _Copy(access, self.lanes[keep], self.group[keep], self.data[keep], self.flights)
 
 
+@dataclass(slots=True, eq=False)
+class TrackedCopy:
+    """A cp.async of some lanes that an mbarrier waits for; `told` is what its landing passes on, once it has landed."""
+
+    copy: _Copy
+    told: Told | None = None
+
+    def is_news(self, known: Clock) -> bool:
+        """True unless it has landed and its threads, or a warp with the clock `known`, have waited for it."""
+        if self.told is None:
+            return True
+        return len(self.told.known) > 0 and bool(self.told.known[-1] > known[len(self.told.known) - 1])
+
+    def end(self, warp: Warp, threads: npt.NDArray[np.int64]) -> None:
+        """`threads` have waited for their group of copies: they know of these bytes, others only by the mbarrier."""
+        ordering = warp.cta.ordering
+        if self.told is not None:
+            ordering.observe(warp, self.told, threads)
+            return
+        warp.cta.shared.end_copy(self.copy.access, self.copy.data)
+        self.copy.flights.land(len(self.copy.lanes))
+        written = {(ordering.cluster, thread): ordering.tick for thread in self.copy.access.threads.tolist()}
+        self.told = replace(NOTHING, far=Past({}, written))
+        ordering.tick += 1
+
+    def land(self, cta: Cta, agent: int) -> Told:
+        """The bytes are there, written by `agent`, unless they landed before; returns what that passes on."""
+        if self.told is None:
+            cta.shared.land(self.copy.access, self.copy.data, agent)
+            self.copy.flights.land(len(self.copy.lanes))
+            self.told = cta.ordering.landed(agent, NOTHING.seen)
+        return self.told
+
+
 class Warp:
     """32 lanes that run together."""
 
@@ -73,6 +109,8 @@ class Warp:
         self.satisfied: set[int] = set()
         """Threads for which the wait that the warp sleeps in is over."""
         self._copies: list[_Copy] = []
+        self._tracked: list[TrackedCopy] = []
+        """Copies that an mbarrier waits for; a wait for their groups covers them too."""
         self._committed = np.zeros(WARP_LANES, np.int64)
 
     def set_mask(self, mask: Mask, count: int) -> None:
@@ -117,11 +155,13 @@ class Warp:
             self.cells[cell][self.mask] = values
 
     def addresses(self, cell: int, offset: int) -> npt.NDArray[np.int64]:
-        """Addresses of the active lanes: a cell plus a constant."""
+        """Addresses of the active lanes: a cell plus a constant; 32-bit addresses wrap."""
         base = self.cells[cell].astype(np.int64)
         if not self.full:
             base = base[self.mask]
-        return base + offset if offset else base
+        if not offset:
+            return base
+        return base + offset & 0xFFFFFFFF if self.cells[cell].dtype.itemsize == 4 else base + offset
 
     def retire(self) -> None:
         """The active lanes exit."""
@@ -135,6 +175,19 @@ class Warp:
     def commit_copies(self) -> None:
         """`cp.async.commit_group`: the copies of the active lanes since their last commit become one group."""
         self._committed[self.lanes()] += 1
+
+    def track_copies(self) -> list[TrackedCopy]:
+        """All cp.async of the active lanes so far, which an mbarrier waits for from now on."""
+        kept, known = list[_Copy](), self.cta.ordering.known[self.index]
+        for copy in self._copies:
+            mine = self.mask[copy.lanes]
+            if mine.any():
+                self._tracked.append(TrackedCopy(copy if mine.all() else copy.part(mine)))
+            if not mine.all():
+                kept.append(copy.part(~mine) if mine.any() else copy)
+        self._copies = kept
+        self._tracked = [each for each in self._tracked if each.is_news(known)]
+        return [each for each in self._tracked if self.mask[each.copy.lanes].any()]
 
     def wait_copies(self, newest: int | None) -> None:
         """All except the `newest` groups of the active lanes land now; None: everything, committed or not."""
@@ -150,3 +203,8 @@ class Warp:
             if not lands.all():
                 kept.append(copy.part(~lands) if lands.any() else copy)
         self._copies = kept
+        for tracked in self._tracked:
+            lanes = tracked.copy.lanes
+            covered = lanes[waits[lanes] & (tracked.copy.group < limit[lanes])]
+            if len(covered):
+                tracked.end(self, covered + self.thread0)

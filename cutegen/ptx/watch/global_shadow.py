@@ -31,6 +31,7 @@ _TICK_BITS = 29
 _CLUSTER_SHIFT = THREAD_BITS + _TICK_BITS
 _MAX_CLUSTERS = 1 << (62 - _CLUSTER_SHIFT)
 _TICK_MASK = (1 << _TICK_BITS) - 1
+_GRID = np.array([GRID_REACH])
 MOST_QUEUED = 1 << 14
 
 
@@ -151,6 +152,8 @@ class GlobalShadow:
         self._flights.remove(flight)
         if not flight.writes:
             self.read(flight.access)
+        elif self._table.reach[flight.access.site] > 0:
+            self._note(self._strong_writes, flight.access, flight.access.ordering.tick, flight.granules)
         elif self._writes is not None:
             stamp = self._stamp(flight.access, flight.access.ordering.tick)
             self._writes.put(flight.granules, stamp, flight.access.site)
@@ -159,6 +162,8 @@ class GlobalShadow:
         """A copy in flight that conflicts with the access."""
         for flight in self._flights:
             meets = np.isin(granules, flight.granules) if writes or flight.writes else None
+            if self._table.morally_strong(access.site, np.array([flight.access.site]), _GRID)[0]:
+                continue
             if meets is not None and meets.any():
                 index, piece = (int(i) for i in np.argwhere(meets)[0])
                 earlier = flight.access

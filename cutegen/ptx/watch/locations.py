@@ -4,6 +4,11 @@ Source: PTX ISA, "Memory Consistency Model": "Observation Order", "Release and A
 write leaves its release at the location, an atomic adds its own to those that are there, a weak write removes them.
 A relaxed read acquires at any later fence of the reader; a relaxed write releases what precedes the writer's fences,
 each within its own scope: a narrower fence does not cancel a wider one.
+
+`fence.sc` have a total order, in which an earlier one synchronizes with a later one if they are morally strong
+("Fence-SC order"). Which is earlier is often a matter of luck, so the fences of an execution order accesses only where
+its values leave no other order: a fence comes first if a write after it (in base causality order) has been read before
+the other fence. The other way round, the write would follow the read of its value ("Causality", axiom 1).
 A strong read may return an older value than the last, unless something that the reader knows of forbids it.
 """
 
@@ -11,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -19,17 +25,30 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.past import NO_PAST, Past, join_pasts
-from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH, Home, Semantics, includes
+from cutegen.ptx.watch.past import NO_PAST, Past, join_parts, join_pasts
+from cutegen.ptx.watch.semantics import (
+    CLUSTER_REACH,
+    CTA_REACH,
+    GRID_REACH,
+    Audience,
+    Home,
+    Semantics,
+    audiences,
+    includes,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """Knowledge released by a thread of CTA `home`, for the threads in its scope."""
+    """Knowledge released by a thread of CTA `home`, for the threads in its scope.
+
+    `fences` are the `fence.sc` before the write that carries the message; its readers know that these came first.
+    """
 
     past: Past
     reach: int
     home: Home
+    fences: Mapping[Audience, Past] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -63,16 +82,42 @@ class Fences:
 
     def fence(self, warp: Actor, semantics: Semantics) -> None:
         """The active threads of `warp` execute a fence."""
-        for thread in warp.threads().tolist():
+        threads = warp.threads().tolist()
+        for thread in threads:
             if semantics.acquires and thread in self._read:
                 self._acquire_read(warp, thread, semantics.reach)
+        if semantics.is_sc:
+            self._follow_fences(warp, threads, semantics.reach)
+            self._join_fences(warp, threads, semantics.reach)
+        for thread in threads:
             if semantics.releases:
                 self._release(thread, semantics.reach)
-            if semantics.is_sc:
-                order = self.orders[semantics.reach]
-                order.past = join_pasts(order.past, self.ordering.past_of(thread))
-                self._seen_by_sc[thread] = join_pasts(self._seen_by_sc.get(thread, NO_PAST), order.past)
         self.ordering.tick += 1
+
+    def _follow_fences(self, warp: Actor, threads: list[int], reach: int) -> None:
+        """The `fence.sc` of `threads` come after those that they were shown to come after."""
+        groups: dict[int, list[int]] = {}
+        for thread in threads:
+            groups.setdefault(id(self.ordering.far_of(thread).shown), []).append(thread)
+        listeners = audiences(self.home, reach)
+        for group in groups.values():
+            shown = self.ordering.far_of(group[0]).shown
+            before = {audience: shown[audience] for audience in listeners if audience in shown}
+            if before:
+                past = reduce(join_pasts, before.values())
+                told = self.ordering.told_by(Past(past.clocks, past.threads, before))
+                self.ordering.observe(warp, told, np.array(group))
+
+    def _join_fences(self, warp: Actor, threads: list[int], reach: int) -> None:
+        """The `fence.sc` of `threads` are executed now."""
+        order, listeners = self.orders[reach], audiences(self.home, reach)
+        for thread in threads:
+            past = self.ordering.past_of(thread).accesses()
+            order.past = join_pasts(order.past, past)
+            self._seen_by_sc[thread] = join_pasts(self._seen_by_sc.get(thread, NO_PAST), order.past)
+            self.ordering.note_fences(thread, Past({}, {}, dict.fromkeys(listeners, past)))
+        if len(threads) == WARP_LANES:
+            order.past = order.past.as_warp(self.home.cluster, warp.index)
 
     def knows(self, thread: int, event: _Event) -> bool:
         """Return whether `thread` may not read values older than `event`.
@@ -93,8 +138,11 @@ class Fences:
         if semantics.acquires:
             self._acquire(warp, thread, messages, semantics.reach)
         for message in messages:
-            seen = Message(message.past, min(message.reach, semantics.reach), message.home)
-            self._read.setdefault(thread, {})[id(seen.past), seen.reach] = seen
+            reach = min(message.reach, semantics.reach)
+            if message.fences and includes(reach, self.home, message.home):
+                self.ordering.note_fences(thread, Past({}, {}, shown=message.fences))
+            if message.past is not NO_PAST:
+                self._read.setdefault(thread, {})[id(message.past), reach] = Message(message.past, reach, message.home)
 
     def released_to_cluster(self, thread: int) -> Message | None:
         """Returns the release of the last fence of `thread` that reaches the cluster."""
@@ -102,19 +150,23 @@ class Fences:
         return wide[-1] if wide else None
 
     def releases(self, thread: int, semantics: Semantics) -> bool:
-        """Return whether a strong write of `thread` releases anything."""
-        return semantics.releases or thread in self._released
+        """Return whether a strong write of `thread` releases anything, or comes after a `fence.sc`."""
+        return semantics.releases or thread in self._released or bool(self.ordering.far_of(thread).fences)
 
     def write(self, thread: int, semantics: Semantics) -> tuple[Message, ...]:
-        """Record what a strong write of `thread` releases."""
+        """Record what a strong write of `thread` releases, and the `fence.sc` before it."""
+        fences = self.ordering.far_of(thread).fences
         if semantics.releases:
-            released = Message(self.ordering.past_of(thread), semantics.reach, self.home)
+            released = Message(self.ordering.past_of(thread), semantics.reach, self.home, fences)
             self.ordering.tick += 1
             return (released,)
         reaching = dict[int, Message]()
+        if fences:
+            reaching[semantics.reach] = Message(NO_PAST, semantics.reach, self.home, fences)
         for fence in self._released.get(thread, {}).values():
             reach = min(fence.reach, semantics.reach)
-            reaching[reach] = Message(fence.past, reach, fence.home)
+            carried = reaching[reach].fences if reach in reaching else {}
+            reaching[reach] = Message(fence.past, reach, fence.home, carried)
         return tuple(reaching.values())
 
     def _release(self, thread: int, reach: int) -> None:
@@ -257,5 +309,8 @@ def _together(before: tuple[Message, ...], own: tuple[Message, ...]) -> tuple[Me
     for new in own:
         key = new.home, new.reach
         known = merged.pop(key, None)
-        merged[key] = new if known is None else Message(join_pasts(known.past, new.past), new.reach, new.home)
+        if known is not None:
+            fences = join_parts(known.fences, new.fences)
+            new = Message(join_pasts(known.past, new.past), new.reach, new.home, fences)
+        merged[key] = new
     return tuple(merged.values())

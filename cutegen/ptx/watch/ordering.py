@@ -70,15 +70,22 @@ class Ordering:
         self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, Told] = {}
+        self._fences_of_lane: dict[int, Past] = {}
+        """What single lanes know of `fence.sc`: it orders no access before a later one (see `locations`)."""
+        self._is_async = np.zeros(warps, bool)
+        """The agents whose writes are in the async proxy: accesses there need no fence after them."""
         self.tick = 1
         self.bounds = [1] * warps
         """For each warp the first tick that may contain unordered accesses: a quick test before `known` is used."""
 
-    def add_agent(self) -> int:
-        """Add an agent and return its column; it has no unordered accesses yet."""
-        self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=self.tick)
+    def add_agent(self, *, is_async: bool = True) -> int:
+        """Add an agent and return its column; it has no unordered accesses before the current tick."""
+        before = self.tick - 1
+        self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=before)
+        self._fenced = np.pad(self._fenced, ((0, 0), (0, 1)), constant_values=before)
+        self._is_async = np.append(self._is_async, is_async)
         if self._seen is not None:
-            self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=self.tick)
+            self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=before)
         return self.known.shape[1] - 1
 
     @property
@@ -98,10 +105,10 @@ class Ordering:
         """
         if (ticks > self.known[warp][agents]).any():
             return False
-        own = agents < self.warps
-        if not own.any():
+        generic = ~self._is_async[agents]
+        if not generic.any():
             return True
-        return not self.lanes_arrived_alone and bool((ticks[own] <= self._fenced[warp][agents[own]]).all())
+        return not self.lanes_arrived_alone and bool((ticks[generic] <= self._fenced[warp][agents[generic]]).all())
 
     def landed(self, agent: int, cause: Clock) -> Told:
         """A bulk copy of `agent` has landed; returns what its mbarrier passes on. `cause`: what its issuer had seen."""
@@ -149,7 +156,8 @@ class Ordering:
 
         One lane arrives for its warp, as kernels assume; by PTX (`strict`) it arrives only for itself.
         """
-        index, threads, far = warp.index, warp.threads(), self._far[warp.index]
+        index, threads = warp.index, warp.threads()
+        far = self._far_of_lanes(index, threads) if self._fences_of_lane else self._far[index]
         strict = self._strict[index].copy()
         if len(threads) == int(np.count_nonzero(warp.alive)):
             strict[index] = self.tick
@@ -214,11 +222,11 @@ class Ordering:
         """The active lanes of `warp` execute `fence.proxy.async`: it covers their writes and those they know of."""
         index = warp.index
         self._lane_fences[warp.threads()] = self.tick
-        self._fenced[index] = np.maximum(self._fenced[index], self.known[index, : self.warps])
+        self._fenced[index] = np.maximum(self._fenced[index], self.known[index])
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
                 known = self._by_lane[thread].known
-                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known[: self.warps], _NO_TICKS))
+                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known, _NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:
@@ -256,8 +264,8 @@ class Ordering:
         if thread in self._by_lane:
             fenced = later(fenced, self._by_lane[thread].fenced)
         writers = owners // WARP_LANES
-        by_copy = writers >= self.warps
-        on_the_way = ticks <= fenced[np.minimum(writers, self.warps - 1)]
+        by_copy = self._is_async[writers]
+        on_the_way = ticks <= fenced[writers]
         by_itself = (owners == thread) & (ticks <= self._lane_fences[thread])
         return np.asarray(by_copy | on_the_way | by_itself)
 
@@ -301,9 +309,21 @@ class Ordering:
         return known, seen
 
     def far_of(self, thread: int) -> Past:
-        """Return what `thread` knows of other clusters, and of single threads."""
+        """Return what `thread` knows of other clusters, of single threads, and of `fence.sc`."""
         far = self._far[thread // WARP_LANES]
+        if thread in self._fences_of_lane:
+            far = join_pasts(far, self._fences_of_lane[thread])
         return join_pasts(far, self._by_lane[thread].far) if thread in self._by_lane else far
+
+    def note_fences(self, thread: int, past: Past) -> None:
+        """`thread` has executed the `fence.sc` of `past`, or was shown that they came before."""
+        self._fences_of_lane[thread] = join_pasts(self._fences_of_lane.get(thread, NO_PAST), past)
+
+    def _far_of_lanes(self, warp: int, threads: npt.NDArray[np.int64]) -> Past:
+        """What the warp knows of other clusters and of single threads, and its `threads` of `fence.sc`."""
+        lanes = (self._fences_of_lane[thread] for thread in threads.tolist() if thread in self._fences_of_lane)
+        far = reduce(join_pasts, lanes, self._far[warp])
+        return far if len(threads) < WARP_LANES else far.with_whole_warp(self.cluster, warp)
 
     def far_of_warp(self, warp: int) -> Past:
         """Returns the past that all lanes of `warp` know of other clusters, and of single threads."""
@@ -345,3 +365,6 @@ class Ordering:
         """Drop the knowledge of single lanes of `warp`: the warp as a whole has it now."""
         first = warp * WARP_LANES
         self._by_lane = {t: told for t, told in self._by_lane.items() if not first <= t < first + WARP_LANES}
+        if self._fences_of_lane:
+            lanes = self._fences_of_lane.items()
+            self._fences_of_lane = {t: past for t, past in lanes if not first <= t < first + WARP_LANES}

@@ -7,22 +7,31 @@ Flanagan and Freund, "FastTrack"), kept sparse: it omits clusters without known 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.semantics import Audience
+
 Clock: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """Accesses up to ticks `clocks[cluster][agent]` of agents and `threads[cluster, thread]` of threads are ordered."""
+    """Accesses up to ticks `clocks[cluster][agent]` of agents and `threads[cluster, thread]` of threads are ordered.
+
+    `fences` has what precedes the `fence.sc` of this past, by the audience of the fences. `shown` has what precedes
+    those that do not belong to it, but that come before a write whose value was read in it.
+    """
 
     clocks: Mapping[int, Clock]
     threads: Mapping[tuple[int, int], int]
+    fences: Mapping[Audience, Past] = field(default_factory=dict)
+    shown: Mapping[Audience, Past] = field(default_factory=dict)
 
     def knows(self, cluster: int, ticks: Clock, threads: Clock, warps: Clock) -> npt.NDArray[np.bool_]:
         """Mark accesses of `threads` of `cluster`, in `warps`, at `ticks` that this past contains."""
@@ -39,7 +48,26 @@ class Past:
         """The past without the clocks of the warps of `cluster`."""
         if cluster not in self.clocks:
             return self
-        return Past({number: clock for number, clock in self.clocks.items() if number != cluster}, self.threads)
+        return replace(self, clocks={number: clock for number, clock in self.clocks.items() if number != cluster})
+
+    def accesses(self) -> Past:
+        """The past without its `fence.sc`."""
+        return Past(self.clocks, self.threads) if self.fences or self.shown else self
+
+    def with_whole_warp(self, cluster: int, warp: int) -> Past:
+        """The past, in which the lanes of `warp` of `cluster` have executed their `fence.sc` as one."""
+        return replace(self, fences={a: past.as_warp(cluster, warp) for a, past in self.fences.items()})
+
+    def as_warp(self, cluster: int, warp: int) -> Past:
+        """The past, in which threads that are all lanes of `warp` are this warp."""
+        lanes = {(cluster, thread) for thread in range(warp * WARP_LANES, (warp + 1) * WARP_LANES)}
+        clock = self.clocks.get(cluster)
+        if clock is None or not lanes <= self.threads.keys():
+            return self
+        clock = clock.copy()
+        clock[warp] = max(int(clock[warp]), min(self.threads[lane] for lane in lanes))
+        threads = {key: tick for key, tick in self.threads.items() if key not in lanes or tick > clock[warp]}
+        return replace(self, clocks={**self.clocks, cluster: clock}, threads=threads)
 
 
 NO_PAST = Past(MappingProxyType({}), MappingProxyType({}))
@@ -71,4 +99,13 @@ def join_pasts(a: Past, b: Past) -> Past:
     threads = dict(a.threads)
     for key, tick in b.threads.items():
         threads[key] = max(tick, threads.get(key, 0))
-    return Past(clocks, threads)
+    return Past(clocks, threads, join_parts(a.fences, b.fences), join_parts(a.shown, b.shown))
+
+
+def join_parts(a: Mapping[Audience, Past], b: Mapping[Audience, Past]) -> Mapping[Audience, Past]:
+    """The union of both, by audience; one of the two itself if that is all there is."""
+    if not b or a is b:
+        return a
+    if not a:
+        return b
+    return {**a, **{audience: join_pasts(a.get(audience, NO_PAST), past) for audience, past in b.items()}}

@@ -7,9 +7,12 @@ weak access has no `Semantics`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 SCOPES = ("cta", "cluster", "gpu", "sys")
 _REACH = {"cta": 1, "cluster": 2, "gpu": 3, "sys": 3}
+Audience: TypeAlias = tuple[int, int, int]
+"""The threads that a scope includes: its reach, and the numbers of their cluster and of their CTA there (-1: any)."""
 CTA_REACH, CLUSTER_REACH, GRID_REACH = 1, 2, 3
 """The reaches that include the threads of the same CTA, of the same cluster, and all."""
 
@@ -51,3 +54,15 @@ def includes(reach: int, home: Home, other: Home) -> bool:
     if home.cluster != other.cluster:
         return reach >= GRID_REACH
     return reach >= CLUSTER_REACH or home.rank == other.rank
+
+
+def audiences(home: Home, reach: int) -> tuple[Audience, ...]:
+    """The threads of each scope up to `reach` of an operation of CTA `home`.
+
+    Two operations are in each other's scope if they have one of these in common.
+
+    >>> audiences(Home(3, 1), CLUSTER_REACH)
+    ((1, 3, 1), (2, 3, -1))
+    """
+    every = (CTA_REACH, home.cluster, home.rank), (CLUSTER_REACH, home.cluster, -1), (GRID_REACH, -1, -1)
+    return every[:reach]

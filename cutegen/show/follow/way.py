@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.places import Element, GlobalPlace, OperandWay, ResultWay, Way, global_place
 from cutegen.show.follow.results import ResultFollower
@@ -39,8 +40,9 @@ class Follower:
             element, extents, major=major, align_bytes=x.align_bytes, element_bytes=x.dtype.bytes, tile=x.tile
         )
         tile_k = source.tile[1]
-        slice_, first = _slice_of(tile_k, -(-self.problem.k // x.tile[1]), self.plan.slices)
-        stage = (tile_k - first) % self.plan.stages
+        slices, k_tiles = self.plan.slices, -(-self.problem.k // x.tile[1])
+        slice_ = slice_of(tile_k, slices, k_tiles)
+        stage = k_tiles_of(slice_, slices, k_tiles).index(tile_k) % self.plan.stages
         return OperandWay(
             element=element,
             read_as=name,
@@ -48,7 +50,7 @@ class Follower:
             source=source,
             k_tile=tile_k,
             slice=slice_,
-            slices=self.plan.slices,
+            slices=slices,
             copy=follower.copy(source.within, _around(element, source)),
             shared=follower.shared(source.within, stage),
             loads=follower.loads(source.within, stage),
@@ -89,15 +91,3 @@ def _around(element: Element, place: GlobalPlace) -> Surroundings:
     """Return the matrix around the element, with its modes in the call's order."""
     (x, y), (extent_x, extent_y) = element.coordinate, place.extents
     return Surroundings(byte=place.byte, leading_elems=place.leading_elems, left=(extent_x - x, extent_y - y))
-
-
-def _slice_of(k_tile: int, k_tiles: int, slices: int) -> tuple[int, int]:
-    """Return (slice of K that has the k-tile, its first k-tile): all slices have the same number, or one more.
-
-    >>> [_slice_of(k_tile, 5, 2) for k_tile in range(5)]
-    [(0, 0), (0, 0), (0, 0), (1, 3), (1, 3)]
-    """
-    each, left_over = divmod(k_tiles, slices)
-    firsts = [i * each + min(i, left_over) for i in range(slices)]
-    index = max(i for i, first in enumerate(firsts) if first <= k_tile)
-    return index, firsts[index]

@@ -1,0 +1,1 @@
+"""The values that a kernel consists of, one concept a module."""
