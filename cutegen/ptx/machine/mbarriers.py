@@ -7,19 +7,21 @@ before the next accesses of a thread that has observed it complete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
+from cutegen.ptx.watch.paged import MANY
 from cutegen.ptx.watch.past import Clock
 from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
 from cutegen.ptx.watch.violations import ViolationKind
 
 OBJECT_BYTES = 8
 MAX_COUNT = (1 << 20) - 1
+_NEVER = MANY, 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,11 +48,17 @@ class Mbarrier:
     """Knowledge passed on in the current phase."""
     released: Told = NOTHING
     """Knowledge passed on in the completed phases."""
+    arrivals: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """For each warp the last arrivals of the current phase: their thread (`MANY` for several), and their tick."""
+    arrivals_before: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The same for the completed phases."""
 
     def settle(self) -> None:
         """Completes the phase if nothing is pending."""
         if self.pending == 0 and self.transactions == 0:
             self.released = join(self.released, self.arrived)
+            self.arrivals_before |= self.arrivals
+            self.arrivals = {}
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
 
     def awaited(self) -> str:
@@ -138,9 +146,14 @@ class Mbarriers:
 
     def check_phase(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
         """An arrival of `thread` will count: it must have seen the phase before complete."""
-        if self._ordering.is_news(warp, barrier.released, thread):
+        index, ordering = warp.index, self._ordering
+        who, tick = barrier.arrivals_before.get(index, _NEVER)
+        of_own_warp = tick > ordering.known[index, index] and who != thread
+        is_early = of_own_warp and not ordering.is_after_warp(thread, index, tick)
+        if is_early or ordering.is_news(warp, barrier.released, thread):
             message = f"an arrival at {barrier} by a thread that has not seen the phase before complete"
-            self._fault(warp, site, thread, f"{message}: it may count for either", barrier.address)
+            message += f": it may count for either, or more threads arrive than its count of {barrier.expected}"
+            self._fault(warp, site, thread, message, barrier.address)
 
     def count_arrivals(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
         """`count` arrivals that `thread` has caused happen now, and pass on `told`."""
@@ -148,6 +161,9 @@ class Mbarriers:
             self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
         barrier.pending -= count
         barrier.arrived = join(barrier.arrived, told)
+        if len(told.known):
+            alone = barrier.arrivals.get(warp.index, (thread, 0))[0] == thread
+            barrier.arrivals[warp.index] = thread if alone else MANY, told.known[warp.index]
         self.events += 1
         barrier.settle()
 

@@ -1,8 +1,8 @@
 """Registers that the warps of a CTA reallocate by `setmaxnreg`.
 
 Source: PTX ISA, `setmaxnreg`: `.dec` releases registers to the CTA's pool, `.inc` waits until the pool has enough. A
-CTA starts with the number of registers per thread that the entry's directives let ptxas assign, and gets no more: if
-its warps request more in total, they wait forever.
+CTA starts with the number of registers per thread that the entry's directives let ptxas assign, or without directives
+with the most that the SM has for it, and gets no more: if its warps request more in total, they wait forever.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ OF_MULTIPROCESSOR, MOST, STEP = 1 << 16, 256, 8
 """32-bit registers per SM, the maximum per thread, and the allocation granularity."""
 
 
-def launch_registers(entry: Entry, threads: int) -> int | None:
-    """Registers per thread at the start of a CTA of `threads`; None if no directive bounds them."""
-    if entry.max_registers is not None:
-        return entry.max_registers
-    if entry.required_block is None and entry.max_block is None:
-        return None
-    return min(MOST, OF_MULTIPROCESSOR // (entry.min_ctas * threads) // STEP * STEP)
+def launch_registers(entry: Entry, threads: int) -> int:
+    """Registers per thread at the start of a CTA of `threads`."""
+    most = min(MOST, OF_MULTIPROCESSOR // (entry.min_ctas * threads) // STEP * STEP)
+    return most if entry.max_registers is None else min(most, entry.max_registers)
 
 
 class RegisterPool:
     """Registers of the `warps` of a CTA, `each` per thread at first; `phase` counts how often a warp released some."""
 
-    def __init__(self, warps: int, each: int | None) -> None:
+    def __init__(self, warps: int, each: int) -> None:
         self.phase = 0
         self._free = 0
         self._of_warp = [each] * warps
@@ -42,7 +39,7 @@ class RegisterPool:
         An increase to fewer and a decrease to more, which PTX leaves open, change nothing.
         """
         has = self._of_warp[warp.number]
-        if has is None or (count > has) is not increase:
+        if (count > has) is not increase:
             return True
         if count - has > self._free:
             return False

@@ -273,8 +273,14 @@ class Ordering:
         """True if tick `tick` of thread `writer` is ordered before the next access of `thread`."""
         if thread == writer or tick <= self.known[thread // WARP_LANES, writer // WARP_LANES]:
             return True
+        return self.is_after_warp(thread, writer // WARP_LANES, tick)
+
+    def is_after_warp(self, thread: int, warp: int, tick: int) -> bool:
+        """True if tick `tick` of all lanes of `warp` is ordered before the next access of `thread`."""
+        if tick <= self.known[thread // WARP_LANES, warp]:
+            return True
         told = self._by_lane.get(thread, NOTHING).known
-        return len(told) > 0 and tick <= int(told[writer // WARP_LANES])
+        return len(told) > 0 and tick <= int(told[warp])
 
     def is_fenced_after(self, thread: int, writer: int, tick: int) -> bool:
         """True if a proxy fence separates tick `tick` of thread `writer` from the next access of `thread`."""
