@@ -20,7 +20,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.hardware import UNIVERSAL, dtype
 from cutegen.hardware.units import LINE_BYTES, WARP
-from cutegen.plan.loop import Action, Loop
+from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.support.words import round_up
 
@@ -122,7 +122,7 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
         return predict_bulk(plan, problem)
     cta_m, cta_n, cta_k = plan["tile"]
     ctas, k_tiles = problem.batch * (problem.m // cta_m) * (problem.n // cta_n), problem.k // cta_k
-    loop = Loop.from_json(plan["loop"])
+    loop = KernelLoop.from_json(plan["loop"])
     loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
 
     s2r = _sum(plan, AccessKey.S2R_A, AccessKey.S2R_B)

@@ -14,7 +14,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES, Instruction, SmRates
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.loop import Action
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.path import OperandPath
 

@@ -2,8 +2,8 @@
 
 Another kind of instruction than planned means that the kernel is not the explained and proved one: an error. It is also
 an error if copy and load counts differ but the number of MMAs matches: the template's loop has other steps than the
-plan's (`cutegen/plan/loop.py`). If the MMAs differ as well, the compiler unrolled a loop differently, which is a
-warning.
+plan's (`cutegen/plan/kernel/program.py`). If the MMAs differ as well, the compiler unrolled a loop differently, which
+is a warning.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ def _resources(plan: PlannedGemm, width: int) -> list[str]:
 def _shared_out(plan: PlannedGemm) -> str:
     """Describe the roles of the threads: which multiply, and which copy."""
     along = f"{extents(plan.atoms_mnk)} {plan.atoms_are} along M, N, K"
-    if not plan.producer_threads:
+    if len(plan.roles) == 1:
         return f", {along}"
-    multiplying = "2 warpgroups multiply one tile each" if plan.mma.pingpong else f"{along} multiply"
-    return f": {multiplying}, {plural(plan.producer_threads // WARP, 'producer warp')}"
+    multiplying = "2 warpgroups multiply one tile each" if plan.mma.role.alternates else f"{along} multiply"
+    return f": {multiplying}, {plural((plan.threads - plan.mma.threads) // WARP, 'producer warp')}"

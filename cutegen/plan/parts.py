@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
+from cutegen.plan.kernel.pipeline import Pipeline
+from cutegen.plan.kernel.program import KernelLoop
+from cutegen.plan.kernel.role import THREADS, Role
 from cutegen.plan.kernel.scheduler import Groups, SplitK, TileOrder, TileScheduler, TileSource
-from cutegen.plan.loop import Loop
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import RegisterSplit
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
@@ -26,21 +27,22 @@ Operands = tuple[OperandChoices[Any], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registers:
-    """Registers of a thread at launch, and their reallocation if a kernel does that."""
+class Roles:
+    """The roles of a CTA in the order of its warps, and the registers of a thread at launch."""
 
-    at_launch: int
-    split: RegisterSplit | None = None
+    roles: tuple[Role, ...]
+    registers_at_launch: int
     decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Contents of the shared memory of a CTA, and their places."""
+    """Contents of the shared memory of a CTA, their places, and the pipelines that use them."""
 
     stages: Choice[int]
     epilogue: Choice[EpiloguePlan]
     smem: SmemMap
+    pipelines: tuple[Pipeline, ...]
 
 
 class Multiplier(ABC):
@@ -68,21 +70,19 @@ class Multiplier(ABC):
 class Feed(ABC):
     """Feed: copies A and B to shared memory, and stores C from it.
 
-    `holes` names what fills its templates. Without `producer_threads` all threads both copy and multiply.
-    `reserved_bytes` of shared memory stay free of stages, whatever the plan.
+    `holes` names what fills its templates. `reserved_bytes` of shared memory stay free of stages, whatever the plan.
     """
 
     __slots__ = ()
     holes: ClassVar[str]
-    producer_threads: ClassVar[int] = 0
     reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:  # noqa: B027 - every target has plain copies
         """Raise SpecError if the target does not support it."""
 
-    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """Return a thread's registers: the `estimate` of the multiplier, unless the feed splits them."""
-        return Registers(at_launch=estimate)
+    def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
+        """Return one role, unless the feed has others: all threads copy and multiply, with `estimate` registers."""
+        return Roles(roles=(Role(name=THREADS, threads=mma.threads),), registers_at_launch=estimate)
 
     @abstractmethod
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:
@@ -96,13 +96,13 @@ class Feed(ABC):
         mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
-        registers: Registers,
+        roles: Roles,
     ) -> Memory:
-        """Choose the stages, the store path of C, and the map of shared memory."""
+        """Choose the stages, the store path of C, the map of shared memory, and the pipelines."""
 
     @abstractmethod
-    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
-        """The main loop of one tile."""
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
+        """The loop of a CTA that has one tile."""
 
 
 class Schedule(ABC):

@@ -16,6 +16,7 @@ from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
+from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
@@ -26,7 +27,6 @@ from cutegen.plan.values.smem import SmemTile
 
 MATRIX_ROWS = 8
 ROW_BYTES = 16
-BARRIER_BYTES = 8
 MOST_COUNTED = 127
 """Most CTAs of a tile that add its slices together: each byte of a signed counter counts the CTAs in one state."""
 
@@ -39,6 +39,7 @@ def prove(plan: GemmPlan) -> None:
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         _prove_fragments(operand, plan.tiled_mma)
+    _prove_roles(plan)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
     if plan.epilogue.parts is not None:
@@ -47,6 +48,18 @@ def prove(plan: GemmPlan) -> None:
     _prove_split_k(plan)
     _prove_capacity(plan)
     _prove_scheduler(plan)
+
+
+def _prove_roles(plan: GemmPlan) -> None:
+    """Prove that the threads of the tiled MMA are a role's, and that `setmaxnreg` is executed by whole warpgroups."""
+    role = plan.mma.role
+    tiled = plan.tiled_mma.threads * (role.groups if role.alternates else 1)
+    multiplying = plan.loop.role(plan.loop.main.role).threads
+    _demand(tiled == role.threads == multiplying, f"{multiplying} threads multiply, and the tiled MMA has {tiled}")
+    registers = [each.registers for each in plan.roles for _ in range(0, each.threads, WARP)]
+    of_warpgroups = (set(registers[i : i + WARPGROUP // WARP]) for i in range(0, len(registers), WARPGROUP // WARP))
+    equal = all(len(found) == 1 for found in of_warpgroups)
+    _demand(equal, "the warps of a warpgroup request different numbers of registers")
 
 
 def _demand(holds: bool, what: str) -> None:
@@ -401,8 +414,8 @@ def _prove_capacity(plan: GemmPlan) -> None:
     c_begin, barriers_begin = plan.smem.c_offset_bytes, plan.smem.barriers_offset_bytes
     if c_begin is not None and barriers_begin is not None:
         placed.append(("C", c_begin, c_bytes, _alignment(store) if store else 1))
-        placed.append(("barriers", barriers_begin, _barriers(plan) * BARRIER_BYTES, BARRIER_BYTES))
-    _demand(len(placed) == (4 if plan.producer_threads else 2), "C would overwrite data that warps still copy")
+        placed.append(("barriers", barriers_begin, _barriers(plan) * MBARRIER_BYTES, MBARRIER_BYTES))
+    _demand(len(placed) == (4 if len(plan.roles) > 1 else 2), "C would overwrite data that warps still copy")
     for (before, place, bytes_before, _), (name, begin, _, aligned) in pairwise(placed):
         _demand(place + bytes_before <= begin, f"the shared memory of {before} overlaps that of {name}")
         _demand(begin % aligned == 0, f"the shared memory of {name} does not begin at a multiple of {aligned} bytes")
@@ -420,6 +433,6 @@ def _alignment(copy: TileCopy) -> int:
 
 
 def _barriers(plan: GemmPlan) -> int:
-    """Return the number of barriers: two per stage, two for turns of warpgroups, one as the flag of adding CTAs."""
+    """Return the number of barriers in shared memory: those of all pipelines, and one as the flag of adding CTAs."""
     flagged = plan.split_k is not None and plan.split_k.leaves_sums
-    return 2 * (plan.stages + plan.mma.takes_turns) + flagged
+    return mbarriers_bytes(plan.loop.pipelines) // MBARRIER_BYTES + flagged

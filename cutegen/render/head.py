@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.plan import Decision, GemmPlan
-from cutegen.plan.rules.bulk_memory import STAGE_BARRIERS_BYTES
+from cutegen.plan.kernel.pipeline import AB
 from cutegen.render.python_text import comment
 
 MEMORY = "shared memory"
@@ -77,8 +77,10 @@ def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
         lines.append(_sum("SMEM_C_OFFSET_BYTES", end, c))
         end = f"SMEM_C_OFFSET_BYTES + {c_bytes}", c + c_bytes
     lines.append(_sum("SMEM_BARRIERS_OFFSET_BYTES", end, barriers))
-    beside = plan.smem_bytes - barriers - STAGE_BARRIERS_BYTES * stages
-    in_all = f"SMEM_BARRIERS_OFFSET_BYTES + {times}{STAGE_BARRIERS_BYTES}{f' + {beside}' if beside else ''}"
+    ab = plan.loop.pipeline(AB)
+    assert ab is not None
+    beside = plan.smem_bytes - barriers - ab.mbarriers_bytes
+    in_all = f"SMEM_BARRIERS_OFFSET_BYTES + {times}{ab.mbarriers_bytes // stages}{f' + {beside}' if beside else ''}"
     return *lines, f"SMEM_BYTES = {in_all}"
 
 

@@ -66,7 +66,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
     """Return the plan's spec with every key filled in that depends on a problem."""
     spec = _filled(plan)
     # Stages that a spec gives leave the rest of shared memory to C, which may then be stored another way.
-    may_differ = plan.producer_threads and (plan.epilogue.smem is None or plan.mma.promote_k)
+    may_differ = len(plan.roles) > 1 and (plan.epilogue.smem is None or plan.mma.promote_k)
     if plan.spec.tile.stages is None and may_differ and not _stores_alike(spec, plan):
         return replace(spec, tile=Tile(plan.cta_tile))
     return spec
@@ -93,7 +93,7 @@ def _filled(plan: GemmPlan) -> GemmSpec:
         "raster": Raster(order.along, order.group, order.zigzag),
         "split_k": split.slices if split else None if schedule.split_k == 1 else schedule.split_k,
         "reduction": known("schedule.reduction", _reduction(plan)),
-        "consumers": known("schedule.consumers", PINGPONG if plan.mma.pingpong else COOPERATIVE),
+        "consumers": known("schedule.consumers", PINGPONG if plan.mma.role.alternates else COOPERATIVE),
         "cluster": known("schedule.cluster", (m, n, k) if k > 1 else (m, n)),
         "swap": True if plan.swapped else schedule.swap,
     }

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from cutegen.hardware import DType
-from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.role import Turns
 from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.path import OperandPath
-from cutegen.render.bulk import fed_by_boxes, plain_tensors
+from cutegen.render.bulk import empty_barrier, fed_by_boxes, plain_tensors, role_context
 from cutegen.render.constants import Settled, c_constants
 from cutegen.render.holes import chain_holes, gemm_context, numerics
 from cutegen.spec import STORE
@@ -43,14 +44,14 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in plan.operands),
+        **role_context(plan),
         "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
         "stmatrix": plan.epilogue.stmatrix is not None,
         "prefetched": [x for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
-        "pingpong": mma.pingpong,
-        "ends_in_turns": mma.ends_in_turns,
-        "takes_turns": mma.takes_turns,
+        "pingpong": mma.role.alternates,
+        "ends_in_turns": mma.role.turns is Turns.LAST_K_TILES,
         "main_loop": f"gemm/sm90_{'promoting' if mma.promote_k else 'main'}_loop.py.j2",
         "promoted_sets": mma.promoted_sets,
         "descriptors_at_once": _finds_descriptors_at_once(plan),
@@ -93,7 +94,7 @@ def _pins_parts(plan: GemmPlan) -> bool:
     if plan.epilogue.smem is None and plan.epilogue.dtype.name == "bf16":
         return True
     read = [x for x in fusion.tensors if x.name != STORE]
-    return bool(fusion.steps) and (not read or (plan.mma.pingpong and all(len(x.modes) == 1 for x in read)))
+    return bool(fusion.steps) and (not read or (plan.mma.role.alternates and all(len(x.modes) == 1 for x in read)))
 
 
 def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
@@ -109,7 +110,9 @@ def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
 def _tile_range(plan: GemmPlan) -> str:
     """Return the tiles of a warpgroup among those of its CTA: all of them, or every other one."""
     step = "clusters" if plan.mma.shares_copies else "ctas"
-    return f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.pingpong else f"first_tile, tiles, {step}"
+    return (
+        f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.role.alternates else f"first_tile, tiles, {step}"
+    )
 
 
 def _tile_of_cta(plan: GemmPlan) -> str:
@@ -192,13 +195,13 @@ def _settled(plan: GemmPlan) -> Settled:
 
 def _warps(plan: GemmPlan) -> tuple[str, ...]:
     """Return the number of MMA warps, and of those that read a stage, in all CTAs that receive it."""
-    (m, n, _), readers = plan.mma.cluster, plan.tiled_mma.threads // WARP
-    ctas = m + n - 1
-    where = f": {readers} in each of {ctas} CTAs" if ctas > 1 else ""
+    empty = empty_barrier(plan)
+    ctas = empty.arrivals[0].ctas
+    where = f": {empty.count // ctas} in each of {ctas} CTAs" if ctas > 1 else ""
     return (
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
-        f"MMA_WARPS, THREADS = {(plan.threads - plan.producer_threads) // WARP}, {plan.threads}",
-        f"EMPTY_ARRIVALS = {readers * ctas}  # MMA warps that read a stage{where}",
+        f"MMA_WARPS, THREADS = {plan.mma.role.warps}, {plan.threads}",
+        f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
     )
 
 

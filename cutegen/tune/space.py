@@ -145,7 +145,7 @@ def _is(settled: GemmSpec, made: GemmPlan) -> bool:
         and settled.tile.stages in (None, made.stages)
         and bool(schedule.swap) == made.swapped
         and schedule.slices == made.slices
-        and (schedule.consumers == "pingpong") == made.mma.pingpong
+        and (schedule.consumers == "pingpong") == made.mma.role.alternates
         and _cluster(settled) == made.mma.cluster
     )
 

@@ -1,6 +1,7 @@
 """The executor's counts for one launch of a planned kernel, compared with the plan: two sources, one table.
 
-The plan predicts one CTA and one k-tile; its loop says how often a launch executes each of them (`plan/loop.py`).
+The plan predicts one CTA and one k-tile; its loop says how often a launch executes each of them
+(`plan/kernel/program.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from cutegen.contract.launch import CallSize
 from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
-from cutegen.plan.loop import Action, Step
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.opcodes import load_global
 from cutegen.plan.values.path import OperandPath

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import cutegen
-from cutegen.plan.loop import Action, PartName
+from cutegen.plan.kernel.program import Action, RangeName
 from tests.house.documents import ROOT
 
 SCRIPT = ROOT / "scripts" / "make_gallery.py"
@@ -40,7 +40,7 @@ def test_it_counts_the_k_blocks_between_a_copy_and_its_wait_as_the_loop_does() -
 
     def k_blocks_between(name: str) -> int:
         loop = cutegen.plan(name, "sm_80").loop
-        (slots,) = (part.slots for part in loop.parts if part.name is PartName.TURN)
+        (slots,) = (part.slots for part in loop.ranges if part.name is RangeName.TURN)
         at = {step.action: (step.ahead, i) for i, slot in enumerate(slots) for step in slot}
         (copied_ahead, copied), (waited_ahead, waited) = at[Action.FETCH], at[Action.WAIT]
         return (copied_ahead - waited_ahead) * loop.k_blocks + waited - copied

@@ -68,7 +68,7 @@ def test_the_main_loop_is_described_once() -> None:
     counts = SCRIPT["by_module"](modules(), SCRIPT["loop_signs"])
     models_of_time = {f"cutegen/plan/search/{name}.py" for name in ("tile_model", "warpgroup_model")}
     assert counts.keys() == {
-        "cutegen/plan/loop.py",
+        "cutegen/plan/kernel/program.py",
         "cutegen/plan/main_loops.py",
         "cutegen/tune/space.py",
         *models_of_time,

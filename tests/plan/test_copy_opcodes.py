@@ -11,7 +11,7 @@ import pytest
 from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
 from cutegen.plan import plan
-from cutegen.plan.loop import Action, Check, Step
+from cutegen.plan.kernel.program import Action, Check, Step
 from cutegen.plan.rules.vectors import vector_copy
 from cutegen.plan.values.copies import Landing, VectorCopy, passing_registers
 from cutegen.plan.values.opcodes import load_global, load_shared, store_joined, store_shared

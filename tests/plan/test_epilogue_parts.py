@@ -47,14 +47,15 @@ def test_the_widest_parts_for_which_a_thread_has_registers(name: str) -> None:
     text, columns, held = CASES[name]
     found = planned(text)
     assert found.epilogue.parts is not None
-    assert found.registers is not None
+    registers = found.roles[0].registers
+    assert registers is not None
     assert found.epilogue.parts.tile == (64, columns)
-    assert held + 36 <= found.registers.mma
+    assert held + 36 <= registers
     (decision,) = (x for x in found.decisions if x.key == "epilogue.smem")
     wider = [x for x in decision.rejected if x.what.endswith(" parts")]
     line = 128 // found.epilogue.dtype.bytes
     assert [x.what for x in wider] == [f"64x{wide} parts" for wide in (128, 64, 32) if columns < wide <= line]
-    assert all(f"of which it has {found.registers.mma}" in x.why for x in wider)
+    assert all(f"of which it has {registers}" in x.why for x in wider)
 
 
 @pytest.mark.parametrize(("tile", "said"), [("cta = [128, 128, 64]", True), ("cta = [128, 64, 64]", False)])

@@ -367,7 +367,7 @@ def test_slices_shorten_a_long_k_and_lengthen_a_short_one() -> None:
 def test_a_given_tile_without_room_in_one_warpgroup_is_shared_out(name: str, problem: tuple[int, int, int]) -> None:
     """Sums that are promoted take twice the registers: taking turns is passed over, not refused."""
     found = plan(load_spec(name), "sm_90", problem)
-    assert (found.cta_tile, found.mma.pingpong) == ((128, 128, 128), False)
+    assert (found.cta_tile, found.mma.role.alternates) == ((128, 128, 128), False)
 
 
 def test_the_smallest_tiles_have_one_stage_for_one_k_tile_and_stage_no_result() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import MMA_ORDER, Action, Part
+from cutegen.plan.kernel.program import MMA_ORDER, Action, Range
+from cutegen.plan.kernel.role import Turns
 from tests.run.wgmma import spec
 
 KEY = "schedule.last_k_tiles"
@@ -36,7 +37,7 @@ def decided(found: GemmPlan) -> str | None:
 )
 def test_two_warpgroups_with_much_of_a_tile_take_turns(parts: dict[str, Any]) -> None:
     found = planned(**parts)
-    assert (decided(found), found.mma.ends_in_turns) == ("in turns", True)
+    assert (decided(found), found.mma.role.turns is Turns.LAST_K_TILES) == ("in turns", True)
     (decision,) = (decision for decision in found.decisions if decision.key == KEY)
     assert "fit into the stages" in decision.why
     assert [rejected.what for rejected in decision.rejected] == ["side by side"]
@@ -47,7 +48,7 @@ def test_with_less_they_multiply_side_by_side(cta: tuple[int, int, int]) -> None
     """Alone a warpgroup would leave tensor cores idle between its k-tiles."""
     groups = (1, 2, 1) if cta[0] == 192 else None
     found = planned(cta=cta, groups=groups)
-    assert (decided(found), found.mma.ends_in_turns) == ("side by side", False)
+    assert (decided(found), found.mma.role.turns is Turns.LAST_K_TILES) == ("side by side", False)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_with_less_they_multiply_side_by_side(cta: tuple[int, int, int]) -> None
 def test_elsewhere_there_is_nothing_to_decide(parts: dict[str, Any]) -> None:
     """One warpgroup, three, one for each tile, slices that all threads add, sums that are promoted."""
     found = planned(**parts)
-    assert (decided(found), found.mma.ends_in_turns) == (None, False)
+    assert (decided(found), found.mma.role.turns is Turns.LAST_K_TILES) == (None, False)
 
 
 def test_the_barriers_of_the_turns_lie_behind_those_of_the_stages() -> None:
@@ -78,19 +79,19 @@ def test_the_barriers_of_the_turns_lie_behind_those_of_the_stages() -> None:
 def test_each_k_tile_is_multiplied_once_and_its_stage_is_released_once(k_tiles: int, group: int) -> None:
     """By each warpgroup, however differently they do it."""
     found = planned(cta=(128, 256, 64), stages=4)
-    for action in (Action.MULTIPLY, Action.BULK_WAIT, Action.RELEASE, *MMA_ORDER):
+    for action in (Action.MULTIPLY, Action.WAIT, Action.RELEASE, *MMA_ORDER):
         assert found.loop.executed(action, k_tiles, group).total == max(k_tiles, 1), action
 
 
-def parts(group: int) -> list[Part]:
-    """The parts that a warpgroup runs."""
-    _, consumers = planned(cta=(128, 256, 64)).loop.roles
-    return [part for part in consumers.parts if part.group in (None, group)]
+def ranges(group: int) -> list[Range]:
+    """The k-tiles that a warpgroup runs."""
+    main = planned(cta=(128, 256, 64)).loop.main
+    return [each for each in main.ranges if each.group in (None, group)]
 
 
 def test_no_k_tile_is_left_under_way_when_the_second_warpgroup_waits_for_its_turn() -> None:
     """What it had not released, the other warpgroup's copies would wait for."""
-    second = parts(1)
+    second = ranges(1)
     before, after = second[:3], second[3:]
     for run in (before, after):
         assert [part.name for part in run] == ["prologue", "turn", "tail"]
@@ -105,7 +106,7 @@ def test_no_k_tile_is_left_under_way_when_the_second_warpgroup_waits_for_its_tur
 
 def test_the_first_warpgroup_goes_on_and_waits_behind_the_next_multiplications() -> None:
     """It would leave tensor cores idle if it waited before; where no k-tile came before, there is none to wait for."""
-    first = parts(0)
+    first = ranges(0)
     assert [part.name for part in first] == ["prologue", "turn", "prologue", "tail", "turn", "tail"]
     assert not any(step.action is Action.MMA_WAIT for part in (first[0], first[2]) for step in part.steps)
     leaves = first[3]

@@ -12,11 +12,13 @@ import cutegen
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan
-from cutegen.plan.loop import Action, Part, PartName, Step
-from cutegen.plan.main_loops import PROMOTED_TILES, multiplied_from_shared, pipelined, promoted
+from cutegen.plan.kernel.program import Action, Range, RangeName, Step
+from cutegen.plan.kernel.role import Turns
+from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.run import Kernel
 from cutegen.show.timeline import Slot, residences, slots
 from cutegen.verify import random_operands
+from tests.plan.loops import multiplied_from_shared, pipelined, promoted
 from tests.run.wgmma import CASES
 
 INSTRUCTION = re.compile(
@@ -26,12 +28,12 @@ INSTRUCTION = re.compile(
     re.MULTILINE,
 )
 OF_WARPGROUPS = re.compile(
-    r"(?P<label>^\$L\w+):|\bbra(?:\.uni)?\s+(?P<branch>\$L\w+)|(?P<bulk_wait>\bmbarrier\.try_wait)"
+    r"(?P<label>^\$L\w+):|\bbra(?:\.uni)?\s+(?P<branch>\$L\w+)|(?P<wait>\bmbarrier\.try_wait)"
     r"|(?P<release>\bmbarrier\.arrive(?!\.expect_tx))|(?P<mma_fence>\bwgmma\.fence)|(?P<multiply>\bwgmma\.mma_async)"
     r"|(?P<mma_commit>\bwgmma\.commit_group)|(?P<mma_wait>\bwgmma\.wait_group\S*\s+(?P<pending>\d+))",
     re.MULTILINE,
 )
-TURNS = (PartName.TURN, PartName.EDGE_TURN)
+TURNS = (RangeName.TURN, RangeName.EDGE_TURN)
 SHAPES = [(stages, k_blocks) for stages in range(2, 9) for k_blocks in (2, 3, 4)]
 
 
@@ -91,7 +93,7 @@ def issued_by_warpgroups(ptx: str) -> tuple[list[str], list[list[str]]]:
         kinds = {"branch": f"to {match['branch']}", "label": match["label"], "mma_wait": f"mma_wait {match['pending']}"}
         words.append(kinds.get(str(match.lastgroup), str(match.lastgroup)))
     # What lies before is the producer's, or where the second warpgroup begins apart.
-    begin = max(i for i, word in enumerate(words[: words.index("mma_fence")]) if word == "bulk_wait")
+    begin = max(i for i, word in enumerate(words[: words.index("mma_fence")]) if word == "wait")
     ends = [(i, word.removeprefix("to ")) for i, word in enumerate(words) if word.startswith("to ")]
     loops = [words[words.index(label) : i] for i, label in ends if label in words[:i]]
     multiplying = [loop for loop in loops if "multiply" in loop]
@@ -99,12 +101,12 @@ def issued_by_warpgroups(ptx: str) -> tuple[list[str], list[list[str]]]:
     return runs(words[begin:]), [runs(loop) for loop in inner]
 
 
-def texts(part: Part) -> Iterator[tuple[int, Step]]:
+def texts(part: Range) -> Iterator[tuple[int, Step]]:
     """A part's steps as the text has them, each with the number of its copy."""
     return ((n, step) for n in range(part.copies) for step in part.steps if n in step.nth.of(part.copies))
 
 
-def words_of(parts: Iterable[Part]) -> list[str]:
+def words_of(parts: Iterable[Range]) -> list[str]:
     """Steps in the words of `issued_by_warpgroups`."""
     steps = (step for part in parts for _, step in texts(part))
     names = ((step, step.action.name.lower()) for step in steps)
@@ -118,11 +120,11 @@ def of_warpgroups(name: str) -> GemmPlan:
 
 
 WARPGROUPS = {
-    "tn": multiplied_from_shared(2, 4, ends_in_turns=False),
-    "pingpong": multiplied_from_shared(3, 4, ends_in_turns=False),
-    "sm90_hgemm_tn": multiplied_from_shared(4, 4, ends_in_turns=True),
-    "ends_in_turns": multiplied_from_shared(3, 1, ends_in_turns=True),
-    "cluster_ends_in_turns": multiplied_from_shared(2, 1, ends_in_turns=True),
+    "tn": multiplied_from_shared(2, 4),
+    "pingpong": multiplied_from_shared(3, 4),
+    "sm90_hgemm_tn": multiplied_from_shared(4, 4, Turns.LAST_K_TILES),
+    "ends_in_turns": multiplied_from_shared(3, 1, Turns.LAST_K_TILES),
+    "cluster_ends_in_turns": multiplied_from_shared(2, 1, Turns.LAST_K_TILES),
     "e4m3_at_once": promoted(2, 2, 1),
     "e4m3_promoted_every_second": promoted(2, 2, 1),
     "sm90_e4m3_tn": promoted(6, 4, 2),
@@ -136,8 +138,8 @@ WARPGROUPS = {
 def test_emitted_warpgroups_run_these_steps(name: str, kernels: Cache) -> None:
     """Every step in the order of the text, and the loops that hold the turns."""
     found = of_warpgroups(name)
-    assert found.loop == WARPGROUPS[name]
-    consumers = found.loop.roles[-1].parts
+    assert found.loop.to_json() == WARPGROUPS[name].to_json()
+    consumers = found.loop.main.ranges
     words, loops = issued_by_warpgroups(build(build_request(found.spec, "sm_90"), kernels).ptx)
     assert words == words_of(consumers)
     assert loops == [words_of([part]) for part in consumers if part.name in TURNS]
@@ -170,15 +172,15 @@ def test_each_step_is_executed_as_often_as_its_part_says(name: str, k_tiles: int
         return [
             len(range(part.first.of(*marks) + copy, part.last.of(*marks), part.copies))
             * (warps if part.group is None else 4)
-            for part in found.loop.roles[-1].parts
+            for part in found.loop.main.ranges
             for copy, step in texts(part)
             if step.action is action
         ]
 
-    commits, arrivals = report.matching(Action.MMA_COMMIT.value), report.matching(Action.RELEASE.value)
+    commits, arrivals = report.matching(Action.MMA_COMMIT.value), report.matching("mbarrier.arrive")
     assert [site.executed for site in commits] == expected(Action.MMA_COMMIT)
     releases = [site.executed for site in arrivals if "expect_tx" not in site.opcode]
-    if found.mma.ends_in_turns:
+    if found.mma.role.turns is Turns.LAST_K_TILES:
         assert releases.pop(-2) == warps, "the other warpgroup's turn comes before the last drain"
     assert releases == expected(Action.RELEASE)
 
@@ -191,7 +193,7 @@ def test_which_warpgroup_leaves_its_stage_before_its_turn_is_in_the_source(kerne
     assert re.search(r"if group == 1:\n +finish\(empty \+ last\)\n +cute\.arch\.mbarrier_wait\(turn \+ group", source)
     assert "held = group == 0 and add" in source
     alone = [
-        (part.group, next(step.pending for step in part.steps)) for part in found.loop.parts if part.group is not None
+        (part.group, next(step.pending for step in part.steps)) for part in found.loop.ranges if part.group is not None
     ]
     assert alone == [(1, 0), (0, 1)]
 

@@ -12,14 +12,14 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import Action
-from cutegen.plan.main_loops import pipelined
+from cutegen.plan.kernel.program import Action
 from cutegen.run import Kernel
 from cutegen.show.timeline import passages, residences, slots
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import LaunchCounts, count_launch
 from tests.plan.kernels import Build, execute
+from tests.plan.loops import pipelined
 from tests.plan.specs import gemm
 from tests.plan.test_emitted import check
 from tests.plan.test_executed import counted

@@ -10,6 +10,7 @@ import pytest
 from cutegen.algebra import Layout, inner_layout, make_layout, mode, with_inner
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.role import Turns
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
@@ -23,7 +24,7 @@ def boxes() -> GemmPlan:
 def warpgroups() -> GemmPlan:
     """C in parts, and two barriers more by which warpgroups take turns."""
     found = plan(load_spec("sm90_hgemm_tn"), "sm_90")
-    assert found.mma.ends_in_turns
+    assert found.mma.role.turns is Turns.LAST_K_TILES
     return found
 
 

@@ -12,7 +12,7 @@ from cutegen.algebra import Layout, offsets_2d, parse_layout
 from cutegen.errors import CompileError, EmissionError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry.access import fragment_loads, vectors
-from cutegen.plan.loop import Action
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.epilogue import accumulators
 from cutegen.plan.rules.smem import Access

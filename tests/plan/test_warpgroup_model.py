@@ -187,7 +187,7 @@ def test_a_plan_takes_what_the_model_ranks_first(problem: tuple[int, int, int]) 
     kernels = {row: warpgroups.candidate_of(OPEN, device, row) for row in compared}
     built = {row: warpgroups._joined(OPEN, device, shape, row, kernel) for row, kernel in kernels.items()}
     row = min(built, key=lambda row: warpgroups.estimate_of(OPEN, device, shape, row, kernels[row], built[row]).us)
-    assert (planned.cta_tile, planned.mma.pingpong) == (built[row].cta, row.consumers == "pingpong")
+    assert (planned.cta_tile, planned.mma.role.alternates) == (built[row].cta, row.consumers == "pingpong")
     assert planned.swapped == row.swap
     assert planned.mma.cluster == row.cluster
     assert (planned.split_k.slices if planned.split_k else 1) == row.slices
@@ -227,7 +227,7 @@ def test_what_is_settled_has_a_reason_and_what_it_was_compared_with(problem: tup
 def test_what_the_spec_says_is_kept(given: dict[str, Any]) -> None:
     spec = replace(OPEN, **given)
     planned, schedule = made(spec, (256, 1024, 4096)), spec.schedule
-    assert schedule.consumers in (None, "pingpong" if planned.mma.pingpong else "cooperative")
+    assert schedule.consumers in (None, "pingpong" if planned.mma.role.alternates else "cooperative")
     assert schedule.cluster in (None, planned.mma.cluster[:2])
     assert schedule.swap in (None, planned.swapped)
     assert schedule.split_k in (None, planned.split_k.slices if planned.split_k else 1)
@@ -261,14 +261,14 @@ def test_promoted_sums_choose_what_was_faster_on_an_h200(extent: int, us: dict[A
     """In one run, e4m3 K-major with f16 results, in a graph; the fastest two of 14 settings."""
     spec = replace(gemm("kkn", "e4m3", "f32", c_dtype="f16"), family="sm90")
     chosen = made(spec, (extent,) * 3)
-    assert (chosen.cta_tile, chosen.mma.pingpong) == (min(us, key=us.__getitem__), False)
+    assert (chosen.cta_tile, chosen.mma.role.alternates) == (min(us, key=us.__getitem__), False)
 
 
 @pytest.mark.parametrize("extent", [2048, 4096])
 def test_s8_that_stores_s32_is_exchanged(extent: int) -> None:
     """15.3 us against 16.8 at 2048^3, 92.3 against 99.5 at 4096^3 on an H200."""
     chosen = made(replace(gemm("kkn", "s8", "s32", c_dtype="s32"), family="sm90"), (extent,) * 3)
-    assert (chosen.cta_tile, chosen.mma.pingpong, chosen.swapped) == ((128, 128, 128), True, True)
+    assert (chosen.cta_tile, chosen.mma.role.alternates, chosen.swapped) == ((128, 128, 128), True, True)
 
 
 @pytest.mark.parametrize(
@@ -345,11 +345,11 @@ def test_what_an_epilogue_computes_takes_part_in_the_choice(ops: tuple[str, ...]
     spec = replace(OPEN, epilogue=Epilogue(ops=ops))
     if ops and "bias_n" in ops:
         spec = replace(spec, problem=replace(spec.problem, bias=Bias("f32")))
-    assert plan(spec, "sm_90", (8192, 8192, 3072)).mma.pingpong is in_turns
+    assert plan(spec, "sm_90", (8192, 8192, 3072)).mma.role.alternates is in_turns
     for shape in ((8192, 8192, 2048), (16384, 4096, 4096)):
-        assert plan(spec, "sm_90", shape).mma.pingpong
+        assert plan(spec, "sm_90", shape).mma.role.alternates
     for extent in (2048, 8192):
-        assert not plan(spec, "sm_90", (extent,) * 3).mma.pingpong
+        assert not plan(spec, "sm_90", (extent,) * 3).mma.role.alternates
 
 
 def test_kernels_that_end_in_turns_are_predicted_faster_by_what_was_measured() -> None:

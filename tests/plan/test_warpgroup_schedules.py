@@ -28,7 +28,7 @@ def planned(**parts: Any) -> GemmPlan:
 
 def test_in_turns_each_of_two_warpgroups_has_a_tile() -> None:
     found = planned(cta=(128, 128, 64), consumers="pingpong")
-    assert (found.tiled_mma.threads, found.threads, found.mma.pingpong) == (128, 384, True)
+    assert (found.tiled_mma.threads, found.threads, found.mma.role.alternates) == (128, 384, True)
     together = planned(cta=(128, 128, 64))
     assert found.epilogue.smem is not None
     assert together.epilogue.smem is not None
@@ -161,7 +161,7 @@ def test_a_given_tile_gets_the_schedule_that_it_has_where_it_is_chosen(
     left_open = searched(problem, **asked)
     given = searched(problem, Tile(cta=left_open.cta_tile), **asked)
     assert left_open.swapped == ("swap" in asked)
-    assert (given.mma.pingpong, given.mma.cluster) == (left_open.mma.pingpong, left_open.mma.cluster)
+    assert (given.mma.role.alternates, given.mma.cluster) == (left_open.mma.role.alternates, left_open.mma.cluster)
 
 
 def test_a_given_tile_that_was_measured_in_clusters_alone_is_not_always_in_one() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError, SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.loop import Action
+from cutegen.plan.kernel.program import Action
 from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
@@ -87,12 +87,11 @@ def test_registers_go_to_those_that_multiply(
     cta: tuple[int, int, int], layout: tuple[int, int, int], registers: tuple[int, int] | None
 ) -> None:
     """By `setmaxnreg`, in eights, out of the 65,536 of a multiprocessor; one warpgroup beside the copies has 255."""
-    split = planned(wgmma(cta=cta, mma=Mma(atom_layout=layout))).registers
-    assert split is not None
-    assert split.reallocated is (registers is not None)
-    if registers is not None:
-        assert (split.mma, split.producer) == registers
-        assert 128 * (split.mma * layout[0] + split.producer) <= 65536
+    mma, producer, idle = planned(wgmma(cta=cta, mma=Mma(atom_layout=layout))).roles
+    assert (mma.registers, producer.registers) == (registers or (None, None))
+    assert producer.registers == idle.registers
+    if mma.registers is not None and producer.registers is not None:
+        assert 128 * (mma.registers * layout[0] + producer.registers) <= 65536
 
 
 def test_sectors_of_shared_copies_and_of_all_parts_by_hand() -> None:
@@ -121,8 +120,7 @@ def test_promoted_sums_in_two_sets_want_the_registers_of_three() -> None:
     of_bytes = replace(gemm(dtype="e4m3", c_dtype="f16"), family="sm90", tile=Tile((128, 136, 128)))
     found = planned(of_bytes)
     assert found.mma.promoted_sets == 2
-    assert found.registers is not None
-    assert (found.registers.mma, found.registers.producer) == (240, 24)
+    assert [role.registers for role in found.roles] == [240, 24, 24]
 
 
 def test_a_stage_is_released_when_the_next_is_being_multiplied() -> None:
@@ -132,8 +130,7 @@ def test_a_stage_is_released_when_the_next_is_being_multiplied() -> None:
     assert loop.executed(Action.MMA_COMMIT, 7).total == 7
     for k_tiles in (0, 1):  # of an empty K one k-tile of zeros is multiplied
         assert loop.executed(Action.MULTIPLY, k_tiles).total == 1
-    _, consumers = loop.roles
-    turns = [part for part in consumers.parts if part.name == "turn"]
+    turns = [each for each in loop.main.ranges if each.name == "turn"]
     assert len(turns) == 2, "alike, and in turns"
     for turn in turns:
         released = [step.ahead for step in turn.steps if step.action is Action.RELEASE]

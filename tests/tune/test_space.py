@@ -36,7 +36,7 @@ def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -
     models, settled = planned(open_spec(), problem), settled_plan(open_spec(), first.settled, SM90, problem)
     for name in ("family", "cta_tile", "stages", "swapped", "split_k", "raster", "smem_bytes"):
         assert getattr(settled, name) == getattr(models, name), name
-    assert (settled.mma.cluster, settled.mma.pingpong) == (models.mma.cluster, models.mma.pingpong)
+    assert (settled.mma.cluster, settled.mma.role.alternates) == (models.mma.cluster, models.mma.role.alternates)
     assert settled.launch == models.launch
     assert 8 <= len(others) < MOST
     assert len({each.name for each in others} | {first.name}) == len(others) + 1

@@ -101,21 +101,21 @@ class Family:
         mma, mma_decisions = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)
         operands = tuple(self.feed.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in "ab")
-        registers = self.feed.registers(spec, target, mma, self.multiplier.registers(target, mma, operands))
+        roles = self.feed.roles(spec, target, mma, self.multiplier.registers(target, mma, operands))
         fusion, fusion_decisions = choose_fusion(spec)
-        memory = self.feed.memory(spec, target, mma, operands, fusion, registers)
+        memory = self.feed.memory(spec, target, mma, operands, fusion, roles)
         stages, epilogue = memory.stages.value, memory.epilogue.value
         paths = tuple(each.plan(stages) for each in operands)
 
-        threads = mma.threads + self.feed.producer_threads
-        occupancy = predict_occupancy(target, threads, memory.smem.bytes, registers.at_launch)
+        threads = sum(role.threads for role in roles.roles)
+        occupancy = predict_occupancy(target, threads, memory.smem.bytes, roles.registers_at_launch)
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         pace, pace_decisions = choose_pace(spec, target, mma)
         programmatic, launch_decisions = choose_programmatic(spec, split_k)
-        loop = replace(self.feed.loop(stages, mma, paths), persistent=scheduler.value.source.loops)
+        loop = replace(self.feed.loop(roles, memory, mma, paths), persistent=scheduler.value.source.loops)
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
         copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))
@@ -130,8 +130,6 @@ class Family:
             evicted_first=evicted_first,
             prefetched=prefetched,
             pace=pace,
-            producer_threads=self.feed.producer_threads,
-            registers=registers.split,
             operands=paths,
             epilogue=epilogue,
             scheduler=scheduler.value,
@@ -164,7 +162,7 @@ class Family:
                 *split_decisions,
                 *pace_decisions,
                 *launch_decisions,
-                *registers.decisions,
+                *roles.decisions,
                 *self.schedule.decisions(scheduler.value, in_flight),
             ),
         )

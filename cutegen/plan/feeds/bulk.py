@@ -7,16 +7,21 @@ MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 from cutegen.hardware import Instruction, Target, targets_with
-from cutegen.hardware.units import WARPGROUP
-from cutegen.plan.parts import Feed, Memory, Operands, Registers
+from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.kernel.pipeline import Pipeline, mbarriers_bytes
+from cutegen.plan.kernel.role import IDLE, PRODUCER, Role
+from cutegen.plan.kernel.scheduler import SUM_BYTES
+from cutegen.plan.main_loops import copied_in_bulk, slices_in_cluster, turns
+from cutegen.plan.parts import Feed, Memory, Operands, Roles
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_boxes import check_align
 from cutegen.plan.rules.bulk_memory import (
+    FLAG_BYTES,
     MOST_BARRIERS_BYTES,
-    STAGE_BARRIERS_BYTES,
     SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
     stages_for_sums,
@@ -26,6 +31,7 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.path import stage_bytes as stage_bytes_of
 from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
@@ -44,7 +50,6 @@ class Bulk(Feed):
     """
 
     __slots__ = ()
-    producer_threads: ClassVar[int] = WARPGROUP
     reserved_bytes: ClassVar[int] = MOST_BARRIERS_BYTES
     to_copy: ClassVar[tuple[int, ...]]
     least_stages: ClassVar[int]
@@ -55,6 +60,10 @@ class Bulk(Feed):
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
     ) -> Choice[EpiloguePlan]:
         """Choose the store path of C, given the bytes of a stage and the registers per thread."""
+
+    @abstractmethod
+    def c_store(self, mma: Role, epilogue: EpiloguePlan) -> Pipeline | None:
+        """Return the pipeline of C's buffers, if C is stored from shared memory."""
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:
         """Raise SpecError for a target that lacks an instruction of the family, or an operand that TMA cannot address.
@@ -76,17 +85,26 @@ class Bulk(Feed):
             fix=f'--arch {having[0]}, or family = "{other}"',
         )
 
-    def registers(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Registers:
-        """Split all registers of an SM between consumer and producer threads."""
-        threads = mma.threads + self.producer_threads
+    def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
+        """Split all registers of an SM between the consumers and the warpgroup of the producer warp."""
+        threads = mma.threads + WARPGROUP
         if threads > target.threads_per_cta:
             raise spec.error(
                 "mma.atom_layout",
-                found=f"{mma.threads} consumer threads and {self.producer_threads} producer threads",
+                found=f"{mma.threads} consumer threads and {WARPGROUP} producer threads",
                 expected=f"at most {target.threads_per_cta} threads in total",
             )
         split, decision = split_registers(target, mma.threads, to_copy=self.to_copy, wanted=estimate)
-        return Registers(at_launch=available_registers(target, threads), split=split, decisions=(decision,))
+        of_mma, kept = (split.mma, split.producer) if split else (None, None)
+        return Roles(
+            roles=(
+                replace(mma.role, registers=of_mma),
+                Role(name=PRODUCER, threads=WARP, registers=kept),
+                Role(name=IDLE, threads=WARPGROUP - WARP, registers=kept),
+            ),
+            registers_at_launch=available_registers(target, threads),
+            decisions=(decision,),
+        )
 
     def memory(
         self,
@@ -95,7 +113,7 @@ class Bulk(Feed):
         mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
-        registers: Registers,
+        roles: Roles,
     ) -> Memory:
         """Place C after the stages, which the next tile's copies fill while C is stored."""
         why = "a stage is released while the next one is being multiplied"
@@ -104,7 +122,8 @@ class Bulk(Feed):
         # B and C begin at a period of the swizzle, after a gap if stages are not a multiple of it.
         gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
-        of_thread = registers.split.mma if registers.split else registers.at_launch
+        role, producer, _ = roles.roles
+        of_thread = role.registers or roles.registers_at_launch
         epilogue = self.epilogue(spec, fusion, mma, of_thread, sum(stage_bytes), capacity)
         c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
         reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
@@ -116,12 +135,17 @@ class Bulk(Feed):
         b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
         c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
         barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
-        # Barriers that order the warpgroups, or a flag by which one thread tells others that its CTA was the last.
-        beside_stages = mma.takes_turns or spec.schedule.slices > 1
+        (m, n, k), (tile_m, tile_n, _) = mma.cluster, mma.cta_tile
+        ab = copied_in_bulk(role, stages.value, stage_bytes_of((a, b), stages.value), ctas=m + n - 1)
+        store = self.c_store(role, epilogue.value)
+        added = (slices_in_cluster(role, producer, tile_m * tile_n * SUM_BYTES, ctas=m * n * k),) if k > 1 else ()
+        pipelines = (ab, *turns(role), *((store,) if store else ()), *added)
+        # One thread tells others by a flag that its CTA was the last.
+        flag_bytes = FLAG_BYTES if spec.schedule.slices > 1 else 0
         smem = SmemMap(
             b_offset_bytes=b_offset_bytes,
             c_offset_bytes=c_offset_bytes,
             barriers_offset_bytes=barriers_offset_bytes,
-            bytes=barriers_offset_bytes + STAGE_BARRIERS_BYTES * (stages.value + beside_stages),
+            bytes=barriers_offset_bytes + mbarriers_bytes(pipelines) + flag_bytes,
         )
-        return Memory(stages=stages, epilogue=epilogue, smem=smem)
+        return Memory(stages=stages, epilogue=epilogue, smem=smem, pipelines=pipelines)

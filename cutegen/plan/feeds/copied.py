@@ -9,8 +9,11 @@ from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
-from cutegen.plan.loop import Loop
-from cutegen.plan.main_loops import produced
+from cutegen.plan.kernel.pipeline import Pipeline, Scope
+from cutegen.plan.kernel.program import KernelLoop
+from cutegen.plan.kernel.role import Role
+from cutegen.plan.main_loops import epilogue, produced, stored_in_bulk
+from cutegen.plan.parts import Memory, Roles
 from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy, full_lines, rank_boxes
 from cutegen.plan.rules.bulk_epilogue import choose_epilogue
 from cutegen.plan.rules.operand_choices import OperandChoices, fragment_access
@@ -53,9 +56,15 @@ class CopiedFragments(Bulk):
         """Store all of C's tile at once, if that leaves enough stages."""
         return choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
+    def c_store(self, mma: Role, epilogue: EpiloguePlan) -> Pipeline | None:
+        """One buffer for all of C's tile, which all MMA warps write."""
+        if epilogue.smem is None:
+            return None
+        return stored_in_bulk(mma, 1, epilogue.smem.bytes, scope=Scope.CTA)
+
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """Fragments are loaded one k-block ahead."""
-        return produced(stages, mma.k_blocks)
+        return produced(roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, 1))
 
 
 def _no_plain_loads(

@@ -10,8 +10,11 @@ from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.plan.feeds.bulk import Bulk
-from cutegen.plan.loop import Loop
-from cutegen.plan.main_loops import multiplied_from_shared, promoted
+from cutegen.plan.kernel.pipeline import Pipeline, Scope
+from cutegen.plan.kernel.program import KernelLoop
+from cutegen.plan.kernel.role import Role
+from cutegen.plan.main_loops import epilogue, multiplied_from_shared, promoted, stored_in_bulk
+from cutegen.plan.parts import Memory, Roles
 from cutegen.plan.rules.bulk_boxes import check_rows, choose_bulk_copy
 from cutegen.plan.rules.described_tiles import choose_described
 from cutegen.plan.rules.operand_choices import OperandChoices
@@ -50,8 +53,18 @@ class DescribedTiles(Bulk):
         """Two parts per warpgroup, to leave memory for stages."""
         return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
+    def c_store(self, mma: Role, epilogue: EpiloguePlan) -> Pipeline | None:
+        """The buffers of each warpgroup, which writes them alone."""
+        if epilogue.smem is None or epilogue.parts is None:
+            return None
+        buffers = epilogue.parts.buffers * epilogue.parts.warpgroups
+        return stored_in_bulk(mma, buffers // mma.groups, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
+
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """One group of multiplications per k-tile, with a wait for each if its sums may be promoted."""
+        parts = memory.epilogue.value.parts
+        assert parts is not None  # warpgroups store C only in parts
+        kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
         if mma.promote_k:
-            return promoted(stages, mma.k_blocks, mma.promoted_sets)
-        return multiplied_from_shared(stages, mma.k_blocks, ends_in_turns=mma.ends_in_turns)
+            return promoted(*kernel, sets=mma.promoted_sets, staggered=mma.staggered)
+        return multiplied_from_shared(*kernel)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
-from cutegen.plan.loop import Loop
+from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.main_loops import through_registers
-from cutegen.plan.parts import Feed, Memory, Operands, Registers
+from cutegen.plan.parts import Feed, Memory, Operands, Roles
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import smem_offsets
 from cutegen.plan.rules.plain_copies import choose_copies
@@ -40,7 +40,7 @@ class Plain(Feed):
         mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
-        registers: Registers,
+        roles: Roles,
     ) -> Memory:
         """One or two stages; C from registers, or through the stages' memory if the spec requests it."""
         for_a, for_b = operands
@@ -48,8 +48,9 @@ class Plain(Feed):
         stages = choose_stages(spec, target, stage_bytes)
         pipeline_bytes = smem_offsets(stage_bytes, stages.value)[1]
         epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, pipeline_bytes)
-        return overlaid(stages, epilogue, stage_bytes)
+        return overlaid(roles, stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """A k-tile is multiplied as a whole: no fragments are kept."""
-        return through_registers(stages)
+        (role,), (ab,) = roles.roles, memory.pipelines
+        return through_registers(role, ab)

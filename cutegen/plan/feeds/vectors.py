@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.hardware import Target
-from cutegen.plan.loop import Loop
-from cutegen.plan.main_loops import pipelined
-from cutegen.plan.parts import Feed, Memory, Operands, Registers
+from cutegen.plan.kernel.program import KernelLoop
+from cutegen.plan.main_loops import copied_by_threads, pipelined
+from cutegen.plan.parts import Feed, Memory, Operands, Roles
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
@@ -43,30 +43,33 @@ class Vectors(Feed):
         mma: MmaPlan,
         operands: Operands,
         fusion: Fusion,
-        registers: Registers,
+        roles: Roles,
     ) -> Memory:
         """As many stages as keep the CTAs that registers allow resident; C's tile reuses them after the main loop."""
         for_a, for_b = operands
         stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
-        resident = ctas_by_registers(target, mma.tiled_mma.threads, registers.at_launch)
+        resident = ctas_by_registers(target, mma.tiled_mma.threads, roles.registers_at_launch)
         asynchronous = not all(each.g2s.value.through_registers for each in operands)
         stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
         epilogue = choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, target.smem_per_cta_bytes)
-        return overlaid(stages, epilogue, stage_bytes)
+        return overlaid(roles, stages, epilogue, stage_bytes)
 
-    def loop(self, stages: int, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> Loop:
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """Return as many k-tiles per turn as there are stages, so that stages are constants in the addresses.
 
         On an H200 that is up to 10 % faster than one k-tile per turn (docs/performance.md). Plain copies hold a k-tile
         in registers, which leaves no room for the addresses of several.
         """
-        per_turn = 1 if any(x.g2s.through_registers for x in operands) else stages
-        return pipelined(stages, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
+        (role,), (ab,) = roles.roles, memory.pipelines
+        per_turn = 1 if any(x.g2s.through_registers for x in operands) else ab.stages
+        return pipelined(role, ab, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
 
 
-def overlaid(stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, int]) -> Memory:
+def overlaid(roles: Roles, stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, int]) -> Memory:
     """A's stages, then B's; C's tile over both."""
     b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
     c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
     smem = SmemMap(b_offset_bytes=b_offset_bytes, bytes=max(pipeline_bytes, c_bytes))
-    return Memory(stages=stages, epilogue=epilogue, smem=smem)
+    (role,) = roles.roles
+    ab = copied_by_threads(role, stages.value, sum(stage_bytes))
+    return Memory(stages=stages, epilogue=epilogue, smem=smem, pipelines=(ab,))

@@ -10,6 +10,7 @@ from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype
 from cutegen.hardware.fma_atom import fma_atom
 from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
 from cutegen.plan.rules.fma_threads import check_possible, choose_threads, tiled_fma
@@ -33,10 +34,12 @@ class Fma(Multiplier):
         """Choose the threads that partition C's tile."""
         threads = choose_threads(spec, cta_tile.value, target)
         a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
+        tiled_mma = tiled_fma(threads.value)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=fma_atom(a, b, target),
-            tiled_mma=tiled_fma(threads.value),
+            tiled_mma=tiled_mma,
+            role=Role(name=MMA, threads=tiled_mma.threads),
         )
         return mma, (cta_tile.decision, threads.decision)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
+from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
 from cutegen.plan.rules.mma import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
@@ -30,10 +31,12 @@ class MmaSync(Multiplier):
         atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
         permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
         choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
+        tiled_mma = TiledMma(atom.value, atom_layout.value, permutation.value)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
-            tiled_mma=TiledMma(atom.value, atom_layout.value, permutation.value),
+            tiled_mma=tiled_mma,
+            role=Role(name=MMA, threads=tiled_mma.threads),
             rounds_to_tf32=tf32 is not None and tf32.value,
         )
         return mma, tuple(choice.decision for choice in choices)

@@ -7,6 +7,8 @@ from math import prod
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
+from cutegen.hardware.units import WARPGROUP
+from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.parts import Multiplier, Operands
 from cutegen.plan.rules.cluster import choose_cluster
 from cutegen.plan.rules.consumers import choose_consumers
@@ -43,13 +45,14 @@ class Wgmma(Multiplier):
         sums = choose_promoted_sums(
             sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
         )
+        turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
+        groups = 2 if consumers.value else prod(warpgroups.value)
         choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
             tiled_mma=TiledMma(atom.value, warpgroups.value),
-            pingpong=consumers.value,
-            ends_in_turns=last is not None and last.value,
+            role=Role(name=MMA, threads=WARPGROUP * groups, groups=groups, turns=turns),
             cluster=cluster.value,
             promote_k=promote_k,
             promoted_sets=sets,

@@ -7,14 +7,16 @@ a CTA rarely has more than one tile.
 from __future__ import annotations
 
 from cutegen.hardware import Target
+from cutegen.plan.kernel.pipeline import MBARRIER_BYTES
 from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.rules.pipeline import DEEPEST
 from cutegen.plan.values.mma import MmaPlan
 
 SWIZZLE_PERIOD_BYTES = 1024
 """Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
-STAGE_BARRIERS_BYTES = 2 * 8
-MOST_BARRIERS_BYTES = STAGE_BARRIERS_BYTES * (DEEPEST[-1] + 1)
+FLAG_BYTES = 16
+"""The flag of the CTA that arrived last, aligned like barriers of one more stage."""
+MOST_BARRIERS_BYTES = 2 * MBARRIER_BYTES * (DEEPEST[-1] + 1)
 """Barriers of the stages, and two for warpgroups that take turns, or the flag of the CTA that arrived last."""
 
 

@@ -97,7 +97,7 @@ def choose_parts(
                 parts, (Rejected(f"{extents((rows, widths[0]))} parts", WAITS_FOR_STORES),), at_once=True
             )
     needed = {wide: _registers(x, fusion, mma, wide) for wide in widths}
-    functions = mma.pingpong and chain_instructions(fusion.steps) >= SPECIAL_INSTRUCTIONS
+    functions = mma.role.alternates and chain_instructions(fusion.steps) >= SPECIAL_INSTRUCTIONS
     busiest = _busiest(x, {wide: held // (wide * ctas) * warpgroups for wide in widths}, sharers)
     why_not = {
         wide: _why_not(wide, needed[wide], registers, columns_held, functions)
@@ -120,7 +120,7 @@ def choose_parts(
 
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
     """Return whether warpgroups that share a tile, and promote its sums, store all of it themselves."""
-    together = mma.tiled_mma.threads > WARPGROUP and not mma.pingpong
+    together = mma.tiled_mma.threads > WARPGROUP and not mma.role.alternates
     return together and mma.promote_k > 0 and mma.cluster[2] == sharers == 1
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cutegen.hardware import Target
 from cutegen.hardware.units import WARPGROUP
 from cutegen.plan.predict.occupancy import REGISTER_GRANULE, available_registers
 from cutegen.plan.values.decision import Decision
-from cutegen.plan.values.gemm_plan import RegisterSplit
 
 LEAST_TO_COPY = 24
 """The fewest registers that `setmaxnreg` can set (PTX ISA, "setmaxnreg": multiples of 8 from 24 to 256)."""
@@ -16,10 +16,18 @@ MAX_REALLOCATED = 240
 """Registers per thread of two warpgroups if the threads of a third keep 24: the maximum."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reallocation:
+    """Registers per thread that `setmaxnreg` sets: of the consumers, and of the warpgroup with the producer warp."""
+
+    mma: int
+    producer: int
+
+
 def split_registers(
     target: Target, mma_threads: int, *, to_copy: Sequence[int] = (LEAST_TO_COPY,), wanted: int = MAX_REALLOCATED
-) -> tuple[RegisterSplit, Decision]:
-    """Reallocate the registers that a CTA has at launch.
+) -> tuple[Reallocation | None, Decision]:
+    """Reallocate the registers that a CTA has at launch; None if all threads keep equally many.
 
     `setmaxnreg` waits for registers that other warpgroups of the CTA released, so a request beyond those at launch
     would never return. All warps of a warpgroup must request the same number, so a warpgroup that both multiplies and
@@ -39,8 +47,7 @@ def split_registers(
         f"{threads} threads would have {equal} each; setmaxnreg gives {most} to the {mma_threads} consumer threads and "
         f"{kept} to the producer warpgroup"
     )
-    split = RegisterSplit(most, kept, True)
-    return split, Decision("schedule.registers", f"{most} to multiply, {kept} to copy", why)
+    return Reallocation(most, kept), Decision("schedule.registers", f"{most} to multiply, {kept} to copy", why)
 
 
 def most_registers(target: Target, mma_threads: int) -> int:
@@ -57,5 +64,5 @@ def _taken_over(equal: int, mma_threads: int, kept: int) -> int:
     return min(left // mma_threads // REGISTER_GRANULE * REGISTER_GRANULE, MAX_REALLOCATED)
 
 
-def _equal(registers: int, why: str) -> tuple[RegisterSplit, Decision]:
-    return RegisterSplit(registers, registers, False), Decision("schedule.registers", f"{registers} per thread", why)
+def _equal(registers: int, why: str) -> tuple[None, Decision]:
+    return None, Decision("schedule.registers", f"{registers} per thread", why)

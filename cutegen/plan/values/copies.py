@@ -12,7 +12,7 @@ from cutegen.contract.tensor_map import TensorMapContract
 from cutegen.hardware import BULK_TENSOR, UNIVERSAL, BulkTensorAtom, CopyAtom, CpAsyncAtom, DType, Instruction, Target
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, SECTOR_BYTES
 from cutegen.plan.geometry.access import joined, joined_vectors, touched_sectors, vectors
-from cutegen.plan.loop import Action, Check, Step
+from cutegen.plan.kernel.program import Action, Check, Step
 from cutegen.plan.values.opcodes import copy_spellings, load_global, store_joined, store_shared
 from cutegen.support.words import round_up
 

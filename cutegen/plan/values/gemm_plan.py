@@ -11,26 +11,15 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
+from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
-from cutegen.plan.loop import MMA_ORDER, Action, Loop, Step
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Sectors, SmemMap, Wavefronts
 from cutegen.spec import GemmSpec
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterSplit:
-    """Registers per thread: of the consumers, and of the warpgroup with the producer warp.
-
-    `reallocated` if the kernel changes them by `setmaxnreg`; otherwise all threads have equally many.
-    """
-
-    mma: int
-    producer: int
-    reallocated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +64,9 @@ class Prefetch:
 class PlannedGemm:
     """All decisions on a kernel of any family: a tiled MMA fed from shared memory, which copies fill.
 
-    A plan made for a `problem` is correct for any other too. If there are `producer_threads`, `registers` is the split
-    between producer and consumers. The L2 cache evicts lines of the operands `evicted_first` before all others, and
-    waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a CTA requests a
-    tile's k-tiles no faster than one in so many clock cycles.
+    A plan made for a `problem` is correct for any other too. The L2 cache evicts lines of the operands `evicted_first`
+    before all others, and waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a
+    CTA requests a tile's k-tiles no faster than one in so many clock cycles.
     """
 
     spec: GemmSpec
@@ -91,10 +79,8 @@ class PlannedGemm:
     operands: tuple[OperandPath, ...]
     epilogue: EpiloguePlan
     scheduler: TileScheduler
-    loop: Loop
+    loop: KernelLoop
     smem: SmemMap
-    producer_threads: int = 0
-    registers: RegisterSplit | None = None
     swapped: bool = False
     predictions: Predictions
     launch: LaunchContract
@@ -142,8 +128,13 @@ class PlannedGemm:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: consumers and producers."""
-        return self.mma.threads + self.producer_threads
+        """Threads of a CTA: of all roles."""
+        return sum(role.threads for role in self.roles)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of a CTA, in the order of its warps."""
+        return self.loop.roles
 
     @property
     def split_k(self) -> SplitK | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom
+from cutegen.plan.kernel.role import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,31 +15,24 @@ class MmaPlan:
 
     After each `promote_k` of K the tensor core's sums are promoted: added to others in registers; 0 means never. They
     alternate between `promoted_sets` sets of registers; if `staggered`, the second of two warpgroups that share a tile
-    runs one k-tile later. With `pingpong` two warpgroups have a tiled MMA and a tile each, and alternate; if a tile
-    `ends_in_turns`, two share it and run its last k-tiles one after the other. The CTAs of a `cluster` along M and N
-    share copies, and those along K add the sums of as many slices.
+    runs one k-tile later. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA and a tile
+    each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many slices.
     """
 
     cta_tile: Extents
     atom: MmaAtom
     tiled_mma: TiledMma
+    role: Role
     rounds_to_tf32: bool = False
     promote_k: int = 0
     promoted_sets: int = 1
     staggered: bool = False
-    pingpong: bool = False
-    ends_in_turns: bool = False
     cluster: Extents = (1, 1, 1)
 
     @property
     def threads(self) -> int:
         """Threads of a CTA that multiply."""
-        return self.tiled_mma.threads * (2 if self.pingpong else 1)
-
-    @property
-    def takes_turns(self) -> bool:
-        """True if two warpgroups wait for each other: for tiles, or for the last k-tiles of one."""
-        return self.pingpong or self.ends_in_turns
+        return self.role.threads
 
     @property
     def shares_copies(self) -> bool:

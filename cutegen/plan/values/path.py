@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware import DType, Target
-from cutegen.plan.loop import Action, Step
+from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.smem import SmemTile

@@ -13,7 +13,7 @@ from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates
 from cutegen.plan.geometry.accumulators import sums_of_tile
-from cutegen.plan.loop import Action, Step
+from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads

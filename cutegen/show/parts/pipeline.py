@@ -9,7 +9,8 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.loop import Action
+from cutegen.plan.kernel.pipeline import Sync
+from cutegen.plan.kernel.program import Action
 from cutegen.show.canvas.colors import GRAY, hue
 from cutegen.show.canvas.grid import Cell, legend
 from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
@@ -27,23 +28,23 @@ IN_FLIGHT, PRESENT = 2, 0  # shades of a k-tile's hue
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Names of an action: above its text column, at its row in the picture, in the note below the text."""
+    """Names of an instruction: above its text column, at its row in the picture, in the note below the text."""
 
     column: str
     row: str
     note: str
 
 
-WORDS = {
+WORDS: Mapping[str, Words] = {
     Action.STORE: Words("st.shared", "st.shared", "st.shared of a k-tile"),
-    Action.WAIT: Words("wait", "cp.async.wait_group, bar.sync", "cp.async.wait_group n and bar.sync"),
+    Sync.COPY_GROUPS: Words("wait", "cp.async.wait_group, bar.sync", "cp.async.wait_group n and bar.sync"),
     Action.BARRIER: Words("bar.sync", "bar.sync", "bar.sync, which publishes a k-tile or releases its stage"),
     Action.BULK_FETCH: Words(
         "bulk copy",
         "cp.async.bulk.tensor",
         "cp.async.bulk.tensor for a k-tile, issued by the producer warp when its stage is free",
     ),
-    Action.BULK_WAIT: Words("full", "mbarrier.try_wait", "the wait until a k-tile has arrived (mbarrier.try_wait)"),
+    Sync.MBARRIER: Words("full", "mbarrier.try_wait", "the wait until a k-tile has arrived (mbarrier.try_wait)"),
     Action.LOAD: Words("load", "shared to registers", "the load of a k-tile's block to registers"),
     Action.FETCH: Words("cp.async", "cp.async, commit_group", "cp.async for a k-tile"),
     Action.GLOBAL_LOAD: Words("ld.global", "ld.global", "ld.global of a k-tile"),
@@ -80,16 +81,16 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     return View((section(title, rows, header=header), wrapped(note)), table)
 
 
-def _words(slots: Sequence[Slot], multiplies: str) -> dict[Action, Words]:
-    """Return the actions that occur, in the order of issue within a slot; `multiplies` is the MMA's instruction."""
-    steps = {step.action: step for slot in slots for step in slot.told}
+def _words(slots: Sequence[Slot], multiplies: str) -> dict[str, Words]:
+    """Return the instructions that occur, in the order of issue within a slot; `multiplies` is the MMA's."""
+    steps = {step.instruction: step for slot in slots for step in slot.told}
     name, _, _ = multiplies.partition(".")
     share = "all of a k-tile" if steps[Action.MULTIPLY].k_block is None else "a k-tile's block"
     words = {**WORDS, Action.MULTIPLY: Words(name, multiplies, f"{name} of {share}")}
-    return {action: found for action, found in words.items() if action in steps}
+    return {instruction: found for instruction, found in words.items() if instruction in steps}
 
 
-def _passing_names(words: Mapping[Action, Words]) -> list[str]:
+def _passing_names(words: Mapping[str, Words]) -> list[str]:
     """Return whether plain copies move a k-tile through registers."""
     return ["registers"] if Action.GLOBAL_LOAD in words else []
 
@@ -105,15 +106,15 @@ def _name(slot: Slot) -> str:
     return f"{slot.k_tile}" if slot.k_block is None else f"{slot.k_tile}.{slot.k_block}"
 
 
-def _issued(slot: Slot, actions: Iterable[Action]) -> Iterator[str]:
-    told = {step.action: step for step in slot.told}
-    for action in actions:
-        step = told.get(action)
+def _issued(slot: Slot, instructions: Iterable[str]) -> Iterator[str]:
+    told = {step.instruction: step for step in slot.told}
+    for instruction in instructions:
+        step = told.get(instruction)
         if step is None:
             yield ""
-        elif action in (Action.WAIT, Action.MMA_WAIT):
+        elif instruction in (Sync.COPY_GROUPS, Action.MMA_WAIT):
             yield f"{step.pending}"
-        elif action is Action.BARRIER:
+        elif instruction == Action.BARRIER:
             yield "*"
         else:
             yield f"{step.k_tile}" if step.k_block is None else f"{step.k_tile}.{step.k_block}"
@@ -140,7 +141,7 @@ def _stages(number: int, stays: list[Residence], stages: int) -> list[str]:
 
 def _slot_table(slot: Slot) -> dict[str, Any]:
     steps = [
-        {"action": str(step.action), "k_tile": step.k_tile, "k_block": step.k_block, "pending": step.pending}
+        {"action": str(step.instruction), "k_tile": step.k_tile, "k_block": step.k_block, "pending": step.pending}
         for step in slot.steps
     ]
     return {"k_tile": slot.k_tile, "k_block": slot.k_block, "steps": steps}
@@ -155,10 +156,10 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     words = _words(slots, plan.atom.instruction)
     rows, passing = list(words), _passing_names(words)
     issued = [
-        _issued_box(n, step, rows.index(step.action), plan.stages)
+        _issued_box(n, step, rows.index(step.instruction), plan.stages)
         for n, slot in enumerate(slots)
         for step in slot.told
-        if step.action in rows
+        if step.instruction in rows
     ]
     first = len(rows) + len(passing)
     stays = list(residences(slots, plan.stages))
@@ -183,7 +184,7 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
     return titled(f"Main loop of {plan.spec.name or plan.kernel_name}", facts, chart, notes)
 
 
-def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
+def _overlap(stages: int, words: Mapping[str, Words]) -> str:
     if stages == 1:
         return "with one stage, copies and MMA alternate."
     if Action.LOAD not in words:
@@ -193,14 +194,14 @@ def _overlap(stages: int, words: Mapping[Action, Words]) -> str:
 
 def _issued_box(number: int, step: Step, row: int, stages: int) -> Box:
     """Draw the instructions of slot `number` in one row."""
-    match step.action:
-        case Action.WAIT:
+    match step.instruction:
+        case Sync.COPY_GROUPS:
             return _box(number, number + 1, row, GRAY, (f"wait <={step.pending}", "bar.sync"))
         case Action.BARRIER:
             return _box(number, number + 1, row, GRAY, ("bar.sync",))
         case Action.MMA_WAIT:
             return _box(number, number + 1, row, GRAY, (f"wait <={step.pending}",))
-        case Action.BULK_WAIT:
+        case Sync.MBARRIER:
             return _box(number, number + 1, row, GRAY, ("wait for", f"k-tile {step.k_tile}"))
         case Action.FETCH | Action.BULK_FETCH | Action.STORE:
             second = f"> stage {step.k_tile % stages}"
@@ -305,11 +306,11 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         "slots": [
             {
                 "name": _name(slot),
-                "steps": [[str(step.action), step.k_tile, step.k_block, step.pending] for step in slot.told],
+                "steps": [[str(step.instruction), step.k_tile, step.k_block, step.pending] for step in slot.told],
             }
             for slot in slots
         ],
-        "words": {str(action): [found.row, found.note] for action, found in words.items()},
+        "words": {str(name): [found.row, found.note] for name, found in words.items()},
         "stays": [[x.k_tile, x.stage, x.fetched, x.landed, x.last_read] for x in residences(slots, plan.stages)],
         "passing": [list(passage) for passage in passages(slots)],
     }

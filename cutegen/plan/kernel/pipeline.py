@@ -1,0 +1,126 @@
+"""A pipeline: a ring of stages that some roles fill and others use, with the barriers by which they tell each other.
+
+```text
+            acquire     fill, commit
+producers  --------->  stage  ---------> full ------> consumers: wait, use
+    ^                                                     |
+    +------------------- empty <-------- release ---------+
+```
+
+A wait is for an item: the k-tile, tile, turn or sub-tile that a stage holds next. Item i is in stage i mod `stages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+MBARRIER_BYTES = 8
+AB, TURN, C_STORE, SLICES = "ab", "turn", "c_store", "slices"
+"""Names of pipelines: k-tiles of A and B, turns of warpgroups, sub-tiles of C, sums of slices that a cluster adds."""
+
+
+class Sync(StrEnum):
+    """Mechanism of a barrier, by the instruction that waits for it."""
+
+    MBARRIER = "mbarrier.try_wait"
+    NAMED = "bar.sync"
+    CLUSTER = "barrier.cluster.wait"
+    COPY_GROUPS = "cp.async.wait_group"
+    STORE_GROUPS = "cp.async.bulk.wait_group.read"
+
+
+class By(StrEnum):
+    """Cause of one arrival: each thread, one thread of each warp, a copy's bytes, or the end of multiplications."""
+
+    THREAD = "thread"
+    WARP = "warp"
+    COPY = "bytes of a copy"
+    MMA = "tcgen05.commit"
+
+
+class Scope(StrEnum):
+    """Threads that share a pipeline: a group of a role, which has its own, a CTA, a pair of CTAs, or a cluster."""
+
+    GROUP = "group"
+    CTA = "cta"
+    PAIR = "cta pair"
+    CLUSTER = "cluster"
+
+
+class Item(StrEnum):
+    """Content of a stage. A turn has none: it permits the group that waits for it to go on."""
+
+    K_TILE = "k-tile"
+    TILE = "tile"
+    TURN = "turn"
+    SUB_TILE = "sub-tile"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Arrivals of `role` at one barrier for one item: of each group that has the item, in each of `ctas`."""
+
+    role: str
+    by: By
+    ctas: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """A barrier of each stage. A phase ends after `count` arrivals; `credits` are the items that need none."""
+
+    sync: Sync
+    count: int
+    arrivals: tuple[Arrival, ...]
+    credits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A ring of `stages` from roles to roles; `payload_bytes` is what arrives in a stage.
+
+    `full` ends when an item has arrived, `empty` when all have used it; without `empty` nothing needs to be free. The
+    stages may lie in the memory `within` another pipeline's, which is then empty.
+    """
+
+    name: str
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    holds: Item
+    stages: int
+    payload_bytes: int = 0
+    full: Barrier
+    empty: Barrier | None = None
+    scope: Scope = Scope.CTA
+    within: str | None = None
+
+    @property
+    def barriers(self) -> dict[str, Barrier]:
+        """Its barriers by name, in the order of memory."""
+        return {"full": self.full, **({} if self.empty is None else {"empty": self.empty})}
+
+    @property
+    def mbarriers(self) -> tuple[Barrier, ...]:
+        """Those of each stage that are objects in shared memory."""
+        return tuple(each for each in self.barriers.values() if each.sync is Sync.MBARRIER)
+
+    @property
+    def mbarriers_bytes(self) -> int:
+        """Shared memory of its barriers."""
+        return MBARRIER_BYTES * self.stages * len(self.mbarriers)
+
+
+def mbarriers_bytes(pipelines: Iterable[Pipeline]) -> int:
+    """Return the shared memory of all barriers."""
+    return sum(each.mbarriers_bytes for each in pipelines)
+
+
+def initial_counts(pipelines: Iterable[Pipeline]) -> dict[int, int]:
+    """Return how many mbarriers are initialized with each count."""
+    counts: dict[int, int] = {}
+    for each in pipelines:
+        for barrier in each.mbarriers:
+            counts[barrier.count] = counts.get(barrier.count, 0) + each.stages
+    return counts
