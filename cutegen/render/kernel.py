@@ -33,6 +33,7 @@ def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     else:
         family, plan = FAMILIES[plan.family], as_planned(plan)
         template, holes = family.template, HOLES[family.feed.holes](plan)
+        holes["scheduler"] = _template(plan.scheduler.source.template).make_module(holes)
     return KernelSource(_template(template).render(holes), plan.launch.entry)
 
 
