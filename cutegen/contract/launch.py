@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
 from cutegen.hardware import dtype
@@ -43,6 +44,9 @@ A kernel with one bias calls it "bias", along either mode.
 
 SUMS, COUNTERS = "sums", "counters"
 """Kernel names of the split-K workspace: the slices' sums, and the progress of each tile's CTAs."""
+
+ENDS = "ends"
+"""Kernel name of the ends, or sizes, of groups: one int32 each."""
 
 ONE_CTA = (1, 1)
 """Extents without a cluster."""
@@ -123,10 +127,11 @@ class Strides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSize:
-    """The integers of one call: its problem's extents, and each tensor's strides by its role."""
+    """The integers of one call: its problem's extents, each tensor's strides by its role, and its number of groups."""
 
     problem: ProblemShape
     strides: Mapping[str, Strides]
+    groups: int = 1
 
 
 def gemm_parameters(
@@ -135,11 +140,13 @@ def gemm_parameters(
     maps: tuple[TensorMapContract, ...] = (),
     workspace: tuple[str, ...] = (),
     prefetched: tuple[str, ...] = (),
+    groups: Groups | None = None,
 ) -> tuple[Parameter, ...]:
     """Return a kernel's parameters in order: addresses, scalars, extents, leading strides, batch strides.
 
     Tensor maps come first; a map replaces its tensor's address and strides, unless the tensor is `prefetched` by
-    threads that need both. `workspace` names addresses in addition to the tensors'.
+    threads that need both. `workspace` names addresses in addition to the tensors', and `groups` have their ends there
+    and their number among the extents.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
@@ -150,12 +157,20 @@ def gemm_parameters(
     return (
         *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
         *(Parameter(tensor.name, "ptr") for tensor in plain),
-        *(Parameter(name, "ptr") for name in workspace),
+        *(Parameter(name, "ptr") for name in (*_addresses(groups), *workspace)),
         *(Parameter(name, "f32") for name in scalars),
-        *(Parameter(name, "i32") for name in "mnk"),
+        *(Parameter(name, "i32") for name in _integers(groups)),
         *(Parameter(leading, stride_type(tensor)) for tensor in plain if (leading := leading_stride(tensor))),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
+
+
+def _addresses(groups: Groups | None) -> tuple[str, ...]:
+    return () if groups is None else (ENDS,)
+
+
+def _integers(groups: Groups | None) -> tuple[str, ...]:
+    return ("m", "n", "k") if groups is None else ("m", "n", "k", "groups")
 
 
 def leading_stride(tensor: TensorContract) -> str:
@@ -193,6 +208,8 @@ class LaunchContract:
 
     With `programmatic` the kernel itself waits for earlier work on the stream, so it may be launched while that still
     runs (CUDA's programmatic dependent launch).
+
+    With `groups` the tiles are those of products whose sizes only the device has; `grid.z` is 1.
     """
 
     entry: str
@@ -211,6 +228,7 @@ class LaunchContract:
     swapped: bool = False
     spread: bool = False
     programmatic: bool = False
+    groups: Groups | None = None
 
     def tensor(self, role: str) -> TensorContract:
         """Return the tensor of a role of OPERANDS, RESULT or BESIDE_RESULT. Raises KeyError if the kernel has none.
@@ -253,13 +271,14 @@ class LaunchContract:
             cta_tile=(n, m),
             maps=tuple(maps[name] for name in order if name in maps),
             swapped=not self.swapped,
+            groups=self.groups and self.groups.exchanged(),
         )
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """Return the pointers that a launcher passes, in order: the tensors, also mapped ones, then the workspace."""
+        """Return the pointers that a launcher passes, in order: tensors, also mapped ones, groups' ends, workspace."""
         workspace = (SUMS, COUNTERS) if self.split and self.split.leaves_sums else ()
-        return (*(tensor.name for tensor in self.tensors), *workspace)
+        return (*(tensor.name for tensor in self.tensors), *_addresses(self.groups), *workspace)
 
     @property
     def adds_to_result(self) -> bool:
@@ -279,7 +298,7 @@ class LaunchContract:
     def tiles(self, problem: ProblemShape) -> int:
         """Return the tiles of the complete batch, including partial ones and those that fill up clusters."""
         tiles_m, tiles_n = self._cluster_tiles
-        return self._clusters_of_one(problem) * tiles_m * tiles_n * problem.batch
+        return self._clusters_of_one(problem, 1) * tiles_m * tiles_n * problem.batch
 
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
@@ -287,18 +306,25 @@ class LaunchContract:
         x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
         return (y, x) if self.swapped else (x, y)
 
-    def _clusters_of_one(self, problem: ProblemShape) -> int:
-        """Return the clusters that cover one result; the slices of a tile count once."""
+    def _clusters_of_one(self, problem: ProblemShape, groups: int) -> int:
+        """Return the clusters that cover one result, or at most those of all groups; slices of a tile count once."""
         (tile_m, tile_n), (tiles_m, tiles_n) = self.cta_tile, self._cluster_tiles
-        return -(-problem.m // (tile_m * tiles_m)) * -(-problem.n // (tile_n * tiles_n))
+        blocks = {"m": tile_m * tiles_m, "n": tile_n * tiles_n}
+        along = {mode: -(-problem.extents[mode] // block) for mode, block in blocks.items()}
+        if self.groups is None:
+            return along["m"] * along["n"]
+        if (mode := self.groups.of) == "k":
+            return groups * along["m"] * along["n"]
+        along[mode] = self.groups.most_tiles(problem.extents[mode], groups, blocks[mode])
+        return along["m"] * along["n"]
 
     def geometry(
-        self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None
+        self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None, groups: int = 1
     ) -> LaunchGeometry:
         """Return grid, block, cluster and dynamic shared memory for a problem on a GPU with so many SMs.
 
         `active_clusters` is the number of clusters that the GPU holds at once; the default follows from the CTAs per
-        SM.
+        SM. `groups` is the number of groups of a contract that has them.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
@@ -306,7 +332,7 @@ class LaunchContract:
         >>> contract.geometry(ProblemShape(257, 64, 32)).grid
         (3, 1, 1)
         """
-        (x, y), clusters = self.cluster, self._clusters_of_one(problem)
+        (x, y), clusters = self.cluster, self._clusters_of_one(problem, groups)
         grid_y = y if self.split is None else self.split.slices
         if self.ctas_per_multiprocessor is not None:
             room = self.ctas_per_multiprocessor * multiprocessors
@@ -327,7 +353,7 @@ class LaunchContract:
 
         `addresses`, `scalars` and `maps` have the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
-        values: dict[str, Address | int | float] = dict(size.problem.extents)
+        values: dict[str, Address | int | float] = {**size.problem.extents, "groups": size.groups}
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
         values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
@@ -361,7 +387,13 @@ class LaunchContract:
         return read(cls, whole, file, "launch")
 
 
-_WHERE_THERE: dict[str, object] = {"cluster": ONE_CTA, "swapped": False, "spread": False, "programmatic": False}
+_WHERE_THERE: dict[str, object] = {
+    "cluster": ONE_CTA,
+    "swapped": False,
+    "spread": False,
+    "programmatic": False,
+    "groups": None,
+}
 """Fields that the plain form leaves out, and their default values."""
 
 _EXCHANGED = {"m": "n", "n": "m"} | {

@@ -151,7 +151,7 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
     yield from ((name, "ptr") for name in contract.pointers)
     yield from ((name, "f32") for name in contract.scalars)
-    yield from ((name, "i32") for name in "mnk")
+    yield from ((name, "i32") for name in ("mnk" if contract.groups is None else ("m", "n", "k", "groups")))
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
             if leading := leading_stride(tensor):

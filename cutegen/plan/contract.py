@@ -56,7 +56,7 @@ def launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched, scheduler.groups),
         cta_tile=scheduler.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
@@ -65,6 +65,7 @@ def launch_contract(
         cluster=(m, n if split_k is None else k),
         spread=scheduler.spread,
         programmatic=programmatic,
+        groups=scheduler.groups,
         split=_split_contract(scheduler),
     )
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan.kernel.pipeline import Pipeline
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.role import THREADS, Role
-from cutegen.plan.kernel.scheduler import Groups, SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision

@@ -327,7 +327,8 @@ def _prove_scheduler(plan: GemmPlan) -> None:
         room = multiprocessors * prod(scheduler.cluster)
         x, y, z = grid = plan.launch.geometry(problem, multiprocessors=room).grid
         ctas = product(range(x), range(y), range(z))
-        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, (problem.m,)))
+        given = () if scheduler.groups is None else (problem.extents[scheduler.groups.of],)
+        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, given))
         tiles = product(range(problem.m // plan.cta_tile[0]), range(problem.n // plan.cta_tile[1]))
         wanted = Counter(WorkTile(*tile, slice=index) for tile in tiles for index in range(scheduler.slices))
         _demand(found == wanted, "a launch would compute a tile twice, or not at all")

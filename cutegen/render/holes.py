@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.algebra import Layout
 from cutegen.contract import TensorContract
-from cutegen.contract.launch import Parameter, gemm_parameters, leading_stride
+from cutegen.contract.launch import COUNTERS, ENDS, SUMS, Parameter, gemm_parameters, leading_stride
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
@@ -82,13 +82,21 @@ def numerics(plan: GemmPlan) -> str:
     return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
+_POINTERS_BESIDE = {ENDS: "(Int32, 1)", SUMS: "(SUM_DTYPE, SUM_VECTOR)", COUNTERS: "(Int32, 1)"}
+"""Element type and alignment, in elements, of the addresses that a launch passes beside the tensors."""
+
+
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the host side, which makes tensor maps."""
     launch = plan.launch
-    workspace = launch.pointers[len(launch.tensors) :]
-    host = gemm_parameters(launch.tensors, launch.scalars, (), workspace) if launch.maps else launch.parameters
+    beside = launch.pointers[len(launch.tensors) :]
+    workspace = tuple(name for name in beside if name in (SUMS, COUNTERS))
+    host = launch.parameters
+    if launch.maps:
+        host = gemm_parameters(launch.tensors, launch.scalars, (), workspace, groups=launch.groups)
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     return {
+        "pointers_beside": [_POINTERS_BESIDE[name] for name in beside],
         "host_parameters": [parameter_holes(x) for x in host],
         "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }

@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import LaunchContract, SplitContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
@@ -17,7 +18,6 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.scheduler import (
     GRID,
     STATIC,
-    Groups,
     SplitK,
     TileOrder,
     TileScheduler,
@@ -135,10 +135,10 @@ def test_every_tile_of_every_group_is_computed_once_whatever_the_ends(seed: int)
     )
     assert found == expected
     parts = scheduler.products(problem, ends)
-    assert [len(part.rows) for part in parts] == sizes.tolist()
-    assert all(0 <= part.rows.start <= part.rows.stop <= rows for part in parts)
+    assert [len(part.m) for part in parts] == sizes.tolist()
+    assert all(0 <= part.m.start <= part.m.stop <= rows for part in parts)
     if layout == "packed":
-        assert [row for part in parts for row in part.rows] == list(range(int(last[-1])))
+        assert [row for part in parts for row in part.m] == list(range(int(last[-1])))
 
 
 def test_groups_of_k_each_have_all_tiles_even_without_k() -> None:

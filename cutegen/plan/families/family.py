@@ -5,6 +5,7 @@ Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -118,6 +119,8 @@ class Family:
         loop = replace(self.feed.loop(roles, memory, mma, paths), persistent=scheduler.value.source.loops)
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
+        instructions = Counter({**self.multiplier.counted(written, counted), **epilogue.opcodes()})
+        instructions.update(dict(scheduler.value.source.opcodes))
         copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))
         plan = GemmPlan(
             spec=spec,
@@ -139,7 +142,7 @@ class Family:
                 wavefronts=predict_wavefronts(paths, epilogue, split_k, mma.cta_tile),
                 line_writes=predict_line_writes(paths),
                 sectors=predict_sectors(paths, epilogue, split_k, mma),
-                instructions={**self.multiplier.counted(written, counted), **epilogue.opcodes()},
+                instructions=dict(instructions),
                 occupancy=occupancy,
             ),
             launch=launch_contract(

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cutegen.algebra import Extents
+from cutegen.contract.groups import Groups, Product
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType
 
@@ -87,11 +87,13 @@ class TileSource:
     """Where a CTA's next tile comes from.
 
     If it `loops`, a CTA computes one tile after another, and a launch has as many CTAs as the GPU holds at once;
-    otherwise a CTA's place in the grid is its only tile. `template` has the device functions and the host's grid.
+    otherwise a CTA's place in the grid is its only tile. `template` has the device functions and the host's grid, and
+    `opcodes` are the planned kinds of instructions among them, such as loads of sizes, as often as the text has them.
     """
 
     loops: bool
     template: str
+    opcodes: tuple[tuple[str, int], ...] = ()
 
 
 GRID = TileSource(loops=False, template="schedulers/grid.py.j2")
@@ -161,45 +163,6 @@ def slice_of(k_tile: int, slices: int, k_tiles: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """One of the products whose tiles a scheduler gives out: its rows of A and C, and its part of K."""
-
-    rows: range
-    k: range
-
-
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Products whose sizes are on the device: rows of A and C, or parts of K, belong to `groups` of one launch.
-
-    "packed" groups follow one another, and the device has their ends; "padded" ones each have room for all rows, and
-    the device has their sizes. A kernel makes any int32 safe: it clamps each to the room there is, and ends also to the
-    previous end, so that groups are in order and none reaches outside.
-    """
-
-    of: Literal["m", "k"]
-    layout: Literal["packed", "padded"] = "packed"
-
-    def products(self, given: Sequence[int], problem: ProblemShape) -> tuple[Product, ...]:
-        """Return the groups for what the device has; `problem` has all rows, or one padded group's, and all of K.
-
-        >>> Groups("m").products((3, 2, 9), ProblemShape(8, 16, 4))
-        (Product(rows=range(0, 3), k=range(0, 4)), Product(rows=range(3, 3), k=range(0, 4)), \
-Product(rows=range(3, 8), k=range(0, 4)))
-        """
-        rows, k = range(problem.m), range(problem.k)
-        parts = self._parts(given, problem.extents[self.of])
-        return tuple(Product(part, k) if self.of == "m" else Product(rows, part) for part in parts)
-
-    def _parts(self, given: Sequence[int], extent: int) -> Iterator[range]:
-        begin = 0
-        for number in given:
-            end = min(max(number, begin), extent)
-            yield range(begin, end)
-            begin = end if self.layout == "packed" else 0
-
-
-@dataclass(frozen=True, slots=True)
 class WorkTile:
     """A CTA's next work: a tile of C by its numbers along M and N, of one product, and a slice of its K."""
 
@@ -244,8 +207,8 @@ class TileScheduler:
     def products(self, problem: ProblemShape, given: Sequence[int] = ()) -> tuple[Product, ...]:
         """Return the products whose tiles are numbered together; `given` are the ends or sizes of groups."""
         if self.groups is not None:
-            return self.groups.products(given, problem)
-        return (Product(range(problem.m), range(problem.k)),)
+            return tuple(self.groups.products(given, problem))
+        return (Product(m=range(problem.m), n=range(problem.n), k=range(problem.k)),)
 
     def work(
         self, cta: tuple[int, int, int], grid: tuple[int, int, int], problem: ProblemShape, given: Sequence[int] = ()
@@ -257,7 +220,7 @@ class TileScheduler:
         (m, n, _), (x, y, batch) = self.cluster, cta
         rank_m, rank_n = x % m, 0 if self.split_k else y % n
         first, step = x // m, grid[0] // m
-        grids = [self.grid(len(product.rows), problem.n) for product in self.products(problem, given)]
+        grids = [self.grid(len(product.m), len(product.n)) for product in self.products(problem, given)]
         counts = [tiles_m * tiles_n for tiles_m, tiles_n in grids]
         total = sum(counts)
         if self.spread and step > total:  # of two CTAs on one TPC the second exits

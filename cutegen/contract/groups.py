@@ -1,0 +1,59 @@
+"""Products of one launch whose sizes only the device has, and what a host knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cutegen.contract.problem import ProblemShape
+
+Mode = Literal["m", "n", "k"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One of the products whose tiles a scheduler gives out, by its part of each mode."""
+
+    m: range
+    n: range
+    k: range
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """One mode of the operands belongs to groups: rows of A and C (`of` "m"), columns ("n"), or parts of K ("k").
+
+    "packed" groups follow one another, and the device has their ends; "padded" ones each have room for the whole
+    extent, and the device has their sizes. A kernel makes any int32 safe: it clamps each to the room there is, and ends
+    also to the previous end, so that groups are in order and none reaches outside.
+    """
+
+    of: Mode
+    layout: Literal["packed", "padded"] = "packed"
+
+    def products(self, given: Sequence[int], problem: ProblemShape) -> Iterator[Product]:
+        """Yield the groups for the ends or sizes that the device has; `problem` has the whole extent of the mode.
+
+        >>> [each.m for each in Groups("m").products((3, 2, 9), ProblemShape(8, 16, 4))]
+        [range(0, 3), range(3, 3), range(3, 8)]
+        """
+        every = Product(m=range(problem.m), n=range(problem.n), k=range(problem.k))
+        begin, room = 0, problem.extents[self.of]
+        for number in given:
+            end = min(max(number, begin), room)
+            yield replace(every, **{self.of: range(begin, end)})
+            begin = end if self.layout == "packed" else 0
+
+    def exchanged(self) -> Groups:
+        """Return the groups of the swapped product, whose rows are columns here."""
+        modes: dict[Mode, Mode] = {"m": "n", "n": "m", "k": "k"}
+        return replace(self, of=modes[self.of])
+
+    def most_tiles(self, extent: int, groups: int, tile: int) -> int:
+        """Return the most tiles along the mode, over all groups, that any sizes have: a host's upper bound.
+
+        >>> Groups("m").most_tiles(100, 4, 64), Groups("m", "padded").most_tiles(100, 4, 64)
+        (5, 8)
+        """
+        return (extent + groups * (tile - 1)) // tile if self.layout == "packed" else groups * -(-extent // tile)

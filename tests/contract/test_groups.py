@@ -1,0 +1,90 @@
+"""Groups in a launch contract: what a host knows without the sizes, and that nothing else of a contract changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.contract.groups import Groups
+from cutegen.contract.launch import CallSize, LaunchContract, Strides, TensorContract, gemm_parameters
+from cutegen.contract.launch_check import check_launch
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ArtifactError
+
+TENSORS = (
+    TensorContract("a", "f16", ("m", "k"), "k", 16),
+    TensorContract("b", "f16", ("n", "k"), "k", 16),
+    TensorContract("c", "f32", ("m", "n"), "n", 16),
+)
+
+
+def contract(groups: Groups | None) -> LaunchContract:
+    return LaunchContract(
+        entry="gemm",
+        tensors=TENSORS,
+        parameters=gemm_parameters(TENSORS, (), groups=groups),
+        cta_tile=(64, 32),
+        threads=128,
+        dynamic_smem_bytes=0,
+        ctas_per_multiprocessor=1,
+        groups=groups,
+    )
+
+
+def test_a_launch_passes_the_ends_and_their_number() -> None:
+    launch = contract(Groups("m"))
+    names = [parameter.name for parameter in launch.parameters]
+    assert names[:8] == ["a", "b", "c", "ends", "m", "n", "k", "groups"]
+    strides = {name: Strides(64) for name in "abc"}
+    size = CallSize(problem=ProblemShape(100, 64, 64), strides=strides, groups=7)
+    assert launch.arguments((10, 20, 30, 40), (), size)[:8] == (10, 20, 30, 40, 100, 64, 64, 7)
+    check_launch(launch, "plan.json")
+    with pytest.raises(ArtifactError, match=r"launch.parameters\[3\].name: found 'ends'"):
+        check_launch(replace(launch, groups=None), "plan.json")
+
+
+@pytest.mark.parametrize("of", ["m", "n", "k"])
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_groups_are_read_back_and_exchanged_twice(of: str, layout: str) -> None:
+    launch = contract(Groups(of, layout))  # type: ignore[arg-type]
+    assert LaunchContract.from_json(json.loads(json.dumps(launch.to_json()))) == launch
+    assert launch.exchanged().groups == Groups({"m": "n", "n": "m", "k": "k"}[of], layout)  # type: ignore[arg-type]
+    assert launch.exchanged().exchanged() == launch
+
+
+def test_a_contract_without_groups_is_written_as_before() -> None:
+    assert "groups" not in contract(None).to_json()
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_no_sizes_have_more_tiles_than_the_host_assumes_and_some_have_as_many(layout: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    groups, extent, tile = int(random.integers(1, 8)), int(random.integers(8, 300)), int(random.choice([8, 16, 64]))
+    of = Groups("m", layout)  # type: ignore[arg-type]
+    bound, problem = of.most_tiles(extent, groups, tile), ProblemShape(extent, 8, 8)
+
+    def tiles(sizes: tuple[int, ...]) -> int:
+        return sum(-(-len(each.m) // tile) for each in of.products(sizes, problem))
+
+    assert tiles(tuple(int(x) for x in np.sort(random.integers(-10, extent + 10, groups)))) <= bound
+    if layout == "padded":
+        assert tiles((extent,) * groups) == bound
+    else:  # all but the last group have one row more than whole tiles, as long as there are rows
+        ends = np.minimum(np.arange(1, groups), extent)
+        assert tiles((*(int(x) for x in ends), extent)) in (bound, bound - 1)
+
+
+def test_a_persistent_launch_has_no_more_ctas_than_tiles() -> None:
+    def ctas(groups: Groups, count: int) -> int:
+        return contract(groups).geometry(ProblemShape(100, 64, 64), multiprocessors=132, groups=count).grid[0]
+
+    assert ctas(Groups("m"), 1) == 2 * 2
+    assert ctas(Groups("m"), 4) == (100 + 4 * 63) // 64 * 2
+    assert ctas(Groups("n"), 4) == 2 * ((64 + 4 * 31) // 32)
+    assert ctas(Groups("m", "padded"), 4) == 4 * 2 * 2
+    assert ctas(Groups("k"), 4) == 4 * 2 * 2
+    assert ctas(Groups("k"), 400) == 132
