@@ -84,7 +84,7 @@ class TileOrder:
 
 @dataclass(frozen=True, slots=True)
 class TileSource:
-    """Where a CTA's next tile comes from.
+    """The origin of a CTA's next tile.
 
     If it `loops`, a CTA computes one tile after another, and a launch has as many CTAs as the GPU holds at once;
     otherwise a CTA's place in the grid is its only tile. `template` has the device functions and the host's grid, and
