@@ -84,16 +84,21 @@ def test_atomics_do_not_race() -> None:
 
 @pytest.mark.parametrize("use", ["bar.warp.sync %r4;", "vote.sync.ballot.b32 %r3, %p0, %r4;"])
 def test_lanes_of_a_warp_name_one_member_mask(use: str) -> None:
-    """Of lanes 4 to 7 one names a mask of its own: the fault is that of the first lane that is here."""
+    """Of lanes 4 to 7 one names a mask of its own: the fault is that of a lane that is named and gives another."""
     body = """
     mov.u32 %r3, 0; setp.lt.u32 %p0, %r0, 4; @%p0 bra END; setp.gt.u32 %p0, %r0, 7; @%p0 bra END;
     mov.u32 %r4, 0xf0; setp.eq.u32 %p1, %r0, {lane}; @%p1 mov.u32 %r4, {mask}; {use} END:
     """
-    for lane, mask in ((4, "0xff"), (6, "0xff"), (7, "0")):
+    for lane, mask, says in (
+        (4, "0xff", "0x000000f0 names lanes that give another mask: [4]"),
+        (6, "0xff", "0x000000f0 names lanes that give another mask: [6]"),
+        (7, "0", "0x00000000 leaves out lanes that execute it: [7]"),
+        (5, "0x20", "0x000000f0 names lanes that give another mask: [5]"),
+    ):
         found = fault(body.format(lane=lane, mask=mask, use=use), block=32)
         assert found.kind is ViolationKind.DIVERGENCE
-        assert found.message == "the lanes give different member masks"
-        assert found.thread == 4
+        assert found.message == f"the member mask {says}"
+        assert found.thread == lane
     run_elements(kernel(body.format(lane=6, mask="0xf0", use=use)), np.uint32)
     assert "leaves out lanes" in fault(body.format(lane=6, mask="0xf0", use=use).replace("0xf0", "0x70")).message
 

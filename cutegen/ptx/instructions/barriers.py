@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cutegen.ptx.instructions.collective import members
+from cutegen.ptx.instructions.collective import for_members
 from cutegen.ptx.machine.blocks import Arrival, Deliver, End, executing
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.convergence import check_converged
@@ -111,13 +111,11 @@ def _lower_warp_barrier(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     if len(instruction.operands) != 1:
         raise instruction.error("expected a member mask")
-    check = members(context, instruction, instruction.operands[0])
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         warp.cta.ordering.warp_sync(warp)
 
-    return step
+    return for_members(context, instruction, instruction.operands[0], act)
 
 
 def _all_arrive(warp: Warp, site: int, predicate: Predicate) -> bool:

@@ -5,8 +5,6 @@ Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sy
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
@@ -20,21 +18,24 @@ from cutegen.ptx.watch.violations import ViolationKind
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
 
 
-def members(context: Lowering, instruction: Instruction, operand: Operand) -> Callable[[Warp], None]:
-    """The check that the active lanes are those that a member mask names."""
-    cell = context.source(instruction, operand, _U32)
-    site = context.site
+def for_members(context: Lowering, instruction: Instruction, operand: Operand, act: Step) -> Step:
+    """The step that does `act` for each group of lanes that give the same member mask: those that the mask names."""
+    cell, site = context.source(instruction, operand, _U32), context.site
 
-    def check(warp: Warp) -> None:
+    def step(warp: Warp) -> None:
         masks = warp.cells[cell][warp.lanes()]
         if (masks == masks[0]).all():
             check_members(warp, site, int(masks[0]))
-        else:
-            lane = int(warp.lanes()[0])
-            message = "the lanes give different member masks"
-            warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+            act(warp)
+            return
+        groups = [(members, warp.mask & (warp.cells[cell] == members)) for members in np.unique(masks).tolist()]
+        for members, group in groups:
+            check_members(warp, site, members, group)
+        for _, group in groups:
+            with warp.narrowed(group):
+                act(warp)
 
-    return check
+    return step
 
 
 def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
@@ -49,10 +50,9 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     a = context.source(instruction, instruction.operands[1], _B32)
     b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
-    check, site = members(context, instruction, instruction.operands[4]), context.site
+    site = context.site
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         lane, valid = _shuffle_source(mode, warp.cells[b].astype(np.int64), warp.cells[c].astype(np.int64))
         here = warp.mask[lane]
         if not here[warp.mask].all():
@@ -64,7 +64,7 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
         if valid_target is not None:
             warp.put(valid_target, valid)
 
-    return step
+    return for_members(context, instruction, instruction.operands[4], act)
 
 
 def _results(operand: Operand) -> tuple[Operand, Operand | None]:
@@ -92,10 +92,8 @@ def lower_vote(context: Lowering, instruction: Instruction) -> Step:
     modifiers.finish()
     target = context.target(instruction, instruction.operands[0], _B32 if mode == "ballot" else _PRED)
     source, inverted = context.predicate(instruction, instruction.operands[1])
-    check = members(context, instruction, instruction.operands[2])
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         votes = (warp.cells[source] != inverted) & warp.mask
         count = int(np.count_nonzero(votes))
         values = {
@@ -106,7 +104,7 @@ def lower_vote(context: Lowering, instruction: Instruction) -> Step:
         }
         warp.put(target, np.full(32, values[mode], np.uint32 if mode == "ballot" else bool))
 
-    return step
+    return for_members(context, instruction, instruction.operands[2], act)
 
 
 def lower_match(context: Lowering, instruction: Instruction) -> Step:
@@ -120,10 +118,8 @@ def lower_match(context: Lowering, instruction: Instruction) -> Step:
     target = context.target(instruction, result, _B32)
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     source = context.source(instruction, instruction.operands[1], kind)
-    check = members(context, instruction, instruction.operands[2])
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         values = warp.cells[source]
         same = (values[:, None] == values[None, :]) & warp.mask
         if mode == "any":
@@ -134,7 +130,7 @@ def lower_match(context: Lowering, instruction: Instruction) -> Step:
         if valid_target is not None:
             warp.put(valid_target, np.full(32, equal))
 
-    return step
+    return for_members(context, instruction, instruction.operands[2], act)
 
 
 def lower_redux(context: Lowering, instruction: Instruction) -> Step:
@@ -148,14 +144,12 @@ def lower_redux(context: Lowering, instruction: Instruction) -> Step:
     function = functions.get(name, np.bitwise_xor)
     target = context.target(instruction, instruction.operands[0], kind)
     source = context.source(instruction, instruction.operands[1], kind)
-    check = members(context, instruction, instruction.operands[2])
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         total = function.reduce(warp.cells[source][warp.lanes()])
         warp.put(target, np.full(32, total).astype(kind.dtype))
 
-    return step
+    return for_members(context, instruction, instruction.operands[2], act)
 
 
 def lower_activemask(context: Lowering, instruction: Instruction) -> Step:
@@ -176,15 +170,13 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
     if not isinstance(pair, Pair):
         raise instruction.error("expected d|p as the destination")
     target, winner = context.target(instruction, pair.first, _B32), context.target(instruction, pair.second, _PRED)
-    check = members(context, instruction, instruction.operands[1])
 
-    def step(warp: Warp) -> None:
-        check(warp)
+    def act(warp: Warp) -> None:
         elected = warp.cta.schedule.elect(warp.lanes().tolist())
         warp.put(target, np.full(32, elected, np.uint32))
         warp.put(winner, np.equal(LANES, elected))
 
-    return step
+    return for_members(context, instruction, instruction.operands[1], act)
 
 
 LOWERERS: dict[str, Lowerer] = {

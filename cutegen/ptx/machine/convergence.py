@@ -20,13 +20,16 @@ def ballot(mask: Mask) -> int:
     return int(LANE_BITS[mask].sum())
 
 
-def check_members(warp: Warp, site: int, members: int) -> None:
-    """Faults if the member mask has a lane that is not active here, or omits an active one."""
-    active, alive = ballot(warp.mask), ballot(warp.alive)
+def check_members(warp: Warp, site: int, members: int, group: Mask | None = None) -> None:
+    """Faults if `members` names a lane that is not in `group`, or omits one; None: the group is the active lanes."""
+    active, alive = ballot(warp.mask if group is None else group), ballot(warp.alive)
     missing, extra = members & alive & ~active, active & ~members
     if missing or extra:
         lanes = [lane for lane in range(WARP_LANES) if (missing or extra) >> lane & 1]
-        what = "names lanes that took another path" if missing else "leaves out lanes that execute it"
+        what = "leaves out lanes that execute it"
+        if missing:
+            gives_another = missing & ballot(warp.mask)
+            what = f"names lanes that {'give another mask' if gives_another else 'took another path'}"
         message = f"the member mask {members:#010x} {what}: {lanes}"
         warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lanes[0], message)
 

@@ -23,7 +23,7 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.apart import Marks, Touched
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages
+from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages, owners_of
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH
 from cutegen.ptx.watch.sites import SiteTable
 
@@ -220,7 +220,7 @@ class GlobalShadow:
         """The first of `stamps` (accesses, pieces) that is not ordered before the access."""
         mine = self._cluster(access)
         same_cluster = stamps >> _CLUSTER_SHIFT == mine
-        owners = stamps & MANY
+        owners = owners_of(stamps, warps)
         suspect = (stamps != 0) & ~(same_cluster & (owners == access.threads[:, None]))
         constant = (stamps != 0) & (self._table.expects_constant[sites] | self._table.expects_constant[access.site])
         if constant.any():

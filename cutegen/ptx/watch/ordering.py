@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
+from cutegen.ptx.watch.paged import several
 from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later, ticks_of
 
 _NO_TICKS = np.zeros(0, np.int64)
@@ -214,9 +215,26 @@ class Ordering:
         return bool(news.any())
 
     def warp_sync(self, warp: Actor) -> None:
-        """The lanes of `warp` have synchronized with each other."""
-        self._learn(warp.index, self.arrive(warp))
-        self._share_among_lanes(warp.index)
+        """The active lanes of `warp` have synchronized with each other."""
+        threads, everybody = warp.threads(), int(np.count_nonzero(warp.alive))
+        if len(threads) == everybody:
+            self._learn(warp.index, self.arrive(warp))
+            self._share_among_lanes(warp.index)
+            return
+        told = self._told_among(warp.index, threads)
+        for thread in threads.tolist():
+            self._by_lane[thread] = told
+        self.tick += 1
+
+    def _told_among(self, warp: int, threads: npt.NDArray[np.int64]) -> Told:
+        """What `threads`, some lanes of `warp`, tell each other: their accesses, and what each of them knows.
+
+        Accesses that several lanes have made without a trace of who they were count as theirs.
+        """
+        members = {(self.cluster, thread): self.tick for thread in (*threads.tolist(), several(warp))}
+        far = join_pasts(self._far_of_lanes(warp, threads), Past({}, members))
+        lanes = (self._by_lane[thread] for thread in threads.tolist() if thread in self._by_lane)
+        return reduce(join, lanes, Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, far))
 
     def proxy_fence(self, warp: Actor) -> None:
         """The active lanes of `warp` execute `fence.proxy.async`: it covers their writes and those they know of."""
@@ -225,8 +243,10 @@ class Ordering:
         self._fenced[index] = np.maximum(self._fenced[index], self.known[index])
         for thread in warp.threads().tolist():
             if thread in self._by_lane:
-                known = self._by_lane[thread].known
-                self._by_lane[thread] = join(self._by_lane[thread], Told(known, known, _NO_TICKS))
+                told = self._by_lane[thread]
+                fenced = told.known.copy() if len(told.known) else np.zeros(self.agents, np.int64)
+                fenced[index] = max(int(fenced[index]), told.far.threads.get((self.cluster, several(index)), 0))
+                self._by_lane[thread] = join(told, Told(_NO_TICKS, fenced, _NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:

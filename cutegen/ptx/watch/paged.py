@@ -16,9 +16,20 @@ THREAD_BITS = 15
 MANY = (1 << THREAD_BITS) - 1
 """In place of a thread, in the low bits of a stamp: several threads of one warp."""
 
+
 Granules = npt.NDArray[np.int64]
 Stamps = npt.NDArray[np.int64]
 Sites = npt.NDArray[np.int32]
+
+
+def several(warp: int) -> int:
+    """In place of the number of a thread: several threads of `warp`."""
+    return -1 - warp
+
+
+def owners_of(stamps: Stamps, warps: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
+    """The threads of stamps of `warps`, or `several`."""
+    return np.where(stamps & MANY == MANY, -1 - warps, stamps & MANY)
 
 
 class PagedStamps:

@@ -22,7 +22,7 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.agents import Proxy
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps
+from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps, owners_of
 from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
 from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
@@ -194,7 +194,7 @@ class Shadow:
 
     def _check_reads(self, access: Access, reader: int, stamps: Stamps) -> None:
         """Checks a write against the reads of warp `reader`."""
-        owners = np.where(stamps & MANY == MANY, -1, stamps & MANY)
+        owners = owners_of(stamps, reader)
         self._find_race(access, stamps, owners, np.full_like(stamps, reader), "write", "read")
 
     def _note_strong(self, access: Access, granules: npt.NDArray[np.int64], writes: Stamps) -> bool:
