@@ -33,6 +33,14 @@ def exact(copies: cutegen.Float8Copies) -> tuple[Any, Any]:
     return rows, copies.across.double() * copies.across_scale.double().reshape(1, -1)
 
 
+def layer_of(
+    of_x: cutegen.Float8Copies, of_weight: cutegen.Float8Copies, bias: Any = None, activation: str | None = None
+) -> Exact:
+    """The layer of such copies by their rows."""
+    scale = of_x.scale.double().reshape(-1, 1) * of_weight.scale.double().reshape(1, -1)
+    return Exact(of_x.values, of_weight.values.T, bias, activation, scale=scale)
+
+
 def operands(x_shape: tuple[int, ...], n: int, device: str = "cpu") -> tuple[Any, Any, Any]:
     """x, weight and bias, rows of which are of very different sizes."""
     x = torch.randn(x_shape, dtype=BF16) * torch.logspace(-3, 3, x_shape[-2])[:, None].to(BF16)
@@ -56,8 +64,7 @@ def check_gradients(
     before = (x64 @ w64.T + bias.detach().double()).requires_grad_()
     wanted = ACTIVATIONS[activation](before)
     assert out.dtype is BF16
-    scale = of_x.scale.double().reshape(-1, 1) * of_weight.scale.double().reshape(1, -1)
-    call = Exact(of_x.values, of_weight.values.T, bias, activation, scale=scale)
+    call = layer_of(of_x, of_weight, bias, activation)
     close(out.flatten(0, -2), call)
     grad = call.random_gradient(BF16)
     out.backward(grad.view(out.shape))
@@ -107,12 +114,16 @@ def test_a_quantized_gradient_is_multiplied_exactly() -> None:
 def test_a_result_in_8_bits_has_gradients(activation: str | None) -> None:
     x, weight, bias = (torch.randn(shape, dtype=BF16).requires_grad_() for shape in ((32, 64), (48, 64), (48,)))
     of_x, of_weight = cutegen.Float8Copies.of(x), cutegen.Float8Copies.of(weight)
-    found = []
+    exact, found = layer_of(of_x, of_weight, bias, activation), []
+    given = exact.random_gradient(E4M3)
     for out_dtype in (BF16, E4M3):
         how: Any = {"activation": activation, "out_dtype": out_dtype}
         out = cutegen.float8_linear(x, weight, bias, of_x=of_x, of_weight=of_weight, **how)
-        grad = (torch.arange(out.numel()).reshape(out.shape) % 7 - 3.0).to(out_dtype)
-        found.append(torch.autograd.grad(out, (x, weight, bias), grad))
+        close(out, exact)
+        grad = given.to(out_dtype)
+        *of_both, of_bias = torch.autograd.grad(out, (x, weight, bias), grad)
+        close(of_bias, exact.gradients(grad)["bias"], "bias")
+        found.append(of_both)
     for wide, narrow in zip(*found, strict=True):
         assert (wide - narrow).norm() < 0.08 * wide.norm()
 
