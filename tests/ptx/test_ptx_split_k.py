@@ -14,6 +14,7 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.ptx import ExecutionFault, LaunchError, LaunchReport, Program, ViolationKind
 from cutegen.run import Kernel
+from cutegen.verify.reference import Comparison, compare, float64_reference
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2")
 M, N, K = 40, 72, 320
@@ -27,8 +28,8 @@ def kernel(kernels: Cache) -> Kernel:
     return cutegen.compile(cutegen.load_spec("sm80_split_k_tn"), "sm_80", cache=kernels)
 
 
-def run(contract: LaunchContract, text: str, policy: str, jobs: int = 1) -> tuple[np.ndarray, LaunchReport]:
-    """(how far C is off, the report) of one launch on fresh operands, sums poisoned and counters zero."""
+def run(contract: LaunchContract, text: str, policy: str, jobs: int = 1) -> tuple[Comparison, LaunchReport]:
+    """(C as it compares, the report) of one launch on fresh operands, sums poisoned and counters zero."""
     rng = np.random.default_rng(3)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((M, K), (N, K)))
     c, workspace = np.full((M, N), np.nan, np.float16), contract.workspace(PROBLEM)
@@ -46,14 +47,14 @@ def run(contract: LaunchContract, text: str, policy: str, jobs: int = 1) -> tupl
         policy=policy,
         jobs=jobs,
     )
-    return np.abs(c - a.astype(np.float64) @ b.astype(np.float64).T), report
+    return compare(c, float64_reference(a, b.T), dtype="f16"), report
 
 
 @pytest.mark.dsl
 @pytest.mark.parametrize("policy", POLICIES)
 def test_it_is_right_in_every_order(kernel: Kernel, policy: str) -> None:
-    off, report = run(kernel.contract, kernel.artifact.ptx, policy)
-    assert off.max() < 0.05
+    compared, report = run(kernel.contract, kernel.artifact.ptx, policy)
+    assert compared.ok, compared
     assert (report.violations, report.conventions) == ((), ())
 
 

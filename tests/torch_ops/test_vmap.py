@@ -11,16 +11,20 @@ torch = pytest.importorskip("torch")
 import cutegen  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.cases import half  # noqa: E402
+from tests.torch_ops.exact import Exact, close, close_gradients  # noqa: E402
 
 
 def test_vmap_is_a_batch_or_a_loop() -> None:
     a, b, bias = half(5, 4, 8), half(5, 8, 6), half(5, 6)
     one = torch.vmap(lambda x, y: cutegen.matmul(x, y))(a, b)
+    close(one, Exact(a, b))
     assert torch.equal(one, cutegen.matmul(a, b))
     shared = torch.vmap(lambda x: cutegen.matmul(x, b[0]), in_dims=1)(a)
+    close(shared, Exact(a.transpose(0, 1), b[0]))
     assert torch.equal(shared, cutegen.matmul(a.transpose(0, 1), b[0]))
     each = torch.vmap(lambda x, y, z: cutegen.matmul(x, y, bias=z, activation="gelu"))(a, b, bias)
     for one, (x, y, z) in zip(each, zip(a, b, bias, strict=True), strict=True):
+        close(one, Exact(x, y, z, "gelu"))
         assert torch.equal(one, cutegen.matmul(x, y, bias=z, activation="gelu"))
 
 
@@ -48,6 +52,7 @@ def test_vmap_over_nothing_is_empty_with_gradients() -> None:
 def test_vmap_takes_scales_of_a_batch() -> None:
     a, b, scale = half(3, 2, 4, 8), half(8, 6), torch.rand(2, 4) + 0.5
     found = torch.vmap(lambda x: cutegen.matmul(x, b, scale_a=scale))(a)
+    close(found, Exact(a, b, scale=scale[..., None]))
     assert torch.equal(found, torch.stack([cutegen.matmul(x, b, scale_a=scale) for x in a]))
 
 
@@ -58,7 +63,20 @@ def test_vmap_multiplies_a_batch_at_once_where_nothing_else_is_batched(monkeypat
     monkeypatch.setattr("cutegen.torch_ops.ops.compute", lambda call: calls.append(call) or eager.compute(call))
     found = torch.vmap(lambda x: cutegen.matmul(x[None], b, c=c, beta=1.0))(a)
     assert (len(calls), calls[0].a.shape) == (1, (5, 1, 4, 8))
+    close(found, Exact(a[:, None], b, c=c))
     assert torch.equal(found, torch.stack([cutegen.matmul(x[None], b, c=c, beta=1.0) for x in a]))
     calls.clear()
-    torch.vmap(cutegen.matmul)(a, half(5, 8, 6))
+    matrices = half(5, 8, 6)
+    close(torch.vmap(cutegen.matmul)(a, matrices), Exact(a, matrices))
     assert [call.b.shape for call in calls] == [(5, 8, 6)]
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_gradients_of_a_batch_under_vmap(activation: str | None) -> None:
+    a, b = half(5, 4, 8).requires_grad_(), half(8, 6).requires_grad_()
+    found = torch.vmap(lambda x: cutegen.matmul(x, b, activation=activation))(a)
+    exact = Exact(a, b, activation=activation)
+    close(found, exact)
+    grad = exact.random_gradient(found.dtype)
+    found.backward(grad)
+    close_gradients({"a": a, "b": b}, exact, grad)
