@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
@@ -166,7 +167,7 @@ class Arguments(NamedTuple):
         """Return the given ones, by name. Raises OperandError for one of another framework than `a`'s."""
         torch = sys.modules.get("torch")
         of_torch = torch is not None and isinstance(self.a, torch.Tensor)
-        found = {name: getattr(self, name) for name in TENSORS if name in "ab" or getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in TENSORS if name in OPERANDS or getattr(self, name) is not None}
         for name, value in found.items():
             if not isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray):
                 like_a = "a torch tensor, like a" if of_torch else "a NumPy array, like a"

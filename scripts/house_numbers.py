@@ -100,6 +100,33 @@ def _is_position(index: ast.expr) -> bool:
             return isinstance(index, ast.Slice | ast.UnaryOp | ast.BinOp)
 
 
+def operand_pairs(module: Module) -> Iterator[ast.AST]:
+    """Yield each use of A and B as a literal pair: what is said of all operands is a loop over a plan's paths."""
+    for node in ast.walk(module.tree):
+        match node:
+            case (
+                ast.For(iter=of) | ast.comprehension(iter=of) | ast.Compare(comparators=[of]) | ast.Attribute(value=of)
+            ):
+                used = [of]
+            case ast.Call(func=ast.Name(id="zip" | "map" | "enumerate" | "product"), args=args):
+                used = args
+            case ast.Tuple() | ast.List():
+                used = [node]
+            case _:
+                used = []
+        yield from (each for each in used if _is_pair(each))
+
+
+def _is_pair(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.lower() == "ab"
+        case ast.Tuple(elts=[ast.Constant(value=first), ast.Constant(value=second)]):
+            return (first, second) == ("a", "b")
+        case _:
+            return False
+
+
 def classes(found: list[Module]) -> dict[str, str]:
     """Return the module that defines each class."""
     return {node.name: x.path for x in found for node in ast.walk(x.tree) if isinstance(node, ast.ClassDef)}
@@ -137,6 +164,7 @@ def main(root: Path) -> None:
         "isinstance on atoms and copies outside their own modules": by_module(
             found, lambda x: kind_switches(x, defining)
         ),
+        "literal pairs of operands": by_module(found, operand_pairs),
         "positional uses of contract tensors": by_module(found, positional_tensors),
     }
     print(f"{len(found)} modules, {sum(x.lines for x in found):,} lines")

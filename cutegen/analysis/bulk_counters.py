@@ -42,7 +42,7 @@ OF_BULK = (
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:
     """Return whether `wgmma` itself reads the operands from shared memory."""
-    return all(plan["s2r"][x]["atom"] == DESCRIPTOR for x in "ab")
+    return all(each["atom"] == DESCRIPTOR for each in plan["s2r"].values())
 
 
 def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str, int]:
@@ -63,10 +63,10 @@ def predict_bulk(plan: Mapping[str, Any], problem: ProblemShape) -> Mapping[str,
     staged = tiles * wavefronts[AccessKey.EPILOGUE_WRITE]
     return {
         WGMMA: problem.flops // (2 * math.prod(plan["mma"]["shape_mnk"])) * (WARPGROUP // WARP),
-        WGMMA_WAVEFRONTS: k_tiles * (wavefronts["mma.a"] + wavefronts["mma.b"]),
+        WGMMA_WAVEFRONTS: k_tiles * sum(wavefronts[AccessKey.mma(x)] for x in plan["s2r"]),
         STMATRIX_WAVEFRONTS: staged if stmatrix else 0,
         STORE_WAVEFRONTS: 0 if stmatrix else staged,
-        BULK_LOADS: k_tiles * sum(plan["g2s"][x]["boxes"] for x in "ab"),
+        BULK_LOADS: k_tiles * sum(each["boxes"] for each in plan["g2s"].values()),
         BULK_STORES: tiles * stores * math.prod(plan["mma"]["atom_layout"]),
         BULK_SECTORS_READ: k_tiles * (sectors["g2s.a"] * along_n + sectors["g2s.b"] * along_m),
         BULK_SECTORS_WRITTEN: tiles * sectors["epilogue"] if by_map else 0,

@@ -13,12 +13,13 @@ from cutegen.api import request_of
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings
 from cutegen.build import Artifact, Cache
+from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
 from cutegen.plan.predict.occupancy import predict_occupancy
-from cutegen.plan.values.accesses import SHARED_ACCESSES, AccessKey
+from cutegen.plan.values.accesses import AccessKey, shared_accesses
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 from cutegen.tuned.answer import plan
@@ -202,14 +203,20 @@ def _decisions(specs: Sequence[Compared]) -> Iterator[Row]:
 
 
 def _layouts(specs: Sequence[Compared]) -> Iterator[Row]:
-    for name in "abc":
+    for name in (*_operands(specs), RESULT):
 
         def of(plan: GemmPlan, name: str = name) -> Value:
-            smem = plan.epilogue.smem if name == "c" else getattr(plan, name).smem
+            tiles = {**{x.name: x.smem for x in plan.operands}, RESULT: plan.epilogue.smem}
+            smem = tiles.get(name)
             return None if smem is None else format_layout(smem.layout)
 
         row = _row(Section.SHARED, f"s{name.upper()}", specs, of)
-        yield replace(row, cells=tuple("not staged" if x == "-" else x for x in row.cells)) if name == "c" else row
+        yield replace(row, cells=tuple("not staged" if x == "-" else x for x in row.cells)) if name == RESULT else row
+
+
+def _operands(specs: Sequence[Compared]) -> tuple[str, ...]:
+    """Return the names of the operands of all plans."""
+    return tuple(dict.fromkeys(path.name for x in specs if x.plan is not None for path in x.plan.operands))
 
 
 def _accesses(specs: Sequence[Compared]) -> Iterator[Row]:
@@ -218,8 +225,8 @@ def _accesses(specs: Sequence[Compared]) -> Iterator[Row]:
     by_line = [{key: x.ways for key, x in found.line_writes.items()} if found else {} for found in predicted]
     sectors = [{key: x.predicted / x.ideal for key, x in found.sectors.items()} if found else {} for found in predicted]
     for keys, what, tables, say in (
-        (SHARED_ACCESSES, "bank conflicts", conflicts, ways),
-        ((AccessKey.G2S_A, AccessKey.G2S_B), "writes by line", by_line, ways),
+        (shared_accesses(_operands(specs)), "bank conflicts", conflicts, ways),
+        (map(AccessKey.g2s, _operands(specs)), "writes by line", by_line, ways),
         (_union(sectors), "sectors", sectors, "{:.3g}x the least".format),
     ):
         for key in keys:

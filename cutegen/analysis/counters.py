@@ -80,7 +80,7 @@ def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     k = plan["tile"][2]
     if plan["launch"]["maps"] and not by_descriptor(plan):
         return f"operands arrive by bulk tensor copies, which these counters do not see; {_OTHER_FAMILY}"
-    if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in "ab"):
+    if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in plan["s2r"]):
         return f"fragments are not loaded with ldmatrix, which these counters need; {_other_loads(plan)}"
     if plan.get("split_k"):
         return "K is split: counters also include the slices' partial sums; schedule.split_k = 1 is countable"
@@ -125,19 +125,20 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
     loop = KernelLoop.from_json(plan["loop"])
     loaded_k_tiles = loop.executed(Action.LOAD, k_tiles).total
 
-    s2r = _sum(plan, AccessKey.S2R_A, AccessKey.S2R_B)
+    operands = tuple(plan["s2r"])
+    s2r = _sum(plan, *map(AccessKey.s2r, operands))
     extra = {name: _extra(plan, name) for name in plan["wavefronts"]}
-    stored = {AccessKey.g2s(x) for x in "ab" if plan["g2s"][x]["op"] == UNIVERSAL}
+    stored = [x for x in operands if plan["g2s"][x]["op"] == UNIVERSAL]
     stored_k_tiles = loop.executed(Action.STORE, k_tiles).total
     epilogue_writes = plan["wavefronts"][AccessKey.EPILOGUE_WRITE]["predicted"]
-    stores, store_conflicts = _sum(plan, *stored), sum(extra[key] for key in stored)
-    copied = sorted({AccessKey.G2S_A, AccessKey.G2S_B} - stored)
-    access = [key for key in copied if plan["g2s"][key[-1]]["op"] == "cp.async.ca"]
+    stores, store_conflicts = _sum(plan, *map(AccessKey.g2s, stored)), sum(extra[AccessKey.g2s(x)] for x in stored)
+    copied = [x for x in operands if x not in stored]
+    access = [AccessKey.g2s(x) for x in copied if plan["g2s"][x]["op"] == "cp.async.ca"]
     by_line = sum(int(row["predicted"]) for row in plan["line_writes"].values())
-    vectors = sum(_bits(plan, key[-1]) // plan["g2s"][key[-1]]["bits"] for key in copied)
-    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in "ab")
+    vectors = sum(_bits(plan, x) // plan["g2s"][x]["bits"] for x in copied)
+    matrices = sum(_matrices(plan, x) // plan["s2r"][x]["registers"] for x in plan["s2r"])
     atom_m, atom_n, atom_k = plan["mma"]["shape_mnk"]
-    loads = (extra[AccessKey.S2R_A] + extra[AccessKey.S2R_B]) * loaded_k_tiles + extra[AccessKey.EPILOGUE_READ]
+    loads = sum(extra[AccessKey.s2r(x)] for x in operands) * loaded_k_tiles + extra[AccessKey.EPILOGUE_READ]
     # 8-bit operands are multiplied by IMMA or QMMA, or by two HMMA and conversions: the count is not known.
     hmma = {} if _element_bits(plan, "a") == 8 else {MMA: problem.flops // (2 * atom_m * atom_n * atom_k)}
     return {
@@ -148,7 +149,7 @@ def predict(plan: Mapping[str, Any], problem: ProblemShape) -> Counters:
         f"{WAVEFRONTS}st.sum": _whole(ctas * (stored_k_tiles * stores + epilogue_writes)),
         f"{CONFLICTS}ld.sum": _whole(ctas * loads),
         f"{CONFLICTS}st.sum": _whole(ctas * (stored_k_tiles * store_conflicts + extra[AccessKey.EPILOGUE_WRITE])),
-        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[key] for key in copied),
+        f"{CONFLICTS}ldgsts.sum": ctas * k_tiles * sum(extra[AccessKey.g2s(x)] for x in copied),
         LDMATRIX: _whole(ctas * matrices * loaded_k_tiles),
         CP_ASYNC: ctas * k_tiles * vectors // WARP,
         STORE_SECTORS: ctas * _sum_sectors(plan, "epilogue", "epilogue.aux"),
@@ -248,15 +249,21 @@ def _whole(count: Fraction) -> int:
 
 
 def _element_bits(plan: Mapping[str, Any], name: str) -> int:
-    return dtype(plan["launch"]["tensors"]["ab".index(name)]["dtype"]).bits
+    return dtype(_tensor(plan, name)["dtype"]).bits
+
+
+def _tensor(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next(tensor for tensor in plan["launch"]["tensors"] if tensor["name"] == name)
 
 
 def _bits(plan: Mapping[str, Any], name: str) -> int:
     """Return the bits of an operand's k-tile."""
-    return int(plan["tile"]["ab".index(name)] * plan["tile"][2] * _element_bits(plan, name))
+    extents = dict(zip("mnk", plan["tile"], strict=True))
+    return int(math.prod(extents[mode] for mode in _tensor(plan, name)["modes"])) * _element_bits(plan, name)
 
 
 def _matrices(plan: Mapping[str, Any], name: str) -> int:
     """Return the 8x16-byte matrices that all warps load for one k-tile; warps side by side load the same."""
-    warps_m, warps_n, _ = plan["mma"]["atom_layout"]
-    return int(_bits(plan, name) // MATRIX_BITS * (warps_n if name == "a" else warps_m))
+    warps = dict(zip("mnk", plan["mma"]["atom_layout"], strict=True))
+    (other,) = {"m", "n"} - set(_tensor(plan, name)["modes"])
+    return _bits(plan, name) // MATRIX_BITS * int(warps[other])

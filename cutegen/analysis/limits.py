@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
+from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import SM_RATES, Instruction, SmRates
+from cutegen.hardware import SM_RATES, Instruction, SmRates, dtype
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.program import Action
@@ -81,26 +83,27 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
     wavefronts = {**predictions.wavefronts, **predictions.line_writes}
     in_loop = max(k_tiles_of_a_cta(plan, problem), 1)
 
-    def each(action: Action, key: AccessKey) -> Fraction:
+    def each(action: Action, key: str) -> Fraction:
         """Return a step's wavefronts per k-tile, including its share of the work before and after the loop."""
         return wavefronts[key].predicted * plan.loop.executed(action, in_loop).total / in_loop
 
     def moved(x: OperandPath) -> Fraction:
         """Return the wavefronts of writing an operand to shared memory and of reading it there."""
         written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
-        in_place = not x.s2r.in_registers
-        read = (Action.MULTIPLY, AccessKey.mma(x.name)) if in_place else (Action.LOAD, AccessKey.s2r(x.name))
-        return written + each(*read)
+        return written + each(Action.LOAD if x.s2r.in_registers else Action.MULTIPLY, x.read_key)
 
     # The contract counts the tiles of a call, also if A and B are swapped and the plan's tile is the transposed one.
     k_tiles = plan.launch.tiles(problem) * -(-problem.k // k)
-    compulsory = problem.compulsory_bytes(plan.a.dtype.bytes, plan.b.dtype.bytes, plan.epilogue.dtype.bytes)
+    moved_once = (plan.launch.tensor(name) for name in (*(x.name for x in plan.operands), RESULT))
+    compulsory = problem.batch * sum(
+        prod(problem.extents[mode] for mode in x.modes) * dtype(x.dtype).bytes for x in moved_once
+    )
     return KTileCost(
         flops=ProblemShape(m, n, k).flops,
         multiplier=plan.atom.instruction,
-        wavefronts=float(moved(plan.a) + moved(plan.b)),
+        wavefronts=float(sum(map(moved, plan.operands))),
         issued=None if issued_per_warp is None else issued_per_warp * plan.tiled_mma.threads / WARP,
-        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[name].predicted for name in (AccessKey.G2S_A, AccessKey.G2S_B)),
+        l2_bytes=SECTOR_BYTES * sum(predictions.sectors[AccessKey.g2s(x.name)].predicted for x in plan.operands),
         hbm_bytes=compulsory / k_tiles,
     )
 

@@ -11,7 +11,7 @@ from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.accesses import OF_FEW, SHARED_ACCESSES
+from cutegen.plan.values.accesses import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
@@ -77,8 +77,8 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "split_k": _split_table(plan),
         "wavefronts": {
             key: _wavefronts_table(plan, key)
-            for key in SHARED_ACCESSES
-            if key in predictions.wavefronts or key not in OF_FEW
+            for key in plan.shared_accesses
+            if key in predictions.wavefronts or not is_of_few(key)
         },
         "line_writes": {key: asdict(value) for key, value in predictions.line_writes.items()},
         "sectors": {key: asdict(value) for key, value in predictions.sectors.items()},
@@ -259,7 +259,7 @@ def hidden_lines(hidden: int) -> list[str]:
 def _accesses(plan: PlannedGemm, width: int) -> list[str]:
     predictions = plan.predictions
     rows = []
-    for key in dict.fromkeys((*SHARED_ACCESSES, *predictions.sectors)):
+    for key in dict.fromkeys((*plan.shared_accesses, *predictions.sectors)):
         wavefronts, sectors = predictions.wavefronts.get(key), predictions.sectors.get(key)
         if wavefronts is not None or sectors is not None:
             shared = (

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
 from cutegen.contract.groups import Groups
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan.kernel.pipeline import Pipeline
@@ -19,7 +20,7 @@ from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.mma import MmaPlan
-from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
@@ -84,6 +85,10 @@ class Feed(ABC):
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
         """Return one role, unless the feed has others: all threads copy and multiply, with `estimate` registers."""
         return Roles(roles=(Role(name=THREADS, threads=mma.threads),), registers_at_launch=estimate)
+
+    def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
+        """The operands of a k-tile: A and B, and what else a feed copies with them."""
+        return tuple(self.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in OPERANDS)
 
     @abstractmethod
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:

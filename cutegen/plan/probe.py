@@ -72,9 +72,9 @@ class ProbePlan:
         return m, n, self.gemm.stages * k
 
     @property
-    def operands(self) -> tuple[OperandPath, OperandPath]:
-        """A and B."""
-        return self.gemm.a, self.gemm.b
+    def operands(self) -> tuple[OperandPath, ...]:
+        """The operands whose loads it probes."""
+        return self.gemm.operands
 
     def fragments(self, operand: OperandPath) -> FragmentTable:
         """Elements that each thread must receive from one stage."""
@@ -148,7 +148,7 @@ def plan_probe(gemm: GemmPlan) -> ProbePlan:
         if operand.s2r.by_ldmatrix:  # in the text each k-block once; stages are a loop at run time
             instructions += operand.loads(gemm.tiled_mma)
     wavefronts: dict[str, Wavefronts] = {
-        key: gemm.predictions.wavefronts[key] for key in (AccessKey.S2R_A, AccessKey.S2R_B)
+        key: gemm.predictions.wavefronts[key] for key in (AccessKey.s2r(x.name) for x in gemm.operands)
     }
     return ProbePlan(
         gemm=gemm,

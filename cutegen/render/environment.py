@@ -21,5 +21,5 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the output is Python, not HTML
     )
-    made.globals["smem_align_bytes"] = BANK_ROW_BYTES  # where `smem_offsets` lets stages begin
+    made.globals["smem_align_bytes"] = BANK_ROW_BYTES  # where stages begin
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cutegen.contract.launch import GEMM
+from cutegen.contract.launch import GEMM, OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
 from cutegen.spec.checks import Mismatch
@@ -77,7 +77,7 @@ class GemmSpec(Part):
                 expected=f"an atom of this family's instructions: {row.instructions}",
                 fix=f'leave mma.atom out, or family = "{having.name}" multiplies by {multiplies} on {having.targets}',
             )
-        for name in ("a", "b"):
+        for name in OPERANDS:
             if self.g2s.of(name).op == BULK_TENSOR and not row.bulk_copies:
                 return Mismatch(
                     key=f"g2s.{name}.op",
@@ -120,9 +120,9 @@ class GemmSpec(Part):
         """Return the instructions that a target must have: for the family, the spec's copies, and the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
-        loads = (LDMATRIX_ATOMS.get(self.s2r.of(name).atom or "") for name in "ab")
+        loads = (LDMATRIX_ATOMS.get(self.s2r.of(name).atom or "") for name in OPERANDS)
         named = {atom.needs for atom in loads if atom is not None}
-        if BULK_TENSOR in {self.g2s.of(name).op for name in "ab"}:
+        if BULK_TENSOR in {self.g2s.of(name).op for name in OPERANDS}:
             named.add(Instruction.BULK_TENSOR)
         if self.mma.atom is not None:
             named.add(ATOMS[self.mma.atom].instruction)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.dispatch.formula import TENSORS, check_scalars
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
@@ -76,7 +77,7 @@ def check(call: Call) -> None:
     """Reject arguments of other types. Raises OperandError, RequestError."""
     for name in TENSORS:
         value: Any = getattr(call, name)
-        if not isinstance(value, Tensor) and (value is not None or name in ("a", "b")):
+        if not isinstance(value, Tensor) and (value is not None or name in OPERANDS):
             raise OperandError(
                 operand=name,
                 found=f"a {type(value).__qualname__}",

@@ -144,8 +144,8 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit[AccessKey.G2S] = unit[AccessKey.G2S_A] + unit[AccessKey.G2S_B]
-    unit[AccessKey.S2R] = sum(unit.get(key, 0) for key in (AccessKey.S2R_A, AccessKey.S2R_B))
+    unit[AccessKey.G2S] = sum(unit[AccessKey.g2s(x.name)] for x in plan.operands)
+    unit[AccessKey.S2R] = sum(unit.get(AccessKey.s2r(x.name), 0) for x in plan.operands)
     written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
     counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
@@ -320,14 +320,13 @@ class _Copy:
 
 
 def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
-    """Return the copies of A and B except plain ones. Each stage is filled with all of A, then all of B."""
+    """Return the operands' copies except plain ones. Each stage is filled with one operand after the other."""
     copied = [x for x in plan.operands if not x.g2s.through_registers]
     if not copied:
         return
     opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
     sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
-    a, b = (_sends(plan, x).total() if x in copied else 0 for x in plan.operands)
-    split = _split(sites, a, b)
+    split = _split(sites, {x.name: _sends(plan, x).total() for x in copied})
     yield from (_Copy(x, split[x.name]) for x in copied)
 
 
@@ -357,8 +356,8 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     if not by_ldmatrix:
         return
     if all(by_ldmatrix.values()):
-        a, b = (x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in plan.operands)
-        yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, a, b).items())
+        of_a_block = {x.name: x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in plan.operands}
+        yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, of_a_block).items())
     elif any(by_ldmatrix.values()):
         yield from (
             (AccessKey.s2r(name), ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items()
@@ -367,11 +366,12 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
         yield AccessKey.S2R, plain
 
 
-def _split(sites: Sites, a: int, b: int) -> dict[str, Sites]:
-    """Split by order: the text has `a` instructions of A, then `b` of B; compilers do not reorder these accesses."""
-    found: dict[str, list[InstructionReport]] = {"a": [], "b": []}
+def _split(sites: Sites, counts: Mapping[str, int]) -> dict[str, Sites]:
+    """Split by order: the text has so many instructions of each operand in turn, and compilers do not reorder them."""
+    found: dict[str, list[InstructionReport]] = {name: [] for name in counts}
+    in_turn = [name for name, count in counts.items() for _ in range(count)]
     for i, site in enumerate(sites):
-        found["a" if i % (a + b) < a else "b"].append(site)
+        found[in_turn[i % len(in_turn)]].append(site)
     return {**found}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from cutegen.hardware.units import WARP
 from cutegen.plan import ProbePlan
@@ -17,7 +18,7 @@ def count_probe(plan: ProbePlan, report: LaunchReport) -> LaunchCounts:
     stages = plan.gemm.stages
     words = plural(stages, "stage")
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
-    unit[AccessKey.S2R] = unit[AccessKey.S2R_A] + unit[AccessKey.S2R_B]
+    unit[AccessKey.S2R] = sum(unit.values())
     warps = plan.gemm.threads // WARP
     return LaunchCounts(
         wavefronts={
@@ -40,10 +41,11 @@ def _loads(plan: ProbePlan, report: LaunchReport) -> Iterator[tuple[str, list[In
     """Return the loads of A, then those of B, in text order; a plain load is identified by its opcode."""
     ldmatrix, plain = list(report.matching("ldmatrix")), list(report.matching("ld.shared"))
     by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands}
-    if by_ldmatrix["a"] and by_ldmatrix["b"]:
-        of_a = plan.gemm.a.loads(plan.gemm.tiled_mma).total()
-        yield from ((AccessKey.S2R_A, ldmatrix[:of_a]), (AccessKey.S2R_B, ldmatrix[of_a:]))
-    elif by_ldmatrix["a"] or by_ldmatrix["b"]:
-        yield from ((AccessKey.s2r(name), ldmatrix if by_ldmatrix[name] else plain) for name in "ab")
+    if all(by_ldmatrix.values()):
+        sites = iter(ldmatrix)
+        for x in plan.operands:
+            yield AccessKey.s2r(x.name), list(islice(sites, x.loads(plan.gemm.tiled_mma).total()))
+    elif any(by_ldmatrix.values()):
+        yield from ((AccessKey.s2r(name), ldmatrix if found else plain) for name, found in by_ldmatrix.items())
     else:
         yield AccessKey.S2R, plain

@@ -39,6 +39,9 @@ def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
         ("loop_signs", 'plan["stages"] - 1 + Fraction(1, plan.mma.k_blocks)', 2),
         ("loop_signs", "EDGE_LOOPS = 2", 1),
         ("loop_signs", "(plan.stages + 1) * k, tiles - 1, Fraction(1, 2)", 0),
+        ("operand_pairs", 'for x in "ab":\n    pass', 1),
+        ("operand_pairs", '[x for x in "AB"], zip("ab", tile), "AB".index(x), x in ("a", "b")', 4),
+        ("operand_pairs", 'plan.operand("a"), zip(OPERANDS, tile), ("a", "c"), "mnk".index(x)', 0),
         ("positional_tensors", "contract.tensors[2], contract.tensors[:3], call.tensors[-1]", 3),
         ("positional_tensors", "contract.call_tensors()[RESULT]", 1),
         ("positional_tensors", 'tensors["a"], tensors[each.name], tensors[name], layouts[2]', 0),
@@ -58,6 +61,12 @@ def test_no_module_asks_which_kind_of_atom_or_copy_it_has() -> None:
     defining = SCRIPT["classes"](found)
     assert {"VectorCopy", "BulkTensorCopy", "LdmatrixAtom", "LdmatrixLoads"} <= defining.keys()
     assert SCRIPT["by_module"](found, lambda module: SCRIPT["kind_switches"](module, defining)) == {}
+
+
+def test_nothing_iterates_over_a_literal_pair_of_operands() -> None:
+    """But for the two sides of a tile order's grid, and the roles of the tensors that a launch multiplies."""
+    counts = SCRIPT["by_module"](modules(), SCRIPT["operand_pairs"])
+    assert counts == {"cutegen/contract/launch.py": 1}
 
 
 def test_the_main_loop_is_described_once() -> None:

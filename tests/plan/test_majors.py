@@ -53,11 +53,11 @@ def test_rows_are_as_long_as_the_extent_of_the_major_mode() -> None:
         (("k", "n", "n"), 0.0, 0.75, 0.0, 0.25),
         (("m", "n", "n"), 0.25, 0.75, 0.0, 0.0),
     ):
-        assert shares_aligned(majors, problem, 2, (1.0, 3.0)) == (whole, half, quarter, less)
-    assert shares_aligned(("m", "n", "n"), problem, 4, (1.0, 3.0)) == (1.0, 0.0, 0.0, 0.0)
-    assert not torn_operands(("m", "n", "n"), problem, 4)
-    assert torn_operands(("m", "n", "n"), problem, 2)
-    assert torn_operands(("m", "k", "n"), problem, 2)
+        assert shares_aligned(majors, problem, (2, 2), (1.0, 3.0)) == (whole, half, quarter, less)
+    assert shares_aligned(("m", "n", "n"), problem, (4, 4), (1.0, 3.0)) == (1.0, 0.0, 0.0, 0.0)
+    assert not torn_operands(("m", "n", "n"), problem, (4, 4))
+    assert torn_operands(("m", "n", "n"), problem, (2, 2))
+    assert torn_operands(("m", "k", "n"), problem, (2, 2))
     assert [torn_results(("k", "k", c), problem, 2) for c in "mn"] == [0.0, 1.0]
 
 

@@ -376,7 +376,7 @@ def test_a_chain_costs_less_while_the_other_warpgroup_multiplies() -> None:
         stages=6,
         cluster=(1, 1, 1),
         slices=1,
-        element_bytes=2,
+        element_bytes=(2, 2),
         result_bytes=2,
         mma_flops=4096,
         majors=K_MAJOR,

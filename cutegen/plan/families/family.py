@@ -29,7 +29,6 @@ from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
-from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import GemmSpec
 
 CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]
@@ -101,7 +100,7 @@ class Family:
         check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
         mma, mma_decisions = self.multiplier.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)
-        operands = tuple(self.feed.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in "ab")
+        operands = self.feed.operands(spec, mma, target)
         roles = self.feed.roles(spec, target, mma, self.multiplier.registers(target, mma, operands))
         fusion, fusion_decisions = choose_fusion(spec)
         memory = self.feed.memory(spec, target, mma, operands, fusion, roles)

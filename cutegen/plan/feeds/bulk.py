@@ -10,6 +10,7 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import ClassVar
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.kernel.pipeline import Pipeline, mbarriers_bytes
@@ -72,7 +73,7 @@ class Bulk(Feed):
         """
         needs = FAMILIES[family].needs
         if target.has(*needs):
-            for name in "ab":
+            for name in OPERANDS:
                 check_align(spec, name, f"{spec.in_family('sm80')} copies from any address")
             return
         having = targets_with(*needs)

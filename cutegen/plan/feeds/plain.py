@@ -11,7 +11,7 @@ from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.main_loops import through_registers
 from cutegen.plan.parts import Feed, Memory, Operands, Roles
 from cutegen.plan.rules.operand_choices import OperandChoices
-from cutegen.plan.rules.pipeline import smem_offsets
+from cutegen.plan.rules.pipeline import pipeline_bytes
 from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
@@ -43,11 +43,10 @@ class Plain(Feed):
         roles: Roles,
     ) -> Memory:
         """One or two stages; C from registers, or through the stages' memory if the spec requests it."""
-        for_a, for_b = operands
-        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
+        stage_bytes = tuple(each.stage_bytes for each in operands)
         stages = choose_stages(spec, target, stage_bytes)
-        pipeline_bytes = smem_offsets(stage_bytes, stages.value)[1]
-        epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, pipeline_bytes)
+        stages_bytes = pipeline_bytes(stage_bytes, stages.value)
+        epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, stages_bytes)
         return overlaid(roles, stages, epilogue, stage_bytes)
 
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:

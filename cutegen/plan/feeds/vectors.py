@@ -13,7 +13,7 @@ from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
 from cutegen.plan.rules.operand_choices import OperandChoices, choose_layout
-from cutegen.plan.rules.pipeline import choose_stages, smem_offsets
+from cutegen.plan.rules.pipeline import choose_stages, pipeline_bytes
 from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
@@ -46,8 +46,7 @@ class Vectors(Feed):
         roles: Roles,
     ) -> Memory:
         """As many stages as keep the CTAs that registers allow resident; C's tile reuses them after the main loop."""
-        for_a, for_b = operands
-        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
+        stage_bytes = tuple(each.stage_bytes for each in operands)
         resident = ctas_by_registers(target, mma.tiled_mma.threads, roles.registers_at_launch)
         asynchronous = not all(each.g2s.value.through_registers for each in operands)
         stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
@@ -65,11 +64,11 @@ class Vectors(Feed):
         return pipelined(role, ab, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
 
 
-def overlaid(roles: Roles, stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, int]) -> Memory:
+def overlaid(roles: Roles, stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, ...]) -> Memory:
     """A's stages, then B's; C's tile over both."""
-    b_offset_bytes, pipeline_bytes = smem_offsets(stage_bytes, stages.value)
+    b_offset_bytes = pipeline_bytes(stage_bytes[:1], stages.value)
     c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-    smem = SmemMap(b_offset_bytes=b_offset_bytes, bytes=max(pipeline_bytes, c_bytes))
+    smem = SmemMap(b_offset_bytes=b_offset_bytes, bytes=max(pipeline_bytes(stage_bytes, stages.value), c_bytes))
     (role,) = roles.roles
     ab = copied_by_threads(role, stages.value, sum(stage_bytes))
     return Memory(stages=stages, epilogue=epilogue, smem=smem, pipelines=(ab,))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import Instruction
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
@@ -37,7 +38,7 @@ def choose_eviction(
     """Return the operands whose lines are evicted first, and the decisions on operands that have one."""
     found: list[str] = []
     decisions: list[Decision] = []
-    for name in "ab":
+    for name in OPERANDS:
         asked, key = spec.g2s.of(name).l2, f"g2s.{name}.l2"
         if asked is not None:
             decisions.append(Decision.as_given(key, asked))

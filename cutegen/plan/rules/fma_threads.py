@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator
 
 from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, size, spec_notation
-from cutegen.hardware import UNIVERSAL_FMA, Target, dtype
+from cutegen.contract.launch import OPERANDS
+from cutegen.hardware import UNIVERSAL_FMA, Target
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.vectors import as_threads, thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import MODES, GemmSpec
 from cutegen.support.words import extents, plural
 
@@ -20,7 +22,7 @@ SUMS_PER_THREAD = 64
 
 def check_possible(spec: GemmSpec) -> None:
     """Raise SpecError for operands that are not f32 without loss, and for other sums than f32."""
-    for name in "ab":
+    for name in OPERANDS:
         element = spec.problem.operand(name).dtype
         if element not in ("f16", "bf16", "f32"):
             raise spec.error(
@@ -43,7 +45,7 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     m, n, k = DEFAULT_CTA_TILE
-    bytes_per_k = sum(extent * dtype(x.dtype).bytes for extent, x in ((m, spec.problem.a), (n, spec.problem.b)))
+    bytes_per_k = sum(k_tile_bytes(spec, (m, n, 1)))
     why = (
         f"{m * n // (m + n)} multiply-adds per element fetched, {SUMS_PER_THREAD} sums per thread with "
         f"{m * n // SUMS_PER_THREAD} threads; K as in CuTe's sgemm_1.cu: {k * bytes_per_k:,} bytes of shared memory"
@@ -132,7 +134,7 @@ def _check_copies(spec: GemmSpec) -> None:
 
 def _check_left_open(spec: GemmSpec, cta_tile: Extents) -> None:
     """Refuse given threads of a copy that cannot partition C's tile."""
-    for name in "ab":
+    for name in OPERANDS:
         threads = spec.g2s.of(name).threads
         if threads is not None:
             raise spec.error(
@@ -170,7 +172,7 @@ def grid_fix(tile: tuple[int, int], major_mode: int, vector_elems: int, threads:
 def _grids(spec: GemmSpec, cta_tile: Extents, target: Target) -> Iterator[tuple[int, int]]:
     """Yield threads along M and N that divide C's tile evenly, as many as the copies have."""
     m, n, _ = cta_tile
-    given = (spec.g2s.of(name).threads for name in "ab")
+    given = (spec.g2s.of(name).threads for name in OPERANDS)
     counts = {size(as_threads(threads)) for threads in given if threads is not None}
     for threads_m in _divisors(m):
         for threads_n in _divisors(n):
@@ -192,7 +194,7 @@ def _sums_per_thread(threads: int, cta_tile: Extents) -> int:
 
 def _copies_tile(spec: GemmSpec, cta_tile: Extents, count: int) -> bool:
     """Return whether so many threads can divide the tiles of A and B too, one element each."""
-    for name in "ab":
+    for name in OPERANDS:
         tile_x, tile_k = (cta_tile["mnk".index(mode)] for mode in MODES[name])
         if spec.g2s.of(name).threads is None and thread_grid((tile_x, tile_k), 0, 1, count) is None:
             return False

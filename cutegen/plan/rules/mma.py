@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutegen.algebra import Extents
+from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, SM_RATES, DType, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SCHEDULERS, WARP
@@ -128,7 +129,7 @@ def check_dtypes(spec: GemmSpec, target: Target) -> None:
                 expected=f"{either(having)}, whose instructions support {element.name}",
                 fix=f"build for one of those, such as --arch {having[0]}, or use f16 or bf16",
             )
-        if name not in "ab" and element.in_memory != element.name:
+        if name not in OPERANDS and element.in_memory != element.name:
             raise spec.error(
                 f"problem.{name}.dtype",
                 found=f'"{element.name}", which is how tensor cores read {element.in_memory} operands',

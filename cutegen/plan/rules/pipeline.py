@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cutegen.algebra import Extents
 from cutegen.errors import SpecError
-from cutegen.hardware import Target, dtype
+from cutegen.hardware import Target
 from cutegen.hardware.units import BANK_ROW_BYTES
 from cutegen.plan.predict.occupancy import ctas_by_smem
 from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import MOST_STAGES
 from cutegen.support.words import either, plural, round_up
@@ -22,16 +25,19 @@ DOUBLE_BUFFERED = 2
 """One k-tile is multiplied while the other is filled."""
 
 
-def smem_offsets(stage_bytes: tuple[int, int], stages: int) -> tuple[int, int]:
-    """Return (offset of B, total) in bytes: A's stages, then B's, each starting at a row of banks."""
-    offset_b = round_up(stage_bytes[0] * stages, BANK_ROW_BYTES)
-    return offset_b, round_up(offset_b + stage_bytes[1] * stages, BANK_ROW_BYTES)
+def pipeline_bytes(stage_bytes: Iterable[int], stages: int) -> int:
+    """Return the bytes of the stages of all operands; each operand's begin at a row of banks.
+
+    >>> pipeline_bytes((8200, 4096), 2)
+    24704
+    """
+    return sum(round_up(each * stages, BANK_ROW_BYTES) for each in stage_bytes)
 
 
 def choose_stages(
     spec: GemmSpec,
     target: Target,
-    stage_bytes: tuple[int, int],
+    stage_bytes: tuple[int, ...],
     ctas_by_registers: int,
     reserved_bytes: int = 0,
     *,
@@ -45,7 +51,7 @@ def choose_stages(
     Choose the deepest pipeline of `least` to `most` stages that keeps as many CTAs resident as registers allow; two
     stages if nothing is copied `asynchronous`ly, and one only if two do not fit.
     """
-    totals = {stages: smem_offsets(stage_bytes, stages)[1] + reserved_bytes for stages in DEEPEST}
+    totals = {stages: pipeline_bytes(stage_bytes, stages) + reserved_bytes for stages in DEEPEST}
     fitting = [stages for stages, total in totals.items() if stages >= least and total <= target.smem_per_cta_bytes]
     given = spec.tile.stages
     if given is not None and given < least:
@@ -93,26 +99,25 @@ def check_stage(spec: GemmSpec, target: Target, cta_tile: Extents, reserved_byte
 
     It precedes the rules that look at every element: their tables take 50 times the tile's bytes.
     """
-    m, n, k = cta_tile
-    stage_bytes = (m * k * dtype(spec.problem.a.dtype).bytes, n * k * dtype(spec.problem.b.dtype).bytes)
-    if smem_offsets(stage_bytes, 1)[1] + reserved_bytes > target.smem_per_cta_bytes:
+    stage_bytes = k_tile_bytes(spec, cta_tile)
+    if pipeline_bytes(stage_bytes, 1) + reserved_bytes > target.smem_per_cta_bytes:
         raise too_much(spec, target, stage_bytes, spec.tile.stages or STAGES[0], [], reserved_bytes)
 
 
 def too_much(
     spec: GemmSpec,
     target: Target,
-    stage_bytes: tuple[int, int],
+    stage_bytes: tuple[int, ...],
     stages: int,
     fitting: list[int],
     reserved_bytes: int = 0,
 ) -> SpecError:
     """Return the error if so many stages do not fit in shared memory; `fitting` ones do."""
-    total = smem_offsets(stage_bytes, stages)[1] + reserved_bytes
+    total = pipeline_bytes(stage_bytes, stages) + reserved_bytes
     several = [count for count in fitting if count >= DOUBLE_BUFFERED]
     fits = f"{either([str(count) for count in several])} stages fit" if several else "one stage fits"
     beside = f" + {reserved_bytes:,}" if reserved_bytes else ""
-    arithmetic = f"{stages} x ({stage_bytes[0]:,} + {stage_bytes[1]:,}){beside} = {total:,} bytes"
+    arithmetic = f"{stages} x ({' + '.join(f'{each:,}' for each in stage_bytes)}){beside} = {total:,} bytes"
     return spec.error(
         "tile.stages" if fitting else "tile.cta",
         found=f"{plural(stages, 'stage')}: {arithmetic} > {target.smem_per_cta_bytes:,}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutegen.hardware import Target
-from cutegen.plan.rules.pipeline import smem_offsets, too_much
+from cutegen.plan.rules.pipeline import pipeline_bytes, too_much
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
 
@@ -13,7 +13,7 @@ WORDS = {
 }
 
 
-def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int]) -> Choice[int]:
+def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, ...]) -> Choice[int]:
     """Choose two stages if they fit. Raises SpecError for numbers other than one and two, and for what does not fit."""
     given = spec.tile.stages
     if given not in (None, *WORDS):
@@ -23,12 +23,12 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, int]) 
             expected="1 or 2: a thread's registers hold one k-tile in flight",
             fix='2 is the nearest; family = "sm80" has deeper pipelines with cp.async',
         )
-    fitting = [stages for stages in WORDS if smem_offsets(stage_bytes, stages)[1] <= target.smem_per_cta_bytes]
+    fitting = [stages for stages in WORDS if pipeline_bytes(stage_bytes, stages) <= target.smem_per_cta_bytes]
     if not fitting or given not in (None, *fitting):
         raise too_much(spec, target, stage_bytes, given or 1, fitting)
     if given is not None:
         return Choice(given, Decision.as_given("tile.stages", str(given), WORDS[given]))
     chosen = fitting[-1]
-    why_not = {1: WORDS[1], 2: f"{smem_offsets(stage_bytes, 2)[1]:,} bytes > {target.smem_per_cta_bytes:,}"}
+    why_not = {1: WORDS[1], 2: f"{pipeline_bytes(stage_bytes, 2):,} bytes > {target.smem_per_cta_bytes:,}"}
     rejected = tuple(Rejected(f"{x} stage{'s' * (x > 1)}", why_not[x]) for x in WORDS if x != chosen)
     return Choice(chosen, Decision("tile.stages", str(chosen), WORDS[chosen], rejected=rejected))

@@ -10,6 +10,7 @@ bandwidth into an SM is the limit, and they take 3 % longer (`docs/hopper_experi
 from __future__ import annotations
 
 from cutegen.algebra import Extents
+from cutegen.contract.launch import OPERANDS
 from cutegen.plan.rules.eviction import streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
@@ -44,7 +45,7 @@ def choose_prefetch(
     """
     found: list[Prefetch] = []
     decisions: list[Decision] = []
-    for name in "ab":
+    for name in OPERANDS:
         asked, key = spec.g2s.of(name).prefetch, f"g2s.{name}.prefetch"
         if asked and mma.shares_copies:
             raise spec.error(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cutegen.algebra import Extents
+from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import UNIVERSAL, dtype
 from cutegen.plan.values.copies import passing_registers
-from cutegen.plan.values.operand import align_bytes
+from cutegen.plan.values.operand import align_bytes, k_tile_bytes
 from cutegen.spec import GemmSpec
 
 NARROWEST_CP_ASYNC_BYTES = 4
@@ -22,9 +23,10 @@ def through_registers(spec: GemmSpec, name: str) -> bool:
 def expected_registers(spec: GemmSpec, cta_tile: Extents, threads: int) -> int:
     """Return the registers per thread for the k-tiles of both operands, before their copies are settled."""
     total = 0
-    for name, extent in zip("ab", cta_tile[:2], strict=True):
+    for name, k_tile in zip(OPERANDS, k_tile_bytes(spec, cta_tile), strict=True):
         if through_registers(spec, name):
             operand = spec.problem.operand(name)
             bits = spec.g2s.of(name).bits or 8 * min(align_bytes(operand), 16)
-            total += passing_registers(extent * cta_tile[2], dtype(operand.dtype).bits, bits, threads)
+            element = dtype(operand.dtype)
+            total += passing_registers(k_tile // element.bytes, element.bits, bits, threads)
     return total

@@ -36,6 +36,7 @@ from cutegen.plan.geometry.access import Coordinates, joined_of
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, all_options
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import ROWS
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import MOST_STAGES
@@ -183,7 +184,7 @@ def _blocks_apart(x: OperandTile, tiled_mma: TiledMma) -> int:
 
 def by_one_thread(tiled_mma: TiledMma, x: OperandTile) -> bool:
     """Return whether each thread multiplies alone and reads all of A's rows or B's columns, at constant addresses."""
-    along = "AB".index(x.operand)
+    along = ROWS.index(x.operand)
     return bool(tiled_mma.threads == size(tiled_mma.atom_layout) and size(mode(tiled_mma.atom_layout, along)) == 1)
 
 

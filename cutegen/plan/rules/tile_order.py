@@ -326,8 +326,8 @@ def _shared_in_gpc(
         return f"in no other bands do the CTAs of a GPC, {who}, request fewer rows of A and B from L2", ()
     if not _is_alone(cluster) and plan.group != BAND:
         return _sharing(plan), ()
-    rows = dict(zip("AB", _block(tile, cluster), strict=True))
-    shared, own = ("B", "A") if (plan.along == "m") == _is_alone(cluster) else ("A", "B")
+    rows = dict(zip(ROWS, _block(tile, cluster), strict=True))
+    own, shared = ROWS if (plan.along == "m") == _is_alone(cluster) else ROWS[::-1]
     who = "adjacent CTAs, which are on one GPC," if _is_alone(cluster) else f"the clusters of a GPC, every {GPCS}th,"
     why = f"{who} share {rows[shared]} rows of {shared}, and request them from L2 together"
     if rows[shared] <= rows[own]:

@@ -15,8 +15,9 @@ from cutegen.plan.rules.pipeline import STAGES
 from cutegen.plan.search.bulk_tiles import CANDIDATES, H200
 from cutegen.plan.search.options import Candidate, Option, for_elements, mma_flops, tile_is_open, with_stages
 from cutegen.plan.search.problem import Settled, settle
-from cutegen.plan.search.row_alignment import majors_of
+from cutegen.plan.search.row_alignment import element_bytes_of, majors_of
 from cutegen.plan.search.tile_model import Work, estimate
+from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec
 
 
@@ -32,8 +33,7 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
-    (m, n, k), element_bytes = candidate.cta, dtype(spec.problem.a.dtype).bytes
-    return (m + n) * k * element_bytes * candidate.stages <= target.smem_per_cta_bytes
+    return sum(k_tile_bytes(spec, candidate.cta)) * candidate.stages <= target.smem_per_cta_bytes
 
 
 def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
@@ -53,8 +53,7 @@ def _has_registers(candidate: Candidate, spec: GemmSpec, target: Target) -> bool
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
     """Return as many as fit with C's tile, if at least three; otherwise C is stored from registers."""
-    (m, n, k), element_bytes = cta, dtype(spec.problem.a.dtype).bytes
-    stage_bytes, c_bytes = (m + n) * k * element_bytes, m * n * dtype(spec.problem.c.dtype).bytes
+    stage_bytes, c_bytes = sum(k_tile_bytes(spec, cta)), cta[0] * cta[1] * dtype(spec.problem.c.dtype).bytes
     beside_c = (capacity_bytes(target) - c_bytes) // stage_bytes
     alone = capacity_bytes(target) // stage_bytes
     return min(beside_c if beside_c >= WORTHWHILE_STAGES else alone, STAGES[-1])
@@ -68,7 +67,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate) -> Work:
         stages=candidate.stages,
         slices=1,
         ctas_per_sm=1,
-        element_bytes=dtype(spec.problem.a.dtype).bytes,
+        element_bytes=element_bytes_of(spec),
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target),
         majors=majors_of(spec),

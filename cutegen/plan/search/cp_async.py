@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 
 from cutegen.algebra import Layout, TiledMma
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Target, dtype
 from cutegen.hardware.units import WARP
@@ -15,7 +16,7 @@ from cutegen.plan.predict.occupancy import estimate_registers, predict_occupancy
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.epilogue import FEW_SUMS
 from cutegen.plan.rules.mma import choose_atom, choose_atom_layout, choose_cta_tile
-from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, smem_offsets
+from cutegen.plan.rules.pipeline import DEFAULT_MAX_STAGES, DOUBLE_BUFFERED, STAGES, pipeline_bytes
 from cutegen.plan.rules.register_staging import expected_registers, through_registers
 from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
 from cutegen.plan.search.options import (
@@ -27,9 +28,10 @@ from cutegen.plan.search.options import (
     with_stages,
 )
 from cutegen.plan.search.problem import Settled, settle
-from cutegen.plan.search.row_alignment import majors_of
+from cutegen.plan.search.row_alignment import element_bytes_of, majors_of
 from cutegen.plan.search.small_tiles import OF_MMA_SYNC, is_small
 from cutegen.plan.search.tile_model import Work, estimate
+from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec
 
 
@@ -79,15 +81,14 @@ def _rows(spec: GemmSpec, target: Target) -> Iterator[Candidate]:
 
 def _most_stages(spec: GemmSpec, target: Target, cta: tuple[int, int, int]) -> int:
     """Return as many as fit; copies through registers gain nothing from a third stage."""
-    asynchronous = not (through_registers(spec, "a") and through_registers(spec, "b"))
+    asynchronous = not all(through_registers(spec, name) for name in OPERANDS)
     most = STAGES[-1] if asynchronous else DOUBLE_BUFFERED
     fitting = (stages for stages in STAGES if _smem_bytes(spec, cta, stages) <= target.smem_per_cta_bytes)
     return min(most, max(fitting, default=0))
 
 
 def _smem_bytes(spec: GemmSpec, cta: tuple[int, int, int], stages: int) -> int:
-    (m, n, k), element_bytes = cta, dtype(spec.problem.a.dtype).bytes
-    return smem_offsets((m * k * element_bytes, n * k * element_bytes), stages)[1]
+    return pipeline_bytes(k_tile_bytes(spec, cta), stages)
 
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -> Work:
@@ -103,7 +104,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, slices: int) -
         stages=candidate.stages,
         slices=slices,
         ctas_per_sm=max(1, predict_occupancy(target, tiled_mma.threads, smem_bytes, registers).ctas_per_sm),
-        element_bytes=dtype(spec.problem.a.dtype).bytes,
+        element_bytes=element_bytes_of(spec),
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target),
         majors=majors_of(spec),

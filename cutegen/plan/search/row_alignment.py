@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import Mode
@@ -16,6 +17,8 @@ from cutegen.spec.values import Mode
 Majors: TypeAlias = "tuple[Mode, Mode, Mode]"
 """Contiguous modes of A, B and C, of the product that a kernel multiplies."""
 K_MAJOR: Majors = ("k", "k", "n")
+ElementBytes: TypeAlias = "tuple[int, int]"
+"""Bytes of an element of A, and of B."""
 ALIGNMENTS = (LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4, 1)
 
 
@@ -24,36 +27,54 @@ def majors_of(spec: GemmSpec) -> Majors:
     return spec.problem.a.major, spec.problem.b.major, spec.problem.c.major
 
 
+def element_bytes_of(spec: GemmSpec) -> ElementBytes:
+    """Return the bytes of an element of A, and of B."""
+    return dtype(spec.problem.a.dtype).bytes, dtype(spec.problem.b.dtype).bytes
+
+
+def bytes_of(rows: float, columns: float, element_bytes: ElementBytes) -> float:
+    """Return the bytes of so many elements of A, and of B.
+
+    >>> bytes_of(2, 3, (2, 1))
+    7
+    """
+    return rows * element_bytes[0] + columns * element_bytes[1]
+
+
 def is_k_major(spec: GemmSpec) -> bool:
     """Return whether K is contiguous in A and in B."""
     return majors_of(spec)[:2] == K_MAJOR[:2]
 
 
 def shares_aligned(
-    majors: Majors, problem: ProblemShape, element_bytes: int, sizes: tuple[float, float]
+    majors: Majors, problem: ProblemShape, element_bytes: ElementBytes, sizes: tuple[float, float]
 ) -> tuple[float, ...]:
     """Return the shares of A and B whose rows are aligned to a line, half of one, a quarter, and less.
 
     `sizes` are the relative sizes of what is read of A and B.
 
-    >>> shares_aligned(("k", "n", "n"), ProblemShape(8, 96, 64), 2, (1.0, 3.0))
+    >>> shares_aligned(("k", "n", "n"), ProblemShape(8, 96, 64), (2, 2), (1.0, 3.0))
     (0.25, 0.75, 0.0, 0.0)
     """
-    of_a, of_b = (_alignment(problem.extents[major] * element_bytes) for major in majors[:2])
+    of_a, of_b = map(_alignment, _row_bytes(majors, problem, element_bytes))
     if of_a == of_b:
         return tuple(float(each == of_a) for each in ALIGNMENTS)
     shares = {of_a: sizes[0] / sum(sizes), of_b: sizes[1] / sum(sizes)}
     return tuple(shares.get(each, 0.0) for each in ALIGNMENTS)
 
 
-def torn_operands(majors: Majors, problem: ProblemShape, element_bytes: int) -> bool:
+def torn_operands(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> bool:
     """Return whether rows of A or of B are not aligned to lines."""
-    return any(problem.extents[major] * element_bytes % LINE_BYTES for major in majors[:2])
+    return any(row_bytes % LINE_BYTES for row_bytes in _row_bytes(majors, problem, element_bytes))
 
 
 def torn_results(majors: Majors, problem: ProblemShape, result_bytes: int) -> float:
     """Return 1 if rows of C are not aligned to lines, else 0."""
     return float(problem.extents[majors[2]] * result_bytes % LINE_BYTES > 0)
+
+
+def _row_bytes(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> tuple[int, ...]:
+    return tuple(problem.extents[major] * each for major, each in zip(majors, element_bytes, strict=False))
 
 
 def _alignment(row_bytes: int) -> int:

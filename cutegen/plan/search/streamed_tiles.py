@@ -16,7 +16,7 @@ from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.rules.eviction import LEAST_BYTES, goes_through_once, streams_of
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.search.options import Candidate
-from cutegen.plan.search.row_alignment import majors_of, torn_operands
+from cutegen.plan.search.row_alignment import element_bytes_of, majors_of, torn_operands
 from cutegen.plan.search.tile_model import of_doublings
 from cutegen.plan.search.warpgroup_tiles import Row
 from cutegen.spec import GemmSpec
@@ -61,7 +61,7 @@ def is_streamed(spec: GemmSpec, problem: ProblemShape) -> bool:
     smaller = spec.problem.a if problem.m <= problem.n else spec.problem.b
     element_bytes = dtype(smaller.dtype).bytes
     is_large = min(many, problem.k) >= SHORTEST and problem.batch * many * problem.k * element_bytes >= LEAST_BYTES
-    has_lines = not torn_operands(majors_of(spec), problem, element_bytes)
+    has_lines = not torn_operands(majors_of(spec), problem, element_bytes_of(spec))
     return few <= WIDEST and is_large and smaller.major == "k" and has_lines
 
 

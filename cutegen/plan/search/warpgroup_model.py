@@ -22,7 +22,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.kernel.scheduler import SUM_BYTES
-from cutegen.plan.search.row_alignment import Majors, shares_aligned, torn_results
+from cutegen.plan.search.row_alignment import ElementBytes, Majors, bytes_of, shares_aligned, torn_results
 from cutegen.plan.search.tile_model import Estimate, larger, norm
 
 ISSUED = SCHEDULERS * WARP
@@ -138,7 +138,7 @@ class WarpgroupWork:
     stages: int
     cluster: Extents
     slices: int
-    element_bytes: int
+    element_bytes: ElementBytes
     result_bytes: int
     mma_flops: float
     majors: Majors
@@ -222,7 +222,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     at_once = max(1, min(ctas, room_for(work.cluster, gpu)))
     rounds = -(-ctas // at_once)
     # Rows and columns beyond the problem's are not fetched.
-    rows, columns, row_bytes = min(m, problem.m), min(n, problem.n), min(k, problem.k) * work.element_bytes
+    rows, columns, within_k = min(m, problem.m), min(n, problem.n), min(k, problem.k)
     mean_rows, mean_columns = problem.m / along_m, problem.n / along_n
     asked_rows, asked_columns = rows / ctas_n, columns / ctas_m
     whole_lines, half_lines, quarter_lines, eighth_lines = shares_aligned(
@@ -234,10 +234,13 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor_cycles=2 * m * n * k / work.mma_flops,
-        shared_cycles=(m + n * (m // WGMMA_ROWS) * work.conflicts) * k * work.element_bytes / BANK_ROW_BYTES,
-        arriving_bytes=(rows + columns) * row_bytes,
-        asked_bytes=(asked_rows + asked_columns) * row_bytes,
-        asked_by_all_bytes=(mean_rows / ctas_n + mean_columns / ctas_m) * row_bytes * ctas / rounds,
+        shared_cycles=bytes_of(m, n * (m // WGMMA_ROWS) * work.conflicts, work.element_bytes) * k / BANK_ROW_BYTES,
+        arriving_bytes=bytes_of(rows, columns, work.element_bytes) * within_k,
+        asked_bytes=bytes_of(asked_rows, asked_columns, work.element_bytes) * within_k,
+        asked_by_all_bytes=bytes_of(mean_rows / ctas_n, mean_columns / ctas_m, work.element_bytes)
+        * within_k
+        * ctas
+        / rounds,
         hiding_stages=work.stages - 1,
         sharers=ctas_m + ctas_n - 2,
         spread=float(work.spreads and max(work.cluster) == 1 and 2 * ctas <= gpu.sms and k_tiles > work.stages),
@@ -249,7 +252,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         rounds=rounds,
         ctas=at_once,
         crowd_ctas=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
-        first_kib=(rows + columns) * row_bytes / 1024,
+        first_kib=bytes_of(rows, columns, work.element_bytes) * within_k / 1024,
         warpgroups=work.warpgroups,
         cluster_steps=ctas_m + ctas_n + ctas_k - 3,
         stored_kib=rows * columns * stored_bytes / 1024,
@@ -258,7 +261,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         thin=float(work.thin),
         exchanged=float(work.swap),
         pingpong=float(work.pingpong),
-        operand_bytes=float(problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes),
+        operand_bytes=float(problem.batch * bytes_of(problem.m, problem.n, work.element_bytes) * problem.k),
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
         torn_results=torn_results(work.majors, problem, work.result_bytes),
         clustered=float(ctas_k > 1),
@@ -284,7 +287,7 @@ def room_for(cluster: Extents, gpu: Gpu) -> int:
 
 def _overflows_l2(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> bool:
     """Return whether A and B evict the sums of slices from L2 before they are added."""
-    return problem.batch * (problem.m + problem.n) * problem.k * work.element_bytes > gpu.l2_bytes
+    return problem.batch * bytes_of(problem.m, problem.n, work.element_bytes) * problem.k > gpu.l2_bytes
 
 
 def _hidden(work: WarpgroupWork) -> float:

@@ -35,7 +35,7 @@ from cutegen.plan.search.fitted_tiles import fitted_rows
 from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
 from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
 from cutegen.plan.search.problem import Settled, settle
-from cutegen.plan.search.row_alignment import is_k_major, majors_of, torn_operands
+from cutegen.plan.search.row_alignment import element_bytes_of, is_k_major, majors_of, torn_operands
 from cutegen.plan.search.small_tiles import is_small, rows_of
 from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
 from cutegen.plan.search.tile_model import Estimate, of_doublings
@@ -52,6 +52,7 @@ from cutegen.plan.search.warpgroup_tiles import (
     as_nearest,
     each_kernel_once,
 )
+from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec, Schedule
 
 CLUSTERS = (ALONE, (2, 1, 1), (1, 2, 1))
@@ -165,7 +166,7 @@ def _share_of_reads(
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
         return of_stream(built, slices, in_flight, built.cta[2] * element.bytes)
     if is_of_middle_size(spec, problem):
-        torn = torn_operands(majors_of(spec), problem, element.bytes)
+        torn = torn_operands(majors_of(spec), problem, element_bytes_of(spec))
         return of_requests(built.cta, built.cluster, multiplied, torn=torn)
     return 1.0
 
@@ -312,20 +313,21 @@ def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
     )
 
 
-def _stage_bytes(spec: GemmSpec, cta: tuple[int, int, int]) -> int:
-    return (cta[0] + cta[1]) * cta[2] * dtype(spec.problem.a.dtype).bytes
+def _stage_bytes(spec: GemmSpec, cta: tuple[int, int, int], *, swap: bool) -> int:
+    m, n, k = cta
+    return sum(k_tile_bytes(spec, (n, m, k) if swap else cta))
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
     asked = replace(spec, schedule=replace(spec.schedule, consumers=candidate.consumers))
-    stages_fit = _stage_bytes(spec, candidate.cta) * candidate.stages <= target.smem_per_cta_bytes
+    stages_fit = _stage_bytes(spec, candidate.cta, swap=candidate.swap) * candidate.stages <= target.smem_per_cta_bytes
     return stages_fit and lacks_room(asked, candidate.atom_layout, candidate.cta, target) is None
 
 
 def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
     """Return as many as fit with the parts of C: two per warpgroup, 64 rows by at most a line of elements."""
     parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
-    return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta)
+    return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta, swap=row.swap)
 
 
 def _part_row_bytes(spec: GemmSpec, row: Row) -> int:
@@ -372,7 +374,7 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         stages=candidate.stages,
         cluster=row.cluster,
         slices=row.slices,
-        element_bytes=dtype(spec.problem.a.dtype).bytes,
+        element_bytes=element_bytes_of(swapped.as_multiplied(spec) if row.swap else spec),
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
         majors=majors_of(swapped.as_multiplied(spec) if row.swap else spec),

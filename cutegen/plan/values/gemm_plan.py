@@ -14,6 +14,7 @@ from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
 from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
+from cutegen.plan.values.accesses import shared_accesses
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
@@ -105,6 +106,11 @@ class PlannedGemm:
     def b(self) -> OperandPath:
         """The path of B."""
         return self.operand("b")
+
+    @property
+    def shared_accesses(self) -> tuple[str, ...]:
+        """Keys of accesses to shared memory, in the order of the kernel."""
+        return shared_accesses(x.name for x in self.operands)
 
     @property
     def cta_tile(self) -> Extents:

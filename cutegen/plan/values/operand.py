@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from cutegen.algebra import Extents, OperandName, tile_to_shape
+from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry.access import contiguity
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, requested_options
@@ -13,7 +15,7 @@ from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 
 LAST_MODE = 1
 """Mode of K in A's (M, K) and B's (N, K), and of N in C's (M, N)."""
-OPERANDS: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
+SIDES: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         )
     return OperandTile(
         name=name,
-        operand=OPERANDS[name],
+        operand=SIDES[name],
         dtype=element,
         extents=(x, y),
         major_mode=major_mode,
@@ -68,6 +70,19 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         requested=requested,
         vector_elems=vector_elems,
         last_elems=last_elems,
+    )
+
+
+def k_tile_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
+    """Return the bytes of a k-tile of each operand, without padding.
+
+    >>> from cutegen.spec import load_spec
+    >>> k_tile_bytes(load_spec("sm80_hgemm_tn"), (128, 64, 32))
+    (8192, 4096)
+    """
+    extents = dict(zip("mnk", cta_tile, strict=True))
+    return tuple(
+        prod(extents[mode] for mode in MODES[name]) * dtype(spec.problem.operand(name).dtype).bytes for name in OPERANDS
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware import DType, Target
 from cutegen.plan.kernel.program import Action, Step
+from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import Landing, TileCopy
 from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.smem import SmemTile
@@ -48,6 +49,11 @@ class OperandPath:
     def major_mode(self) -> int:
         """Index of the contiguous mode in `modes`."""
         return self.modes.index(self.major)
+
+    @property
+    def read_key(self) -> str:
+        """Key of the accesses that read it in shared memory: of loads to registers, or of the MMA itself."""
+        return AccessKey.s2r(self.name) if self.s2r.in_registers else AccessKey.mma(self.name)
 
     @property
     def fragment_copy(self) -> FragmentCopy:

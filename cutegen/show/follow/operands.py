@@ -17,7 +17,7 @@ from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
-from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.show.follow.places import CopyStep, DescriptorRead, FragmentLoad, Held, Meeting, SharedPlace
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -188,7 +188,7 @@ class OperandFollower:
     def _by_descriptor(self, described: ByDescriptor, within: tuple[int, int], stage: int) -> DescriptorRead:
         x, mma = self.operand, self.plan.tiled_mma
         shape = mma.atom.shape_mnk
-        rows, depth = shape["AB".index(x.operand)], shape[2]
+        rows, depth = shape[ROWS.index(x.operand)], shape[2]
         block, k_block = within[0] // rows, within[1] // depth
         first = (block * rows, k_block * depth, stage)
         start = self.base_bytes + int(inner_layout(x.smem.layout)(*first)) * x.dtype.bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
@@ -23,7 +24,7 @@ class Follower:
 
     def __init__(self, plan: GemmPlan, problem: ProblemShape) -> None:
         self.plan, self.problem = plan, problem
-        self.operands = {name: OperandFollower(plan, name) for name in ("a", "b")}
+        self.operands = {name: OperandFollower(plan, name) for name in OPERANDS}
         self.result = ResultFollower(plan)
 
     def way(self, element: Element) -> Way:

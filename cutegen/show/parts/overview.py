@@ -7,7 +7,6 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
-from cutegen.plan.values.accesses import SHARED_ACCESSES
 from cutegen.show.view import View, section
 from cutegen.support.words import extents, plural
 
@@ -16,7 +15,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Show the decisions, in one line each, and the predictions."""
     decided = [(decision.key, decision.chosen) for decision in plan.decisions]
     found = plan.predictions.wavefronts
-    conflicts = [f"{key} {ways(found[key].ways)}" for key in SHARED_ACCESSES if key in found]
+    conflicts = [f"{key} {ways(found[key].ways)}" for key in plan.shared_accesses if key in found]
     ctas = plan.predictions.occupancy.ctas_per_sm
     fares = [
         ("CTA", f"{plan.threads} threads compute {extents(plan.cta_tile[:2])}, K in steps of {plan.cta_tile[2]}"),
@@ -34,7 +33,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         "threads": plan.threads,
         "smem_bytes": plan.smem_bytes,
         "ctas_per_sm": ctas,
-        "ways": {key: found[key].ways for key in SHARED_ACCESSES if key in found},
+        "ways": {key: found[key].ways for key in plan.shared_accesses if key in found},
     }
     return View((section(title, decided), section("Predictions", fares), more), table)
 

@@ -37,8 +37,8 @@ class Tile:
     major_mode: int
     extents: tuple[int, int]
     smem: SmemTile
-    write: AccessKey
-    read: AccessKey
+    write: str
+    read: str
 
     @classmethod
     def of_operand(cls, operand: OperandPath) -> Tile:
@@ -51,9 +51,7 @@ class Tile:
             extents=operand.tile,
             smem=operand.smem,
             write=AccessKey.g2s(operand.name),
-            read=operand.s2r.by_source(
-                copied=lambda _: AccessKey.s2r(operand.name), described=lambda _: AccessKey.mma(operand.name)
-            ),
+            read=operand.read_key,
         )
 
     @classmethod
