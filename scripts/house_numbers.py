@@ -104,27 +104,18 @@ def operand_pairs(module: Module) -> Iterator[ast.AST]:
     """Yield each use of A and B as a literal pair: what is said of all operands is a loop over a plan's paths."""
     for node in ast.walk(module.tree):
         match node:
-            case (
-                ast.For(iter=of) | ast.comprehension(iter=of) | ast.Compare(comparators=[of]) | ast.Attribute(value=of)
-            ):
-                used = [of]
+            case ast.For(iter=of) | ast.comprehension(iter=of) | ast.Attribute(value=of):
+                texts = [of]
+            case ast.Compare(comparators=[of]):
+                texts = [of]
             case ast.Call(func=ast.Name(id="zip" | "map" | "enumerate" | "product"), args=args):
-                used = args
-            case ast.Tuple() | ast.List():
-                used = [node]
+                texts = args
+            case ast.Tuple(elts=[ast.Constant(value="a"), ast.Constant(value="b")]):
+                yield node
+                continue
             case _:
-                used = []
-        yield from (each for each in used if _is_pair(each))
-
-
-def _is_pair(node: ast.expr) -> bool:
-    match node:
-        case ast.Constant(value=str(text)):
-            return text.lower() == "ab"
-        case ast.Tuple(elts=[ast.Constant(value=first), ast.Constant(value=second)]):
-            return (first, second) == ("a", "b")
-        case _:
-            return False
+                continue
+        yield from (x for x in texts if isinstance(x, ast.Constant) and x.value in ("ab", "AB"))
 
 
 def classes(found: list[Module]) -> dict[str, str]:
