@@ -136,13 +136,16 @@ def stored_in_bulk(mma: Role, buffers: int, buffer_bytes: int, *, scope: Scope) 
 
 
 def slices_in_cluster(mma: Role, producer: Role, sums_bytes: int, *, ctas: int) -> Pipeline:
-    """`slices`: a CTA's sums of a slice of K in the memory of its k-tiles, which the CTAs of its cluster read."""
+    """`slices`: a CTA's sums of a slice of K in the memory of its k-tiles, which the CTAs of its cluster read.
+
+    The producer meets the others at its barriers, and refills the stages afterwards.
+    """
     every = tuple(Arrival(role.name, By.THREAD, ctas) for role in (mma, producer))
     count = (mma.threads + producer.threads) * ctas
     return Pipeline(
         name=SLICES,
-        producers=(mma.name, producer.name),
-        consumers=(mma.name, producer.name),
+        producers=(mma.name,),
+        consumers=(mma.name,),
         holds=Item.TILE,
         stages=1,
         payload_bytes=sums_bytes,
@@ -331,7 +334,7 @@ def epilogue(pipelines: tuple[Pipeline, ...], sub_tiles: int) -> Sections:
     summed = (Step(Action.BARRIER), *(Step(action, ahead, pipeline=SLICES) for action, ahead in slices))
     read = Section((Step(Action.ACQUIRE, 1, pipeline=SLICES),))
     store = _named(pipelines, C_STORE)
-    work: Slot = (Step(Action.DRAIN),)
+    work: Slot = (Step(Action.DRAIN, pipeline=C_STORE),)
     if store is not None:
         acquire = Step(Action.ACQUIRE, int(store.stages > 1), pipeline=C_STORE)
         send = (Step(Action.COMMIT, pipeline=C_STORE), Step(Action.BULK_STORE, pipeline=C_STORE))

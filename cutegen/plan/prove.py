@@ -16,6 +16,7 @@ from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
+from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
@@ -40,6 +41,7 @@ def prove(plan: GemmPlan) -> None:
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         _prove_fragments(operand, plan.tiled_mma)
     _prove_roles(plan)
+    prove_handshakes(plan.loop)
     _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
     if plan.epilogue.parts is not None:

@@ -11,7 +11,7 @@ in the CuTe DSL; the resulting PTX is checked against these counts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -43,6 +43,7 @@ class Action(StrEnum):
     MMA_FENCE = "wgmma.fence.sync.aligned"
     MMA_COMMIT = "wgmma.commit_group.sync.aligned"
     MMA_WAIT = "wgmma.wait_group.sync.aligned"
+    LOAD_ACCUMULATOR = "load accumulator"
     DRAIN = "drain"
     BULK_STORE = "cp.async.bulk.tensor of C"
 
@@ -171,9 +172,9 @@ class Range:
     group: int | None = None
 
     @property
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Slot:
         """Every step, in program order."""
-        return (step for slot in self.slots for step in slot)
+        return tuple([step for slot in self.slots for step in slot])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +198,12 @@ class Program:
     @property
     def ranges(self) -> tuple[Range, ...]:
         """The k-tiles of a tile."""
-        return tuple(each for each in self.tile if isinstance(each, Range))
+        return tuple([each for each in self.tile if isinstance(each, Range)])
 
     @property
-    def sections(self) -> Iterator[Range | Section]:
+    def sections(self) -> tuple[Range | Section, ...]:
         """Everything, in program order."""
-        return (each for run in (self.begin, self.tile, self.end) for each in run)
+        return (*self.begin, *self.tile, *self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +239,9 @@ class KernelLoop:
     persistent: bool = False
 
     @property
-    def ranges(self) -> Iterator[Range]:
+    def ranges(self) -> tuple[Range, ...]:
         """The ranges of all roles."""
-        return (each for program in self.programs for each in program.ranges)
+        return tuple([each for program in self.programs for each in program.tile if isinstance(each, Range)])
 
     @property
     def main(self) -> Program:
@@ -262,15 +263,16 @@ class KernelLoop:
     @property
     def k_tiles_per_turn(self) -> int:
         """K-tiles per turn of the unrolled loop."""
-        return max(each.copies for each in self.ranges if each.name is RangeName.TURN)
+        return max([each.copies for each in self.ranges if each.name is RangeName.TURN])
 
     def whole(self, k_tiles: int) -> int:
         """Return how many of `k_tiles` run in full turns: they, and the k-tiles that they copy, are inside the
         matrices.
         """
-        turns = (each for each in self.ranges if each.name is RangeName.TURN)
-        ahead = max((step.ahead for each in turns for step in each.steps if step.action in FETCHES), default=0)
-        return max(k_tiles - ahead, 0) // self.k_tiles_per_turn * self.k_tiles_per_turn
+        slots = [slot for each in self.ranges if each.name is RangeName.TURN for slot in each.slots]
+        ahead = max([0, *[step.ahead for slot in slots for step in slot if step.action in FETCHES]])
+        turn = self.k_tiles_per_turn
+        return max(k_tiles - ahead, 0) // turn * turn
 
     def written(self, opcodes: Callable[[Step], Mapping[str, int]]) -> dict[str, int]:
         """Count each opcode of the k-tiles in the text; `opcodes` are those of a step on a whole k-tile."""
