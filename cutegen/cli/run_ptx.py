@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from cutegen.cli.options import ExecutionOptions
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
-from cutegen.errors import OutsideError
+from cutegen.errors import OutsideError, PtxFault
 from cutegen.ptx import Program
 from cutegen.run.foreign import ForeignLaunch, of_file, read_ptx
 from cutegen.verify.foreign_report import launch_lines
@@ -26,8 +27,13 @@ def run_ptx(
     generator = np.random.default_rng(seed)
     values = [make(generator) for make in launch.make]
     launch.entry_of(program)  # before the progress begins
-    with progress() as told, of_file(file):
-        report = launch.run(program, values, progress=told, **execution.keywords())
+    printed: list[str] = []
+    try:
+        with progress() as told, of_file(file):
+            report = launch.run(program, values, progress=told, printed=printed.append, **execution.keywords())
+    except PtxFault:
+        typer.echo("".join(printed), nl=False, err=True)  # what it said before
+        raise
     saved = [] if save is None else _save(save, values)
     answer.give(
         lambda: {**asdict(report), "saved": saved},

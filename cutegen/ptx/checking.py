@@ -37,21 +37,22 @@ def check_entry(
     *,
     finished: Callable[[Policy, Sequence[Argument]], None],
     max_steps: int,
+    printed: Callable[[str], None] | None = None,
 ) -> tuple[Finding, ...]:
     """Launch an entry in several orders and return its violations, in the order of detection.
 
     `launch` takes arguments, and options of `Program.launch`. `arguments` makes fresh arguments for each launch;
-    `finished` receives them after a launch that completes.
+    `finished` receives them after a launch that completes. `printed` receives what threads print in the first order.
 
     Raises:
         LaunchError: the launch does not fit the entry.
         PtxSyntaxError: an unknown instruction.
     """
     found: dict[tuple[ViolationKind, int], tuple[Violation, list[str]]] = {}
-    for policy in policies:
-        values = arguments()
+    for number, policy in enumerate(policies):
+        values, told = arguments(), printed if number == 0 else None
         try:
-            report = launch(values, policy=policy, max_steps=max_steps, raise_on=())
+            report = launch(values, policy=policy, max_steps=max_steps, raise_on=(), printed=told)
             violations = (*report.violations, *report.conventions)
             finished(policy, values)
         except ExecutionFault as fault:

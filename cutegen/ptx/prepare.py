@@ -12,6 +12,7 @@ from cutegen.ptx.instructions import lower_instruction, row_of
 from cutegen.ptx.machine import blocks as ends
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, guarded
+from cutegen.ptx.machine.calls import callees
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
@@ -25,10 +26,12 @@ from cutegen.ptx.text.flow import (
     Written,
     branch_targets,
     build_flow,
+    function_end,
     registers_of,
     unsure_reads,
     written_registers,
 )
+from cutegen.ptx.text.link import link
 from cutegen.ptx.text.syntax import Entry, Instruction, Module
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.held_registers import register_list
@@ -64,6 +67,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     """
     if entry.error is not None:
         raise entry.error
+    entry = link(module, entry)
     if len(entry.instructions) >= MAX_SITES:
         message = f"{entry.name} has {len(entry.instructions)} instructions; fewer than {MAX_SITES} are supported"
         raise PtxSyntaxError(message, line=entry.line)
@@ -74,6 +78,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     graph = build_flow(entry, [row.ends for row in rows.rows])
     unsure = unsure_reads(entry, graph, rows.written)
     frame.tracked = set().union(*unsure.values())
+    context.know_functions(entry, callees(entry, graph.block_at, frame.tracked), layout)
     frame.held_rows = rows.held(entry)
     blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(unsure) for n in range(len(graph.blocks)))
     asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
@@ -151,6 +156,9 @@ class _BlockLowering:
         if row.ends is Ends.BRANCH:
             labels = branch_targets(self._entry, instruction)
             targets = tuple(block_at[self._entry.labels[label]] for label in labels)
+        end = function_end(self._entry, self._block.last - 1) if row.ends is Ends.RETURN else None
+        if end is not None:
+            targets = (block_at[end],)
         return Ways(following=block_at.get(self._block.last, -1), targets=targets, meet=self._meet)
 
 

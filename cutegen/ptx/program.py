@@ -95,6 +95,7 @@ class Program:
         jobs: int = 1,
         raise_on: Collection[ViolationKind] = UNDEFINED,
         tensor_core: TensorCore = HOPPER,
+        printed: Callable[[str], None] | None = None,
     ) -> LaunchReport:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
@@ -104,7 +105,8 @@ class Program:
         `max_steps`: limit on warp instructions. `progress(done, total)` is called after each CTA. `jobs`: number of
         processes that share the CTAs; an entry that refers to global variables of the module runs in one, because
         processes do not share these. `raise_on`: kinds of violations that end the launch; the others are collected in
-        the report. With `ALL_KINDS` conventions end it as well.
+        the report. With `ALL_KINDS` conventions end it as well. `printed` receives what threads print, if one process
+        runs the CTAs; the report has all of it.
 
         Raises:
             LaunchError: the launch does not fit the entry.
@@ -128,7 +130,7 @@ class Program:
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
             raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")
         if jobs == 1 or executable.names_global_variables:
-            outcomes = [run_ctas(executable, shape, args, rules, chosen, lambda: counter.step(size))]
+            outcomes = [run_ctas(executable, shape, args, rules, chosen, lambda: counter.step(size), printed=printed)]
         else:
             outcomes = run_in_processes(
                 self.text, entry, shape, args, rules, chosen, jobs, lambda n: counter.step(n * size)

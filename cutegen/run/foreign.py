@@ -105,6 +105,8 @@ class ForeignCheck:
     policies: tuple[str, ...]
     findings: tuple[Finding, ...]
     wrong: tuple[WrongResult, ...]
+    printed: str = ""
+    """What the kernel printed in the first order."""
 
     def is_clean(self, *, strict: bool) -> bool:
         """Return whether nothing is wrong; with `strict` also whether nothing relies on a convention."""
@@ -132,8 +134,17 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
                 wrong.extend(_compare(launch, index, values, arguments(), expected, str(policy)))
 
     orders = explored_policies(policies, seed)
-    found = check_entry(partial(launch.run, program), arguments, orders, finished=finished, max_steps=max_steps)
-    return ForeignCheck(entry=entry, policies=tuple(map(str, orders)), findings=found, wrong=tuple(wrong))
+    texts: list[str] = []
+    found = check_entry(
+        partial(launch.run, program), arguments, orders, finished=finished, max_steps=max_steps, printed=texts.append
+    )
+    return ForeignCheck(
+        entry=entry,
+        policies=tuple(map(str, orders)),
+        findings=found,
+        wrong=tuple(wrong),
+        printed="".join(texts),
+    )
 
 
 def _compare(

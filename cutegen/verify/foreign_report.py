@@ -27,7 +27,13 @@ def launch_lines(report: LaunchReport) -> list[str]:
         f"{report.entry}: {report.steps:,} warp instructions, order {report.policy}",
         *aligned([row for row in rows if row[1]], header=header, right={1, 2, 3, 4}),
         *(f"line {found.line}: {found}, {plural(found.count, 'time')}" for found in report.conventions),
+        *printed_lines(report.printed, report.policy),
     ]
+
+
+def printed_lines(text: str, policy: str) -> list[str]:
+    """Write what the threads of a kernel printed."""
+    return [f"printed in {policy}:", *(f"  {line}" for line in text.splitlines())] if text else []
 
 
 def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
@@ -41,6 +47,7 @@ def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
             for finding in found.findings
         ],
         "wrong": [asdict(result) for result in found.wrong],
+        "printed": found.printed,
     }
 
 
@@ -55,7 +62,7 @@ def check_lines(found: ForeignCheck, *, strict: bool) -> list[str]:
     for finding in (*errors, *conventions):
         lines += ["", *_told(finding, len(found.policies))]
     lines += [f"wrong result: argument {w.argument} under {w.policy}: {w.message}" for w in found.wrong]
-    return lines
+    return lines + printed_lines(found.printed, found.policies[0])
 
 
 def _told(finding: Finding, policies: int) -> list[str]:

@@ -262,7 +262,7 @@ def test_an_mbarrier_that_one_warp_makes_orders_nothing_before_it() -> None:
         ),
         (
             "cp.async.bulk.tensor.2d.global.shared::cta.im2col_no_offs.bulk_group [%rd3, {0, 0}], [%r4];",
-            r"bulk tensor copies with \.im2col_no_offs are not supported",
+            r"bulk copies with \.im2col_no_offs are not supported",
         ),
         (
             "cp.async.bulk.tensor.2d.global.shared::cta.global.tile.bulk_group [%rd3, {0, 0}], [%r4];",

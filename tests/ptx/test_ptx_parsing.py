@@ -87,13 +87,13 @@ def test_unknown_instructions_are_refused_with_line_and_text(body: str, message:
     assert caught.value.line == kernel("").count("\n", 0, kernel("").index("// body")) + 2 + 1
 
 
-CALL = "{ .param .b32 p0; st.param.b32 [p0], %r1; call.uni (r0), f, (p0); }"
+NESTED = "{ .reg .b32 q; .entry f() { ret; } }"
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (CALL, r"directive \.param is not supported in a kernel"),
+        (NESTED, r"directive \.entry is not supported in a body"),
         ("mov.u32 %r1, 5", "expected ',', found '}'"),
         ("bra NOWHERE;", "no label NOWHERE is visible"),
         (".reg .b128 %q;", r"registers of type \.b128"),

@@ -24,7 +24,8 @@ def instruction(opcode: str) -> Instruction:
     [
         ("bra.uni", Ends.BRANCH),
         ("brx.idx", Ends.BRANCH),
-        ("ret", Ends.EXIT),
+        ("ret", Ends.RETURN),
+        ("call.uni", Ends.CALL),
         ("exit", Ends.EXIT),
         ("bar.sync", Ends.BARRIER),
         ("barrier.cta.red.popc.u32", Ends.BARRIER),

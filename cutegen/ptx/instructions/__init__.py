@@ -10,6 +10,7 @@ from __future__ import annotations
 from cutegen.ptx.instructions import (
     atomics,
     barriers,
+    calls,
     cluster,
     collective,
     compare,
@@ -44,6 +45,7 @@ _LOWERERS = {
 _ROWS = {
     **{name: Row(step=lowerer) for name, lowerer in _LOWERERS.items()},
     **barriers.ROWS,
+    **calls.ROWS,
     **cluster.ROWS,
     **control.ROWS,
     **copies.ROWS,

@@ -41,10 +41,17 @@ def _leave(context: Lowering, instruction: Instruction, predicate: Predicate | N
     return blocks.leave(predicate, None if predicate is None else ways.following)
 
 
-_EXIT = Row(end=_leave, ends=Ends.EXIT)
+def _return(context: Lowering, instruction: Instruction, predicate: Predicate | None, ways: Ways) -> End:
+    """`ret`: from a function to its end, where its lanes meet; from an entry it is an exit."""
+    if not ways.targets:
+        return _leave(context, instruction, predicate, ways)
+    _check(context, instruction, 0)
+    return blocks.branch(predicate, ways.targets[0], ways.following, ways.meet)
+
+
 ROWS = {
     "bra": Row(end=_branch, ends=Ends.BRANCH),
     "brx": Row(end=_switch, ends=Ends.BRANCH, sources_only=True),
-    "ret": _EXIT,
-    "exit": _EXIT,
+    "ret": Row(end=_return, ends=Ends.RETURN),
+    "exit": Row(end=_leave, ends=Ends.EXIT),
 }

@@ -16,7 +16,7 @@ from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step, cou
 from cutegen.ptx.machine.memory import Data, data_dtype
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE, memory_of, resolve_space
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction, Sink
+from cutegen.ptx.text.syntax import CALL_SPACE, Instruction, Sink
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
@@ -30,7 +30,7 @@ _HINTS = (
     *(f"L2::{size}B" for size in (64, 128, 256)),
 )
 _POLICY = scalar_type("b64")
-SPACES = ("global", "shared", "shared::cta", CLUSTER_SPACE, "local", "const", "param", "param::entry")
+SPACES = ("global", "shared", "shared::cta", CLUSTER_SPACE, "local", "const", "param", "param::entry", CALL_SPACE)
 
 
 def take_space(modifiers: Modifiers) -> str:

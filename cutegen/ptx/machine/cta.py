@@ -23,6 +23,7 @@ from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
+from cutegen.ptx.machine.report import Printed
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import TIME_PER_READ, Place
 from cutegen.ptx.machine.tensor_map import BoundTensor
@@ -65,6 +66,7 @@ class Machine:
     block_runs: list[int]
     steps: int = 0
     nanoseconds: int = 0
+    printed: Printed = field(default_factory=Printed)
     fence_order: FenceOrder = field(default_factory=FenceOrder)
 
     @property
@@ -164,6 +166,10 @@ class Cta:
     def happened(self) -> int:
         """Number of events that may wake a waiting warp."""
         return self.mbarriers.events + self._arrivals
+
+    def print(self, text: str) -> None:
+        """A thread has printed `text`."""
+        self._machine.printed.add(text)
 
     def nanoseconds(self) -> int:
         """The launch's timer, which advances whenever a warp reads it."""
@@ -340,4 +346,6 @@ def _next_path(warp: Warp) -> Path | None:
         if path.block != path.meet and (path.mask & warp.alive).any():
             return path
         stack.pop()
+        if path.call is not None:
+            path.call.finish(warp, path.mask & warp.alive)
     return None

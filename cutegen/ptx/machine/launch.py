@@ -44,6 +44,7 @@ class Outcome:
     traffic: list[Traffic]
     violations: list[Violation]
     conventions: list[Violation]
+    printed: str = ""
     touched: tuple[Touched, ...] = ()
     """Accesses to each allocation, if other processes run other CTAs."""
 
@@ -106,9 +107,14 @@ def run_ctas(
     done: Callable[[], None],
     *,
     runs_apart: bool = False,
+    printed: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Runs the clusters `chosen` and calls `done` after each; `runs_apart`: other processes run the other clusters."""
+    """Runs the clusters `chosen` and calls `done` after each; `runs_apart`: other processes run the other clusters.
+
+    `printed` receives what threads print.
+    """
     machine, shadows = _make_machine(executable, shape, arguments, rules)
+    machine.printed.on_text = printed
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
             _run_together(machine, chosen, done)
@@ -123,6 +129,7 @@ def run_ctas(
         traffic=machine.traffic.sites,
         violations=machine.monitor.violations,
         conventions=machine.monitor.conventions,
+        printed=machine.printed.text(),
         touched=tuple(shadow.touched() for shadow in shadows) if runs_apart else (),
     )
 
@@ -241,6 +248,7 @@ def make_report(executable: Executable, shape: Shape, rules: Rules, outcomes: Se
         instructions=instructions,
         violations=tuple(violation for outcome in outcomes for violation in outcome.violations),
         conventions=tuple(convention for outcome in outcomes for convention in outcome.conventions),
+        printed="".join(outcome.printed for outcome in outcomes),
     )
 
 

@@ -5,17 +5,22 @@ Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.machine.calls import FUNCTION_STRIDE, FUNCTION_WINDOW
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
 from cutegen.ptx.machine.shared import SHARED_BASE
+from cutegen.ptx.text.link import FRAME_SPACES
 from cutegen.ptx.text.syntax import Entry, Module, Variable
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 
+Octets: TypeAlias = npt.NDArray[np.uint8]
 MAX_STATIC_BYTES = 48 << 10
 MAX_LOCAL_BYTES = 1 << 16
 MODULE_BASE = ALLOCATION_STRIDE * 512
@@ -31,6 +36,8 @@ class MemoryLayout:
     dynamic_shared_offset: int
     local_bytes: int
     variables: tuple[tuple[Variable, int], ...]
+    functions: dict[str, int]
+    """Addresses of the functions that the module defines."""
     shared_ends: tuple[int, ...]
     """Ends of static shared variables, at which something else begins, in bytes of shared memory."""
 
@@ -39,12 +46,18 @@ class MemoryLayout:
 
         `watch` makes the shadow of that many bytes.
         """
-        return [_buffer(variable, address, watch) for variable, address in self.variables]
+        return [self._buffer(variable, address, watch) for variable, address in self.variables]
+
+    def _buffer(self, variable: Variable, address: int, watch: Callable[[int], GlobalShadow]) -> Buffer:
+        data = np.zeros(variable.size_bytes or 0, np.uint8)
+        data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+        for reference in variable.references:
+            known = self.addresses[reference.symbol.name] + reference.symbol.offset_bytes
+            data[reference.place : reference.place + 8] = np.frombuffer(known.to_bytes(8, "little"), np.uint8)
+        return _buffer(variable, address, data, watch)
 
 
-def _buffer(variable: Variable, address: int, watch: Callable[[int], GlobalShadow]) -> Buffer:
-    data = np.zeros(variable.size_bytes or 0, np.uint8)
-    data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
+def _buffer(variable: Variable, address: int, data: Octets, watch: Callable[[int], GlobalShadow]) -> Buffer:
     is_global = variable.space == "global"
     shadow = watch(len(data)) if is_global else None
     if shadow is not None:
@@ -68,13 +81,21 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
         if names.count(name) > 1:
             raise PtxSyntaxError(f"{name} is declared twice", line=entry.line)
     addresses = {p.name: p.offset_bytes for p in entry.parameters}
+    functions = {
+        function.name: FUNCTION_WINDOW + number * FUNCTION_STRIDE
+        for number, function in enumerate(module.functions.values())
+        if function.is_defined
+    }
     spaces = dict.fromkeys(addresses, "param") | {v.name: v.space for v in variables}
+    spaces |= dict.fromkeys(functions, "function")
     static, dynamic = _place_shared(variables, addresses)
-    local = _place(variables, "local", 0, addresses)
+    local = _place(variables, FRAME_SPACES, 0, addresses)
     placed = []
     for number, variable in enumerate(v for v in variables if v.space in ("global", "const")):
         addresses[variable.name] = MODULE_BASE + number * ALLOCATION_STRIDE
         placed.append((variable, addresses[variable.name]))
+    addresses |= functions
+    _check_references(placed, spaces, entry)
     if static > MAX_STATIC_BYTES:
         found = f"{static} bytes of static shared memory; at most {MAX_STATIC_BYTES} are allowed"
         raise PtxSyntaxError(f"{found}, more only as dynamic (.extern) memory", line=entry.line)
@@ -87,8 +108,19 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
         dynamic_shared_offset=dynamic,
         local_bytes=local,
         variables=tuple(placed),
+        functions=functions,
         shared_ends=_shared_ends(variables, addresses),
     )
+
+
+def _check_references(placed: Sequence[tuple[Variable, int]], spaces: Mapping[str, str], entry: Entry) -> None:
+    for variable, _ in placed:
+        for reference in variable.references:
+            name = reference.symbol.name
+            if spaces.get(name) not in ("global", "const", "function"):
+                message = f"{variable.name} is initialized with the address of {name}"
+                message += "; expected a variable in global or constant memory, or a function that this file defines"
+                raise PtxSyntaxError(message, line=entry.line)
 
 
 def _shared_ends(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, ...]:
@@ -96,10 +128,10 @@ def _shared_ends(variables: tuple[Variable, ...], addresses: dict[str, int]) -> 
     return tuple(sorted({place for start, size in shared for place in (start, start + size)} - {0}))
 
 
-def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: dict[str, int]) -> int:
+def _place(variables: tuple[Variable, ...], spaces: Collection[str], start: int, addresses: dict[str, int]) -> int:
     offset = start
     for variable in variables:
-        if variable.space == space and variable.size_bytes is not None:
+        if variable.space in spaces and variable.size_bytes is not None:
             addresses[variable.name] = _align(offset, variable.align_bytes)
             offset = addresses[variable.name] + variable.size_bytes
     return offset
@@ -107,7 +139,7 @@ def _place(variables: tuple[Variable, ...], space: str, start: int, addresses: d
 
 def _place_shared(variables: tuple[Variable, ...], addresses: dict[str, int]) -> tuple[int, int]:
     """(bytes of static shared memory, offset of dynamic shared memory)."""
-    end = _place(variables, "shared", SHARED_BASE, addresses)
+    end = _place(variables, ("shared",), SHARED_BASE, addresses)
     open_arrays = [v for v in variables if v.space == "shared" and v.size_bytes is None]
     dynamic = _align(end, max((v.align_bytes for v in open_arrays), default=16))
     for variable in open_arrays:

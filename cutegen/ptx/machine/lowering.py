@@ -8,7 +8,7 @@ receives. Everything that the text determines is resolved here once, so nothing 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,15 +16,21 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
 from cutegen.ptx.machine.alike import Alike
+from cutegen.ptx.machine.calls import Callee, Caller
 from cutegen.ptx.machine.frame import Cell, Frame
+from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.machine.special import SPECIAL_BITS, TIMERS
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import (
+    CALL_SPACE,
     Address,
+    Entry,
     Immediate,
     Instruction,
+    Linked,
     Negated,
     Operand,
+    Prototype,
     Register,
     Sink,
     Special,
@@ -104,6 +110,16 @@ class Lowering:
     constant_sites: set[int] = field(default_factory=set)
     ctas_communicate: bool = False
     names_global_variables: bool = False
+    callees: Mapping[str, Callee] = field(default_factory=dict)
+    callees_by_address: Mapping[int, Callee] = field(default_factory=dict)
+    prototypes: Mapping[str, Prototype] = field(default_factory=dict)
+    variable_bytes: dict[str, int] = field(default_factory=dict)
+    """Sizes of the `.param` variables in bodies."""
+    aggregates: set[str] = field(default_factory=set)
+    """Those that are arrays: compilers also copy their padding, which nobody writes."""
+    _functions: tuple[Linked, ...] = ()
+    _frame_rows: dict[str, int] = field(default_factory=dict)
+    _frame_bytes: int = 0
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
 
@@ -111,6 +127,27 @@ class Lowering:
         """The instruction's modifiers, after checking how many operands it has."""
         count_operands(instruction, *((operands,) if isinstance(operands, int) else operands))
         return Modifiers(instruction)
+
+    def know_functions(self, entry: Entry, known: Mapping[str, Callee], layout: MemoryLayout) -> None:
+        """The entry's functions, whose variables have addresses that a call computes."""
+        self.callees, self.prototypes, self._functions = known, entry.prototypes, entry.functions
+        self.callees_by_address = {layout.functions[name]: callee for name, callee in known.items()}
+        self._frame_bytes = -(-layout.local_bytes // 16) * 16
+        variables = list(entry.variables)
+        for linked in entry.functions:
+            self._frame_rows |= {v.name: row for v, row in zip(linked.frame, linked.addresses, strict=True)}
+            self.spaces |= {variable.name: variable.space for variable in linked.frame}
+            variables += linked.frame
+        of_calls = [variable for variable in variables if variable.space == CALL_SPACE]
+        self.variable_bytes = {variable.name: variable.size_bytes or 0 for variable in of_calls}
+        self.aggregates = {variable.name for variable in of_calls if not variable.is_scalar}
+
+    def caller(self) -> Caller:
+        """The frame of the function that the current instruction is in."""
+        for linked in self._functions:
+            if linked.first <= self.site < linked.last:
+                return Caller(linked.base, self.callees[linked.function.name].frame_bytes)
+        return Caller(None, self._frame_bytes)
 
     def source(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
         """The cell that reads `operand` as `kind`; `wide` allows a register that is wider than the type."""
@@ -122,6 +159,8 @@ class Lowering:
             return self._constant(_literal_bits(instruction, operand, kind), kind)
         if isinstance(operand, Special):
             return self._special(instruction, operand, kind)
+        if isinstance(operand, Symbol) and operand.name in self._frame_rows:
+            return self._frame_address(instruction, operand, kind)
         if isinstance(operand, Symbol):
             return self._constant(self.address_of(instruction, operand), kind)
         raise instruction.error("this kind of operand is not allowed here")
@@ -234,6 +273,12 @@ class Lowering:
         if not fits:
             raise instruction.error(f"register {operand.name} has {bits} bits, type .{kind.name} has {kind.bits}")
         return self.cell(bits, operand.row, kind.dtype)
+
+    def _frame_address(self, instruction: Instruction, symbol: Symbol, kind: ScalarType) -> int:
+        """The cell of the address of a function's variable, which is another in each call."""
+        if symbol.offset_bytes or kind.bits not in (32, 64):
+            raise instruction.error(f"the address of {symbol.name} is a 64-bit number; add an offset to it by add")
+        return self.cell(64, self._frame_rows[symbol.name], kind.dtype)
 
     def _constant(self, value: int, kind: ScalarType) -> int:
         bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)

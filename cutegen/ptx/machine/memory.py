@@ -307,21 +307,21 @@ class GlobalMemory:
 
 
 class LocalMemory:
-    """The local memory of a CTA's threads: an address refers to different bytes in each."""
+    """The local memory of a CTA's threads: an address refers to different bytes in each. It grows with their frames."""
 
     def __init__(self, size_bytes: int, threads: int, monitor: Monitor) -> None:
-        self._size = size_bytes
+        self._size, self._threads = size_bytes, threads
         self._bytes = Bytes(np.full(threads * size_bytes, POISON_BYTE, np.uint8))
         self._written = np.zeros(threads * size_bytes, bool)
         self._monitor = monitor
 
-    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        """`size_bytes` bytes of each active thread's own memory."""
+    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, *, is_checked: bool = True) -> Data:
+        """`size_bytes` bytes of each active thread's own memory; bytes that nobody wrote are faults if `is_checked`."""
         good, offsets = self._offsets(warp, site, addresses, size_bytes)
         data = poison(len(addresses), size_bytes)
         data[good] = self._bytes.window(size_bytes)[offsets]
         written = self._written[offsets[:, None] + np.arange(size_bytes)].all(axis=1)
-        if not written.all():
+        if is_checked and not written.all():
             index = int(np.flatnonzero(good)[np.argmin(written)])
             message = f"{size_bytes}-byte read of local memory that was never written"
             self._report(ViolationKind.UNINITIALIZED, warp, site, addresses, index, message)
@@ -341,6 +341,27 @@ class LocalMemory:
             self._report(ViolationKind.OUT_OF_BOUNDS, warp, site, np.array([address]), 0, message)
             return None
         return self._bytes.window(size_bytes), thread * self._size + address
+
+    def begin_frame(self, threads: Addresses, bases: Addresses, size_bytes: int) -> None:
+        """Bytes from `bases` on, of threads numbered in the CTA, are a new frame: nobody has written them."""
+        self._grow(int(bases.max()) + size_bytes)
+        places = (threads * self._size + bases)[:, None] + np.arange(size_bytes)
+        self._bytes.data[places], self._written[places] = POISON_BYTE, False
+
+    def copy(self, threads: Addresses, source: Addresses, target: Addresses, size_bytes: int) -> None:
+        """Copies bytes of each of `threads`, written or not."""
+        first, step = threads * self._size, np.arange(size_bytes)
+        of, to = (first + source)[:, None] + step, (first + target)[:, None] + step
+        self._bytes.data[to], self._written[to] = self._bytes.data[of], self._written[of]
+
+    def _grow(self, size_bytes: int) -> None:
+        if size_bytes <= self._size:
+            return
+        size = max(size_bytes, 2 * self._size)
+        data, written = np.full((self._threads, size), POISON_BYTE, np.uint8), np.zeros((self._threads, size), bool)
+        data[:, : self._size] = self._bytes.data.reshape(self._threads, self._size)
+        written[:, : self._size] = self._written.reshape(self._threads, self._size)
+        self._size, self._bytes, self._written = size, Bytes(data.reshape(-1)), written.reshape(-1)
 
     def _offsets(
         self, warp: Warp, site: int, addresses: Addresses, size_bytes: int

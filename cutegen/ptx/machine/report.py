@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from cutegen.ptx.text.types import Dim3
 from cutegen.ptx.watch.violations import Violation
@@ -41,6 +42,32 @@ class InstructionReport:
         return self.wavefronts - self.ideal_wavefronts
 
 
+MAX_PRINTED = 1 << 20
+"""Characters that a launch keeps of what its threads print, as a GPU's buffer has 1 MiB."""
+
+
+@dataclass(slots=True)
+class Printed:
+    """What the threads of a launch print, in order; `on_text` receives each text at once."""
+
+    on_text: Callable[[str], None] | None = None
+    _texts: list[str] = field(default_factory=list)
+    _left: int = MAX_PRINTED
+
+    def add(self, text: str) -> None:
+        """Keep `text`, or as much of it as there is room for."""
+        kept = text[: self._left]
+        self._left -= len(kept)
+        if kept:
+            self._texts.append(kept)
+            if self.on_text is not None:
+                self.on_text(kept)
+
+    def text(self) -> str:
+        """All that was kept."""
+        return "".join(self._texts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchReport:
     """The report of one launch; `steps` is the number of warp instructions."""
@@ -54,6 +81,8 @@ class LaunchReport:
     violations: tuple[Violation, ...]
     conventions: tuple[Violation, ...]
     """Patterns that PTX does not order but kernels rely on; not violations unless the launch raises on them."""
+    printed: str = ""
+    """What the threads printed by `printf`, at most 1 MiB."""
 
     def executed(self, opcode: str) -> int:
         """Warp executions of all instructions whose opcode begins with `opcode`, such as `"mma.sync"`."""

@@ -26,11 +26,13 @@ from cutegen.ptx.machine.memory import (
 )
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import Instruction, Operand
+from cutegen.ptx.text.link import FRAME_SPACES
+from cutegen.ptx.text.syntax import CALL_SPACE, Address, Instruction, Operand, Symbol
 from cutegen.ptx.text.types import WARP_LANES
 
 Lanes: TypeAlias = npt.NDArray[np.bool_]
 CLUSTER_SPACE = "shared::cluster"
+_AGGREGATE_SPACE = "arrays in param::func"
 _WINDOWS = {
     CLUSTER_SPACE: (SHARED_WINDOW, SHARED_WINDOW_BYTES),
     "local": (LOCAL_WINDOW, WINDOW_BYTES),
@@ -55,7 +57,7 @@ def memory_of(warp: Warp, space: str) -> Memory:
     """The memory of `space`, which may be `generic`, for `warp`."""
     if space == "shared":
         return warp.cta.shared
-    if space == "local":
+    if space in FRAME_SPACES:
         return warp.cta.local
     return _OF_SEVERAL.get(space) or warp.cta.memories[space]
 
@@ -101,6 +103,19 @@ class _SharedOfCluster:
             yield peer.shared, inside, local
 
 
+class _Aggregates:
+    """The arrays among the `.param` variables of bodies: their padding is read, although nobody writes it."""
+
+    def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
+        return warp.cta.local.read(warp, site, addresses, size_bytes, is_checked=False)
+
+    def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
+        warp.cta.local.write(warp, site, addresses, size_bytes, data)
+
+    def element(self, warp: Warp, site: int, lane_index: int, address: int, size_bytes: int) -> tuple[Data, int] | None:
+        return warp.cta.local.element(warp, site, lane_index, address, size_bytes)
+
+
 class _Generic:
     """The memory that generic addresses refer to: several, each in its own window."""
 
@@ -126,7 +141,11 @@ class _Generic:
         return [(name, lanes, addresses[lanes] - starts.get(name, 0)) for name, lanes in inside.items() if lanes.any()]
 
 
-_OF_SEVERAL: dict[str, Memory] = {CLUSTER_SPACE: _SharedOfCluster(), "generic": _Generic()}
+_OF_SEVERAL: dict[str, Memory] = {
+    CLUSTER_SPACE: _SharedOfCluster(),
+    "generic": _Generic(),
+    _AGGREGATE_SPACE: _Aggregates(),
+}
 
 
 def narrowed(warp: Warp, inside: Lanes) -> AbstractContextManager[None]:
@@ -165,6 +184,10 @@ def is_own(addresses: Addresses, rank: int) -> Lanes:
 def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> str:
     """The state space of an access; a generic access to a named variable uses the variable's own space."""
     named = context.space_of(operand)
+    if named == CALL_SPACE and written in ("param", CALL_SPACE):
+        assert isinstance(operand, Address)
+        assert isinstance(operand.base, Symbol)
+        return _AGGREGATE_SPACE if operand.base.name in context.aggregates else CALL_SPACE
     if written == "generic" and named is not None:
         return named
     if named is not None and named != written and (named, written) != ("shared", CLUSTER_SPACE):

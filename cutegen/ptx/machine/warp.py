@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,24 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 LANES = np.arange(WARP_LANES)
 
 
+class Call(Protocol):
+    """A call of a function that has not returned."""
+
+    def finish(self, warp: Warp, mask: Mask) -> None:
+        """The lanes of `mask` have returned."""
+
+
 @dataclass(slots=True, eq=False)
 class Path:
-    """Lanes `mask` are about to run block `block`; they reconverge at block `meet` (None: at the exit)."""
+    """Lanes `mask` are about to run block `block`; they reconverge at block `meet` (None: at the exit).
+
+    `call`: they are in a function, which they have called together and leave at `meet`.
+    """
 
     block: int
     mask: Mask
     meet: int | None
+    call: Call | None = None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.cursor import Cursor
-from cutegen.ptx.text.syntax import Parameter, Register, Variable
+from cutegen.ptx.text.syntax import CALL_SPACE, Parameter, Prototype, Reference, Register, Symbol, Variable
 from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 
 MAX_REGISTERS = 1 << 17
@@ -128,33 +128,62 @@ def read_variable(cursor: Cursor, space: str) -> Variable:
     name = cursor.word("a variable's name")
     lengths = _read_dimensions(cursor)
     size = kind.size_bytes * math.prod(lengths) or None
-    initial = b""
+    initial, references = b"", list[Reference]()
     if cursor.accept("="):
-        initial = _read_initial(cursor, kind, lengths)
+        initial = _read_initial(cursor, kind, lengths, 0, references)
         size = size or len(initial) or None
     cursor.expect(";")
     if size is None and space != "shared":
         raise PtxSyntaxError(f"variable {name} has no size", line=line)
-    return Variable(name=name, space=space, align_bytes=align or kind.size_bytes, size_bytes=size, initial=initial)
+    return Variable(
+        name=name,
+        space=space,
+        align_bytes=align or kind.size_bytes,
+        size_bytes=size,
+        initial=initial,
+        references=tuple(references),
+        is_scalar=not lengths,
+    )
 
 
-def _read_initial(cursor: Cursor, kind: ScalarType, lengths: list[int]) -> bytes:
-    """Bytes of an initializer: a number, or for an array braces of its rows; missing elements are zero."""
+def _read_initial(
+    cursor: Cursor, kind: ScalarType, lengths: list[int], place: int, references: list[Reference]
+) -> bytes:
+    """Bytes of an initializer: a number or the address of a symbol, or for an array braces of its rows.
+
+    Missing elements are zero. `place` is the offset of the first byte; addresses are added to `references`.
+    """
     if not lengths:
-        return _pack(cursor, kind)
+        return _pack(cursor, kind, place, references)
     row_bytes, most = kind.size_bytes * math.prod(lengths[1:]), lengths[0]
     rows: list[bytes] = []
     cursor.expect("{")
     while not cursor.accept("}"):
         if len(rows) == (most or MAX_VARIABLE_BYTES // max(1, row_bytes)):
             raise cursor.error(f"more than {len(rows)} initial values for an array of length {len(rows)}")
-        rows.append(_read_initial(cursor, kind, lengths[1:]).ljust(row_bytes, b"\0"))
+        row = _read_initial(cursor, kind, lengths[1:], place + row_bytes * len(rows), references)
+        rows.append(row.ljust(row_bytes, b"\0"))
         if cursor.peek() != "}":
             cursor.expect(",")
     return b"".join(rows)
 
 
-def _pack(cursor: Cursor, kind: ScalarType) -> bytes:
+def _read_reference(cursor: Cursor, kind: ScalarType) -> Symbol:
+    """Reads `symbol`, `symbol+4` or `generic(symbol)+4`; a symbol in global memory or a function has one address."""
+    if kind.bits != 64 or kind.kind is Kind.FLOAT:
+        raise cursor.error(f"an address initializes .u64, not .{kind.name}")
+    name = cursor.word("a variable or a function")
+    if name == "generic" and cursor.accept("("):
+        name = cursor.word("a variable or a function")
+        cursor.expect(")")
+    offset = cursor.integer("the offset of an address", limit=MAX_VARIABLE_BYTES) if cursor.accept("+") else 0
+    return Symbol(name, offset)
+
+
+def _pack(cursor: Cursor, kind: ScalarType, place: int, references: list[Reference]) -> bytes:
+    if cursor.kind() == "word":
+        references.append(Reference(place, _read_reference(cursor, kind)))
+        return bytes(kind.size_bytes)
     literal = cursor.literal()
     if kind.name in ("f32", "f64") and literal.float_bits == kind.bits:
         return literal.bits.to_bytes(kind.size_bytes, "little")
@@ -192,6 +221,47 @@ def read_parameters(cursor: Cursor) -> tuple[Parameter, ...]:
         if cursor.peek() != ")":
             cursor.expect(",")
     return tuple(parameters)
+
+
+def read_formals(cursor: Cursor) -> tuple[Variable, ...]:
+    """Reads the `( .param ..., ... )` of a function's parameters or results, or nothing."""
+    formals: list[Variable] = []
+    if not cursor.accept("("):
+        return ()
+    while not cursor.accept(")"):
+        if cursor.peek() == ".reg":
+            raise cursor.error("parameters in registers are not supported; declare them .param")
+        cursor.expect(".param")
+        align, kind = _read_align(cursor), read_type(cursor)
+        _skip_pointer_attributes(cursor)
+        name = cursor.word("a parameter's name")
+        lengths = _read_dimensions(cursor)
+        size = kind.size_bytes * math.prod(lengths)
+        if not size:
+            raise cursor.error("a variable number of arguments is supported for vprintf alone")
+        formals.append(
+            Variable(
+                name=name,
+                space=CALL_SPACE,
+                align_bytes=align or kind.size_bytes,
+                size_bytes=size,
+                initial=b"",
+                is_scalar=not lengths,
+            )
+        )
+        if cursor.peek() != ")":
+            cursor.expect(",")
+    return tuple(formals)
+
+
+def read_prototype(cursor: Cursor) -> Prototype:
+    """Reads the rest of a `.callprototype (results) _ (parameters);`."""
+    returns = read_formals(cursor)
+    cursor.expect("_")
+    parameters = read_formals(cursor)
+    cursor.accept(".noreturn")
+    cursor.expect(";")
+    return Prototype(tuple(v.size_bytes or 0 for v in returns), tuple(v.size_bytes or 0 for v in parameters))
 
 
 def _skip_pointer_attributes(cursor: Cursor) -> None:

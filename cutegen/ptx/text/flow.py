@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from cutegen.ptx.text.syntax import Address, Entry, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
+from cutegen.ptx.text.syntax import Address, Entry, Group, Instruction, Negated, Operand, Pair, Register, Symbol, Vector
 
 RegisterKey = tuple[int, int]
 Written: TypeAlias = Sequence[frozenset[RegisterKey]]
@@ -25,6 +25,8 @@ class Ends(Enum):
     NOTHING = "the block goes on"
     BRANCH = "control goes to labels"
     EXIT = "the lanes exit"
+    RETURN = "the lanes exit, or return from a function"
+    CALL = "control goes to a function, and comes back"
     BARRIER = "the warp may have to wait"
     WAIT = "the warp may have to wait, and then executes the instruction again: it has a block of its own"
 
@@ -45,6 +47,8 @@ class FlowGraph:
     blocks: tuple[BlockRange, ...]
     block_at: dict[int, int]
     meets: tuple[int | None, ...]
+    roots: tuple[int, ...]
+    """The first blocks of the entry and of its functions."""
 
 
 def build_flow(entry: Entry, ends: Sequence[Ends]) -> FlowGraph:
@@ -56,13 +60,25 @@ def build_flow(entry: Entry, ends: Sequence[Ends]) -> FlowGraph:
     count = len(entry.instructions)
     after = {i + 1 for i, way in enumerate(ends) if way is not Ends.NOTHING}
     waits = {i for i, way in enumerate(ends) if way is Ends.WAIT}
-    ordered = sorted(({0, *entry.labels.values()} | after | waits) - {count})
+    bounds = {index for linked in entry.functions for index in (linked.first, linked.last - 1)}
+    ordered = sorted(({0, *entry.labels.values()} | after | waits | bounds) - {count})
     block_at = {first: number for number, first in enumerate(ordered)}
     blocks = tuple(
         BlockRange(first, last, _successors(entry, block_at, last, ends[last - 1]))
         for first, last in zip(ordered, [*ordered[1:], count], strict=True)
     )
-    return FlowGraph(blocks, block_at, _post_dominators(blocks))
+    meets = list(_post_dominators(blocks))
+    for linked in entry.functions:  # lanes that part in a function meet at its end at the latest
+        for number in range(block_at[linked.first], block_at[linked.last - 1]):
+            if meets[number] is None:
+                meets[number] = block_at[linked.last - 1]
+    roots = (0, *(block_at[linked.first] for linked in entry.functions))
+    return FlowGraph(blocks, block_at, tuple(meets), roots)
+
+
+def function_end(entry: Entry, index: int) -> int | None:
+    """The last instruction of the function that has instruction `index`: its returns go there. None in the entry."""
+    return next((linked.last - 1 for linked in entry.functions if linked.first <= index < linked.last), None)
 
 
 def branch_targets(entry: Entry, instruction: Instruction) -> tuple[str, ...]:
@@ -86,7 +102,10 @@ def _successors(entry: Entry, block_at: dict[int, int], last: int, ends: Ends) -
     if ends is Ends.BRANCH:
         taken = tuple(block_at[entry.labels[label]] for label in branch_targets(entry, instruction))
         return (*taken, following) if instruction.guard else taken
-    if ends is Ends.EXIT:
+    end = function_end(entry, last - 1) if ends is Ends.RETURN else None
+    if end is not None and end != last - 1:
+        return (block_at[end], following) if instruction.guard else (block_at[end],)
+    if ends in (Ends.EXIT, Ends.RETURN):
         return (None, following) if instruction.guard else (None,)
     return (following,)
 
@@ -151,7 +170,7 @@ def _registers(operand: Operand) -> Iterator[Register]:
     elif isinstance(operand, Address):
         for item in (operand.base, *operand.coordinates):
             yield from _registers(item)
-    elif isinstance(operand, Vector):
+    elif isinstance(operand, Vector | Group):
         for item in operand.items:
             yield from _registers(item)
     elif isinstance(operand, Pair):
@@ -234,7 +253,7 @@ def _bits_of(keys: frozenset[RegisterKey], bits: dict[RegisterKey, int]) -> int:
 
 def _assigned_at_start(graph: FlowGraph, assigned: list[int]) -> dict[int, int]:
     """Return the registers that every path to each reachable block has written, as bits."""
-    at_start, pending = {0: 0}, [0]
+    at_start, pending = dict.fromkeys(graph.roots, 0), list(graph.roots)
     while pending:
         number = pending.pop()
         after = at_start[number] | assigned[number]

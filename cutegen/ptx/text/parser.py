@@ -1,19 +1,28 @@
 """PTX text -> `Module`.
 
-Source: PTX ISA, "Syntax" and "Directives". Functions (`.func`) are skipped; a `call` of one is refused at its line.
+Source: PTX ISA, "Syntax" and "Directives", `call`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.cursor import Cursor
-from cutegen.ptx.text.declarations import RegisterScopes, read_parameters, read_variable
+from cutegen.ptx.text.declarations import (
+    RegisterScopes,
+    read_formals,
+    read_parameters,
+    read_prototype,
+    read_variable,
+)
 from cutegen.ptx.text.syntax import (
+    CALL_SPACE,
     Address,
     Entry,
+    Function,
+    Group,
     Guard,
     Immediate,
     Instruction,
@@ -21,7 +30,7 @@ from cutegen.ptx.text.syntax import (
     Negated,
     Operand,
     Pair,
-    Parameter,
+    Prototype,
     Register,
     Sink,
     Special,
@@ -54,10 +63,13 @@ def parse_module(text: str) -> Module:
         cursor.word("a target option")
     variables: list[Variable] = []
     entries: list[Entry] = []
+    functions: dict[str, Function] = {}
     while not cursor.at_end():
-        _read_module_statement(cursor, variables, entries)
+        _read_module_statement(cursor, variables, entries, functions)
     _refuse_duplicates(entries)
-    return Module(version=version, target=target, variables=tuple(variables), entries=tuple(entries))
+    return Module(
+        version=version, target=target, variables=tuple(variables), entries=tuple(entries), functions=functions
+    )
 
 
 def _refuse_duplicates(entries: list[Entry]) -> None:
@@ -68,7 +80,9 @@ def _refuse_duplicates(entries: list[Entry]) -> None:
         seen.add(entry.name)
 
 
-def _read_module_statement(cursor: Cursor, variables: list[Variable], entries: list[Entry]) -> None:
+def _read_module_statement(
+    cursor: Cursor, variables: list[Variable], entries: list[Entry], functions: dict[str, Function]
+) -> None:
     word = cursor.word("a directive")
     if word in _LINKAGE:
         return
@@ -78,9 +92,9 @@ def _read_module_statement(cursor: Cursor, variables: list[Variable], entries: l
     elif word in _SPACES:
         variables.append(read_variable(cursor, word[1:]))
     elif word == ".entry":
-        entries.append(_EntryReader(cursor).read())
+        entries.append(_read_entry(cursor))
     elif word == ".func":
-        _skip_function(cursor)
+        _add_function(_read_function(cursor), functions)
     elif word == ".section":
         cursor.word("a section's name")
         cursor.skip_block()
@@ -90,19 +104,113 @@ def _read_module_statement(cursor: Cursor, variables: list[Variable], entries: l
         raise cursor.error(f"unknown directive {word}")
 
 
-def _skip_function(cursor: Cursor) -> None:
-    while cursor.peek() not in ("{", ";", ""):
-        cursor.take()
-    if not cursor.accept(";"):
-        cursor.skip_block()
+def _read_entry(cursor: Cursor) -> Entry:
+    line = cursor.line
+    name = cursor.word("the entry's name")
+    parameters, directives = read_parameters(cursor), _read_directives(cursor)
+    body = _read_body(cursor, RegisterScopes())
+    return Entry(
+        name=name,
+        line=line,
+        parameters=parameters,
+        variables=body.variables,
+        instructions=body.instructions,
+        labels=body.labels,
+        branch_targets=body.branch_targets,
+        rows=body.rows,
+        prototypes=body.prototypes,
+        required_block=_dim3(directives.get(".reqntid")),
+        required_cluster=_dim3(directives.get(".reqnctapercluster")),
+        needs_cluster=".explicitcluster" in directives,
+        max_cluster_size=next(iter(directives.get(".maxclusterrank", ())), None),
+        max_block=_dim3(directives.get(".maxntid")),
+        min_ctas=next(iter(directives.get(".minnctapersm", ())), 1),
+        max_registers=next(iter(directives.get(".maxnreg", ())), None),
+        error=body.error,
+    )
 
 
-class _EntryReader:
-    """Reads one `.entry`; holds what has been read so far."""
+def _read_function(cursor: Cursor) -> Function:
+    """Reads a declaration or a definition: `.func (results) name (parameters) { ... }`."""
+    line, returns = cursor.line, read_formals(cursor)
+    name = cursor.word("the function's name")
+    parameters = read_formals(cursor)
+    _read_directives(cursor)
+    function = Function(name=name, line=line, returns=returns, parameters=parameters)
+    if cursor.accept(";"):
+        return function
+    body = _read_body(cursor, RegisterScopes())
+    return replace(
+        function,
+        variables=body.variables,
+        instructions=body.instructions,
+        labels=body.labels,
+        branch_targets=body.branch_targets,
+        prototypes=body.prototypes,
+        rows=body.rows,
+        is_defined=True,
+        error=body.error,
+    )
 
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-        self._scopes = RegisterScopes()
+
+def _add_function(function: Function, functions: dict[str, Function]) -> None:
+    """Keep the definition of a function that is also declared."""
+    known = functions.get(function.name)
+    if known is not None and known.is_defined and function.is_defined:
+        raise PtxSyntaxError(f"function {function.name} is defined twice", line=function.line)
+    if known is None or not known.is_defined:
+        functions[function.name] = function
+
+
+def _read_directives(cursor: Cursor) -> dict[str, list[int]]:
+    """The directives before a body, with their numbers."""
+    found = dict[str, list[int]]()
+    while cursor.peek().startswith("."):
+        word = cursor.take()
+        if word == ".pragma":
+            cursor.skip_statement()
+        elif word in _DIRECTIVES:
+            least = _DIRECTIVES[word]
+            found[word] = [cursor.integer(word, limit=1 << 20, least=least)]
+            while cursor.accept(","):
+                found[word].append(cursor.integer(word, limit=1 << 20, least=least))
+        else:
+            found[word] = []
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Body:
+    """What stands between the braces of an entry or a function."""
+
+    variables: tuple[Variable, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
+    labels: dict[str, int] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    error: PtxSyntaxError | None = None
+
+
+def _read_body(cursor: Cursor, scopes: RegisterScopes) -> _Body:
+    """Reads a body; an error in it is kept, so that others can be run."""
+    start = cursor.index
+    try:
+        return _BodyReader(cursor, scopes).read()
+    except PtxSyntaxError as error:
+        cursor.back_to(start)
+        try:
+            cursor.skip_block()
+        except PtxSyntaxError:  # nobody can tell where it ends, and the first error says why
+            raise error from None
+        return _Body(error=error)
+
+
+class _BodyReader:
+    """Reads one body; holds what has been read so far."""
+
+    def __init__(self, cursor: Cursor, scopes: RegisterScopes) -> None:
+        self._cursor, self._scopes = cursor, scopes
         self._variables: list[Variable] = []
         self._instructions: list[Instruction] = []
         self._paths: list[tuple[int, ...]] = []
@@ -110,80 +218,31 @@ class _EntryReader:
         self._opened = 0
         self._labels: dict[tuple[tuple[int, ...], str], int] = {}
         self._tables: dict[tuple[tuple[int, ...], str], tuple[int, tuple[str, ...]]] = {}
+        self._prototypes: dict[tuple[tuple[int, ...], str], Prototype] = {}
+        self._nested: set[tuple[tuple[int, ...], str]] = set()
+        """The variables of nested scopes, which may have one name in several of them."""
 
-    def read(self) -> Entry:
-        cursor = self._cursor
-        line = cursor.line
-        name = cursor.word("the entry's name")
-        entry = self._declared(name, line, read_parameters(cursor), self._read_directives())
-        start = cursor.index
-        try:
-            return self._with_body(entry)
-        except PtxSyntaxError as error:
-            cursor.back_to(start)
-            try:
-                cursor.skip_block()
-            except PtxSyntaxError:  # nobody can tell where it ends, and the first error says why
-                raise error from None
-            return replace(entry, error=error)
-
-    def _with_body(self, entry: Entry) -> Entry:
+    def read(self) -> _Body:
+        """The body, with unique names of its labels and variables."""
         cursor = self._cursor
         cursor.expect("{")
         while not (cursor.peek() == "}" and self._scopes.depth == 1):
             self._read_statement()
         self._end(cursor.line)
         cursor.expect("}")
-        return replace(
-            entry,
+        return _Body(
             variables=tuple(self._variables),
             instructions=tuple(self._resolve(i) for i in range(len(self._instructions))),
             labels={_label_key(path, label): index for (path, label), index in self._labels.items()},
             branch_targets={_label_key(*key): self._targets(key[0], *table) for key, table in self._tables.items()},
+            prototypes={_label_key(*key): prototype for key, prototype in self._prototypes.items()},
             rows=self._scopes.rows,
-        )
-
-    @staticmethod
-    def _declared(name: str, line: int, parameters: tuple[Parameter, ...], directives: dict[str, list[int]]) -> Entry:
-        """The entry without its body."""
-        return Entry(
-            name=name,
-            line=line,
-            parameters=parameters,
-            variables=(),
-            instructions=(),
-            labels={},
-            branch_targets={},
-            rows={},
-            required_block=_dim3(directives.get(".reqntid")),
-            required_cluster=_dim3(directives.get(".reqnctapercluster")),
-            needs_cluster=".explicitcluster" in directives,
-            max_cluster_size=next(iter(directives.get(".maxclusterrank", ())), None),
-            max_block=_dim3(directives.get(".maxntid")),
-            min_ctas=next(iter(directives.get(".minnctapersm", ())), 1),
-            max_registers=next(iter(directives.get(".maxnreg", ())), None),
         )
 
     def _end(self, line: int) -> None:
         """Append a `ret`: control may run off the end of a kernel."""
         self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
         self._paths.append(())
-
-    def _read_directives(self) -> dict[str, list[int]]:
-        """The directives before the body, with their numbers."""
-        cursor, found = self._cursor, dict[str, list[int]]()
-        while cursor.peek().startswith("."):
-            word = cursor.take()
-            if word == ".pragma":
-                cursor.skip_statement()
-            elif word in _DIRECTIVES:
-                least = _DIRECTIVES[word]
-                found[word] = [cursor.integer(word, limit=1 << 20, least=least)]
-                while cursor.accept(","):
-                    found[word].append(cursor.integer(word, limit=1 << 20, least=least))
-            else:
-                found[word] = []
-        return found
 
     def _read_statement(self) -> None:
         cursor = self._cursor
@@ -196,15 +255,21 @@ class _EntryReader:
             self._read_label()
         elif cursor.accept(".reg"):
             self._scopes.declare(cursor)
-        elif cursor.peek() in _SPACES:
-            self._variables.append(read_variable(cursor, cursor.take()[1:]))
+        elif cursor.peek() in (*_SPACES, ".param"):
+            word = cursor.take()
+            self._declare(read_variable(cursor, CALL_SPACE if word == ".param" else word[1:]))
         elif cursor.peek() == ".pragma":
             cursor.skip_statement()
         elif cursor.peek().startswith("."):
-            raise cursor.error(f"directive {cursor.peek()} is not supported in a kernel")
+            raise cursor.error(f"directive {cursor.peek()} is not supported in a body")
         elif not cursor.accept(";"):
             self._instructions.append(self._read_instruction())
             self._paths.append(self._path)
+
+    def _declare(self, variable: Variable) -> None:
+        if self._path:
+            self._nested.add((self._path, variable.name))
+        self._variables.append(replace(variable, name=_label_key(self._path, variable.name)))
 
     def _open(self) -> None:
         if len(self._path) >= MAX_NESTING:
@@ -218,8 +283,13 @@ class _EntryReader:
         line, name = cursor.line, cursor.take()
         cursor.expect(":")
         key = self._path, name
-        if key in self._labels or key in self._tables:
+        if key in self._labels or key in self._tables or key in self._prototypes:
             raise PtxSyntaxError(f"label {name} is defined twice", line=line)
+        if cursor.accept(".callprototype"):
+            self._prototypes[key] = read_prototype(cursor)
+            return
+        if cursor.peek() == ".calltargets":
+            raise cursor.error("a list of .calltargets is not supported; write a .callprototype")
         if not cursor.accept(".branchtargets"):
             self._labels[key] = len(self._instructions)
             return
@@ -238,11 +308,15 @@ class _EntryReader:
         return tuple(label for label in found if label is not None)
 
     def _resolve(self, index: int) -> Instruction:
-        """The instruction with unique labels: a label is visible in its scope and in nested scopes."""
+        """The instruction with unique labels and variables: a name is visible in its scope and in nested scopes."""
         instruction = self._instructions[index]
-        if instruction.parts[0] not in ("bra", "brx"):
+        name = instruction.parts[0]
+        if name in ("bra", "brx"):
+            operands = tuple(self._resolve_label(op, index) for op in instruction.operands)
+        elif self._nested or name == "call":
+            operands = tuple(self._resolve_variable(op, self._paths[index]) for op in instruction.operands)
+        else:
             return instruction
-        operands = tuple(self._resolve_label(op, index) for op in instruction.operands)
         return replace(instruction, operands=operands)
 
     def _resolve_label(self, operand: Operand, index: int) -> Operand:
@@ -255,6 +329,18 @@ class _EntryReader:
             what = "label" if instruction.parts[0] == "bra" else ".branchtargets"
             raise instruction.error(f"no {what} {operand.name} is visible here")
         return Symbol(found)
+
+    def _resolve_variable(self, operand: Operand, path: tuple[int, ...]) -> Operand:
+        """The operand with the unique name of a variable or a prototype of a nested scope, if it is one."""
+        if isinstance(operand, Symbol):
+            known = _visible(self._nested, path, operand.name) or _visible(self._prototypes, path, operand.name)
+            return operand if known is None else replace(operand, name=known)
+        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+            known = _visible(self._nested, path, operand.base.name)
+            return operand if known is None else replace(operand, base=replace(operand.base, name=known))
+        if isinstance(operand, Group | Vector):
+            return replace(operand, items=tuple(self._resolve_variable(item, path) for item in operand.items))
+        return operand
 
     def _read_instruction(self) -> Instruction:
         cursor = self._cursor
@@ -286,6 +372,8 @@ class _EntryReader:
             return self._read_address()
         if cursor.accept("{"):
             return self._read_vector()
+        if cursor.accept("("):
+            return self._read_group()
         first = self._read_simple()
         if cursor.accept("|"):
             return Pair(first, self._read_simple())
@@ -297,6 +385,14 @@ class _EntryReader:
             items.append(self._read_simple())
         self._cursor.expect("}")
         return Vector(tuple(items))
+
+    def _read_group(self) -> Group:
+        items: list[Operand] = []
+        while not self._cursor.accept(")"):
+            if items:
+                self._cursor.expect(",")
+            items.append(self._read_simple())
+        return Group(tuple(items))
 
     def _read_simple(self) -> Operand:
         cursor = self._cursor

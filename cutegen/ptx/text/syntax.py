@@ -11,6 +11,9 @@ from typing import TypeAlias
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.types import ScalarType
 
+CALL_SPACE = "param::func"
+"""The state space of the `.param` variables of a body: the parameters and results of functions, in their frames."""
+
 
 @dataclass(frozen=True, slots=True)
 class Register:
@@ -63,6 +66,13 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """`(a, b, ...)`: the results or the arguments of a call."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
     """`p|q`: two destinations."""
 
@@ -82,7 +92,7 @@ class Sink:
     """`_`: a destination whose value is discarded."""
 
 
-Operand: TypeAlias = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink
+Operand: TypeAlias = Register | Special | Immediate | Symbol | Address | Vector | Group | Pair | Negated | Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A kernel parameter; `count` is the length of an array parameter (`.b8 name[24]`), else None."""
+    """A parameter of a kernel or function; `count` is the length of an array parameter (`.b8 name[24]`), else None."""
 
     name: str
     type: ScalarType
@@ -129,15 +139,87 @@ class Parameter:
         return self.type.size_bytes * (1 if self.count is None else self.count)
 
 
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An initial value that is the address of another symbol: 8 bytes at `place` of the variable."""
+
+    place: int
+    symbol: Symbol
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A variable of a state space; `size_bytes` is None for `extern` shared memory sized at launch."""
+    """A variable of a state space; `size_bytes` is None for `extern` shared memory sized at launch.
+
+    `is_scalar`: it is not an array, so that its bytes are written all at once.
+    """
 
     name: str
     space: str
     align_bytes: int
     size_bytes: int | None
     initial: bytes
+    references: tuple[Reference, ...] = ()
+    is_scalar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """The sizes in bytes of the results and parameters of a function."""
+
+    returns: tuple[int, ...]
+    parameters: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """`(4) f(8, 4)`, in bytes."""
+        results, given = (", ".join(map(str, sizes)) for sizes in (self.returns, self.parameters))
+        return f"({results}) f({given})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function: its variables, those of its parameters and results among them, and its body.
+
+    Without `is_defined` it is only declared. The rest is as in an `Entry`.
+    """
+
+    name: str
+    line: int
+    returns: tuple[Variable, ...]
+    parameters: tuple[Variable, ...]
+    variables: tuple[Variable, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
+    labels: dict[str, int] = field(default_factory=dict)
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+    is_defined: bool = False
+    error: PtxSyntaxError | None = None
+
+    @property
+    def prototype(self) -> Prototype:
+        """The sizes of its results and parameters."""
+        returns, parameters = (tuple(v.size_bytes or 0 for v in each) for each in (self.returns, self.parameters))
+        return Prototype(returns, parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """A function in the body of an entry that calls it: instructions `first` to `last`, the last of which is its end.
+
+    `rows` are its registers, `start` and `stop` by width. `base` is the 64-bit register of the address of its frame in
+    local memory; `addresses` are those of its variables there, in the order of `frame`.
+    """
+
+    function: Function
+    first: int
+    last: int
+    rows: dict[int, tuple[int, int]]
+    base: int
+    frame: tuple[Variable, ...]
+    addresses: tuple[int, ...]
+    calls: frozenset[str]
+    is_recursive: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +237,9 @@ class Entry:
     labels: dict[str, int]
     branch_targets: dict[str, tuple[str, ...]]
     rows: dict[int, int]
+    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    functions: tuple[Linked, ...] = ()
+    """The functions that it calls, whose instructions follow its own."""
     required_block: tuple[int, int, int] | None
     required_cluster: tuple[int, int, int] | None = None
     needs_cluster: bool = False
@@ -182,3 +267,4 @@ class Module:
     target: str
     variables: tuple[Variable, ...]
     entries: tuple[Entry, ...]
+    functions: dict[str, Function] = field(default_factory=dict)
