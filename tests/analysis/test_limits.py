@@ -90,6 +90,14 @@ def test_the_tutorials_kernel_is_bounded_by_shared_memory_before_multiply_adds()
     assert found[0].resource == "shared memory"
 
 
+@pytest.mark.parametrize(("consumers", "warps"), [("cooperative", 8), ("pingpong", 4)])
+def test_issued_are_the_instructions_of_the_warps_that_multiply_a_tile(consumers: str, warps: int) -> None:
+    """A producer's warps and those of another tile, which the CTA has too, issue none of a k-tile's main loop."""
+    made = plan(load_spec(f"cutlass_hopper_{consumers}"), "sm_90")
+    assert made.launch.threads == 3 * 128
+    assert k_tile_cost(made, ProblemShape(4096, 4096, 4096), 10.0).issued == 10 * warps
+
+
 def test_the_bottleneck_is_first_and_what_has_no_rate_last() -> None:
     """Of an A100: 2048 operations and a wavefront a cycle, four instructions issued."""
     cost = KTileCost(

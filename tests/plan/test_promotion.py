@@ -20,7 +20,11 @@ def of(dtype: str, asked: int | None = None, k: int = 64, accumulator: str | Non
 
 @pytest.mark.parametrize(
     ("dtype", "k", "promoted"),
-    [("e4m3", 64, 128), ("e5m2", 128, 128), ("e4m3", 96, 96), ("e4m3", 256, 256), ("s8", 64, 0), ("f16", 64, 0)],
+    [
+        *[("e4m3", 32, 128), ("e4m3", 64, 128), ("e5m2", 128, 128)],
+        *[("e4m3", 96, 96), ("e4m3", 160, 160), ("e4m3", 192, 192), ("e4m3", 256, 256)],
+        *[("s8", 64, 0), ("f16", 64, 0)],
+    ],
 )
 def test_every_128_of_k_in_whole_k_tiles(dtype: str, k: int, promoted: int) -> None:
     found = plan(of(dtype, k=k), "sm_90")

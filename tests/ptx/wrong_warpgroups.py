@@ -83,6 +83,16 @@ def register_mistakes() -> Iterator[Wrong]:
         change=(wait() + FENCE + "mov.b64 %da", wait() + "mov.b64 %da"),
         says="unlike shapes",
     )
+    integers = mma("m64n32k32", "s32.s8.s8", REGISTERS, A.descriptor(), B.descriptor(), "")
+    steps = step(0, adds="%p4") + step(1) + step(2) + step(3)
+    types = zero(REGISTERS) + FENCE + integers + COMMIT + wait() + FENCE + steps + COMMIT
+    yield Wrong(
+        name="sums of another type in flight",
+        kind=K.ASYNC_MMA,
+        right="setp.ne.u32 %p4, %r0, %r0;" + types + wait() + dump(REGISTERS),
+        change=(wait() + FENCE, FENCE),
+        says="in part",
+    )
 
 
 FRAGMENT = "mov.b32 %r30, 0x3c003c00; " + " ".join(f"add.u32 %r{i}, %r30, 0;" for i in range(20, 24))

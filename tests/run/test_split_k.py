@@ -22,6 +22,7 @@ from cutegen.verify.counts import count_launch
 from tests.run import epilogues
 from tests.run.against_float64 import check, made
 from tests.run.split_k import CASES, FAST, split
+from tests.seeding import new_generator
 
 Compile = Callable[[GemmSpec], Kernel]
 NAMES = [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
@@ -36,6 +37,27 @@ def test_right_at_every_edge(name: str, compiled: Compile) -> None:
     kernel = compiled(CASES[name])
     for problem in PROBLEMS:
         check(kernel, *made(kernel, *problem), kernel.execute)
+
+
+def test_sums_in_the_workspace_are_of_the_accumulators_type() -> None:
+    for name, case in CASES.items():
+        split_k = plan(case, "sm_80").split_k
+        assert split_k is not None
+        assert split_k.dtype.name == ("s32" if name.startswith("s8") else "f32"), name
+
+
+@pytest.mark.dsl
+def test_sums_of_integers_are_exact_beyond_what_float32_holds(compiled: Compile) -> None:
+    """1200 products of about 126 x 127: more than 2^24, where float32 has even numbers alone."""
+    kernel = compiled(CASES["s8_split_3"])
+    m, n, k = 32, 32, 1200
+    a, b = (new_generator().integers(126, 127, shape, np.int8, endpoint=True) for shape in ((m, k), (n, k)))
+    exact = a.astype(np.int64) @ b.astype(np.int64).T
+    assert exact.min() > 1 << 24
+    assert (exact % 2).any()
+    out = np.full((m, n), -1, np.int32)
+    kernel.execute(a, b.T, out=out)
+    assert np.array_equal(out, exact)
 
 
 @pytest.mark.dsl

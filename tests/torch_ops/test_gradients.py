@@ -78,6 +78,23 @@ def test_what_is_added_to_a_product_of_8_bit_floats_has_a_gradient(activation: s
     close_gradients(leaves, exact, grad)
 
 
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("needed", ["a", "b", "bias", "residual", "c"])
+def test_an_operand_may_need_its_gradient_alone(needed: str, activation: str | None, direct: bool) -> None:
+    shapes = {"a": (4, 8), "b": (8, 6), "bias": (6,), "residual": (4, 6), "c": (4, 6)}
+    operands = {name: half(*shape) for name, shape in shapes.items()}
+    leaf, scale = operands[needed].requires_grad_(), torch.rand(4) + 0.5
+    exact = Exact(**operands, activation=activation, alpha=0.5, beta=2.0, scale=scale[:, None])
+    call = torch.ops.cutegen.matmul if direct else cutegen.matmul
+    found = call(**operands, activation=activation, alpha=0.5, beta=2.0, scale_a=scale)
+    close(found, exact)
+    grad = exact.random_gradient(HALF)
+    found.backward(grad)
+    close_gradients({needed: leaf}, exact, grad)
+    assert all(operands[name].grad is None for name in shapes.keys() - {needed})
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_gradients_of_a_bias_in_8_bit_floats(dtype: Any) -> None:
     bias = half(6).to(dtype).requires_grad_()

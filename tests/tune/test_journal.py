@@ -37,6 +37,16 @@ def test_the_first_complete_result_counts(tmp_path: Path) -> None:
     assert counts_once(journal.path)
 
 
+def test_of_two_complete_results_the_first_counts_where_it_stands(tmp_path: Path) -> None:
+    """Two hosts may have tuned a job, and their journals been put together."""
+    one, other = (Journal(tmp_path / f"{name}.jsonl") for name in ("one", "other"))
+    for journal, names in ((one, "ab"), (other, "cba")):
+        for name in names:
+            journal.add(name, {"by": journal.path.stem})
+    one.path.write_bytes(one.path.read_bytes() + other.path.read_bytes())
+    assert list(one.read().items()) == [("a", {"by": "one"}), ("b", {"by": "one"}), ("c", {"by": "other"})]
+
+
 def test_counting_a_job_twice_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "a.jsonl")
     journal.add("a", {"winner": 1})
