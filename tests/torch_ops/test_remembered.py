@@ -19,6 +19,7 @@ from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.torch_ops import door, eager, recorded, remembered  # noqa: E402
+from cutegen.torch_ops.call import Call  # noqa: E402
 from cutegen.torch_ops.linear import linear  # noqa: E402
 from tests.torch_ops.cases import check_kept, half  # noqa: E402
 from tests.torch_ops.exact import Exact, close, close_gradients  # noqa: E402
@@ -79,6 +80,87 @@ def test_other_values_and_numbers_are_computed_after_one_look_up(monkeypatch: py
         found, wanted = call(half(16, 64), 0.25)
         close(found, wanted, "again")
     assert seen == []
+
+
+OUT = torch.zeros(16, 32, dtype=HALF)
+PLAIN = Call(torch.zeros(16, 64, dtype=HALF), torch.zeros(32, 64, dtype=HALF).T)
+FUSED = PLAIN._replace(activation="silu", residual=OUT, alpha=1.0)
+CHANGES: dict[str, dict[str, Any]] = {
+    "activation": {"activation": "relu"},
+    "another activation": {"activation": "gelu"},
+    "bias": {"bias": OUT[0]},
+    "a bias of another type": {"bias": OUT[0].float()},
+    "residual": {"residual": OUT},
+    "a residual of another type": {"residual": OUT.float()},
+    "no residual": {"residual": None},
+    "c": {"c": OUT},
+    "scale_a": {"scale_a": torch.zeros(1)},
+    "scale_b": {"scale_b": torch.zeros(1)},
+    "alpha": {"alpha": 0.5},
+    "no alpha": {"alpha": None},
+    "out": {"out": OUT},
+    "an out with other strides": {"out": torch.zeros(32, 16, dtype=HALF).T},
+    "out_dtype": {"out_dtype": torch.float32},
+    "aux": {"aux": True},
+    "another shape": {"a": PLAIN.a[:8]},
+    "other strides": {"b": torch.zeros(64, 32, dtype=HALF)},
+    "another type": {"a": PLAIN.a.bfloat16()},
+    "another device": {"a": PLAIN.a.to("meta")},
+    "another alignment": {"a": torch.zeros(16 * 64 + 4, dtype=HALF)[4:].view(16, 64)},
+}
+"""Of a call, one at a time: other kernels, or other launches."""
+
+
+def test_calls_that_differ_in_what_a_kernel_depends_on_have_keys_of_their_own() -> None:
+    for call in (PLAIN, FUSED):
+        changed = {name: call._replace(**change) for name, change in CHANGES.items()}
+        calls = {"as it is": call, **{name: x for name, x in changed.items() if not is_like(x, call)}}
+        assert len({remembered._key(x) for x in calls.values()}) == len(calls) > len(CHANGES) - 3
+
+
+def test_calls_that_differ_in_values_and_numbers_have_one_key() -> None:
+    one = FUSED._replace(bias=OUT[0], c=OUT, beta=0.5)
+    other = one._replace(**{name: x.clone() + 1 for name, x in one.tensors.items() if name != "b"}, alpha=2, beta=3.0)
+    assert remembered._key(one) == remembered._key(other)
+
+
+def is_like(one: Call, other: Call) -> bool:
+    """Whether a change leaves a call as it is, but for the value of a number."""
+    return all(x is y or (isinstance(x, float) and isinstance(y, float)) for x, y in zip(one, other, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_looked_up")
+def test_calls_that_differ_in_one_term_have_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, twice, with other values."""
+    monkeypatch.setattr(remembered, "table", remembered._Table())
+    w, out = half(32, 64).T, torch.empty(16, 32, dtype=HALF)
+    for _ in range(2):
+        a, beside, bias = half(16, 64), half(16, 32), half(32)
+        rows, columns = torch.rand(16, 1) + 0.5, torch.rand(1, 32) + 0.5
+        for terms in (
+            {},
+            {"activation": "relu"},
+            {"activation": "gelu"},
+            {"bias": bias},
+            {"bias": bias, "activation": "relu"},
+            {"residual": beside},
+            {"residual": beside, "activation": "relu"},
+            {"residual": beside, "alpha": 0.5},
+            {"residual": beside, "bias": bias},
+            {"c": beside},
+            {"c": beside, "beta": 0.5, "alpha": 2.0},
+            {"alpha": 0.5},
+        ):
+            exact = Exact(a, w, **terms)
+            close(cutegen.matmul(a, w, **terms), exact, str(list(terms)))
+            close(cutegen.matmul(a, w, out=out.fill_(torch.nan), **terms), exact, f"out, {[*terms]}")
+            wide = {name: x.float() if name == "c" else x for name, x in terms.items()}
+            found = cutegen.matmul(a, w, out_dtype=torch.float32, **wide)
+            assert found.dtype is torch.float32
+            close(found, exact, f"f32, {[*terms]}")
+        for scales, scale in (({"scale_a": rows}, rows), ({"scale_b": columns}, columns)):
+            close(cutegen.matmul(a, w, **scales), Exact(a, w, scale=scale), str(list(scales)))
 
 
 def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +375,30 @@ def test_memory_shared_with_an_operand_is_noticed_the_second_time(terms: dict[st
     cutegen.matmul(a, w, out=apart, **terms)
     with pytest.raises(OperandError, match="memory shared with a"):
         cutegen.matmul(a, w, out=memory[8 : 8 + 16 * 64].view(16, 64), **terms)
+
+
+IN_KERNELS = {"scale_a": "scale_m", "scale_b": "scale_n"}
+
+
+def beside(x: Any) -> tuple[Any, Any]:
+    """A copy of `x` and a result of 16 x 32 halfs whose last bytes are its first."""
+    memory = torch.zeros(16 * 32 * 2 - 16 + x.untyped_storage().nbytes(), dtype=torch.uint8)
+    moved = memory[16 * 32 * 2 - 16 :].view(x.dtype).as_strided(x.shape, x.stride()).copy_(x)
+    return moved, memory[: 16 * 32 * 2].view(HALF).view(16, 32)
+
+
+@pytest.mark.usefixtures("_looked_up")
+@pytest.mark.parametrize("names", [("bias",), ("bias", "residual", "c", "scale_a", "scale_b")], ids=len)
+def test_memory_shared_with_any_operand_is_noticed_the_second_time(names: tuple[str, ...]) -> None:
+    operands = {"a": half(16, 64), "b": half(32, 64).T, "bias": half(32), "residual": half(16, 32), "c": half(16, 32)}
+    operands |= {"scale_a": torch.rand(16, 1) + 0.5, "scale_b": torch.rand(1, 32) + 0.5}
+    operands = {name: operands[name] for name in ("a", "b", *names)}
+    for _ in range(2):
+        cutegen.matmul(**operands, out=torch.empty(16, 32, dtype=HALF))
+    for name, x in operands.items():
+        moved, out = beside(x)
+        with pytest.raises(OperandError, match=f"memory shared with {IN_KERNELS.get(name, name)}"):
+            cutegen.matmul(**{**operands, name: moved}, out=out)
 
 
 @PLAIN_AND_FUSED
