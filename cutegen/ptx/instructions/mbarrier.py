@@ -142,15 +142,17 @@ def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifi
             cta, local = warp.cta.cluster.at(warp, site, thread, address)
             mbarriers = cta.mbarriers
             barrier = mbarriers.at(warp, site, [thread], local)
+            passed = told
             if cta is not warp.cta:
                 _note_visit(warp, site, thread, barrier, manner)
+                passed = barrier.visited(told, reaches_cluster=manner.reaches_cluster)
                 cta.visits.arrival(warp, site, thread, local, tick)
             states.append(barrier.phase << _PENDING_BITS | barrier.pending)
             if expects:
                 mbarriers.expect(warp, site, thread, barrier, given)
             if drops:
                 mbarriers.drop(warp, site, thread, barrier, 1 if expects else given)
-            mbarriers.arrive(warp, site, thread, barrier, 1 if expects else given, told)
+            mbarriers.arrive(warp, site, thread, barrier, 1 if expects else given, passed)
         if target is not None:
             warp.put_active(target, np.array(states, np.uint64))
 
@@ -159,7 +161,6 @@ def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifi
 
 def _note_visit(warp: Warp, site: int, thread: int, barrier: Mbarrier, manner: _Manner) -> None:
     """`thread` arrives at an mbarrier of another CTA."""
-    barrier.has_visitors = True
     if not manner.reaches_cluster and not manner.relaxed:
         message = "a release at scope cta to another CTA of the cluster: it takes .release.cluster"
         warp.cta.fault(ViolationKind.CONVENTION, site, thread, message, barrier.address)
@@ -251,7 +252,8 @@ class _Look:
         if barrier.has_visitors and not self.manner.reaches_cluster:
             message = "an acquire at scope cta of what another CTA of the cluster released: it takes .acquire.cluster"
             warp.cta.fault(ViolationKind.CONVENTION, self.site, threads[0], message, barrier.address)
-        warp.cta.ordering.observe(warp, barrier.released, np.array(threads))
+        told = barrier.told(reaches_cluster=self.manner.reaches_cluster)
+        warp.cta.ordering.observe(warp, told, np.array(threads))
 
     def _is_over(self, barrier: Mbarrier, value: int) -> bool:
         """Parity selects the current phase, which is not complete, or the previous one; a state selects its own."""

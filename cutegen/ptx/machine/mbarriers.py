@@ -7,7 +7,7 @@ before the next accesses of a thread that has observed it complete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
 from cutegen.ptx.watch.paged import MANY
-from cutegen.ptx.watch.past import Clock
+from cutegen.ptx.watch.past import Clock, later
 from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
 from cutegen.ptx.watch.violations import ViolationKind
 
@@ -42,6 +42,8 @@ class Mbarrier:
     """The tick of the initializing thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
     has_visitors: bool = False
     """Whether threads of other CTAs have arrived."""
+    from_visitors: Clock = field(default_factory=lambda: NOTHING.known)
+    """What they passed on at scope cluster."""
     transactions: int = 0
     phase: int = 0
     arrived: Told = NOTHING
@@ -60,6 +62,19 @@ class Mbarrier:
             self.arrivals_before |= self.arrivals
             self.arrivals = {}
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
+
+    def visited(self, told: Told, *, reaches_cluster: bool) -> Told:
+        """A thread of another CTA arrives with `told`; returns what it passes on to an acquire at scope cta."""
+        self.has_visitors = True
+        if reaches_cluster:
+            self.from_visitors = later(self.from_visitors, told.within_scopes())
+        return replace(told, in_scope=NOTHING.known)
+
+    def told(self, *, reaches_cluster: bool) -> Told:
+        """What a thread learns that has observed the last phase complete, by an acquire at scope cluster or cta."""
+        if not self.has_visitors or not reaches_cluster:
+            return self.released
+        return replace(self.released, in_scope=later(self.released.within_scopes(), self.from_visitors))
 
     def awaited(self) -> str:
         """Name of this object, for messages."""
@@ -149,7 +164,7 @@ class Mbarriers:
         index, ordering = warp.index, self._ordering
         who, tick = barrier.arrivals_before.get(index, _NEVER)
         of_own_warp = tick > ordering.known[index, index] and who != thread
-        is_early = of_own_warp and not ordering.is_after_warp(thread, index, tick)
+        is_early = of_own_warp and not ordering.has_seen_warp(thread, tick)
         if is_early or ordering.is_news(warp, barrier.released, thread):
             message = f"an arrival at {barrier} by a thread that has not seen the phase before complete"
             message += f": it may count for either, or more threads arrive than its count of {barrier.expected}"

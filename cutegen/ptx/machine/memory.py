@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flights, GlobalAccess, GlobalShadow
-from cutegen.ptx.watch.semantics import Semantics
+from cutegen.ptx.watch.semantics import TOO_NARROW, Semantics
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -218,6 +218,8 @@ class GlobalMemory:
         if clash.in_flight:
             earlier = f"the copy by {who} ({self._monitor.describe(clash.site)})"
             message = f"{what} of bytes that {earlier} may still be {'writing' if clash.wrote else 'reading'}"
+        if clash.is_out_of_scope:
+            message = f"{what} of global memory after {earlier} ({self._monitor.describe(clash.site)}), {TOO_NARROW}"
         self._report_race(warp, access, buffer, clash.index, message, clash.offset - int(access.offsets[clash.index]))
 
     def _report_race(

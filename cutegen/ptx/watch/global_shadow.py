@@ -60,6 +60,8 @@ class Clash:
     site: int
     wrote: bool
     in_flight: bool = False
+    is_out_of_scope: bool = False
+    """Whether something orders them, but passes it on at scope cta to another CTA."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -230,9 +232,16 @@ class GlobalShadow:
         ticks = stamps >> THREAD_BITS & _TICK_MASK
         if same_cluster[suspect].all():
             known = access.ordering.knows(access.warp, access.threads, np.minimum(warps, access.ordering.agents - 1))
+            narrow = suspect & (ticks <= known)
             suspect &= ticks > known
             if not suspect.any():
-                return None
+                if not wrote or not access.ordering.has_narrow_scopes:
+                    return None
+                narrow &= access.ordering.is_out_of_scope(access.warp, access.threads, ticks, warps)
+                narrow &= ~self._morally_strong(access, sites, same_cluster, warps)
+                if not narrow.any():
+                    return None
+                return replace(self._clash(access, narrow, (stamps, warps, sites), wrote=True), is_out_of_scope=True)
         suspect &= ~self._morally_strong(access, sites, same_cluster, warps)
         rows = [slice(None)] if access.ordering.lanes_agree(access.warp) else range(len(stamps))
         for row in rows:

@@ -11,6 +11,9 @@ other until a `bar.warp.sync` or a barrier. If only some lanes of a warp wait, o
 `fenced` is the same for paths through a `fence.proxy.async`: only these make ordinary writes visible to bulk copies
 (PTX ISA, "Memory Consistency Model", "Proxy-preserved base causality order").
 
+`in_scope` is `known` without what releases and acquires pass on whose scope does not include the other side: an arrival
+at another CTA's mbarrier at scope cta. It is kept from the first of these on.
+
 `seen` is what has definitely happened, visible or not: a relaxed arrival at a cluster's barrier passes on only this,
 and a bulk copy passes it on from its issuer to the CTA where it lands. It tells if a CTA has started, and if an
 mbarrier's phase is over. It is kept only for clusters.
@@ -31,6 +34,7 @@ from cutegen.ptx.watch.paged import several
 from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later, ticks_of
 
 _NO_TICKS = np.zeros(0, np.int64)
+_NO_THREADS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,12 @@ class Told:
     """Ordered accesses of other clusters, and of single threads."""
     seen: Clock = field(default_factory=lambda: _NO_TICKS)
     """The last tick of each agent that has definitely happened, visible or not."""
+    in_scope: Clock | None = None
+    """`known`, without what a release or an acquire passes on that does not include the other side; None: all of it."""
+
+    def within_scopes(self) -> Clock:
+        """What it passes on by releases and acquires that include each other."""
+        return self.known if self.in_scope is None else self.in_scope
 
 
 NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
@@ -53,7 +63,10 @@ NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
 def join(a: Told, b: Told) -> Told:
     """The union of both."""
     strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
-    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen)
+    in_scope = None
+    if a.in_scope is not None or b.in_scope is not None:
+        in_scope = later(a.within_scopes(), b.within_scopes())
+    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen, in_scope)
 
 
 class Ordering:
@@ -68,6 +81,9 @@ class Ordering:
         self.known = np.zeros((warps, warps), np.int64)
         self._fenced = np.zeros((warps, warps), np.int64)
         self._strict = np.zeros((warps, warps), np.int64)
+        self._in_scope: npt.NDArray[np.int64] | None = None
+        """`known` of warps without what too narrow scopes pass on; None if there is no such thing."""
+        self.has_narrow_scopes = False
         self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, Told] = {}
@@ -105,6 +121,8 @@ class Ordering:
         A quick test: False is inconclusive.
         """
         if (ticks > self.known[warp][agents]).any():
+            return False
+        if self._in_scope is not None and self.is_out_of_scope(warp, _NO_THREADS, ticks, agents).any():
             return False
         generic = ~self._is_async[agents]
         if not generic.any():
@@ -171,7 +189,11 @@ class Ordering:
         seen = self._seen_of(index)
         self.tick += 1
         lanes = [self._by_lane[t] for t in threads.tolist() if t in self._by_lane] if self._by_lane else []
-        return reduce(join, lanes, Told(known, fenced, strict, far, seen))
+        in_scope = None
+        if self._in_scope is not None:
+            in_scope = self._in_scope[index].copy()
+            in_scope[index] = known[index]
+        return reduce(join, lanes, Told(known, fenced, strict, far, seen, in_scope))
 
     def arrive_relaxed(self, warp: Actor) -> Told:
         """`warp` arrives without a release: passes on its arrival and what it had seen, but not its accesses."""
@@ -203,6 +225,8 @@ class Ordering:
             return
         for thread in threads.tolist():
             self._by_lane[thread] = join(self._by_lane.get(thread, NOTHING), told)
+        if told.in_scope is not None and self._in_scope is None:
+            self._learn_in_scope(warp.index, Told(told.known, _NO_TICKS, _NO_TICKS, in_scope=_NO_TICKS))
 
     def is_news(self, warp: Actor, told: Told, thread: int) -> bool:
         """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later."""
@@ -293,14 +317,15 @@ class Ordering:
         """True if tick `tick` of thread `writer` is ordered before the next access of `thread`."""
         if thread == writer or tick <= self.known[thread // WARP_LANES, writer // WARP_LANES]:
             return True
-        return self.is_after_warp(thread, writer // WARP_LANES, tick)
-
-    def is_after_warp(self, thread: int, warp: int, tick: int) -> bool:
-        """True if tick `tick` of all lanes of `warp` is ordered before the next access of `thread`."""
-        if tick <= self.known[thread // WARP_LANES, warp]:
-            return True
         told = self._by_lane.get(thread, NOTHING).known
-        return len(told) > 0 and tick <= int(told[warp])
+        return len(told) > 0 and tick <= int(told[writer // WARP_LANES])
+
+    def has_seen_warp(self, thread: int, tick: int) -> bool:
+        """True if `thread` has seen that all lanes of its own warp were past tick `tick`, which may not be visible."""
+        warp, told = thread // WARP_LANES, self._by_lane.get(thread, NOTHING)
+        seen = later(told.seen, told.known)
+        of_warp = 0 if self._seen is None else int(self._seen[warp, warp])
+        return tick <= max(of_warp, int(self.known[warp, warp]), int(seen[warp]) if len(seen) else 0)
 
     def is_fenced_after(self, thread: int, writer: int, tick: int) -> bool:
         """True if a proxy fence separates tick `tick` of thread `writer` from the next access of `thread`."""
@@ -378,7 +403,34 @@ class Ordering:
             return told
         return np.asarray(told | (ticks <= ticks_of(self._known_by(thread), warps)))
 
+    def is_out_of_scope(
+        self, warp: int, threads: npt.NDArray[np.int64], ticks: Clock, warps: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Mark accesses of `warps` at `ticks` that only too narrow scopes order before the next one of `threads`.
+
+        The threads are of `warp`, one for each row; the accesses are known to be ordered.
+        """
+        if self._in_scope is None:
+            return np.zeros(ticks.shape, bool)
+        of_warp = warps < self.warps
+        known = self._in_scope[warp][np.where(of_warp, warps, 0)]
+        for thread in set(threads.tolist()) & self._by_lane.keys():
+            rows, told = threads == thread, self._by_lane[thread].within_scopes()
+            known[rows] = np.maximum(known[rows], ticks_of(told, warps[rows]) if len(told) else 0)
+        return np.asarray(of_warp & (ticks > known))
+
+    def _learn_in_scope(self, warp: int, told: Told) -> None:
+        within = told.within_scopes()[: self.warps]
+        if self._in_scope is None:
+            known = told.known[: self.warps]
+            if len(within) == len(known) and (within >= known).all():
+                return
+            self._in_scope, self.has_narrow_scopes = self.known[:, : self.warps].copy(), True
+        self._in_scope[warp] = later(self._in_scope[warp], within)
+
     def _learn(self, warp: int, told: Told) -> None:
+        if told.in_scope is not None or self._in_scope is not None:
+            self._learn_in_scope(warp, told)
         self.known[warp] = later(self.known[warp], told.known)
         self._fenced[warp] = later(self._fenced[warp], told.fenced)
         self._strict[warp] = later(self._strict[warp], told.strict)

@@ -15,6 +15,8 @@ Audience: TypeAlias = tuple[int, int, int]
 """The threads that a scope includes: its reach, and the numbers of their cluster and of their CTA there (-1: any)."""
 CTA_REACH, CLUSTER_REACH, GRID_REACH = 1, 2, 3
 """The reaches that include the threads of the same CTA, of the same cluster, and all."""
+TOO_NARROW = "which mbarriers pass on at scope cta: it takes .release.cluster and .acquire.cluster"
+"""Said of an access after that of another CTA."""
 
 
 @dataclass(frozen=True, slots=True)

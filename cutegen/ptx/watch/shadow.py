@@ -23,7 +23,7 @@ from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.agents import Proxy
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, Stamps, owners_of
-from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH
+from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, TOO_NARROW
 from cutegen.ptx.watch.sites import SiteTable
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -282,7 +282,8 @@ class Shadow:
     def _may_race(self, access: Access, stamps: Stamps) -> bool:
         """False if all of `stamps` are definitely ordered before the access's warp."""
         ordering = self._ordering
-        return ordering.lanes_arrived_alone or bool(stamps.max() >> _TICK_SHIFT >= ordering.bounds[access.warp.index])
+        watched = ordering.lanes_arrived_alone or ordering.has_narrow_scopes
+        return watched or bool(stamps.max() >> _TICK_SHIFT >= ordering.bounds[access.warp.index])
 
     def _find_race(
         self,
@@ -301,6 +302,8 @@ class Shadow:
         if not (unordered | pending).any():
             if self._ordering.lanes_arrived_alone:
                 self._find_alone(access, stamps, (ticks, owners, warps), what, earlier)
+            if self._ordering.has_narrow_scopes and (what, earlier) == ("read", "write"):
+                self._find_out_of_scope(access, stamps, (ticks, owners, warps))
             return
         sites = stamps >> THREAD_BITS & _SITE_MASK
         race = unordered & (owners != access.threads[:, None])
@@ -352,6 +355,19 @@ class Shadow:
         collective = self._monitor.opcode(site).startswith(_COLLECTIVE)
         kind = ViolationKind.CONVENTION if collective else ViolationKind.RACE
         self.report(kind, access, index, f"{message} without a bar.warp.sync between", piece)
+
+    def _find_out_of_scope(self, access: Access, stamps: Stamps, earlier: tuple[Stamps, Stamps, Stamps]) -> None:
+        """Searches for writes of another CTA that too narrow scopes pass on. Those of reads only free the bytes."""
+        ticks, owners, warps = earlier
+        found = self._ordering.is_out_of_scope(access.warp.index, access.threads, ticks, warps)
+        found &= (owners != access.threads[:, None]) & (stamps < _PENDING)
+        if self._has_strong:
+            found &= ~self._morally_strong(access, stamps >> THREAD_BITS & _SITE_MASK, warps)
+        if found.any():
+            index, piece = (int(i) for i in np.argwhere(found)[0])
+            who, place = self._who(int(stamps[index, piece]))
+            message = f"read after the write by {who} ({place}), {TOO_NARROW}"
+            self.report(ViolationKind.RACE, access, index, message, piece)
 
     def _explain(self, stamp: int, warp: int, what: str, earlier: str) -> tuple[ViolationKind, str]:
         """Explain the conflict of an access with the `earlier` one of `stamp`."""
