@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.build.artifact import Artifact
+from cutegen.build.artifact import PLAN, Artifact
 from cutegen.build.manifest import InstructionCounts
 from cutegen.build.misses import Miss
 from cutegen.support.columns import aligned, wrapped
+from cutegen.support.typed_json import parse_object, read
 
 SHOWN_DIFF_LINES = 40
 
@@ -56,12 +57,19 @@ def build_lines(artifact: Artifact, title: str, miss: Miss | None, *, with_sourc
         *((name, f"{digest.size_bytes:,} bytes") for name, digest in sorted(manifest.files.items())),
     ]
     lines = [f"{title}: {'hit, from the cache' if artifact.hit else 'miss, compiled'}", *aligned(facts)]
-    lines += ["", *instruction_lines(manifest.instructions)]
+    lines += [*remarks(artifact), "", *instruction_lines(manifest.instructions)]
     if manifest.warnings:
         lines += ["", "Warnings", *(x for text in manifest.warnings for x in wrapped(text, first="  ", rest="    "))]
     if miss is not None:
         lines += ["", *miss_lines(miss, with_source=with_source)]
     return lines
+
+
+def remarks(artifact: Artifact) -> list[str]:
+    """Return the remarks of the plan on its target, a sentence each."""
+    file = f"{artifact.path}/{PLAN}"
+    found = parse_object(artifact.plan_json, file).get("remarks", [])
+    return [read(str, text, file, "remarks") for text in found]
 
 
 def instruction_lines(counts: InstructionCounts) -> list[str]:
@@ -85,6 +93,7 @@ def build_table(artifact: Artifact, target: str, miss: Miss | None) -> dict[str,
         "path": str(artifact.path),
         "hit": artifact.hit,
         "target": target,
+        "remarks": remarks(artifact),
         "registers": manifest.registers,
         "spills": manifest.spill_bytes,
         "instructions": instruction_table(manifest.instructions),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
+from cutegen.hardware import target
 from cutegen.support.columns import aligned
 
 
@@ -17,6 +18,7 @@ def explained(resolved: Resolved) -> str:
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
     rows.append(("epilogue", ", ".join(request.ops) or "none"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
+    rows += [("remark", text) for text in target(request.target).remarks]
     for provider, answer in providers.answers(request):
         rows.append(("serves" if answer.open is not None else "asked", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])

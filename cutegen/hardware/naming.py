@@ -35,7 +35,8 @@ _WORDS_OF_ALL = re.compile(r"nvidia|geforce|tesla|quadro|rtx|gtx|titan(?!v)")
 def resolve_target(text: str) -> Target:
     """Return the target that `text` names.
 
-    Raises RequestError for a compute capability without a target, naming the nearest, and for an unknown name.
+    Raises RequestError for a compute capability without a target, which says whether kernels for another run on it, and
+    for an unknown name.
 
     >>> [resolve_target(text).name for text in ("sm_90a", "sm90", "86", "8.9", "a100", "NVIDIA H100 SXM 80GB")]
     ['sm_90', 'sm_90', 'sm_86', 'sm_89', 'sm_80', 'sm_90']
@@ -48,10 +49,10 @@ def resolve_target(text: str) -> Target:
     if (found := TARGETS.get(f"sm_{number}")) is not None:
         return found
     called = f"sm_{number}" if _capability(text) else f"{text} is sm_{number}, which"
-    known = _supported()
-    nearest = max((each for each in known if each <= number), default=min(known))
+    runnable = [row.name for row in TARGETS.values() if _runs_on(row, number)]
+    way_out = f"kernels for {runnable[-1]} run on it" if runnable else "no kernel for another target runs on it"
     raise RequestError(
-        f"unknown target {text!r}; {called} is not supported, the nearest is sm_{nearest} of {', '.join(TARGETS)}"
+        f"unknown target {text!r}; {called} is not supported; {way_out}; expected one of {', '.join(TARGETS)}"
     )
 
 
@@ -71,8 +72,10 @@ def _product(text: str) -> int | None:
     return next((GPU_NAMES[word] for word in words if word in GPU_NAMES), None)
 
 
-def _supported() -> list[int]:
-    return [int(name.removeprefix("sm_")) for name in TARGETS]
+def _runs_on(target: Target, number: int) -> bool:
+    """Tell whether a cubin for `target`, if it has no `a`, runs on a GPU of its major and of no lesser minor."""
+    major, minor = target.compute_capability
+    return not target.gpu_arch.endswith("a") and major == number // 10 and minor <= number % 10
 
 
 def _way_out(text: str) -> str:

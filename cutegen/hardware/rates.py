@@ -66,3 +66,6 @@ SM_RATES: Mapping[str, SmRates] = {
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }
 """By target name, as in `TARGETS`; the rates of multipliers by instruction."""
+
+ASSUMED_MMA_FLOPS = 4096.0
+"""Operations of `mma.sync` where its rate is not known, about those of sm_90: enough to rank kernels by their times."""

@@ -20,7 +20,8 @@ class Target:
     """One compute capability; `gpu_arch` is for the compiler, `name` for specs and people.
 
     A CTA's shared memory costs the SM `smem_reserved_per_cta_bytes` more than it requests, rounded up to
-    `smem_allocation_unit_bytes`; a warp's registers are allocated in units of `register_allocation_unit`.
+    `smem_allocation_unit_bytes`; a warp's registers are allocated in units of `register_allocation_unit`. `unused` is
+    the instruction that its tensor cores are made for, if no family issues it.
     """
 
     name: str
@@ -37,12 +38,25 @@ class Target:
     register_allocation_unit: int = 256
     warp_allocation_unit: int = 4
     threads_per_cta: int = 1024
+    unused: str = ""
 
     @property
     def compute_capability(self) -> tuple[int, int]:
         """Return (major, minor), as the driver reports it."""
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what a user should know of every kernel for this target, a sentence each.
+
+        >>> target("sm_100").remarks
+        ('tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster',)
+        """
+        if not self.unused:
+            return ()
+        made_for = f"{self.unused}, which the tensor cores of {self.name} are made for"
+        return (f"{made_for}, is not used: torch is likely faster",)
 
     def has(self, *instructions: Instruction) -> bool:
         """Return whether the target has all of these instructions.
@@ -62,6 +76,7 @@ def _target(
     smem_cta_kib: int,
     sm_threads: int,
     sm_ctas: int,
+    unused: str = "",
 ) -> Target:
     return Target(
         name=name,
@@ -71,6 +86,7 @@ def _target(
         smem_per_sm_bytes=smem_sm_kib * KIB,
         threads_per_sm=sm_threads,
         ctas_per_sm=sm_ctas,
+        unused=unused,
     )
 
 
@@ -81,7 +97,8 @@ _ROWS = (
     _target("sm_86",  "sm_86",   OF_SM_80,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=16),
     _target("sm_89",  "sm_89",   OF_SM_89,    smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
     _target("sm_90",  "sm_90a",  OF_SM_90A,   smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
-    _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
+    _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
+            unused="tcgen05"),
     _target("sm_120", "sm_120a", OF_SM_100A,  smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
 )
 # fmt: on

@@ -11,6 +11,7 @@ from typing import Any
 from cutegen.build.artifact import CUBIN, PTX
 from cutegen.build.pack_file import PackFile
 from cutegen.build.pack_index import PackEntry, PackIndex
+from cutegen.build.tables import remarks
 from cutegen.contract.problem import ProblemShape
 from cutegen.pack.building import Outcome
 from cutegen.pack.wanted import Wanted
@@ -35,6 +36,7 @@ def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
                 "hit": artifact.hit,
                 "registers": artifact.manifest.registers,
                 "spills": artifact.manifest.spill_bytes,
+                "remarks": remarks(artifact),
                 "warnings": list(artifact.manifest.warnings),
             }
             for wanted, artifact in built
@@ -67,7 +69,8 @@ def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[Wanted, Path] | No
     counts = Counter(row[3] for row in rows)
     said = ", ".join(f"{counts[how]:,} {how}" for how in ("compiled", "hit", "failed") if counts[how])
     header = ("name", "target", "problem", "how", "registers", where)
-    return [f"{plural(len(rows), 'kernel')}: {said}", *aligned(rows, header=header, right={4})]
+    told = dict.fromkeys(text for each in outcomes if each.artifact is not None for text in remarks(each.artifact))
+    return [f"{plural(len(rows), 'kernel')}: {said}", *aligned(rows, header=header, right={4}), *told]
 
 
 def pack_table(path: Path, index: PackIndex, size_bytes: int) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from cutegen.algebra import Layout, TiledMma, format_layout, spec_notation
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import Target
+from cutegen.hardware import SM_RATES, Instruction, Target
+from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.accesses import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
@@ -31,7 +32,10 @@ def explain(plan: PlannedGemm, *, everything: bool = False) -> str:
     """
     width = text_width()
     blocks = (
-        title_lines(plan.spec, plan.target, plan.problem, width),
+        [
+            *title_lines(plan.spec, plan.target, plan.problem, width),
+            *(line for text in remarks(plan) for line in wrapped(text, first="  ", rest="    ", width=width)),
+        ],
         decision_lines(plan.decisions, everything, width),
         *_rankings(plan, everything, width),
         _accesses(plan, width),
@@ -61,6 +65,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "family": plan.family,
         "kind": plan.spec.kind,
         "target": plan.target.name,
+        "remarks": list(remarks(plan)),
         "problem": None if plan.problem is None else asdict(plan.problem),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
@@ -208,6 +213,15 @@ def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, wi
     description = f": {spec.description}" if spec.description else ""
     for_problem = "" if problem is None else f", {problem}"
     return wrapped(f"{spec.name or 'unnamed spec'} for {target.name}{for_problem}{description}", width=width)
+
+
+def remarks(plan: PlannedGemm) -> tuple[str, ...]:
+    """Return what a reader should know of the plan's target and of its times, a sentence each."""
+    target = plan.target
+    if plan.problem is None or SM_RATES[target.name].flops.get(Instruction.MMA_SYNC) is not None:
+        return target.remarks
+    assumed = f"times assume {ASSUMED_MMA_FLOPS:,.0f} operations per cycle and SM, enough to rank kernels"
+    return (*target.remarks, f"the rate of mma.sync on {target.name} is not known here: {assumed}")
 
 
 def decision_lines(decisions: Sequence[Decision], everything: bool, width: int) -> list[str]:

@@ -77,6 +77,16 @@ def test_build_says_what_it_found(small: Path, cli: Cli) -> None:
     assert table["key"] in text
 
 
+@pytest.mark.slow
+def test_a_build_for_a_target_whose_tensor_cores_are_not_used_says_so(small: Path, cli: Cli) -> None:
+    said = "tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster"
+    assert said in cli(f"build {small} --arch b200").out.splitlines()
+    assert cli(f"build {small} --arch b200 --json").json["remarks"] == [said]
+    both = f"build {small} --arch sm_80,b200"
+    assert cli(both).out.splitlines().count(said) == 1
+    assert [x["remarks"] for x in cli(f"{both} --json").json["kernels"]] == [[], [said]]
+
+
 def test_the_artifact_holds_the_plan_that_is_printed(small: Path, cli: Cli) -> None:
     path = Path(cli(f"build {small} {ARCH} --json").json["path"])
     printed = cli(f"plan {small} {ARCH} --json").json

@@ -154,8 +154,11 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("plan sm80_hgemm_tn --frob", "No such option"),
         ("show --layout", "requires an argument; see cutegen show --help"),
         ("plan sm80_hgemm_tn --arch sm_99", "unknown target 'sm_99'"),
-        ("plan sm80_hgemm_tn --arch sm_75", "sm_75 is not supported, the nearest is sm_80"),
-        ("plan sm80_hgemm_tn --arch v100", "v100 is sm_70, which is not supported, the nearest is sm_80"),
+        (
+            "plan sm80_hgemm_tn --arch sm_75",
+            "sm_75 is not supported; no kernel for another target runs on it; expected one of sm_80",
+        ),
+        ("plan sm80_hgemm_tn --arch v100", "v100 is sm_70, which is not supported; no kernel"),
         ("plan sm80_hgemm_tn --arch h10", "unknown target 'h10'; did you mean h100?"),
         (
             "show sm80_hgemm_tn mma --out x.htm",

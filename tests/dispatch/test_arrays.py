@@ -100,6 +100,8 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
         "family sm80",
     ):
         assert part in said
+    assert "remark" not in said
+    assert "tcgen05, which" in cutegen.explain(half(64, 64), half(64, 64).T, arch="b200")
     assert "the result is empty" in cutegen.explain(half(0, 4), half(4, 4))
     assert "represents" not in cutegen.explain(half(64, 64), half(64, 64).T, arch="h100")
     with cutegen.matmul_settings(batch_invariant=True):

@@ -40,16 +40,27 @@ def test_targets_go_by_what_people_call_them(name: str, target: str) -> None:
     assert resolve_target(name).name == target
 
 
-@pytest.mark.parametrize(
-    "name", [*(name for name, number in GPU_NAMES.items() if f"sm_{number}" not in TARGETS), "sm_75"]
-)
-def test_what_is_not_supported_is_told_the_nearest_that_is(name: str) -> None:
+RUNNABLE = {87: "kernels for sm_86 run on it"}
+"""By compute capability without a target: cubins run on later minors of their major, unless they are for an `a`."""
+
+
+@pytest.mark.parametrize("name", [*(name for name, of in GPU_NAMES.items() if f"sm_{of}" not in TARGETS), "sm_75"])
+def test_what_is_not_supported_is_told_whose_kernels_run_on_it(name: str) -> None:
     with pytest.raises(RequestError) as caught:
         resolve_target(name)
-    said = str(caught.value)
-    assert "is not supported" in said
-    nearest = said.split("the nearest is ")[1].split()[0]
-    assert resolve_target(nearest).name == nearest
+    number = GPU_NAMES.get(name, 75)
+    runnable = RUNNABLE.get(number, "no kernel for another target runs on it")
+    assert f"sm_{number}" in str(caught.value)
+    assert f" is not supported; {runnable}; expected one of sm_80, " in str(caught.value)
+
+
+def test_the_datacenter_blackwells_are_named_as_they_are() -> None:
+    with pytest.raises(RequestError, match=r"'b300'; b300 is sm_103, which is not supported; no kernel for another"):
+        resolve_target("b300")
+    assert resolve_target("b200").remarks == (
+        "tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster",
+    )
+    assert [name for name, row in TARGETS.items() if row.remarks] == ["sm_100"]
 
 
 @pytest.mark.parametrize("words", [(8, 0), 90])
@@ -59,7 +70,7 @@ def test_what_is_no_name_of_a_target_is_refused(words: object) -> None:
 
 
 def test_an_unknown_target_is_refused() -> None:
-    with pytest.raises(RequestError, match="sm_99 is not supported, the nearest is sm_90"):
+    with pytest.raises(RequestError, match="sm_99 is not supported; no kernel for another target runs on it"):
         targeting.choose_target("99")
 
 

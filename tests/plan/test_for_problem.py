@@ -284,6 +284,21 @@ def test_times_on_a_gpu_that_no_model_was_fitted_to_are_called_estimates(arch: s
     assert all(word in time and other not in time for time in times)
 
 
+@pytest.mark.parametrize("problem", [None, (64, 8192, 8192)])
+@pytest.mark.parametrize("arch", TARGETS)
+def test_a_plan_says_what_is_not_used_and_what_is_assumed(arch: str, problem: tuple[int, int, int] | None) -> None:
+    found = plan(gemm(), arch, problem)
+    text, remarks = " ".join(found.explain().split()), found.to_json()["remarks"]
+    unused = "tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster"
+    assumed = "the rate of mma.sync on sm_100 is not known here: times assume 4,096 operations per cycle and SM"
+    assert (unused in text) == (arch == "sm_100")
+    assert (
+        (assumed in text) == (" us estimated at an assumed rate" in text) == (arch == "sm_100" and problem is not None)
+    )
+    assert all(each in text for each in remarks)
+    assert len(remarks) == (0 if arch != "sm_100" else 1 if problem is None else 2)
+
+
 def test_the_choice_is_explained() -> None:
     found = plan(gemm(), "sm_90", (64, 8192, 8192))
     text = found.explain()

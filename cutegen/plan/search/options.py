@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
 from cutegen.hardware import SM_RATES, Instruction, Target
+from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import PINGPONG
 from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
@@ -14,9 +15,6 @@ from cutegen.plan.search.tile_model import Estimate
 from cutegen.spec import GemmSpec
 from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
-
-UNKNOWN_MMA_FLOPS = 4096.0
-"""Operations per cycle and SM without a source: about those of sm_90; used only to rank tiles against each other."""
 
 
 def cluster_text(cluster: Extents) -> str:
@@ -102,4 +100,4 @@ def with_stages(
 
 def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
     """Return the operations per cycle and SM on the spec's operands, for the multiplier `by`."""
-    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or UNKNOWN_MMA_FLOPS
+    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or ASSUMED_MMA_FLOPS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import GPUS, Target
+from cutegen.hardware import GPUS, SM_RATES, Instruction, Target
 from cutegen.plan import swapped
 from cutegen.plan.rules.cluster import ALONE
 from cutegen.plan.rules.consumers import WHY as WHY_CONSUMERS
@@ -115,8 +115,16 @@ def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[O
 
 
 def foretold(target: Target) -> str:
-    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it."""
-    return "predicted" if GPUS[target.name].fitted else "estimated"
+    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it.
+
+    >>> from cutegen.hardware import TARGETS
+    >>> [foretold(TARGETS[name]) for name in ("sm_90", "sm_80", "sm_100")]
+    ['predicted', 'estimated', 'estimated at an assumed rate']
+    """
+    if GPUS[target.name].fitted:
+        return "predicted"
+    known = SM_RATES[target.name].flops.get(Instruction.MMA_SYNC) is not None
+    return "estimated" if known else "estimated at an assumed rate"
 
 
 def microseconds(estimated: Estimate) -> str:
