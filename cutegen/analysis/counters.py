@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,6 +21,7 @@ from cutegen.hardware import UNIVERSAL, dtype
 from cutegen.hardware.units import LINE_BYTES, WARP
 from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.values.accesses import AccessKey
+from cutegen.support.tethered import run_tethered
 from cutegen.support.words import round_up
 
 WAVEFRONTS = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_"
@@ -192,7 +192,7 @@ def launches(ncu: str, kernels: str, child: Sequence[str]) -> tuple[Launch, ...]
     while metrics:
         options = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         selection = ["--kernel-name", f"regex:{kernels}", "--metrics", ",".join(metrics)]
-        done = subprocess.run([ncu, *options, *selection, *child], capture_output=True, text=True, check=False)
+        done = run_tethered([ncu, *options, *selection, *child])
         if done.returncode == 0 and (found := parse(done.stdout)):
             return found
         said = f"exit status {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"

@@ -1,12 +1,14 @@
-"""Compiles one generated kernel: `python -I -S child.py KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE... [-- MODULE_PATH...]`.
+"""Compiles one generated kernel:
+`python -I -S child.py PARENT KERNEL_PY GPU_ARCH LIMIT_S NAME=VALUE... [-- MODULE_PATH...]`.
 
-The CuTe DSL can abort its process, so it gets a separate one. This file imports nothing of cutegen: the process starts
-as fast as Python does. Modules come only from Python itself and from the given paths. It writes `kernel.ptx` and
-`kernel.cubin` to the current directory.
+The CuTe DSL can abort its process, so it gets a separate one, which ends with the process PARENT that started it. This
+file imports nothing of cutegen: the process starts as fast as Python does. Modules come only from Python itself and
+from the given paths. It writes `kernel.ptx` and `kernel.cubin` to the current directory.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -16,19 +18,33 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+PR_SET_PDEATHSIG = 1
+"""Of linux/prctl.h."""
+
 
 def main() -> None:
     """Compile as the arguments request; any failure is an exception, and so a traceback and exit status 1."""
     gc.disable()  # a process of seconds, which frees everything at its end
-    (kernel_py, gpu_arch, limit_s, *options), paths = split(sys.argv[1:])
+    (parent, kernel_py, gpu_arch, limit_s, *options), paths = split(sys.argv[1:])
+    end_with_parent(int(parent))
     sys.path.extend(path for path in paths if path not in sys.path)
-    signal.alarm(int(limit_s))  # the parent may be killed before it can stop us
+    signal.alarm(int(limit_s))  # the parent may be stopped, and then cannot end us
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.environ["TMPDIR"] = os.getcwd()  # the DSL makes a folder there as soon as it is imported
     set_compiler_options([*options, f"CUTE_DSL_ARCH={gpu_arch}", "CUTE_DSL_SHOW_STACKTRACE=1"])
     artifacts = load(Path(kernel_py)).compile_kernel(gpu_arch).artifacts
     Path("kernel.ptx").write_text(artifacts.PTX, encoding="utf-8")
     Path("kernel.cubin").write_bytes(artifacts.CUBIN)
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel end this process with the thread of `parent` that waits for it, whatever ends that.
+
+    No thread could watch here: the compiler holds Python's lock for seconds.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != parent:  # it ended before
+        os._exit(1)
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:

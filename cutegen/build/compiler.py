@@ -97,7 +97,7 @@ def child_environment(directory: Path) -> dict[str, str]:
 def _run_child(directory: Path, gpu_arch: str, timeout_s: float, options: Sequence[str]) -> int | None:
     """Run the child and return its exit status as `subprocess` gives it; None on a timeout. Raises OSError."""
     # -I and -S: no PYTHON* variable, no current folder, no user's packages, no .pth file, no sitecustomize.
-    command = [sys.executable, "-I", "-S", "-X", "faulthandler", str(_CHILD), SOURCE, gpu_arch]
+    command = [sys.executable, "-I", "-S", "-X", "faulthandler", str(_CHILD), str(os.getpid()), SOURCE, gpu_arch]
     command += [str(math.ceil(timeout_s) + 1), *options, "--", *module_paths()]
     with open(directory / _LOG, "wb") as log:
         child = _started(command, directory, log)

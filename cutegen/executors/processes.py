@@ -1,4 +1,7 @@
-"""Local compile processes, which can be stopped at once: each job, with the compiler it waits for, ends by a signal."""
+"""Local compile processes, which can be stopped at once: each job, with the compiler it waits for, ends by a signal.
+
+They end with the process that started them, even if that is killed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.synchronize import Event
+from threading import Thread
 from typing import Any, NoReturn, TypeVar
 
 Result = TypeVar("Result")
@@ -46,6 +50,15 @@ class StoppableProcesses(ProcessPoolExecutor):
 def _begin(stopped: Event) -> None:
     global _stopped
     _stopped = stopped
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent's end; a pool's process would wait for its next job for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _stoppable(function: Callable[..., Any], *arguments: object, **keywords: object) -> Any:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import threading
-import time
 from dataclasses import asdict
 from typing import Any
 
@@ -20,13 +20,12 @@ from cutegen.tune.jobs import MeasureJob
 FATAL = 75
 """Exit code that says CUDA is unusable and a fresh process can continue."""
 
-PARENT_POLL_S = 0.2
-
 
 def main(arguments: list[str]) -> int:
     """Serve jobs until stdin ends or the parent is killed."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    with os.fdopen(int(arguments[0]), "wb", buffering=0) as answers:
+    descriptor = int(arguments[0])
+    threading.Thread(target=_end_with_reader, args=(descriptor,), daemon=True).start()
+    with os.fdopen(descriptor, "wb", buffering=0) as answers:
 
         def say(message: dict[str, Any]) -> None:
             answers.write(json.dumps(message).encode() + b"\n")
@@ -47,10 +46,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _end_with(parent: int) -> None:
-    """End with `parent`: another process measures its problem again, possibly on this GPU."""
-    while os.getppid() == parent:
-        time.sleep(PARENT_POLL_S)
+def _end_with_reader(answers: int) -> None:
+    """End when nobody can read `answers` any more: another process measures its problem again, possibly on this GPU."""
+    waiting = select.poll()
+    waiting.register(answers, 0)  # POLLERR, of a pipe without a reader, is always reported
+    waiting.poll()
     os._exit(FATAL)
 
 

@@ -47,7 +47,7 @@ def compile_in(directory: str, arguments: list[str]) -> None:
         log = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDONLY) if stream == 0 else log, stream)
-        sys.argv = ["child.py", *arguments]
+        sys.argv = ["child.py", str(os.getppid()), *arguments]
         with_options(arguments)
         child.main()
         status = 0

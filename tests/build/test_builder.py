@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -195,21 +194,28 @@ def test_publishing_killed_at_any_moment_leaves_whole_entries_only(
 
 
 @pytest.mark.slow
-def test_an_orphan_does_not_outlive_its_time_limit(
-    stand_in: MakeRequest, cache: Cache, tmp_path: Path, spawn: Spawn
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_a_compiler_ends_with_its_parent_or_at_its_time_limit(
+    sent: signal.Signals, stand_in: MakeRequest, cache: Cache, tmp_path: Path, spawn: Spawn
 ) -> None:
     pid_file = tmp_path / "pid"
     kernel = tmp_path / "source.py"
     action = f"import os, time; Path({str(pid_file)!r}).write_text(str(os.getpid())); time.sleep(600)"
     kernel.write_text(stand_in(action).source.text)
-    process = spawn(BUILD.replace("sys.argv[2]))", "sys.argv[2])), timeout_s=0.9"), kernel, cache.directory)
+    limit_s = 3.0 if sent == signal.SIGSTOP else 500.0  # a stopped parent is there, but cannot end it
+    process = spawn(BUILD.replace("sys.argv[2]))", f"sys.argv[2])), timeout_s={limit_s}"), kernel, cache.directory)
     for _ in range(500):
         if pid_file.exists() and pid_file.read_text():
             break
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
     child = int(pid_file.read_text())
-    os.kill(child, 0)  # still there, and with nobody to stop it
-    time.sleep(2)
-    assert is_dead(child)
+    assert not is_dead(child)
+    process.send_signal(sent)
+    for _ in range(1000 if sent == signal.SIGSTOP else 200):
+        if is_dead(child):
+            break
+        time.sleep(0.01)
+    else:
+        raise AssertionError(f"{child} still runs")
+    process.kill()
+    process.communicate()

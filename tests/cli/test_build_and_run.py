@@ -78,7 +78,7 @@ def test_build_says_what_it_found(small: Path, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_a_build_for_a_target_whose_tensor_cores_are_not_used_says_so(small: Path, cli: Cli) -> None:
+def test_a_build_for_a_target_whose_tensor_cores_are_not_used_says_so(small: Path, own_cache: Path, cli: Cli) -> None:
     said = "tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster"
     assert said in cli(f"build {small} --arch b200").out.splitlines()
     assert cli(f"build {small} --arch b200 --json").json["remarks"] == [said]

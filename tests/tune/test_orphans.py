@@ -78,12 +78,79 @@ def _compilers(pid: int) -> list[int]:
     return [each for each in _descendants(pid) if b"build/child.py" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
+COMMANDS = {
+    "tune": ["tune", "sm80_hgemm_tn", "--stand-in", "0", "--problem", "64,64,64", "--most", "8", "--jobs", "2"],
+    "build of many": ["build", "sm80_hgemm_tn", "sm80_bf16_nn", "sm80_tf32_tn", "sm80_s8_tn", "--jobs", "2"],
+}
+
+
+def _started(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "cutegen", *words],
+        env={**os.environ, "CUTEGEN_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(folder)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def _compilers_soon(pid: int) -> list[int]:
+    """The compilers below a process, as soon as there is one."""
+    for _ in range(1200):
+        if found := _compilers(pid):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{pid} compiles nothing")
+
+
+def _left_of(pids: list[int], within_s: float = 5.0) -> list[int]:
+    """Those that still run after a while."""
+    until_s = time.monotonic() + within_s
+    while (left := [each for each in pids if _runs(each)]) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("what", COMMANDS)
+def test_every_process_ends_with_a_command_that_is_killed(what: str, sent: signal.Signals, tmp_path: Path) -> None:
+    command = _started(COMMANDS[what], tmp_path)
+    _compilers_soon(command.pid)
+    others = list(_descendants(command.pid))
+    assert len(others) >= (3 if what == "tune" else 1)  # a compiler, and the processes of a pool
+    command.send_signal(sent)
+    command.communicate(timeout=30.0)  # a process that is left holds its stderr
+    assert command.returncode == -sent
+    assert _left_of(others) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("victim", ["command", "worker"])
+def test_with_a_scheduler_nothing_outlives_the_worker_or_the_command(
+    victim: str, sent: signal.Signals, tmp_path: Path
+) -> None:
+    """A job goes on without the command, to its own end; the compiler of a killed worker does not."""
+    pytest.importorskip("distributed")
+    from tests.executors.clusters import cluster
+
+    with cluster([tmp_path / "worker"], gpu=False) as one:
+        command = _started(["build", "sm80_hgemm_tn", "sm80_bf16_nn", "--scheduler", one.address], tmp_path)
+        (worker,) = one.pids()
+        compilers = _compilers_soon(worker)
+        others = list(_descendants(command.pid))
+        os.kill(command.pid if victim == "command" else worker, sent)
+        assert _left_of(compilers, 60.0 if victim == "command" else 5.0) == []
+        command.kill()
+        command.communicate()
+    assert _left_of([*others, worker]) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_while_compiling_ends_the_command_and_its_compilers(presses: int, tmp_path: Path) -> None:
-    words = ["tune", "sm80_hgemm_tn", "--stand-in", "0", "--problem", "64,64,64", "--most", "8", "--jobs", "2"]
     command = subprocess.Popen(
-        [sys.executable, "-m", "cutegen", *words],
+        [sys.executable, "-m", "cutegen", *COMMANDS["tune"]],
         env={**os.environ, "CUTEGEN_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
         start_new_session=True,
