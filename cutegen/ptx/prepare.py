@@ -28,11 +28,12 @@ from cutegen.ptx.text.flow import (
     build_flow,
     function_end,
     registers_of,
+    registers_of_operands,
     unsure_reads,
     written_registers,
 )
 from cutegen.ptx.text.link import link
-from cutegen.ptx.text.syntax import Entry, Instruction, Module
+from cutegen.ptx.text.syntax import Entry, Instruction, Module, Register
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.held_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
@@ -58,6 +59,25 @@ class _Rows:
         both = zip(entry.instructions, self.rows, strict=True)
         return set().union(*(row.holds(each) for each, row in both if row.holds is not None))
 
+    def filled(self, entry: Entry) -> set[int]:
+        """The rows of the 32-bit file that receive their values after an instruction, and those they are moved to."""
+        both = zip(entry.instructions, self.rows, strict=True)
+        found = set[int]().union(*(row.fills(each) for each, row in both if row.fills is not None))
+        moves = [pair for pair in map(_move_of, entry.instructions) if pair is not None] if found else []
+        grows = True
+        while grows:
+            more = {to for to, source in moves if source in found} - found
+            found, grows = found | more, bool(more)
+        return found
+
+
+def _move_of(instruction: Instruction) -> tuple[int, int] | None:
+    """(destination, source) of a `mov` from one 32-bit register to another."""
+    registers = [each for each in instruction.operands if isinstance(each, Register) and each.file_bits == 32]
+    if instruction.parts[0] != "mov" or len(registers) != len(instruction.operands):
+        return None
+    return registers[0].row, registers[1].row
+
 
 def prepare(module: Module, entry: Entry) -> Executable:
     """Lowers `entry`.
@@ -79,7 +99,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     unsure = unsure_reads(entry, graph, rows.written)
     frame.tracked = set().union(*unsure.values())
     context.know_functions(entry, callees(entry, graph.block_at, frame.tracked), layout)
-    frame.held_rows = rows.held(entry)
+    frame.held_rows, frame.filled_rows = rows.held(entry), rows.filled(entry)
     blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(unsure) for n in range(len(graph.blocks)))
     asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
     blocks = tuple(replace(b, asks=not asking.isdisjoint(range(b.first, b.last))) for b in blocks)
@@ -140,6 +160,8 @@ class _BlockLowering:
         step = _with_assignments(context, written, lower_instruction(context, instruction))
         if self._rows.rows[index].holds is None:
             step = _with_held_registers(context, instruction, written, step)
+        if self._rows.rows[index].fills is None:
+            step = _with_filled_registers(context, instruction, written, step)
         predicate = _predicate(context, instruction)
         return step if predicate is None else guarded(step, predicate)
 
@@ -221,6 +243,31 @@ def _with_held_registers(
 
     def run(warp: Warp) -> None:
         warp.held.touch(warp, site, registers, written_rows, moves=moves)
+        step(warp)
+
+    return run
+
+
+def _with_filled_registers(
+    context: Lowering, instruction: Instruction, written: frozenset[RegisterKey], step: Step
+) -> Step:
+    """Return the step, extended to complete first the loads from tensor memory whose registers it uses."""
+    filled = context.frame.filled_rows
+    if not filled:
+        return step
+    changed = {row for bits, row in written if bits == 32} & filled
+    touched = {register.row for register in registers_of(instruction) if register.file_bits == 32} & filled
+    if not touched:
+        return step
+    operands = instruction.operands[1:] if written else instruction.operands
+    used = {register.row for register in registers_of_operands(operands) if register.file_bits == 32} & filled
+    reads, writes = np.array(sorted(used), np.intp), np.array(sorted(changed), np.intp)
+    moves = _move_of(instruction) is not None
+
+    def run(warp: Warp) -> None:
+        tick = warp.loads.touch(reads, writes, moves=moves)
+        if tick is not None:
+            warp.cta.cluster.tensor.order.use(warp, tick)
         step(warp)
 
     return run

@@ -60,7 +60,7 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("tcgen05.fence::before_thread_sync;", "tcgen05 is not supported"),
+        ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd1, %r1, %p1;", ".ws is not supported"),
         ("add.s32.foo %r1, %r1, 1;", "add.s32.foo is not PTX, or not supported here; the nearest that is: add.s32"),
         ("add.s32 %r1, %r1;", "expected 3 operands, found 2"),
         ("add.s64 %r1, %r1, 1;", "has 32 bits, type .s64 has 64"),

@@ -20,7 +20,7 @@ from cutegen.ptx.text.types import ScalarType
 
 _FLOAT32_BITS = 23
 _FLOAT64_BITS = 52
-_LOWEST_EXPONENT = -1000
+LOWEST_EXPONENT = -1000
 _LEAST_EXPONENT_IN_F32 = -100
 _TINY = 2.0**-126
 _SMALL = ("f16", "e4m3", "e5m2")
@@ -48,7 +48,7 @@ def factor(kind: ScalarType, bits: Array, *, negated: bool) -> Factor:
         values = -values
     fields = np.frexp(values)[1] - 1
     least = {"f16": -14, "e4m3": -6, "e5m2": -14}.get(kind.name, -126)
-    exponents = np.where(values == 0, _LOWEST_EXPONENT, np.maximum(fields, least)).astype(np.int16)
+    exponents = np.where(values == 0, LOWEST_EXPONENT, np.maximum(fields, least)).astype(np.int16)
     return Factor(values.astype(np.float32) if kind.name in _SMALL else values, exponents)
 
 
@@ -67,7 +67,7 @@ def multiply_wide_floats(core: TensorCore, kind: ScalarType, a: Factor, b: Facto
         piece = slice(start, start + group)
         total = _add_aligned(a.part(piece), b.part(piece), total, kept_bits)
         if c.dtype == np.float32 or start + group < depth:
-            total = _cut(total, min(kept_bits, _FLOAT32_BITS))
+            total = cut_to_bits(total, min(kept_bits, _FLOAT32_BITS))
     if plain is not None:
         total = np.where(np.isfinite(plain), total, plain)
     with np.errstate(over="ignore"):
@@ -88,24 +88,24 @@ def _add_aligned(a: Factor, b: Factor, total: Doubles, kept_bits: int) -> Double
     """`total` plus the products of all k, each truncated to `kept_bits` after the binary point of the largest."""
     largest = _largest_exponents(a, b, total)
     in_f32 = a.values.dtype == b.values.dtype == np.float32 and largest.min() >= _LEAST_EXPONENT_IN_F32
-    scale = _power_of_two(kept_bits - largest, np.float32 if in_f32 else np.float64)
-    units = _cut_products_f32(a, b, scale) if in_f32 else _cut_products_f64(a, b, scale)
+    scale = power_of_two(kept_bits - largest, np.float32 if in_f32 else np.float64)
+    units = cut_products_f32(a, b, scale) if in_f32 else cut_products_f64(a, b, scale)
     units += np.trunc(total * scale)
-    return np.asarray(units * _power_of_two(largest - kept_bits, np.float64))
+    return np.asarray(units * power_of_two(largest - kept_bits, np.float64))
 
 
 def _largest_exponents(a: Factor, b: Factor, total: Doubles) -> npt.NDArray[np.int64]:
     """Return for each element the largest exponent of its products and of `total`; 0 if all are zero."""
     fields = total.view(np.int64) >> _FLOAT64_BITS & 0x7FF
-    largest = np.where(total == 0, _LOWEST_EXPONENT, np.maximum(fields - 1023, -126)).astype(np.int16)
+    largest = np.where(total == 0, LOWEST_EXPONENT, np.maximum(fields - 1023, -126)).astype(np.int16)
     sums = np.empty_like(largest)
     for of_a, of_b in zip(a.exponents, b.exponents, strict=True):
         np.add(of_a[:, None], of_b[None], out=sums)
         np.maximum(largest, sums, out=largest)
-    return np.where(largest < _LOWEST_EXPONENT // 2, 0, largest).astype(np.int64)
+    return np.where(largest < LOWEST_EXPONENT // 2, 0, largest).astype(np.int64)
 
 
-def _cut_products_f32(a: Factor, b: Factor, scale: Array) -> Doubles:
+def cut_products_f32(a: Factor, b: Factor, scale: Array) -> Doubles:
     """Sums of truncated products, in units of 1 / scale: a product is below 2^27 units, so 16 of them fit 31 bits."""
     product, cut = np.empty(scale.shape, np.float32), np.empty(scale.shape, np.int32)
     units = np.zeros(scale.shape, np.float64)
@@ -120,7 +120,7 @@ def _cut_products_f32(a: Factor, b: Factor, scale: Array) -> Doubles:
     return units
 
 
-def _cut_products_f64(a: Factor, b: Factor, scale: Array) -> Doubles:
+def cut_products_f64(a: Factor, b: Factor, scale: Array) -> Doubles:
     product, units = np.empty(scale.shape, np.float64), np.zeros(scale.shape, np.float64)
     for of_a, of_b in zip(a.values, b.values, strict=True):
         np.multiply(of_a[:, None], of_b[None], out=product)
@@ -129,14 +129,14 @@ def _cut_products_f64(a: Factor, b: Factor, scale: Array) -> Doubles:
     return units
 
 
-def _power_of_two(exponents: npt.NDArray[np.int64], dtype: type[np.floating[Any]]) -> Array:
+def power_of_two(exponents: npt.NDArray[np.int64], dtype: type[np.floating[Any]]) -> Array:
     """2 ** exponents, assembled from bits."""
     if dtype is np.float32:
         return ((exponents + 127) << _FLOAT32_BITS).astype(np.int32).view(np.float32)
     return ((exponents + 1023) << _FLOAT64_BITS).view(np.float64)
 
 
-def _cut(total: Doubles, bits: int) -> Doubles:
+def cut_to_bits(total: Doubles, bits: int) -> Doubles:
     """Truncated to a float32 with `bits` after the binary point; 2^128 and more are left alone: infinite there."""
     cut = (total.view(np.int64) & -(1 << (_FLOAT64_BITS - bits))).view(np.float64)
     tiny = (np.abs(total) < _TINY) & (total != 0)

@@ -23,6 +23,7 @@ from cutegen.ptx.instructions import (
     matrix,
     mbarrier,
     memory,
+    tcgen05,
     wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
@@ -51,6 +52,7 @@ _ROWS = {
     **copies.ROWS,
     **effects.ROWS,
     **mbarrier.ROWS,
+    **tcgen05.ROWS,
     **wgmma.ROWS,
 }
 _FLOATING = {name: Row(step=lowerer) for name, lowerer in floating.LOWERERS.items()}

@@ -15,10 +15,12 @@ import numpy as np
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.cta import Cta, Machine
 from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES
+from cutegen.ptx.machine.tensor_unit import TensorUnit
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.locations import FenceOrder
 from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.tensor_order import TensorOrder
 from cutegen.ptx.watch.violations import ViolationKind
 
 MAX_ROUNDS_IN_VAIN = 3
@@ -33,6 +35,7 @@ class Cluster:
     number: int
     ordering: Ordering
     barrier: ClusterBarrier
+    tensor: TensorUnit
     fence_order: FenceOrder = field(default_factory=FenceOrder)
     ctas: tuple[Cta, ...] = ()
 
@@ -73,10 +76,14 @@ class Cluster:
             for cta in schedule.order(running):
                 went, on_and_on = _run(cta, once=schedule.takes_turns())
                 ran, goes_on = ran or went, goes_on or on_and_on
-            if not ran and not any(cta.bulk.land_newest() for cta in self.ctas) and not watch.wake_in_vain():
+            if not ran and not self._land_newest() and not watch.wake_in_vain():
                 self._deadlock()
             if goes_on:
                 yield
+
+    def _land_newest(self) -> bool:
+        """The last bulk copy completes, or a commit if there is none; False if nothing is in flight."""
+        return any(cta.bulk.land_newest() for cta in self.ctas) or self.tensor.land_newest()
 
     def _deadlock(self) -> None:
         """Every running warp waits at a barrier or for an mbarrier that cannot complete."""
@@ -94,7 +101,9 @@ def make_cluster(machine: Machine, number: int) -> Cluster:
     size, threads = shape.grid.cluster_size, shape.threads
     keeps_seen = size > 1 or machine.executable.has_cluster_barrier
     ordering = Ordering(-(-threads // WARP_LANES), number, size, keeps_seen=keeps_seen)
-    cluster = Cluster(machine, number, ordering, ClusterBarrier(ordering, np.arange(threads), size))
+    barrier = ClusterBarrier(ordering, np.arange(threads), size)
+    tensor = TensorUnit(TensorOrder(ordering, machine.monitor))
+    cluster = Cluster(machine, number, ordering, barrier, tensor)
     schedules = [policy.schedule(f"cta {shape.grid.place(number, rank)}") for rank in range(size)]
     cluster.ctas = tuple(Cta(machine, cluster, rank, schedule) for rank, schedule in enumerate(schedules))
     return cluster

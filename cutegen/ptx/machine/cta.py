@@ -180,6 +180,7 @@ class Cta:
         """Runs every warp that can run once; returns whether there was one, and whether one keeps running."""
         goes_on = False
         self.bulk.land_some()
+        self.cluster.tensor.land_some(self.schedule)
         self._asleep = {i: sleep for i, sleep in self._asleep.items() if sleep.barrier.phase == sleep.phase}
         running = [warp for warp in self._warps if warp.stack]
         ready = [warp for warp in running if warp.index not in self._blocked and warp.index not in self._asleep]
@@ -213,6 +214,7 @@ class Cta:
         """All threads have exited."""
         self.has_ended = True
         self.bulk.finish()
+        self.cluster.tensor.finish(self)
         self.visits.finish()
 
     def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Awaited | None:

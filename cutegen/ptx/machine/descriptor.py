@@ -1,15 +1,16 @@
-"""Matrix descriptors of `wgmma`: the bytes of shared memory to which the 64 bits of an operand refer.
+"""Matrix descriptors of `wgmma` and `tcgen05`: the bytes of shared memory to which the 64 bits of an operand refer.
 
-A matrix consists of 16-byte chunks. K-major, a chunk holds 16 bytes of one row's K; M- or N-major, 8 rows of one k. The
-canonical layouts place each chunk; the swizzle then moves it within its 128-byte line, by its address.
+A matrix consists of 16-byte chunks. K-major, a chunk holds 16 bytes of one row's K; M- or N-major, 16 bytes of rows of
+one k. The canonical layouts place each chunk; the swizzle then moves it, or the atom of two chunks that it is in,
+within its 128-byte line, by its address.
 
-Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": "Shared Memory Matrix Layout", "Strides", "Matrix
-Descriptor Format".
+Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "TensorCore 5th Generation Family Instructions":
+"Shared Memory Matrix Layout", "Strides", "Matrix Descriptor Format", "Shared memory descriptor".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -17,12 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 CHUNK_BYTES = 16
-ROWS_OF_CORE = 8
+ROWS_OF_CORE = LINES_OF_ATOM = 8
 """A core matrix is 8 rows of one chunk each, or one chunk of 8 rows for each of 8 k."""
 K_BYTES = 32
 """Bytes of a row's K that every instruction reads."""
 _LINE_SHIFT, _CHUNK_SHIFT = 7, 4
 _SWIZZLE_BYTES = (0, 128, 64, 32)
+_TCGEN05_SWIZZLES = {0: (0, 16), 1: (128, 32), 2: (128, 16), 4: (64, 16), 6: (32, 16)}
+"""By code, the bytes of the swizzle and of its atom."""
+_TCGEN05_VERSION = 1
 
 Addresses: TypeAlias = npt.NDArray[np.int64]
 
@@ -30,6 +34,8 @@ Addresses: TypeAlias = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
     """A matrix descriptor; all except `base_offset` and `swizzle_bytes` (0, 32, 64, 128) are bytes of shared memory.
+
+    The swizzle permutes atoms of `atom_bytes`.
 
     >>> Descriptor.decode(0x4000_0040_0001_0080)
     Descriptor(start=2048, leading_bytes=16, stride_bytes=1024, base_offset=0, swizzle_bytes=128)
@@ -40,6 +46,30 @@ class Descriptor:
     stride_bytes: int
     base_offset: int
     swizzle_bytes: int
+    atom_bytes: int = field(default=CHUNK_BYTES, repr=False)
+
+    @classmethod
+    def decode_tcgen05(cls, bits: int) -> Descriptor:
+        """Reads the 64 bits of a `tcgen05` operand.
+
+        Raises:
+            ValueError: bits that have no meaning, or an absolute leading dimension; with a message.
+        """
+        code = bits >> 61
+        if bits >> 46 & 7 != _TCGEN05_VERSION or code not in _TCGEN05_SWIZZLES:
+            version = bits >> 46 & 7
+            raise ValueError(f"version {version} and swizzle {code}; expected version 1 and swizzle 0, 1, 2, 4 or 6")
+        if bits >> 52 & 1:
+            raise ValueError("an absolute address as its leading dimension, which is not supported")
+        swizzle_bytes, atom_bytes = _TCGEN05_SWIZZLES[code]
+        return cls(
+            start=_bytes_at(bits, 0),
+            leading_bytes=_bytes_at(bits, 16),
+            stride_bytes=_bytes_at(bits, 32),
+            base_offset=bits >> 49 & 7,
+            swizzle_bytes=swizzle_bytes,
+            atom_bytes=atom_bytes,
+        )
 
     @classmethod
     def decode(cls, bits: int) -> Descriptor:
@@ -58,10 +88,13 @@ class Descriptor:
         bits = sum((size >> _CHUNK_SHIFT & 0x3FFF) << place for size, place in fields)
         return bits | self.base_offset << 49 | _SWIZZLE_BYTES.index(self.swizzle_bytes) << 62
 
-    def chunks(self, rows: int, *, k_major: bool) -> Addresses:
-        """Addresses of the chunks: (rows, 2) of a K-major matrix, else (16, rows / 8), one line for each k."""
-        offsets = self._k_major(rows) if k_major else self._mn_major(rows)
-        return self._swizzled(self.start + offsets)
+    def chunks(self, rows: int, *, k_major: bool, element_bytes: int = 2) -> Addresses:
+        """Addresses of the chunks of an instruction's 32 bytes of K.
+
+        (rows, 2) of a K-major matrix, else (K, chunks of rows), one line for each k.
+        """
+        offsets = self._k_major(rows) if k_major else self._mn_major(rows, element_bytes)
+        return self.swizzled(self.start + offsets)
 
     def _k_major(self, rows: int) -> Addresses:
         """((8, m), (T, 2)) : ((row, SBO), (1, LBO)); in a swizzled row the second chunk follows the first."""
@@ -69,20 +102,25 @@ class Descriptor:
         pitch, step = (self.swizzle_bytes, CHUNK_BYTES) if self.swizzle_bytes else (CHUNK_BYTES, self.leading_bytes)
         return np.asarray(row % ROWS_OF_CORE * pitch + row // ROWS_OF_CORE * self.stride_bytes + half * step)
 
-    def _mn_major(self, rows: int) -> Addresses:
-        """((T, w, m), (8, k)) : ((1, T, LBO), (w T, SBO)) of w chunks; without swizzle w is 1, and LBO and SBO swap."""
-        k, chunk = np.ogrid[: K_BYTES // 2, : rows // ROWS_OF_CORE]
+    def _mn_major(self, rows: int, element_bytes: int) -> Addresses:
+        """((T, w, m), (8, k)) : ((1, T, LBO), (w T, SBO)) of w chunks; without swizzle w is 1, and LBO and SBO swap.
+
+        Atoms of two chunks repeat every 4 k.
+        """
+        k, chunk = np.ogrid[: K_BYTES // element_bytes, : rows * element_bytes // CHUNK_BYTES]
+        lines = LINES_OF_ATOM * CHUNK_BYTES // self.atom_bytes
         width = max(1, self.swizzle_bytes // CHUNK_BYTES)
         far_rows, far_k = self.leading_bytes, self.stride_bytes
         if not self.swizzle_bytes:
             far_rows, far_k = far_k, far_rows
-        along_k = k % ROWS_OF_CORE * (width * CHUNK_BYTES) + k // ROWS_OF_CORE * far_k
+        along_k = k % lines * (width * CHUNK_BYTES) + k // lines * far_k
         return np.asarray(along_k + chunk % width * CHUNK_BYTES + chunk // width * far_rows)
 
-    def _swizzled(self, addresses: Addresses) -> Addresses:
-        """Each address with its chunk number XORed with its line number, counted from the start of the pattern."""
+    def swizzled(self, addresses: Addresses) -> Addresses:
+        """Each address with the number of its atom XORed with that of its line, from the start of the pattern."""
         lines = (addresses >> _LINE_SHIFT) - self.base_offset
-        return addresses ^ (lines & max(0, self.swizzle_bytes // CHUNK_BYTES - 1)) << _CHUNK_SHIFT
+        atoms = max(1, self.swizzle_bytes // self.atom_bytes)
+        return addresses ^ (lines & atoms - 1) * self.atom_bytes
 
 
 def _bytes_at(bits: int, place: int) -> int:
@@ -93,3 +131,9 @@ def _bytes_at(bits: int, place: int) -> int:
 def chunk_addresses(bits: int, rows: int, *, k_major: bool) -> Addresses:
     """The chunks of a descriptor's `bits`, cached: loops reuse the same few descriptors."""
     return Descriptor.decode(bits).chunks(rows, k_major=k_major)
+
+
+@lru_cache(maxsize=4096)
+def tcgen05_chunks(bits: int, rows: int, *, k_major: bool, element_bytes: int) -> Addresses:
+    """The same for a `tcgen05` operand with elements of `element_bytes`. Raises `ValueError`."""
+    return Descriptor.decode_tcgen05(bits).chunks(rows, k_major=k_major, element_bytes=element_bytes)

@@ -37,6 +37,8 @@ class Frame:
     tracked: set[tuple[int, int]] = field(default_factory=set)
     held_rows: set[int] = field(default_factory=set)
     """Rows of the 32-bit file that `wgmma` uses as accumulators, or as A."""
+    filled_rows: set[int] = field(default_factory=set)
+    """Rows of the 32-bit file that `tcgen05.ld` fills after its issue, and those to which they are moved."""
 
     def allocate(self, place: Place) -> dict[int, npt.NDArray[Any]]:
         """The register files of one warp: poison (NaN in every format), constants and special registers filled in."""

@@ -154,18 +154,28 @@ class Mbarriers:
             message = "no fence.mbarrier_init or fence.proxy.async between mbarrier.init and the bulk copy that uses it"
             warp.cta.fault(ViolationKind.RACE, site, thread, message, barrier.address)
 
-    def arrive(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
-        """`count` arrivals of `thread`."""
-        self.check_phase(warp, site, thread, barrier)
+    def arrive(
+        self,
+        warp: Warp,
+        site: int,
+        thread: int,
+        barrier: Mbarrier,
+        count: int,
+        told: Told,
+        *,
+        own_agent: int | None = None,
+    ) -> None:
+        """`count` arrivals of `thread`, or of its agent: their own earlier arrivals are no news to them."""
+        self.check_phase(warp, site, thread, barrier, own_agent)
         self.count_arrivals(warp, site, thread, barrier, count, told)
 
-    def check_phase(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
+    def check_phase(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, own_agent: int | None = None) -> None:
         """An arrival of `thread` will count: it must have seen the phase before complete."""
         index, ordering = warp.index, self._ordering
         who, tick = barrier.arrivals_before.get(index, _NEVER)
         of_own_warp = tick > ordering.known[index, index] and who != thread
         is_early = of_own_warp and not ordering.has_seen_warp(thread, tick)
-        if is_early or ordering.is_news(warp, barrier.released, thread):
+        if is_early or ordering.is_news(warp, barrier.released, thread, own_agent):
             message = f"an arrival at {barrier} by a thread that has not seen the phase before complete"
             message += f": it may count for either, or more threads arrive than its count of {barrier.expected}"
             self._fault(warp, site, thread, message, barrier.address)
@@ -176,7 +186,7 @@ class Mbarriers:
             self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)
         barrier.pending -= count
         barrier.arrived = join(barrier.arrived, told)
-        if len(told.known):
+        if len(told.known) and told.known[warp.index]:
             alone = barrier.arrivals.get(warp.index, (thread, 0))[0] == thread
             barrier.arrivals[warp.index] = thread if alone else MANY, told.known[warp.index]
         self.events += 1

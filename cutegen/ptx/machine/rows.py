@@ -37,8 +37,8 @@ class Row:
     """An instruction: a `step`, or the `end` of a basic block, which it `ends` for the flow of control.
 
     `sources_only`: its first operand is not a destination, although it may be a register. `holds` gives the registers
-    of the 32-bit file that it uses after it was issued, as rows; it answers for its own use of them. `agent` accesses
-    shared memory for it after its issue.
+    of the 32-bit file that it uses after it was issued, as rows, `fills` those that receive their values after it; it
+    answers for its own use of them. `agent` accesses shared memory for it after its issue.
     """
 
     step: Lowerer | None = None
@@ -46,4 +46,5 @@ class Row:
     ends: Ends = Ends.NOTHING
     sources_only: bool = False
     holds: Callable[[Instruction], set[int]] | None = None
+    fills: Callable[[Instruction], set[int]] | None = None
     agent: Agent | None = None

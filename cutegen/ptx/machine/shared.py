@@ -122,15 +122,17 @@ class SharedMemory:
         """Return the current source bytes of a bulk copy."""
         return self._bytes.window(access.size_bytes)[access.offsets]
 
-    def begin_tensor_core_read(self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int) -> None:
-        """The tensor core begins to read 16-byte chunks for some warps; to writers it is `agent`."""
+    def begin_tensor_core_read(
+        self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int, thread: int | None = None
+    ) -> None:
+        """The tensor core begins to read 16-byte chunks for some warps, or one `thread`; to writers it is `agent`."""
         if not len(addresses):
             return
         self._traffic.chunks(site, BULK_CHUNK_BYTES * len(addresses))
-        threads = np.full(len(addresses), MANY)
+        threads = np.full(len(addresses), MANY if thread is None else thread)
         access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
         if access is not None:
-            self.shadow.read_by_agent(access, warps, agent)
+            self.shadow.read_by_agent(access, warps, agent, thread)
 
     def tensor_core_peek(self, addresses: Addresses) -> Data:
         """The current chunks at `addresses`, in their shape; out-of-bounds addresses have been reported."""

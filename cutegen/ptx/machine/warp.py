@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
+from cutegen.ptx.machine.tensor_loads import TensorLoads, TensorStores
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.held_registers import HeldRegisters
@@ -111,6 +112,9 @@ class Warp:
         self.is_whole = lanes == WARP_LANES
         self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""
+        self.loads = TensorLoads(frame.rows[32] if frame.filled_rows else 0, self.files[32])
+        """Its loads from tensor memory."""
+        self.stores = TensorStores()
         self.stack = [Path(0, self.alive.copy(), None)]
         self.set_mask(self.alive.copy(), lanes)
         self.gives_up = False

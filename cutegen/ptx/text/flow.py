@@ -180,7 +180,12 @@ def _registers(operand: Operand) -> Iterator[Register]:
 
 def registers_of(instruction: Instruction) -> Iterator[Register]:
     """The registers in an instruction's operands."""
-    for operand in instruction.operands:
+    return registers_of_operands(instruction.operands)
+
+
+def registers_of_operands(operands: Sequence[Operand]) -> Iterator[Register]:
+    """The registers in some operands."""
+    for operand in operands:
         yield from _registers(operand)
 
 

@@ -136,6 +136,15 @@ class Ordering:
         self.tick += 1
         return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, cause)
 
+    def committed(self, thread: int, agent: int) -> Told:
+        """Returns what the completion of all that `thread` has issued to `agent` passes on.
+
+        The accesses of the agent up to now, and those of other agents that they came after.
+        """
+        known = later(self._known_by(thread), np.zeros(self.agents, np.int64))
+        known[: self.warps], known[agent] = 0, self.tick
+        return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, self.seen_by(thread))
+
     def seen_by(self, thread: int) -> Clock:
         """Returns the last tick of each agent that `thread` has seen; empty if this is not tracked."""
         if self._seen is None:
@@ -228,14 +237,19 @@ class Ordering:
         if told.in_scope is not None and self._in_scope is None:
             self._learn_in_scope(warp.index, Told(told.known, _NO_TICKS, _NO_TICKS, in_scope=_NO_TICKS))
 
-    def is_news(self, warp: Actor, told: Told, thread: int) -> bool:
-        """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later."""
+    def is_news(self, warp: Actor, told: Told, thread: int, own_agent: int | None = None) -> bool:
+        """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later.
+
+        `own_agent` is an agent whose accesses it issued.
+        """
         known = later(self.known[warp.index], self._by_lane.get(thread, NOTHING).known)
         if self._seen is not None:
             known = later(known, self.seen_by(thread))
         news = told.known > known[: len(told.known)]
         if len(news):
             news[warp.index] = False
+            if own_agent is not None and own_agent < len(news):
+                news[own_agent] = False
         return bool(news.any())
 
     def warp_sync(self, warp: Actor) -> None:

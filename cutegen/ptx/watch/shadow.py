@@ -144,8 +144,8 @@ class Shadow:
         else:
             self._note_agent_read(access, granules, agent)
 
-    def read_by_agent(self, access: Access, warps: Sequence[Actor], agent: int) -> None:
-        """The tensor core begins to read the bytes for all of `warps`; a writer must know of `agent`."""
+    def read_by_agent(self, access: Access, warps: Sequence[Actor], agent: int, thread: int | None = None) -> None:
+        """The tensor core begins to read the bytes for all of `warps`, or one `thread`; a writer must know `agent`."""
         granules = self._granules(access)
         stamps = np.unique(self._writes[granules])
         ticks, agents = stamps >> _TICK_SHIFT, (stamps & MANY) // WARP_LANES
@@ -154,8 +154,9 @@ class Shadow:
             if not (surely and self._ordering.surely_precede(warp.index, ticks, agents)):
                 of_warp = replace(access, warp=warp)
                 self._check_written(of_warp, granules)
-                self._check_fence(replace(of_warp, threads=np.full(1, warp.thread0)))
-        self._note_agent_read(replace(access, threads=np.full(1, warps[0].thread0)), granules, agent)
+                self._check_fence(replace(of_warp, threads=np.full(1, warp.thread0 if thread is None else thread)))
+        issuer = warps[0].thread0 if thread is None else thread
+        self._note_agent_read(replace(access, threads=np.full(1, issuer)), granules, agent)
 
     def _note_agent_read(self, access: Access, granules: npt.NDArray[np.int64], agent: int) -> None:
         if agent not in self._agent_reads:

@@ -27,6 +27,7 @@ class ViolationKind(Enum):
     RACE = "race"
     ASYNC_COPY = "asynchronous copy"
     ASYNC_MMA = "asynchronous mma"
+    TENSOR_MEMORY = "tensor memory"
     BARRIER = "barrier"
     DIVERGENCE = "divergence"
     CONVENTION = "convention"

@@ -1,0 +1,44 @@
+"""Kernels with `tcgen05`: the right ones give their product in every order, without a convention; wrong ones do not."""
+
+from __future__ import annotations
+
+import pytest
+from tcgen05_kernels import RIGHT, Product
+from tcgen05_wrong import POLICIES, WRONG, Wrong
+
+from cutegen.ptx import ALL_KINDS, UNDEFINED, ExecutionFault, ViolationKind
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
+def test_the_right_one_gives_its_product(right: Product) -> None:
+    for policy in POLICIES:
+        out, _ = right.launch(policy=policy, raise_on=ALL_KINDS)
+        assert right.error(out) == 0, policy
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+def test_the_wrong_one_is_caught(wrong: Wrong) -> None:
+    for policy in wrong.caught:
+        if wrong.kind is None:
+            out, _ = wrong.right.launch(wrong.text, policy=policy)
+            assert wrong.right.error(out) > 0, policy
+            continue
+        strict = ALL_KINDS if wrong.kind is ViolationKind.CONVENTION else UNDEFINED
+        with pytest.raises(ExecutionFault) as caught:
+            wrong.right.launch(wrong.text, policy=policy, raise_on=strict)
+        kind = caught.value.violation.kind
+        assert kind is wrong.kind or kind in wrong.also, (policy, str(caught.value))
+        assert wrong.says in str(caught.value) or kind in wrong.also, (policy, str(caught.value))
+
+
+def test_each_kind_says_what_it_is_in_some_order() -> None:
+    """`also` is what a mistake leads to; its own kind must be found too."""
+    for wrong in WRONG:
+        if wrong.also:
+            assert wrong.kind in {kind_of(wrong, policy) for policy in POLICIES}, wrong.name
+
+
+def kind_of(wrong: Wrong, policy: str) -> ViolationKind:
+    with pytest.raises(ExecutionFault) as caught:
+        wrong.right.launch(wrong.text, policy=policy)
+    return caught.value.violation.kind
