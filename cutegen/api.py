@@ -17,6 +17,7 @@ from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import plan_json
+from cutegen.plan.kernel.pipeline import initial_counts
 from cutegen.render import ReadKernel, read_kernel, render
 from cutegen.render.kernel_text import LARGEST_BYTES
 from cutegen.run import Kernel, Probe
@@ -60,6 +61,7 @@ def request_of(made: GemmPlan | ProbePlan) -> BuildRequest:
         target=made.target,
         plan_json=plan_json(made),
         instructions=made.predictions.instructions,
+        mbarriers=initial_counts(made.loop.pipelines) if isinstance(made, GemmPlan) else None,
         tile_is_chosen=isinstance(made, GemmPlan) and made.tile_is_chosen,
     )
 

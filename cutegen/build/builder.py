@@ -12,7 +12,7 @@ from cutegen.build.artifact import CUBIN, MANIFEST, PLAN, PTX, SOURCE, Artifact,
 from cutegen.build.cache import Cache
 from cutegen.build.compiler import CompilerOutput, compile_source
 from cutegen.build.cubin import resource_usage
-from cutegen.build.emission import check_emission, count_instructions
+from cutegen.build.emission import check_emission, check_mbarriers, count_instructions, count_mbarriers
 from cutegen.build.manifest import Digest, InstructionCounts, Manifest
 from cutegen.build.request import BuildRequest
 from cutegen.build.workspace import TemporaryFolder, workspace
@@ -74,6 +74,7 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
     usage = resource_usage(output.cubin, source.entry)
     warnings = (
         *check_emission(request.instructions, emitted, edited=request.edited),
+        *_mbarriers(request, output.ptx.decode()),
         *_spills(request, usage.stack_bytes, emitted),
         *_given_up(request, output.of_wgmma),
     )
@@ -97,6 +98,13 @@ def inspect_output(request: BuildRequest, output: CompilerOutput) -> Content:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return Content(manifest, {**files, MANIFEST: manifest.to_bytes()})
+
+
+def _mbarriers(request: BuildRequest, ptx: str) -> tuple[str, ...]:
+    """Compare the mbarriers in the PTX with the plan's."""
+    if request.mbarriers is None:
+        return ()
+    return check_mbarriers(request.mbarriers, count_mbarriers(ptx), edited=request.edited)
 
 
 def _spills(request: BuildRequest, spilled_bytes: int, emitted: Mapping[str, int]) -> Iterator[str]:

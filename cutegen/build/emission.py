@@ -3,7 +3,7 @@
 Another kind of instruction than planned means that the kernel is not the explained and proved one: an error. It is also
 an error if copy and load counts differ but the number of MMAs matches: the template's loop has other steps than the
 plan's (`cutegen/plan/kernel/program.py`). If the MMAs differ as well, the compiler unrolled a loop differently, which
-is a warning.
+is a warning. Each mbarrier of the plan's pipelines is initialized once, with its count of arrivals.
 """
 
 from __future__ import annotations
@@ -46,6 +46,54 @@ def count_instructions(ptx: str, entry: str, predicted: Collection[str] = ()) ->
     else:
         others = [opcode for opcode in opcodes if opcode in predicted and not COUNTED.match(opcode)]
     return dict(sorted(Counter((*filter(COUNTED.match, opcodes), *others)).items()))
+
+
+_MBARRIER = re.compile(
+    r"mov\.(?:b|u)32\s+(?P<register>%\w+),\s*(?P<value>\d+)\s*;"
+    r"|mbarrier\.init\.[\w.:]+\s+\[[^\]]*\],\s*(?:(?P<count>\d+)|(?P<of>%\w+))\s*;"
+)
+
+
+def count_mbarriers(ptx: str) -> Mapping[int, int]:
+    """Return how many mbarriers the text initializes with each count of arrivals, which may be in a register.
+
+    Raises EmissionError for a count that no instruction before sets to a constant.
+
+    >>> count_mbarriers("mov.b32 %r1, 8; mbarrier.init.shared.b64 [%r0], %r1; mbarrier.init.shared.b64 [%r0+8], 1;")
+    {1: 1, 8: 1}
+    """
+    counts: Counter[int] = Counter()
+    registers: dict[str, int] = {}
+    for match in _MBARRIER.finditer(_COMMENT.sub(" ", ptx)):
+        if match["register"]:
+            registers[match["register"]] = int(match["value"])
+        elif match["count"]:
+            counts[int(match["count"])] += 1
+        elif match["of"] in registers:
+            counts[registers[match["of"]]] += 1
+        else:
+            raise EmissionError(f"an mbarrier is initialized with {match['of']}, which is no constant")
+    return dict(sorted(counts.items()))
+
+
+def check_mbarriers(
+    planned: Mapping[str, tuple[int, int]], emitted: Mapping[int, int], *, edited: bool = False
+) -> tuple[str, ...]:
+    """Compare mbarriers with those of the plan's pipelines: by name, how many, and the arrivals that each counts.
+
+    Raises EmissionError, or for `edited` code returns a warning, if their numbers differ for any count of arrivals.
+    """
+    wanted: Counter[int] = Counter()
+    for number, count in planned.values():
+        wanted[count] += number
+    if +wanted == emitted:
+        return ()
+    found = ", ".join(f"{number} for {count} arrivals" for count, number in emitted.items())
+    names = ", ".join(f"{number} for {count} arrivals ({name})" for name, (number, count) in planned.items())
+    message = f"the compiler emitted {found or 'no'} mbarriers, but the plan's pipelines have {names or 'none'}"
+    if edited:
+        return (message,)
+    raise EmissionError(message)
 
 
 EDITED = "the kernel's code was edited: the plan's instruction counts need not hold"

@@ -53,14 +53,17 @@ class BuildRequest:
     """A rendered kernel, its target, and the plan's expectations.
 
     `instructions` are the predicted static counts by full PTX opcode, as in `count_instructions`. `plan_json` is kept
-    in the artifact unchanged. `tile_is_chosen` if the plan chose the register contents, and so is responsible for the
-    assembler's result. For `edited` text, differences are warnings instead of errors: its code is not the plan's.
+    in the artifact unchanged. `mbarriers` are those of the plan's pipelines by name: their number, and the arrivals
+    that each counts; None if they are not checked. `tile_is_chosen` if the plan chose the register contents, and so is
+    responsible for the assembler's result. For `edited` text, differences are warnings instead of errors: its code is
+    not the plan's.
     """
 
     source: KernelSource
     target: Target
     plan_json: str
     instructions: Mapping[str, int]
+    mbarriers: Mapping[str, tuple[int, int]] | None = None
     tile_is_chosen: bool = False
     edited: bool = False
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.kernel.pipeline import AB, TURN, Barrier, Pipeline
+from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
 from cutegen.render.constants import Settled, c_constants, mma_constants
@@ -27,7 +27,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 
 def role_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the pipelines of a kernel with a producer by name, and whether roles have registers of their own."""
-    pipelines = {name: plan.loop.pipeline(name) for name in (AB, TURN)}
+    pipelines = {name: plan.loop.pipeline(name) for name in (AB, TURN, C_STORE, SLICES)}
     return {**pipelines, "reallocates": plan.loop.role(MMA).registers is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutegen.build.emission import check_emission, count_instructions
+from cutegen.build.emission import check_emission, check_mbarriers, count_instructions, count_mbarriers
 from cutegen.errors import EmissionError
 
 PTX = """
@@ -78,3 +78,40 @@ def test_an_absent_kind_and_an_unplanned_kind_are_errors(opcode: str) -> None:
     for predicted, emitted in ((COUNTS, rest), (rest, COUNTS)):
         with pytest.raises(EmissionError, match="emitted"):
             check_emission(predicted, emitted)
+
+
+MBARRIERS = """
+    mov.b32 %r5, 8;
+    mbarrier.init.shared.b64 [%r10+8], %r5;
+    // mbarrier.init.shared.b64 [%r10+16], %r5;
+    mov.u32 %r5, 1;
+    mbarrier.init.shared::cta.b64 [__dynamic_shmem__0+98304], %r5;
+    @%p1 mbarrier.init.shared.b64 [%r11], 4;
+"""
+
+
+def test_mbarriers_are_counted_by_their_arrivals() -> None:
+    """A register has the constant that was last written to it."""
+    assert count_mbarriers(MBARRIERS) == {1: 1, 4: 1, 8: 1}
+
+
+def test_an_mbarrier_of_an_unknown_count_is_refused() -> None:
+    with pytest.raises(EmissionError, match=r"initialized with %r7, which is no constant"):
+        count_mbarriers("mbarrier.init.shared.b64 [%r1], %r7;")
+
+
+PLANNED = {"ab.full": (2, 1), "ab.empty": (2, 8), "turn.full": (2, 4)}
+
+
+def test_mbarriers_as_planned_pass_without_a_word() -> None:
+    assert check_mbarriers(PLANNED, {1: 2, 4: 2, 8: 2}) == ()
+    assert check_mbarriers({"ab.full": (2, 4), "turn.full": (2, 4)}, {4: 4}) == ()
+    assert check_mbarriers({}, {}) == ()
+
+
+@pytest.mark.parametrize("emitted", [{1: 2, 4: 2, 8: 1}, {1: 2, 4: 2, 9: 2}, {1: 2, 8: 2}, {1: 3, 4: 2, 8: 2}, {}])
+def test_other_mbarriers_than_planned_are_an_error(emitted: dict[int, int]) -> None:
+    with pytest.raises(EmissionError, match=r"but the plan's pipelines have 2 for 1 arrivals \(ab\.full\), 2 for 8"):
+        check_mbarriers(PLANNED, emitted)
+    (warning,) = check_mbarriers(PLANNED, emitted, edited=True)
+    assert "turn.full" in warning

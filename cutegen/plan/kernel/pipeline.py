@@ -117,10 +117,11 @@ def mbarriers_bytes(pipelines: Iterable[Pipeline]) -> int:
     return sum(each.mbarriers_bytes for each in pipelines)
 
 
-def initial_counts(pipelines: Iterable[Pipeline]) -> dict[int, int]:
-    """Return how many mbarriers are initialized with each count."""
-    counts: dict[int, int] = {}
-    for each in pipelines:
-        for barrier in each.mbarriers:
-            counts[barrier.count] = counts.get(barrier.count, 0) + each.stages
-    return counts
+def initial_counts(pipelines: Iterable[Pipeline]) -> dict[str, tuple[int, int]]:
+    """Return the mbarriers that a kernel initializes, by name: their number, and the arrivals that each counts."""
+    return {
+        f"{each.name}.{name}": (each.stages, barrier.count)
+        for each in pipelines
+        for name, barrier in each.barriers.items()
+        if barrier.sync is Sync.MBARRIER
+    }
