@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -47,6 +48,10 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also if a kernel relies on an order that PTX does not guarantee.")
     ] = False,
+    programmatic: Annotated[
+        bool,
+        typer.Option("--programmatic", help="The grid before may run until griddepcontrol.wait, and use all arrays."),
+    ] = False,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -57,6 +62,8 @@ def check(
         asked = file_launch(launch)
     else:
         asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=arg or ())
+    if programmatic and asked.programmatic is False:
+        asked = replace(asked, programmatic=True)
     with of_file(file):
         found = check_foreign(
             Program.parse(read_ptx(file)),

@@ -1,4 +1,4 @@
-"""`cutegen run`: runs a kernel on random data and checks it against float64, or executes any PTX on the CPU."""
+"""`cutegen run`: runs a kernel on random data and checks it against float64, or executes a PTX file on the CPU."""
 
 from __future__ import annotations
 

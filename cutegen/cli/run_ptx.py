@@ -1,4 +1,4 @@
-"""`cutegen run --ptx`: any PTX, executed on the CPU, with a report of what it did."""
+"""`cutegen run --ptx`: a PTX file, executed on the CPU, with a report of what it did."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     program = Program.parse(text)
     report = program.launch("kernel", grid=(2, 2), block=128, args=[a, b, c, 256, 256, 256], dynamic_smem_bytes=49152)
 
-Independent of specs and plans: accepts any PTX. `docs/ptx.md` describes what is modeled.
+Independent of specs and plans: the PTX may come from any compiler. `docs/ptx.md` says which instructions it may have.
 """
 
 from __future__ import annotations

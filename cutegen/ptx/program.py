@@ -96,6 +96,7 @@ class Program:
         raise_on: Collection[ViolationKind] = UNDEFINED,
         tensor_core: TensorCore = HOPPER,
         printed: Callable[[str], None] | None = None,
+        programmatic: bool | Collection[int] = False,
     ) -> LaunchReport:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
@@ -106,7 +107,8 @@ class Program:
         processes that share the CTAs; an entry that refers to global variables of the module runs in one, because
         processes do not share these. `raise_on`: kinds of violations that end the launch; the others are collected in
         the report. With `ALL_KINDS` conventions end it as well. `printed` receives what threads print, if one process
-        runs the CTAs; the report has all of it.
+        runs the CTAs; the report has all of it. `programmatic`: the launch is a programmatic dependent one, so the grid
+        before may use the memory of the arguments (or of those with these numbers) until it is waited for.
 
         Raises:
             LaunchError: the launch does not fit the entry.
@@ -124,7 +126,13 @@ class Program:
         )
         check_shape(executable, shape)
         chosen_policy = Policy.parse(policy) if isinstance(policy, str) else policy
-        rules = Rules(policy=chosen_policy, max_steps=max_steps, raise_on=raise_on, tensor_core=tensor_core)
+        rules = Rules(
+            policy=chosen_policy,
+            max_steps=max_steps,
+            raise_on=raise_on,
+            tensor_core=tensor_core,
+            programmatic=_used_before(executable.entry, programmatic),
+        )
         chosen, size = chosen_policy.schedule("grid").order(shape.grid.all_clusters()), shape.grid.cluster_size
         counter = _Counter(size * len(chosen), progress)
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
@@ -137,6 +145,16 @@ class Program:
             )
             outcomes = compare_apart(executable, shape, rules, outcomes)
         return make_report(executable, shape, rules, outcomes)
+
+
+def _used_before(entry: Entry, programmatic: bool | Collection[int]) -> frozenset[int] | None:
+    """The parameters whose memory the grid before may use; None if it has ended."""
+    if isinstance(programmatic, bool):
+        return frozenset(range(len(entry.parameters))) if programmatic else None
+    wrong = [number for number in programmatic if not 0 <= number < len(entry.parameters)]
+    if wrong:
+        raise LaunchError(f"programmatic names argument {wrong[0]}; {entry.name} has {len(entry.parameters)}")
+    return frozenset(programmatic)
 
 
 class _Counter:

@@ -66,6 +66,7 @@ class CpuLaunch:
             cluster=geometry.cluster if has_clusters else None,
             args=contract.arguments((*arrays.values(), *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
+            programmatic=contract.programmatic,
             **options,
         )
 

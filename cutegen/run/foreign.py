@@ -62,6 +62,8 @@ class ForeignLaunch:
     expected: Mapping[int, Expected]
     each: str = "--arg"
     bf16: frozenset[int] = frozenset()
+    programmatic: bool | tuple[int, ...] = False
+    """Whether the grid before may still use the arguments' memory, or the arguments whose memory it may use."""
 
     def entry_of(self, program: Program) -> str:
         """Return the entry. Raises RequestError if there is none, or if it does not take as many arguments."""
@@ -84,6 +86,7 @@ class ForeignLaunch:
             cluster=self.cluster,
             args=arguments,
             dynamic_smem_bytes=self.smem_bytes,
+            programmatic=self.programmatic,
             **options,
         )
 
@@ -293,7 +296,13 @@ def read_ptx(path: Path) -> str:
 
 
 def words_launch(
-    *, entry: str | None, grid: str, block: str, cluster: str | None, smem_bytes: int, words: Sequence[str]
+    *,
+    entry: str | None,
+    grid: str,
+    block: str,
+    cluster: str | None,
+    smem_bytes: int,
+    words: Sequence[str],
 ) -> ForeignLaunch:
     """Return the launch that the options define."""
     return ForeignLaunch(

@@ -24,7 +24,7 @@ def file_launch(path: Path) -> ForeignLaunch:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise RequestError(f"--launch: {path} cannot be read: {error}") from error
-    _refuse_others(table, {"entry", "grid", "block", "cluster", "smem_bytes", "argument"}, str(path))
+    _refuse_others(table, {"entry", "grid", "block", "cluster", "smem_bytes", "programmatic", "argument"}, str(path))
     arguments = table.get("argument", [])
     if not isinstance(arguments, list) or not all(isinstance(row, dict) for row in arguments):
         raise RequestError(f"{path}: argument: expected [[argument]] tables, one per parameter in order")
@@ -45,7 +45,18 @@ def file_launch(path: Path) -> ForeignLaunch:
         expected=expected,
         each=f"[[argument]] of {path}",
         bf16=frozenset(index for index, row in enumerate(rows) if row.is_bf16),
+        programmatic=_programmatic(table.get("programmatic", False), arrays, path),
     )
+
+
+def _programmatic(given: Any, arrays: Collection[int], path: Path) -> bool | tuple[int, ...]:
+    """Return whether the grid before may still run, or the arguments whose memory it uses."""
+    if isinstance(given, bool):
+        return given
+    if not isinstance(given, list) or not all(type(index) is int and index in arrays for index in given):
+        known = ", ".join(map(str, sorted(arrays)))
+        raise RequestError(f"{path}: programmatic: found {given!r}; expected true, false, or a list of arrays, {known}")
+    return tuple(given)
 
 
 def _refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -171,7 +171,7 @@ def test_values_count_whatever_their_byte_order(capsys: pytest.CaptureFixture[st
         (("grid = 2", "grid = 0"), "grid: found 0; expected one to three positive integers"),
         (
             ("block = 1", "blocks = 1"),
-            "found blocks; expected one of argument, block, cluster, entry, grid, smem_bytes",
+            "found blocks; expected one of argument, block, cluster, entry, grid, programmatic, smem_bytes",
         ),
         (('"u32"', '"u33"'), "argument 1: array: found 'u33'; expected one of f16,"),
         (("[16]", '["x"]'), "argument 1: shape: found ['x']; expected a list of positive integers"),

@@ -15,7 +15,7 @@ from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.watch.violations import ViolationKind
 
-_WITHOUT_EFFECT = {"prefetch": 1, "prefetchu": 1, "applypriority": 2, "nanosleep": 1, "griddepcontrol": 0, "pmevent": 1}
+_WITHOUT_EFFECT = {"prefetch": 1, "prefetchu": 1, "applypriority": 2, "nanosleep": 1, "pmevent": 1}
 """Instructions that change nothing, and their number of operands."""
 _ASYNC_FENCES = ("proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster")
 
@@ -28,6 +28,19 @@ def lower_nothing(context: Lowering, instruction: Instruction) -> Step:
 
 def _nothing(warp: Warp) -> None:
     """Does nothing."""
+
+
+def lower_dependency(context: Lowering, instruction: Instruction) -> Step:
+    """`griddepcontrol`: `.wait` waits for the grid before; `.launch_dependents` changes nothing in this launch."""
+    context.modifiers(instruction, 0)
+    if instruction.parts[1:] == ("launch_dependents",):
+        return _nothing
+
+    def wait(warp: Warp) -> None:
+        if warp.cta.predecessor is not None:
+            warp.cta.predecessor.wait(warp, warp.cta.ordering)
+
+    return wait
 
 
 def lower_fence(context: Lowering, instruction: Instruction) -> Step:
@@ -80,6 +93,7 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
 LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
+    "griddepcontrol": lower_dependency,
     "trap": lower_trap,
 }
 ROWS = {

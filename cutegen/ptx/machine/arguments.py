@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -73,6 +73,10 @@ class Binding:
     """
 
     watch: Callable[[int], GlobalShadow]
+    used_before: Collection[int] = ()
+    """The parameters whose memory the grid before a programmatic launch may use."""
+    parameter: int = 0
+    """The parameter that is being packed."""
     buffers: list[Buffer] = field(default_factory=list)
     tensors: dict[int, BoundTensor] = field(default_factory=dict)
     _allocations: dict[int, int] = field(default_factory=dict)
@@ -107,6 +111,7 @@ class Binding:
             writeable=array.flags.writeable,
             bytes=Bytes(data),
             shadow=shadow,
+            is_shared_before=self.parameter in self.used_before,
             shadow_offset=start - root_start,
         )
         self.buffers.append(buffer)
@@ -133,6 +138,7 @@ def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding
         raise LaunchError(f"{entry.name} has {len(entry.parameters)} parameters, {len(arguments)} arguments were given")
     data = bytearray(entry.parameter_bytes)
     for index, (parameter, argument) in enumerate(zip(entry.parameters, arguments, strict=True)):
+        binding.parameter = index
         packed = _pack(parameter, argument, binding, f"argument {index}")
         data[parameter.offset_bytes : parameter.offset_bytes + len(packed)] = packed
     return bytes(data)

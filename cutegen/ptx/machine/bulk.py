@@ -352,6 +352,8 @@ def _check_global(
     offsets, size = region.pieces()
     if shadow is None or not len(offsets):
         return None
+    if buffer.is_shared_before:
+        warp.cta.memories["global"].check_predecessor(warp, site, offsets[:1] + buffer.start, "bulk copy")
     access = GlobalAccess(
         cluster=warp.cta.cluster.number,
         warp=warp.index,

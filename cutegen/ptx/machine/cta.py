@@ -33,6 +33,7 @@ from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
 from cutegen.ptx.watch.ordering import Told
+from cutegen.ptx.watch.predecessor import Predecessor
 from cutegen.ptx.watch.semantics import Home
 from cutegen.ptx.watch.shadow import Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
@@ -50,6 +51,8 @@ class Rules:
     max_steps: int
     raise_on: Collection[ViolationKind]
     tensor_core: TensorCore
+    programmatic: frozenset[int] | None = None
+    """The parameters whose memory the grid before may use until it is waited for; None if it has ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Machine:
     steps: int = 0
     nanoseconds: int = 0
     printed: Printed = field(default_factory=Printed)
+    predecessor: Predecessor | None = None
     fence_order: FenceOrder = field(default_factory=FenceOrder)
 
     @property
@@ -118,7 +122,7 @@ class Cta:
         self.cluster, self.rank, self.place = cluster, rank, machine.shape.grid.place(cluster.number, rank)
         self.memories, self.tensor_core, self.traffic = machine.memories, machine.rules.tensor_core, machine.traffic
         self._machine, self.schedule = machine, schedule
-        self.ordering = cluster.ordering
+        self.ordering, self.predecessor = cluster.ordering, machine.predecessor
         threads, count = machine.shape.threads, self.ordering.warps_per_cta
         self.first_thread = rank * count * WARP_LANES
         orders = orders_of_cta(cluster.fence_order, machine.fence_order)

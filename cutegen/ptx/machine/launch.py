@@ -22,6 +22,7 @@ from cutegen.ptx.text.syntax import Entry
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.apart import Touched, first_meeting
 from cutegen.ptx.watch.global_shadow import GlobalShadow
+from cutegen.ptx.watch.predecessor import Predecessor
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
@@ -163,13 +164,14 @@ def _make_machine(
     def watch(size_bytes: int) -> GlobalShadow:
         return GlobalShadow(size_bytes, granule_bytes, executable.sites)
 
-    binding = Binding(watch)
+    before = rules.programmatic
+    binding = Binding(watch, frozenset() if before is None else before)
     packed = pack_arguments(executable.entry, arguments, binding)
     monitor = Monitor(executable.entry.instructions, rules.raise_on)
     counters = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     uncounted = TrafficCounters([Traffic() for _ in executable.entry.instructions])
     parameters = Buffer(name="the parameters", start=0, writeable=False, bytes=Bytes(np.frombuffer(packed, np.uint8)))
-    variables = executable.layout.buffers(watch)
+    variables = executable.layout.buffers(watch, is_shared_before=before is not None)
     if not executable.frame.specials.keys().isdisjoint(WORKSPACE_REGISTERS):
         variables.append(_workspace(watch(WORKSPACE_BYTES)))
     constants = [buffer for buffer in variables if not buffer.writeable]
@@ -187,6 +189,7 @@ def _make_machine(
         monitor=monitor,
         traffic=counters,
         block_runs=[0] * len(executable.blocks),
+        predecessor=None if before is None else Predecessor(),
     )
     return machine, binding.shadows
 

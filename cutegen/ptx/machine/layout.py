@@ -6,7 +6,7 @@ Source: PTX ISA, "State Spaces". Static shared variables come first, `extern` (d
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -41,12 +41,13 @@ class MemoryLayout:
     shared_ends: tuple[int, ...]
     """Ends of static shared variables, at which something else begins, in bytes of shared memory."""
 
-    def buffers(self, watch: Callable[[int], GlobalShadow]) -> list[Buffer]:
+    def buffers(self, watch: Callable[[int], GlobalShadow], *, is_shared_before: bool) -> list[Buffer]:
         """Fresh buffers of the module's global and constant variables; uninitialized bytes are zero.
 
-        `watch` makes the shadow of that many bytes.
+        `watch` makes the shadow of that many bytes. `is_shared_before`: the grid before may use those in global memory.
         """
-        return [self._buffer(variable, address, watch) for variable, address in self.variables]
+        made = [self._buffer(variable, address, watch) for variable, address in self.variables]
+        return [replace(each, is_shared_before=is_shared_before and each.writeable) for each in made]
 
     def _buffer(self, variable: Variable, address: int, watch: Callable[[int], GlobalShadow]) -> Buffer:
         data = np.zeros(variable.size_bytes or 0, np.uint8)

@@ -71,6 +71,8 @@ class Buffer:
     writeable: bool
     bytes: Bytes
     shadow: GlobalShadow | None = None
+    is_shared_before: bool = False
+    """Whether the grid before a programmatic launch may use the bytes."""
     shadow_offset: int = 0
     """Offset of the buffer in the allocation of `shadow`."""
 
@@ -100,6 +102,7 @@ class GlobalMemory:
         self._semantics = semantics
         self._buffers = sorted(buffers, key=lambda buffer: buffer.start)
         self._recent = self._buffers[:1]
+        self._has_predecessor = any(buffer.is_shared_before for buffer in buffers)
         self._monitor, self._traffic = monitor, traffic
 
     def read(
@@ -111,6 +114,8 @@ class GlobalMemory:
         """
         self._traffic.device(site, addresses, size_bytes)
         buffer = self._covering(addresses, size_bytes)
+        if self._has_predecessor and not self.check_predecessor(warp, site, addresses, "read"):
+            return poison(len(addresses), size_bytes)
         if buffer is not None:
             offsets = addresses - buffer.start
             if buffer.shadow is not None:
@@ -134,6 +139,8 @@ class GlobalMemory:
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
         """Writes `size_bytes` bytes at each address; faulty writes are omitted if the launch continues."""
         self._traffic.device(site, addresses, size_bytes)
+        if self._has_predecessor:
+            self.check_predecessor(warp, site, addresses, "write")
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None and buffer.writeable:
             self._write_to(warp, site, buffer, addresses - buffer.start, size_bytes, data)
@@ -232,6 +239,8 @@ class GlobalMemory:
 
     def begin_atomics(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> None:
         """The active lanes are about to make atomic accesses, each by `element`."""
+        if self._has_predecessor:
+            self.check_predecessor(warp, site, addresses, "atomic access")
         buffer = self._covering(addresses, size_bytes)
         if buffer is not None and buffer.shadow is not None:
             self._watch_atomics(warp, buffer, self._access(warp, site, buffer, addresses - buffer.start, size_bytes))
@@ -256,6 +265,21 @@ class GlobalMemory:
             thread, offset = warp.thread0 + int(warp.lanes()[lane_index]), address - found.start + found.shadow_offset
             found.shadow.locations.update(warp.cta.fences, warp, thread, offset, self._semantics[site])
         return found.bytes.window(size_bytes), address - found.start
+
+    def check_predecessor(self, warp: Warp, site: int, addresses: Addresses, what: str) -> bool:
+        """Report an access by a thread for which the grid before a programmatic launch may still run; True if none."""
+        shared = [(buffer.start, buffer.end) for buffer in self._buffers if buffer.is_shared_before]
+        inside = [bool(((addresses >= start) & (addresses < end)).any()) for start, end in shared]
+        predecessor = warp.cta.predecessor
+        if predecessor is None or not any(inside):
+            return True
+        thread = predecessor.first_uninformed(warp, warp.cta.ordering)
+        if thread is None:
+            return True
+        may = "write" if what == "read" else "read or write"
+        message = f"{what} of global memory that the grid before may still {may}: no griddepcontrol.wait comes first"
+        warp.cta.fault(ViolationKind.RACE, site, thread, message, int(addresses[0]))
+        return False
 
     def span(self, warp: Warp, site: int, address: int, size_bytes: int, *, writes: bool) -> Buffer | None:
         """The buffer of `size_bytes` consecutive bytes that one thread accesses; None if none has them: a fault."""

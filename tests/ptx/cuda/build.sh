@@ -5,7 +5,7 @@ for source in *.cu; do
     arch=compute_80 version=8.0 # so that older drivers take it, too
     case $source in
         hopper*) arch=compute_90a version=8.6 ;;
-        cluster_* | async_* | calls* | grid_* | vector_*) arch=sm_90a version=8.6 ;;
+        cluster_* | async_* | calls* | dependent* | grid_* | vector_*) arch=sm_90a version=8.6 ;;
     esac
     nvcc -arch=$arch -O3 -ptx "$source" -o "${source%.cu}.ptx" || exit 1
     sed -i "s/^\.version .*/.version $version/" "${source%.cu}.ptx"
