@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra.layout import ComposedLayout, Layout, LayoutError, LayoutExpr
 from cutegen.algebra.notation import DEEPEST, LayoutParser
-from cutegen.algebra.operations import OPERATIONS, PRODUCTS, TILERS, Tiler
+from cutegen.algebra.operations import LAYOUTS, OPERATIONS, TILERS, Tiler
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?=\s*\()")
 _CLOSING = {"(": ")", "<": ">"}
@@ -23,6 +23,8 @@ def parse_expression(text: str) -> LayoutExpr:
     >>> from cutegen.algebra import format_layout
     >>> format_layout(parse_expression("zipped_divide((8,8):(1,8), (2,4))"))
     '((_2,_4),(_4,_2)):((_1,_8),(_2,_32))'
+    >>> format_layout(parse_expression("logical_product((16,8,8), (4,2))"))
+    '((_16,_4),(_8,_2),_8):((_1,_16),(_16,_1),_128)'
     >>> format_layout(parse_expression("composition(Sw<3,3,3> o (8,64):(64,1), (4,16))"))
     'Sw<3,3,3> o _0 o (_4,_16):(_64,_1)'
     """
@@ -61,7 +63,7 @@ class _ExpressionParser(LayoutParser):
         self.at += 1
         self.expect("(")
         arguments: list[LayoutExpr | Tiler] = [self.expression()]
-        if self.peek() == "," or name in TILERS | PRODUCTS:
+        if self.peek() == "," or name in TILERS | LAYOUTS:
             self.expect(",")
             arguments.append(self._second(name))
         self.expect(")")
@@ -75,7 +77,7 @@ class _ExpressionParser(LayoutParser):
         at = self.position()
         if name in TILERS:
             return self.tiler()
-        if name in PRODUCTS:
+        if name in LAYOUTS:
             return self._affine(self.expression(), at)
         if name == "complement":
             return self.integer()

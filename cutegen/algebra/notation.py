@@ -85,12 +85,15 @@ def _format_tree(tree: IntTree) -> str:
 def parse_layout(text: str) -> LayoutExpr:
     """Parse a layout in CuTe notation; underscores, spaces and `o _0` may be omitted.
 
-    A missing stride means compact column-major. Raises ValueError that says what was expected at which position.
+    A missing stride means compact column-major, as CuTe's make_layout of a shape. Raises ValueError that says what was
+    expected at which position.
 
     >>> format_layout(parse_layout("Sw<3,3,3> o (8,(8,8)):(8,(1,64))"))
     'Sw<3,3,3> o _0 o (_8,(_8,_8)):(_8,(_1,_64))'
     >>> parse_layout("(16,8)")
     Layout((16, 8), (1, 16))
+    >>> parse_layout("(4,1)")
+    Layout((4, 1), (1, 0))
     """
     parser = LayoutParser(text)
     layout = parser.layout()
@@ -144,12 +147,12 @@ class LayoutParser:
         if any(extent < 1 for extent in _flatten(shape)):
             raise self.error("every extent of a shape is at least 1", shape_at)
         if self.peek() != ":":
-            return Layout(shape)
+            return compact(shape)
         self.at += 1
         stride_at = self.position()
         stride = self.tree()
         if not _congruent(shape, stride):
-            such = spec_notation(Layout(shape)).partition(":")[2]
+            such = spec_notation(compact(shape)).partition(":")[2]
             raise self.error(f"the stride is not nested like the shape; expected a stride such as {such}", stride_at)
         return Layout(shape, stride)
 
@@ -215,6 +218,22 @@ def _congruent(a: IntTree, b: IntTree) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(_congruent, a, b))
     return not isinstance(a, tuple) and not isinstance(b, tuple)
+
+
+def compact(shape: IntTree) -> Layout:
+    """Return the compact column-major layout of a static shape; a mode of one element has stride 0, as in CuTe."""
+    return Layout(shape, _strides(shape, 1)[0])
+
+
+def _strides(shape: IntTree, begin: int) -> tuple[IntTree, int]:
+    """Return the strides of a part of a shape, which begins with stride `begin`, and the stride of what follows."""
+    if not isinstance(shape, tuple):
+        return (begin if shape > 1 else 0), begin * shape
+    strides = []
+    for part in shape:
+        stride, begin = _strides(part, begin)
+        strides.append(stride)
+    return tuple(strides), begin
 
 
 def spec_notation(layout: Layout) -> str:

@@ -26,7 +26,7 @@ from cutegen.algebra.layout import (
     right_inverse,
     with_inner,
 )
-from cutegen.algebra.notation import format_layout
+from cutegen.algebra.notation import compact, format_layout
 
 Tiler: TypeAlias = "int | Layout | tuple[Tiler, ...]"
 
@@ -58,9 +58,12 @@ def flat_divide(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
     return with_inner(layout, make_layout(*modes(tile), *modes(rest)))
 
 
-def product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
-    """Return (layout, repeats): `layout` repeated by `tiler` (CuTe's logical_product)."""
-    return with_inner(layout, logical_product(_injective(inner_layout(layout)), tiler))
+def product(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """Return (layout, repeats), for a tuple in each mode: ((mode0, repeats0), (mode1, repeats1), ..., other modes).
+
+    CuTe's logical_product.
+    """
+    return with_inner(layout, _repeated(inner_layout(layout), tiler))
 
 
 def blocked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
@@ -107,9 +110,9 @@ OPERATIONS: Mapping[str, Callable[..., LayoutExpr]] = MappingProxyType(
     }
 )
 """By CuTe's names."""
-TILERS = frozenset({"composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide"})
-"""Operations with a tiler as second argument; products take a layout, `complement` an integer, others nothing."""
-PRODUCTS = frozenset({"logical_product", "blocked_product", "raked_product"})
+TILERS = frozenset({"composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product"})
+"""Operations with a tiler as second argument; LAYOUTS take a layout, `complement` an integer, others nothing."""
+LAYOUTS = frozenset({"blocked_product", "raked_product"})
 
 
 def _composed(layout: Layout, tiler: Tiler) -> Layout:
@@ -123,6 +126,13 @@ def _divided(layout: Layout, tiler: Tiler) -> Layout:
         return divide(layout, _injective(_as_layout(tiler)))
     cut = [_divided(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
     return make_layout(*cut, *modes(layout)[len(tiler) :])
+
+
+def _repeated(layout: Layout, tiler: Tiler) -> Layout:
+    if not isinstance(tiler, tuple):
+        return logical_product(_injective(layout), _as_layout(tiler))
+    repeated = [_repeated(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
+    return make_layout(*repeated, *modes(layout)[len(tiler) :])
 
 
 def _tile_and_rest(layout: Layout, tiler: Tiler) -> tuple[Layout, Layout]:
@@ -144,7 +154,7 @@ def _leading(layout: Layout, tiler: Sequence[Tiler]) -> list[Layout]:
 
 
 def _as_layout(tiler: int | Layout) -> Layout:
-    return Layout(tiler, 1) if isinstance(tiler, int) else tiler
+    return compact(tiler) if isinstance(tiler, int) else tiler
 
 
 def _by_mode(layout: LayoutExpr, tiler: Layout, *, raked: bool) -> LayoutExpr:

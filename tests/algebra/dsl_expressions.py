@@ -1,0 +1,53 @@
+"""Evaluates layout expressions with the CuTe DSL: `python dsl_expressions.py < trees.json`, one printout a line.
+
+An expression is a tree, so that cutegen's parser has no part in it: `["layout", shape, stride]`, whose stride may be
+null; `[operation, expression]`; or `[operation, expression, tiler]`, with an integer, a layout, or `["modes", tiler,
+...]`. The DSL ends the process on some layouts that it does not expect: this is one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from cutlass import cute
+from cutlass._mlir import ir
+
+ONLY_LAYOUTS = ("zipped_divide", "tiled_divide", "flat_divide", "blocked_product", "raked_product")
+"""Operations of the DSL that do not take an integer: CuTe C++ makes a layout of it."""
+
+
+def tree(value: Any) -> Any:
+    """Shapes and strides as tuples."""
+    return tuple(map(tree, value)) if isinstance(value, list) else value
+
+
+def tiler_of(given: Any) -> Any:
+    if isinstance(given, int):
+        return given
+    kind, *parts = given
+    return tuple(map(tiler_of, parts)) if kind == "modes" else value_of(given)
+
+
+def value_of(expression: Any) -> Any:
+    name, *rest = expression
+    if name == "layout":
+        shape, stride = map(tree, rest)
+        return cute.make_layout(shape) if stride is None else cute.make_layout(shape, stride=stride)
+    arguments = [value_of(rest[0]), *map(tiler_of, rest[1:])]
+    if name in ONLY_LAYOUTS and isinstance(arguments[1], int):
+        arguments[1] = cute.make_layout(arguments[1])
+    return getattr(cute, name)(*arguments)
+
+
+def main() -> None:
+    with ir.Context() as context, ir.Location.unknown():
+        context.enable_multithreading(False)
+        with ir.InsertionPoint(ir.Module.create().body):
+            for expression in json.load(sys.stdin):
+                print(value_of(expression), flush=True)
+
+
+if __name__ == "__main__":
+    main()
