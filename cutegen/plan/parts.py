@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,8 @@ from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
-from cutegen.plan.kernel.pipeline import Pipeline
+from cutegen.plan.kernel.memory import MemoryMap, Phase, Region
+from cutegen.plan.kernel.pipeline import AB, Pipeline
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.role import THREADS, Role
 from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
@@ -22,8 +24,8 @@ from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
+from cutegen.support.words import round_up
 
 Operands = tuple[OperandChoices[Any], ...]
 
@@ -37,13 +39,36 @@ class Roles:
     decisions: tuple[Decision, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is settled of a plan when its memory is laid out."""
+
+    spec: GemmSpec
+    target: Target
+    mma: MmaPlan
+    operands: Operands
+    fusion: Fusion
+    roles: Roles
+
+    @property
+    def stage_bytes(self) -> tuple[int, ...]:
+        """Bytes of each operand's tile in one stage."""
+        return tuple(each.stage_bytes for each in self.operands)
+
+    def stage_regions(self, stages: int, align_bytes: int, phases: frozenset[Phase]) -> Iterator[Region]:
+        """Yield the memory of each operand's stages, in whole multiples of `align_bytes`."""
+        for each in self.operands:
+            stages_bytes = round_up(each.stage_bytes * stages, align_bytes)
+            yield Region(name=each.tile.name, owner=AB, bytes=stages_bytes, align_bytes=align_bytes, phases=phases)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """Contents of the shared memory of a CTA, their places, and the pipelines that use them."""
 
     stages: Choice[int]
     epilogue: Choice[EpiloguePlan]
-    smem: SmemMap
+    regions: MemoryMap
     pipelines: tuple[Pipeline, ...]
 
 
@@ -95,15 +120,7 @@ class Feed(ABC):
         """The copies of A or B, and its shared layout."""
 
     @abstractmethod
-    def memory(
-        self,
-        spec: GemmSpec,
-        target: Target,
-        mma: MmaPlan,
-        operands: Operands,
-        fusion: Fusion,
-        roles: Roles,
-    ) -> Memory:
+    def memory(self, draft: Draft) -> Memory:
         """Choose the stages, the store path of C, the map of shared memory, and the pipelines."""
 
     @abstractmethod

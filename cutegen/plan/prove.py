@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from itertools import pairwise, product
+from itertools import combinations, product
 from math import prod
 
 import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
+from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
@@ -17,6 +18,7 @@ from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGR
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
 from cutegen.plan.kernel.handshakes import prove_handshakes
+from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
@@ -48,7 +50,7 @@ def prove(plan: GemmPlan) -> None:
         _prove_parts(plan.epilogue.parts, plan.epilogue, plan.tiled_mma, plan.cta_tile[:2])
     _prove_fusion(plan)
     _prove_split_k(plan)
-    _prove_capacity(plan)
+    _prove_memory(plan)
     _prove_scheduler(plan)
 
 
@@ -372,10 +374,9 @@ def _prove_split_k(plan: GemmPlan) -> None:
     places = SUM_VECTOR_ELEMS * (thread[:, None, None] + plan.tiled_mma.threads * index[:, None]) + vector
     _demand(rest == 0 and _covers_once(places, sums), "split-K leaves sums without a place where they are added")
     if k > 1:
-        parts, end_of_stages = plan.epilogue.parts, plan.smem.b_offset_bytes + plan.b.smem.bytes
+        parts = plan.epilogue.parts
         even = parts is not None and parts.ctas == k and parts.count % k == 0
         _demand(even, "the CTAs of a cluster would not store the parts of C that they add")
-        _demand(sums * split.dtype.bytes <= end_of_stages, "the sums that a cluster adds do not fit in the stages")
     if not split.leaves_sums:
         _demand(launch.workspace(ProblemShape(*plan.cta_tile)) is None, "a launch would provide an unneeded workspace")
         return
@@ -406,28 +407,46 @@ def _shared_out(parts: EpilogueParts | None, groups: int) -> bool:
     )
 
 
-def _prove_capacity(plan: GemmPlan) -> None:
-    """Prove that A, B, C and barriers fit and are aligned, and that a launch agrees with the plan."""
-    a, b, c, store = plan.a, plan.b, plan.epilogue.smem, plan.epilogue.store
-    c_bytes = c.bytes if c else 0
-    placed = [
-        ("A", 0, a.smem.bytes, _alignment(a.g2s)),
-        ("B", plan.smem.b_offset_bytes, b.smem.bytes, _alignment(b.g2s)),
-    ]
-    c_begin, barriers_begin = plan.smem.c_offset_bytes, plan.smem.barriers_offset_bytes
-    if c_begin is not None and barriers_begin is not None:
-        placed.append(("C", c_begin, c_bytes, _alignment(store) if store else 1))
-        placed.append(("barriers", barriers_begin, _barriers(plan) * MBARRIER_BYTES, MBARRIER_BYTES))
-    _demand(len(placed) == (4 if len(plan.roles) > 1 else 2), "C would overwrite data that warps still copy")
-    for (before, place, bytes_before, _), (name, begin, _, aligned) in pairwise(placed):
-        _demand(place + bytes_before <= begin, f"the shared memory of {before} overlaps that of {name}")
-        _demand(begin % aligned == 0, f"the shared memory of {name} does not begin at a multiple of {aligned} bytes")
-    end = max(placed[-1][1] + placed[-1][2], c_bytes)
-    _demand(end <= plan.smem_bytes, f"{plan.smem_bytes} bytes of shared memory are too few")
+def _prove_memory(plan: GemmPlan) -> None:
+    """Prove that each region holds what lies there, is aligned, and lies apart from those in use at the same time."""
+    regions = {region.name: region for region in plan.memory.regions}
+    for name, (needed_bytes, aligned, phases) in _in_memory(plan).items():
+        _demand(name in regions, f"{name} has no shared memory")
+        region = regions[name]
+        _demand(needed_bytes <= region.bytes, f"{region.bytes} bytes of shared memory of {name} are too few")
+        _demand(
+            region.offset_bytes % aligned == 0,
+            f"the shared memory of {name} does not begin at a multiple of {aligned} bytes",
+        )
+        _demand(phases <= region.phases, f"the shared memory of {name} could be overwritten while it is in use")
+    for one, other in combinations(plan.memory.regions, 2):
+        apart = not (one.meets(other) and one.overlaps(other))
+        _demand(apart, f"the shared memory of {one.name} overlaps that of {other.name}")
+    slices = regions.get(SLICES)
+    end_of_stages = max(regions[x.name].end_bytes for x in plan.operands)
+    held = slices is None or slices.end_bytes <= end_of_stages
+    _demand(held, "the sums that a cluster adds do not fit in the stages")
     _demand(plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")
     _demand(plan.threads <= plan.target.threads_per_cta, f"{plan.threads} threads do not fit a CTA")
     launched = plan.launch.threads, plan.launch.dynamic_smem_bytes, plan.launch.cta_tile
     _demand(launched == (plan.threads, plan.smem_bytes, plan.cta_tile[:2]), "a launch would differ from the plan")
+
+
+def _in_memory(plan: GemmPlan) -> dict[str, tuple[int, int, set[Phase]]]:
+    """Return what needs shared memory: its bytes, its alignment, and when it must not be overwritten.
+
+    Threads that only copy fill the stages while others store C.
+    """
+    c, store, split = plan.epilogue.smem, plan.epilogue.store, plan.split_k
+    filled = {Phase.K_TILES, Phase.STORE} if len(plan.roles) > 1 else {Phase.K_TILES}
+    found = {x.name: (x.smem.bytes, _alignment(x.g2s), filled) for x in plan.operands}
+    if c is not None:
+        found[RESULT] = (c.bytes, _alignment(store) if store else 1, {Phase.STORE})
+    if split is not None and split.clustered > 1:
+        found[SLICES] = (split.sums_bytes(plan.cta_tile), ROW_BYTES, {Phase.SLICES})
+    if barriers := _barriers(plan):
+        found[BARRIERS] = (barriers * MBARRIER_BYTES, MBARRIER_BYTES, set(Phase))
+    return found
 
 
 def _alignment(copy: TileCopy) -> int:
@@ -436,6 +455,10 @@ def _alignment(copy: TileCopy) -> int:
 
 
 def _barriers(plan: GemmPlan) -> int:
-    """Return the number of barriers in shared memory: those of all pipelines, and one as the flag of adding CTAs."""
+    """Return the number of barriers in dynamic memory: those of all pipelines, and one as the flag of adding CTAs.
+
+    Without mbarriers there is no such flag: threads learn by a `barrier.red` that their CTA was the last.
+    """
+    barriers = mbarriers_bytes(plan.loop.pipelines) // MBARRIER_BYTES
     flagged = plan.split_k is not None and plan.split_k.leaves_sums
-    return mbarriers_bytes(plan.loop.pipelines) // MBARRIER_BYTES + flagged
+    return barriers + flagged if barriers else 0

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cutegen.contract.launch import RESULT
 from cutegen.plan import Decision, GemmPlan
+from cutegen.plan.kernel.memory import BARRIERS
 from cutegen.plan.kernel.pipeline import AB
 from cutegen.render.python_text import comment
 
@@ -58,30 +60,41 @@ def _parts(lines: Iterable[str]) -> str:
 
 
 def memory_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the offset of each part of shared memory, and the total bytes, by the number of stages.
+    """Return the offset of each region of shared memory, and the total bytes, by the number of stages.
 
-    A part that begins at a boundary after the end of the previous one has a number instead of a sum.
+    A region that begins at a boundary after the end of the previous one has a number instead of a sum. One in the place
+    of others has no constant: it begins at 0.
     """
-    stages = plan.stages
-    a, b = (x.smem.bytes // stages for x in plan.operands)
+    contents = _contents(plan)
+    lines: list[str] = []
+    end: tuple[str, int] = "", 0
+    in_place = ""
+    for region in plan.memory.regions:
+        words, size = contents[region.name]
+        if region.offset_bytes > 0:
+            name = f"SMEM_{region.name.upper()}_OFFSET_BYTES"
+            lines.append(_sum(name, end, region.offset_bytes))
+            end = f"{name} + {words}", region.offset_bytes + size
+        elif not end[0]:
+            end = words, size
+        elif region.name == RESULT and size > sum(contents[x.name][1] for x in plan.operands) // plan.stages:
+            in_place = words
+    shared = (f"max({end[0]}, {in_place})", max(end[1], int(in_place))) if in_place else end
+    return *lines, _sum("SMEM_BYTES", shared, plan.smem_bytes)
+
+
+def _contents(plan: GemmPlan) -> dict[str, tuple[str, int]]:
+    """Return what lies in each region, without gaps: a formula of its bytes by the number of stages, and its value."""
+    stages, c, ab = plan.stages, plan.epilogue.smem, plan.loop.pipeline(AB)
     times = "STAGES * " if stages > 1 else ""
-    end_of_b = f"SMEM_B_OFFSET_BYTES + {times}{b}", plan.smem.b_offset_bytes + b * stages
-    of_b = _sum("SMEM_B_OFFSET_BYTES", (f"{times}{a}", a * stages), plan.smem.b_offset_bytes)
-    c_bytes = plan.epilogue.smem.bytes if plan.epilogue.smem else 0
-    barriers = plan.smem.barriers_offset_bytes
-    if barriers is None:
-        shared = f"max({end_of_b[0]}, {c_bytes})", max(end_of_b[1], c_bytes)
-        return of_b, _sum("SMEM_BYTES", shared if c_bytes > a + b else end_of_b, plan.smem_bytes)
-    lines, end = [of_b], end_of_b
-    if plan.epilogue.smem is not None and (c := plan.smem.c_offset_bytes) is not None:
-        lines.append(_sum("SMEM_C_OFFSET_BYTES", end, c))
-        end = f"SMEM_C_OFFSET_BYTES + {c_bytes}", c + c_bytes
-    lines.append(_sum("SMEM_BARRIERS_OFFSET_BYTES", end, barriers))
-    ab = plan.loop.pipeline(AB)
-    assert ab is not None
-    beside = plan.smem_bytes - barriers - ab.mbarriers_bytes
-    in_all = f"SMEM_BARRIERS_OFFSET_BYTES + {times}{ab.mbarriers_bytes // stages}{f' + {beside}' if beside else ''}"
-    return *lines, f"SMEM_BYTES = {in_all}"
+    found = {x.name: (f"{times}{x.smem.bytes // stages}", x.smem.bytes) for x in plan.operands}
+    found[RESULT] = (f"{c.bytes}", c.bytes) if c else ("0", 0)
+    found |= {x.name: (f"{x.bytes}", x.bytes) for x in plan.memory.regions if x.name not in found}
+    if (barriers := plan.memory.find(BARRIERS)) is not None and ab is not None:
+        beside = barriers.bytes - ab.mbarriers_bytes
+        of_stages = f"{times}{ab.mbarriers_bytes // stages}"
+        found[BARRIERS] = f"{of_stages} + {beside}" if beside else of_stages, barriers.bytes
+    return found
 
 
 def _sum(name: str, formula: tuple[str, int], wanted: int) -> str:

@@ -250,7 +250,7 @@ def test_registers_are_never_more_than_a_cta_can_have() -> None:
 def test_bytes_are_stages_of_both_operands_or_the_tile_of_c() -> None:
     found = plan(gemm(tile=Tile(cta=(128, 64, 32), stages=3)), "sm_80")
     assert (found.a.smem.bytes, found.b.smem.bytes) == (3 * 128 * 32 * 2, 3 * 64 * 32 * 2)
-    assert found.smem.b_offset_bytes == 24576
+    assert [each.offset_bytes for each in found.memory.regions] == [0, 24576, 0]
     assert found.smem_bytes == 36864
     shallow = plan(gemm(c_dtype="f32", tile=Tile(cta=(128, 128, 32), stages=2)), "sm_80")
     assert shallow.smem_bytes == 128 * 128 * 4  # C in f32, more than 2 x 16,384

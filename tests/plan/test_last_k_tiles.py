@@ -70,8 +70,7 @@ def test_elsewhere_there_is_nothing_to_decide(parts: dict[str, Any]) -> None:
 def test_the_barriers_of_the_turns_lie_behind_those_of_the_stages() -> None:
     in_turns, alone = planned(cta=(128, 256, 64)), planned(cta=(64, 256, 64))
     for found, beside in ((in_turns, 16), (alone, 0)):
-        assert found.smem.barriers_offset_bytes is not None
-        assert found.smem_bytes == found.smem.barriers_offset_bytes + 16 * found.stages + beside
+        assert found.smem_bytes == found.memory.offset_bytes("barriers") + 16 * found.stages + beside
 
 
 @pytest.mark.parametrize("group", [0, 1])

@@ -15,7 +15,7 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.vectors import vector_copy
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile
-from tests.plan.changed import with_path
+from tests.plan.changed import moved, with_path, with_region
 from tests.plan.specs import gemm
 
 TILE = Tile(cta=(128, 128, 64), stages=3)
@@ -27,10 +27,6 @@ def right() -> GemmPlan:
 
 def with_a(found: GemmPlan, **fields: Any) -> GemmPlan:
     return with_path(found, "a", **fields)
-
-
-def smem_map(found: GemmPlan, **fields: int) -> GemmPlan:
-    return replace(found, smem=replace(found.smem, **fields))
 
 
 def smem_layout(layout: Any, stages: int = 3) -> Callable[[GemmPlan], GemmPlan]:
@@ -83,14 +79,14 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
         "leaves out|every element",
     ),
     "B begins within A": (
-        lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes - 128),
-        "of A overlaps that of B",
+        lambda p: moved(p, b=-128),
+        "of a overlaps that of b",
     ),
     "B unaligned": (
-        lambda p: smem_map(p, b_offset_bytes=p.smem.b_offset_bytes + 8, bytes=p.smem.bytes + 8),
-        "of B does not begin at a multiple of 16 bytes",
+        lambda p: moved(p, b=8),
+        "of b does not begin at a multiple of 16 bytes",
     ),
-    "too few bytes": (lambda p: smem_map(p, bytes=p.smem.bytes - 1), "too few"),
+    "too few bytes": (lambda p: with_region(p, "b", bytes=p.b.smem.bytes - 1), "of b are too few"),
     "a launch with fewer bytes": (
         lambda p: replace(p, launch=replace(p.launch, dynamic_smem_bytes=p.smem_bytes - 128)),
         "a launch would differ",

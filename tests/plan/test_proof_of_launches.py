@@ -10,11 +10,13 @@ import pytest
 from cutegen.algebra import Layout, inner_layout, make_layout, mode, with_inner
 from cutegen.errors import ProofError
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.kernel.memory import Phase, allocate
+from cutegen.plan.kernel.pipeline import AB
 from cutegen.plan.kernel.role import Turns
 from cutegen.plan.prove import prove
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.spec import GemmSpec, Operand, Problem, Tile, load_spec
-from tests.plan.changed import with_path
+from tests.plan.changed import moved, with_path, with_region, with_regions
 
 
 def boxes() -> GemmPlan:
@@ -48,11 +50,21 @@ def with_boxes(**fields: object) -> Callable[[GemmPlan], GemmPlan]:
     return spoil
 
 
-def moved(**by: int) -> Callable[[GemmPlan], GemmPlan]:
-    """Parts of the shared memory so many bytes further, or nearer."""
-    return lambda found: replace(
-        found, smem=replace(found.smem, **{name: getattr(found.smem, name) + of for name, of in by.items()})
+def with_moved(**by: int) -> Callable[[GemmPlan], GemmPlan]:
+    """Regions of the shared memory so many bytes further, or nearer."""
+    return lambda found: moved(found, **by)
+
+
+def with_fewer_bytes(name: str, bytes: int) -> Callable[[GemmPlan], GemmPlan]:
+    return lambda found: with_region(found, name, bytes=found.memory.region(name).bytes - bytes)
+
+
+def c_over_stages(found: GemmPlan) -> GemmPlan:
+    """C in the place of the stages, as if no copies of the next tile's k-tiles came while it is stored."""
+    regions = (
+        replace(each, phases=frozenset({Phase.K_TILES})) if each.owner == AB else each for each in found.memory.regions
     )
+    return with_regions(found, *allocate(regions).regions)
 
 
 def stages_apart(found: GemmPlan) -> GemmPlan:
@@ -109,26 +121,25 @@ SPOILED: dict[str, tuple[Callable[[], GemmPlan], Callable[[GemmPlan], GemmPlan],
     ),
     "B begins within a period of the swizzle": (
         boxes,
-        moved(b_offset_bytes=512),
-        "of B does not begin at a multiple of 1024",
+        with_moved(b=512),
+        "of b does not begin at a multiple of 1024",
     ),
-    "C begins within B": (boxes, moved(c_offset_bytes=-1024), "of B overlaps that of C"),
     "C begins within a period of the swizzle": (
         warpgroups,
-        moved(c_offset_bytes=512, barriers_offset_bytes=512, bytes=512),
-        "of C does not begin at a multiple",
+        with_moved(c=512, barriers=512),
+        "of c does not begin at a multiple",
     ),
     "C written over the stages": (
-        boxes,
-        lambda found: replace(found, smem=replace(found.smem, c_offset_bytes=None)),
-        "overwrite data that warps still copy",
+        warpgroups,
+        c_over_stages,
+        "of a could be overwritten while it is in use",
     ),
-    "barriers within C": (boxes, moved(barriers_offset_bytes=-8), "of C overlaps that of barriers"),
-    "barriers that are not aligned": (boxes, moved(barriers_offset_bytes=4, bytes=8), "of barriers does not begin"),
-    "barriers past the memory that is asked for": (boxes, moved(barriers_offset_bytes=8), "too few"),
-    "barriers of turns past it": (warpgroups, moved(barriers_offset_bytes=8), "too few"),
+    "barriers within C": (warpgroups, with_moved(barriers=-8), "of c overlaps that of barriers"),
+    "barriers that are not aligned": (boxes, with_moved(barriers=4), "of barriers does not begin"),
+    "no memory for a stage's barriers": (boxes, with_fewer_bytes("barriers", 16), "of barriers are too few"),
+    "no memory for the barriers of turns": (warpgroups, with_fewer_bytes("barriers", 8), "of barriers are too few"),
     "stages within a period of the swizzle": (boxes, stages_apart, "b has a stage that does not begin at a period"),
-    "parts of C within B's stages": (warpgroups, moved(c_offset_bytes=-1024), "of B overlaps that of C"),
+    "parts of C within B's stages": (warpgroups, with_moved(c=-1024), "of b overlaps that of c"),
     "registers in another order": (viewed, another_view, "numbers its registers wrongly"),
     "a workspace of another size": (split, other_bytes, "workspace of another size"),
     "a workspace that nobody uses": (

@@ -34,7 +34,7 @@ from cutegen.spec import (
     load_spec,
 )
 from cutegen.verify import compare, float64_reference, random_operands
-from tests.plan.changed import with_path
+from tests.plan.changed import with_path, with_region
 from tests.plan.kernels import Build
 
 SHIPPED = ("simt_sgemm_nt", "simt_sgemm_tn")
@@ -253,7 +253,7 @@ def test_a_plan_that_is_tampered_with_is_not_proved() -> None:
     for wrong in (
         broken(mma=replace(found.mma, tiled_mma=other.tiled_mma)),
         with_path(found, "b", g2s=other.b.g2s),
-        broken(smem=replace(found.smem, bytes=found.smem.bytes // 2)),
+        with_region(found, "b", bytes=found.b.smem.bytes // 2),
         with_path(found, "a", s2r=replace(found.a.s2r, bits=128)),
     ):
         with pytest.raises(Exception, match="defect of cutegen"):

@@ -17,7 +17,7 @@ from cutegen.plan.prove import prove
 from cutegen.plan.values.fragments import ByDescriptor
 from cutegen.show.parts.partitions import partitions
 from cutegen.spec import Epilogue, GemmSpec, Mma, S2r, S2rCopy, Schedule, Smem, SmemLayout, Tile
-from tests.plan.changed import with_path
+from tests.plan.changed import with_path, with_region
 from tests.plan.specs import gemm
 
 
@@ -366,12 +366,10 @@ def test_the_flag_of_the_cta_that_adds_is_within_shared_memory() -> None:
     found = planned(wgmma(cta=(128, 128, 64), schedule=Schedule(split_k=2, cluster=(1, 1))))
     assert found.split_k is not None
     assert found.split_k.leaves_sums
-    assert found.smem.barriers_offset_bytes is not None
     prove(found)
-    stages_end = found.smem.barriers_offset_bytes + 8 * 2 * found.stages
-    launch = replace(found.launch, dynamic_smem_bytes=stages_end)
-    with pytest.raises(ProofError, match=f"{stages_end} bytes of shared memory are too few"):
-        prove(replace(found, smem=replace(found.smem, bytes=stages_end), launch=launch))
+    of_stages = 8 * 2 * found.stages
+    with pytest.raises(ProofError, match=f"{of_stages} bytes of shared memory of barriers are too few"):
+        prove(with_region(found, "barriers", bytes=of_stages))
 
 
 def test_for_a_problem_the_tile_leaves_no_multiprocessor_idle() -> None:

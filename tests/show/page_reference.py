@@ -33,7 +33,7 @@ class Reference:
 
     def __init__(self, plan: GemmPlan, name: str) -> None:
         self.plan, self.operand = plan, getattr(plan, name)
-        self.begins = 0 if name == "a" else plan.smem.b_offset_bytes
+        self.begins = plan.memory.offset_bytes(name)
         self.held = [
             plan.tiled_mma.partition(self.operand.operand, Layout(self.operand.tile), thread).offsets().tolist()
             for thread in range(plan.tiled_mma.threads)

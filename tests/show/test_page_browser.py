@@ -271,7 +271,7 @@ def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, 
         size = rows * columns
         buffer = int(said.get("slot-of-part", "0"))
         offset = int(offsets(c.smem.layout)[x % rows + y % columns * rows + buffer * size])
-        address = (plan.smem.c_offset_bytes or 0) + offset * c.dtype.bytes
+        address = plan.memory.offset_bytes("c") + offset * c.dtype.bytes
         found.same(f"{what} address", said["byte"], f"{address}")
         found.same(f"{what} bank", said["bank"], f"{offset * c.dtype.bytes // 4 % 32}")
 

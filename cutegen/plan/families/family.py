@@ -15,7 +15,7 @@ from cutegen.hardware import Target
 from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.parts import CountedPlan, Feed, Multiplier, Schedule
+from cutegen.plan.parts import CountedPlan, Draft, Feed, Multiplier, Schedule
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
@@ -103,12 +103,12 @@ class Family:
         operands = self.feed.operands(spec, mma, target)
         roles = self.feed.roles(spec, target, mma, self.multiplier.registers(target, mma, operands))
         fusion, fusion_decisions = choose_fusion(spec)
-        memory = self.feed.memory(spec, target, mma, operands, fusion, roles)
+        memory = self.feed.memory(Draft(spec, target, mma, operands, fusion, roles))
         stages, epilogue = memory.stages.value, memory.epilogue.value
         paths = tuple(each.plan(stages) for each in operands)
 
         threads = sum(role.threads for role in roles.roles)
-        occupancy = predict_occupancy(target, threads, memory.smem.bytes, roles.registers_at_launch)
+        occupancy = predict_occupancy(target, threads, memory.regions.bytes, roles.registers_at_launch)
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
         evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
@@ -136,7 +136,7 @@ class Family:
             epilogue=epilogue,
             scheduler=scheduler.value,
             loop=loop,
-            smem=memory.smem,
+            memory=memory.regions,
             predictions=Predictions(
                 wavefronts=predict_wavefronts(paths, epilogue, split_k, mma.cta_tile),
                 line_writes=predict_line_writes(paths),
@@ -150,7 +150,7 @@ class Family:
                 epilogue,
                 scheduler.value,
                 threads=threads,
-                smem_bytes=memory.smem.bytes,
+                smem_bytes=memory.regions.bytes,
                 programmatic=programmatic,
                 prefetched=tuple(each.operand for each in prefetched),
             ),

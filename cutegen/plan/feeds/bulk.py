@@ -13,11 +13,12 @@ from typing import ClassVar
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import Instruction, Target, targets_with
 from cutegen.hardware.units import WARP, WARPGROUP
-from cutegen.plan.kernel.pipeline import Pipeline, mbarriers_bytes
+from cutegen.plan.kernel.memory import ALWAYS, BARRIERS, Phase, Region, allocate, result_region, slices_region
+from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, Pipeline, mbarriers_bytes
 from cutegen.plan.kernel.role import IDLE, PRODUCER, Role
 from cutegen.plan.kernel.scheduler import SUM_BYTES
 from cutegen.plan.main_loops import copied_in_bulk, slices_in_cluster, turns
-from cutegen.plan.parts import Feed, Memory, Operands, Roles
+from cutegen.plan.parts import Draft, Feed, Memory, Roles
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.bulk_boxes import check_align
 from cutegen.plan.rules.bulk_memory import (
@@ -25,6 +26,7 @@ from cutegen.plan.rules.bulk_memory import (
     MOST_BARRIERS_BYTES,
     SWIZZLE_PERIOD_BYTES,
     capacity_bytes,
+    most_gap_bytes,
     stages_for_sums,
 )
 from cutegen.plan.rules.pipeline import choose_stages
@@ -32,8 +34,6 @@ from cutegen.plan.rules.register_split import split_registers
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.mma import MmaPlan
-from cutegen.plan.values.path import stage_bytes as stage_bytes_of
-from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import FAMILIES, GemmSpec
 from cutegen.support.words import either, round_up
 
@@ -107,46 +107,36 @@ class Bulk(Feed):
             decisions=(decision,),
         )
 
-    def memory(
-        self,
-        spec: GemmSpec,
-        target: Target,
-        mma: MmaPlan,
-        operands: Operands,
-        fusion: Fusion,
-        roles: Roles,
-    ) -> Memory:
+    def memory(self, draft: Draft) -> Memory:
         """Place C after the stages, which the next tile's copies fill while C is stored."""
-        why = "a stage is released while the next one is being multiplied"
-        for_a, for_b = operands
-        stage_bytes = (for_a.stage_bytes, for_b.stage_bytes)
-        # B and C begin at a period of the swizzle, after a gap if stages are not a multiple of it.
-        gaps_bytes = SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
+        spec, target, mma = draft.spec, draft.target, draft.mma
+        stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
         capacity = capacity_bytes(target) - gaps_bytes
-        role, producer, _ = roles.roles
-        of_thread = role.registers or roles.registers_at_launch
-        epilogue = self.epilogue(spec, fusion, mma, of_thread, sum(stage_bytes), capacity)
-        c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-        reserved_bytes = round_up(c_bytes, SWIZZLE_PERIOD_BYTES) + MOST_BARRIERS_BYTES + gaps_bytes
-        least, most = self.least_stages, self.most_stages
-        if (for_sums := stages_for_sums(mma, sum(stage_bytes))) > least:
+        role, producer, _ = draft.roles.roles
+        of_thread = role.registers or draft.roles.registers_at_launch
+        epilogue = self.epilogue(spec, draft.fusion, mma, of_thread, stage_bytes, capacity)
+        c = epilogue.value.smem
+        c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
+        reserved_bytes = c_bytes + MOST_BARRIERS_BYTES + gaps_bytes
+        least, why = self.least_stages, "a stage is released while the next one is being multiplied"
+        if (for_sums := stages_for_sums(mma, stage_bytes)) > least:
             least, why = for_sums, "the stages hold a tile's sums while a cluster adds them"
-        stages = choose_stages(spec, target, stage_bytes, 1, reserved_bytes, most=most, least=least, why_least=why)
-        a, b = for_a.plan(stages.value), for_b.plan(stages.value)
-        b_offset_bytes = round_up(a.smem.bytes, SWIZZLE_PERIOD_BYTES)
-        c_offset_bytes = round_up(b_offset_bytes + b.smem.bytes, SWIZZLE_PERIOD_BYTES)
-        barriers_offset_bytes = round_up(c_offset_bytes + c_bytes, SWIZZLE_PERIOD_BYTES)
+        stages = choose_stages(
+            spec, target, draft.stage_bytes, 1, reserved_bytes, most=self.most_stages, least=least, why_least=why
+        )
         (m, n, k), (tile_m, tile_n, _) = mma.cluster, mma.cta_tile
-        ab = copied_in_bulk(role, stages.value, stage_bytes_of((a, b), stages.value), ctas=m + n - 1)
-        store = self.c_store(role, epilogue.value)
-        added = (slices_in_cluster(role, producer, tile_m * tile_n * SUM_BYTES, ctas=m * n * k),) if k > 1 else ()
+        ab = copied_in_bulk(role, stages.value, stage_bytes, ctas=m + n - 1)
+        store, sums_bytes = self.c_store(role, epilogue.value), tile_m * tile_n * SUM_BYTES
+        added = (slices_in_cluster(role, producer, sums_bytes, ctas=m * n * k),) if k > 1 else ()
         pipelines = (ab, *turns(role), *((store,) if store else ()), *added)
         # One thread tells others by a flag that its CTA was the last.
-        flag_bytes = FLAG_BYTES if spec.schedule.slices > 1 else 0
-        smem = SmemMap(
-            b_offset_bytes=b_offset_bytes,
-            c_offset_bytes=c_offset_bytes,
-            barriers_offset_bytes=barriers_offset_bytes,
-            bytes=barriers_offset_bytes + mbarriers_bytes(pipelines) + flag_bytes,
-        )
-        return Memory(stages=stages, epilogue=epilogue, smem=smem, pipelines=pipelines)
+        barriers_bytes = mbarriers_bytes(pipelines) + (FLAG_BYTES if spec.schedule.slices > 1 else 0)
+        # No k-tile is copied while a cluster adds.
+        filled = ALWAYS - {Phase.SLICES} if added else ALWAYS
+        regions = [*draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, filled)]
+        if added:
+            regions.append(slices_region(sums_bytes, SWIZZLE_PERIOD_BYTES))
+        if c is not None:
+            regions.append(result_region(c_bytes, SWIZZLE_PERIOD_BYTES))
+        regions.append(Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES))
+        return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)

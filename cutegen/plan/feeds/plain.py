@@ -9,14 +9,13 @@ from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.main_loops import through_registers
-from cutegen.plan.parts import Feed, Memory, Operands, Roles
+from cutegen.plan.parts import Draft, Feed, Memory, Roles
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.pipeline import pipeline_bytes
 from cutegen.plan.rules.plain_copies import choose_copies
 from cutegen.plan.rules.plain_epilogue import choose_store
 from cutegen.plan.rules.plain_stages import choose_stages
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.values.epilogue import Fusion
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
@@ -33,21 +32,13 @@ class Plain(Feed):
         """The copy and the shared layout that cost the fewest wavefronts together."""
         return choose_copies(spec, x, mma.tiled_mma)
 
-    def memory(
-        self,
-        spec: GemmSpec,
-        target: Target,
-        mma: MmaPlan,
-        operands: Operands,
-        fusion: Fusion,
-        roles: Roles,
-    ) -> Memory:
+    def memory(self, draft: Draft) -> Memory:
         """One or two stages; C from registers, or through the stages' memory if the spec requests it."""
-        stage_bytes = tuple(each.stage_bytes for each in operands)
-        stages = choose_stages(spec, target, stage_bytes)
-        stages_bytes = pipeline_bytes(stage_bytes, stages.value)
-        epilogue = choose_store(spec, fusion, mma.tiled_mma, mma.cta_tile, target, stages_bytes)
-        return overlaid(roles, stages, epilogue, stage_bytes)
+        spec, target, mma = draft.spec, draft.target, draft.mma
+        stages = choose_stages(spec, target, draft.stage_bytes)
+        stages_bytes = pipeline_bytes(draft.stage_bytes, stages.value)
+        epilogue = choose_store(spec, draft.fusion, mma.tiled_mma, mma.cta_tile, target, stages_bytes)
+        return overlaid(draft, stages, epilogue)
 
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """A k-tile is multiplied as a whole: no fragments are kept."""

@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.hardware import Target
+from cutegen.hardware.units import BANK_ROW_BYTES
+from cutegen.plan.kernel.memory import Phase, allocate, result_region
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.main_loops import copied_by_threads, pipelined
-from cutegen.plan.parts import Feed, Memory, Operands, Roles
+from cutegen.plan.parts import Draft, Feed, Memory, Roles
 from cutegen.plan.predict.occupancy import ctas_by_registers
 from cutegen.plan.rules.epilogue import choose_epilogue
 from cutegen.plan.rules.g2s import choose_g2s
 from cutegen.plan.rules.operand_choices import OperandChoices, choose_layout
-from cutegen.plan.rules.pipeline import choose_stages, pipeline_bytes
+from cutegen.plan.rules.pipeline import choose_stages
 from cutegen.plan.rules.s2r import choose_s2r
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice
-from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import SmemMap
 from cutegen.spec import GemmSpec
 
 
@@ -36,22 +37,14 @@ class Vectors(Feed):
         g2s, s2r = choose_g2s(spec, x, mma.tiled_mma.threads), choose_s2r(spec, x, mma.tiled_mma, target)
         return choose_layout(spec, x, g2s, s2r, mma.tiled_mma)
 
-    def memory(
-        self,
-        spec: GemmSpec,
-        target: Target,
-        mma: MmaPlan,
-        operands: Operands,
-        fusion: Fusion,
-        roles: Roles,
-    ) -> Memory:
+    def memory(self, draft: Draft) -> Memory:
         """As many stages as keep the CTAs that registers allow resident; C's tile reuses them after the main loop."""
-        stage_bytes = tuple(each.stage_bytes for each in operands)
-        resident = ctas_by_registers(target, mma.tiled_mma.threads, roles.registers_at_launch)
-        asynchronous = not all(each.g2s.value.through_registers for each in operands)
-        stages = choose_stages(spec, target, stage_bytes, resident, asynchronous=asynchronous)
-        epilogue = choose_epilogue(spec, fusion, mma.tiled_mma, mma.cta_tile, target.smem_per_cta_bytes)
-        return overlaid(roles, stages, epilogue, stage_bytes)
+        spec, target, mma = draft.spec, draft.target, draft.mma
+        resident = ctas_by_registers(target, mma.tiled_mma.threads, draft.roles.registers_at_launch)
+        asynchronous = not all(each.g2s.value.through_registers for each in draft.operands)
+        stages = choose_stages(spec, target, draft.stage_bytes, resident, asynchronous=asynchronous)
+        epilogue = choose_epilogue(spec, draft.fusion, mma.tiled_mma, mma.cta_tile, target.smem_per_cta_bytes)
+        return overlaid(draft, stages, epilogue)
 
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """Return as many k-tiles per turn as there are stages, so that stages are constants in the addresses.
@@ -64,11 +57,15 @@ class Vectors(Feed):
         return pipelined(role, ab, mma.k_blocks, per_turn, tuple(dict.fromkeys(x.g2s.fetch for x in operands)))
 
 
-def overlaid(roles: Roles, stages: Choice[int], epilogue: Choice[EpiloguePlan], stage_bytes: tuple[int, ...]) -> Memory:
-    """A's stages, then B's; C's tile over both."""
-    b_offset_bytes = pipeline_bytes(stage_bytes[:1], stages.value)
-    c_bytes = epilogue.value.smem.bytes if epilogue.value.smem else 0
-    smem = SmemMap(b_offset_bytes=b_offset_bytes, bytes=max(pipeline_bytes(stage_bytes, stages.value), c_bytes))
-    (role,) = roles.roles
-    ab = copied_by_threads(role, stages.value, sum(stage_bytes))
-    return Memory(stages=stages, epilogue=epilogue, smem=smem, pipelines=(ab,))
+def overlaid(draft: Draft, stages: Choice[int], epilogue: Choice[EpiloguePlan]) -> Memory:
+    """The stages of the operands, and C's tile in their place: a CTA has one tile, and stores C after its main loop."""
+    c, (role,) = epilogue.value.smem, draft.roles.roles
+    regions = [*draft.stage_regions(stages.value, BANK_ROW_BYTES, frozenset({Phase.K_TILES}))]
+    if c is not None:
+        regions.append(result_region(c.bytes, epilogue.value.dtype.bytes))
+    return Memory(
+        stages=stages,
+        epilogue=epilogue,
+        regions=allocate(regions),
+        pipelines=(copied_by_threads(role, stages.value, sum(draft.stage_bytes)),),
+    )

@@ -6,6 +6,8 @@ a CTA rarely has more than one tile.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cutegen.hardware import Target
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES
 from cutegen.plan.kernel.scheduler import SUM_BYTES
@@ -24,6 +26,11 @@ def stages_for_sums(mma: MmaPlan, stage_bytes: int) -> int:
     """The fewest stages that can hold a tile's sums if a cluster adds them; else 0."""
     m, n, _ = mma.cta_tile
     return -(-m * n * SUM_BYTES // stage_bytes) if mma.cluster[2] > 1 else 0
+
+
+def most_gap_bytes(stage_bytes: Iterable[int]) -> int:
+    """Return the most bytes between regions: the next one begins at a period of the swizzle, whatever the stages."""
+    return SWIZZLE_PERIOD_BYTES * sum(each % SWIZZLE_PERIOD_BYTES > 0 for each in stage_bytes)
 
 
 def capacity_bytes(target: Target) -> int:

@@ -11,6 +11,7 @@ from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import MmaAtom, Target
 from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.kernel.memory import MemoryMap
 from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
 from cutegen.plan.kernel.role import Role
 from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
@@ -19,7 +20,7 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import OperandPath
-from cutegen.plan.values.smem import Sectors, SmemMap, Wavefronts
+from cutegen.plan.values.smem import Sectors, Wavefronts
 from cutegen.spec import GemmSpec
 
 
@@ -81,7 +82,7 @@ class PlannedGemm:
     epilogue: EpiloguePlan
     scheduler: TileScheduler
     loop: KernelLoop
-    smem: SmemMap
+    memory: MemoryMap
     swapped: bool = False
     predictions: Predictions
     launch: LaunchContract
@@ -130,7 +131,7 @@ class PlannedGemm:
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory of a CTA."""
-        return self.smem.bytes
+        return self.memory.bytes
 
     @property
     def threads(self) -> int:

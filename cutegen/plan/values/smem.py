@@ -34,19 +34,6 @@ class Sectors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmemMap:
-    """Offsets in a CTA's dynamic shared memory of `bytes`: A's stages begin at 0, followed by B's.
-
-    With a producer warp, C's tile and the barriers follow; otherwise C's tile overlaps the stages.
-    """
-
-    b_offset_bytes: int
-    c_offset_bytes: int | None = None
-    barriers_offset_bytes: int | None = None
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SmemCandidate:
     """One row of the ranking of shared-memory layouts: wavefronts are for one tile, written once and read once.
 

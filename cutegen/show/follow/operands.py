@@ -30,7 +30,7 @@ class OperandFollower:
     def __init__(self, plan: GemmPlan, name: str) -> None:
         self.plan = plan
         self.operand: OperandPath = getattr(plan, name)
-        self.base_bytes = plan.smem.b_offset_bytes if name == "b" else 0
+        self.base_bytes = plan.memory.offset_bytes(name)
         self._kept_trace: LdmatrixTrace | None = None
 
     def coord(self, within: tuple[int, int]) -> int:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from cutegen.algebra import modes, offsets, size
+from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates
@@ -36,7 +37,7 @@ class ResultFollower:
         c, parts = self.c, self.c.parts
         if c.smem is None:
             return None
-        base = self.plan.smem.c_offset_bytes or 0
+        base = self.plan.memory.offset_bytes(RESULT)
         if parts is None:
             place = SharedPlace.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
             return StagedResult(instruction="st.shared", part=0, parts=1, place=place)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from cutegen.algebra import format_layout, spec_notation
+from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
@@ -164,7 +165,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
     written, access_bytes = _written(plan, tile)
     shared = {
         **tile_page(tile),
-        "begins": plan.smem.c_offset_bytes or 0,
+        "begins": plan.memory.offset_bytes(RESULT),
         "parts": _parts(plan, tile.extents) if c.parts else None,
         "by": _writer(plan, tile),
         "written": packed(written),

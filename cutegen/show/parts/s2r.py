@@ -261,7 +261,7 @@ def _described_page(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     """Return the descriptor of each block of each stage: the block along M or N first, then along K, then the stage."""
     rows = plan.atom.shape_mnk[ROWS.index(operand.operand)]
     found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
-    begins = plan.smem.b_offset_bytes if operand.name == "b" else 0
+    begins = plan.memory.offset_bytes(operand.name)
     first = found.first.advanced(begins // 16)
     return {
         "kind": "described",

@@ -64,8 +64,11 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: the offset of each element of A and B, in the layout in use and in all alternatives."""
-    begins = {"a": 0, "b": plan.smem.b_offset_bytes}
     return {
-        x.name: {**tile_page(Tile.of_operand(x)), "begins": begins[x.name], "stages": plan.stages}
+        x.name: {
+            **tile_page(Tile.of_operand(x)),
+            "begins": plan.memory.offset_bytes(x.name),
+            "stages": plan.stages,
+        }
         for x in plan.operands
     }
