@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cutegen.cli.options import (
+    LARGEST_SEED,
     ArgumentOption,
     BlockOption,
     ClusterOption,
@@ -21,12 +22,14 @@ from cutegen.cli.options import (
     refuse_options,
 )
 from cutegen.cli.output import Answer
+from cutegen.cli.progress import progress
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
 from cutegen.run.foreign import check_foreign, of_file, read_ptx, words_launch
 from cutegen.run.launch_file import file_launch
 from cutegen.verify.foreign_report import check_lines, check_table
 
+MOST_POLICIES = 10_000
 OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 
 
@@ -42,8 +45,12 @@ def check(
     launch: Annotated[
         Path | None, typer.Option("--launch", metavar="FILE", help="A TOML file that defines the launch.")
     ] = None,
-    policies: Annotated[int, typer.Option("--policies", metavar="N", min=1, help="Number of orders to try.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Seed of random arguments and orders.")] = 0,
+    policies: Annotated[
+        int, typer.Option("--policies", metavar="N", min=1, max=MOST_POLICIES, help="Number of orders to try.")
+    ] = 5,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of random arguments and orders.")
+    ] = 0,
     max_steps: StepsOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also if a kernel relies on an order that PTX does not guarantee.")
@@ -65,9 +72,12 @@ def check(
     if programmatic and asked.programmatic is False:
         asked = replace(asked, programmatic=True)
     with of_file(file):
+        program = Program.parse(read_ptx(file))
+    with progress() as told, of_file(file):
         found = check_foreign(
-            Program.parse(read_ptx(file)),
+            program,
             asked,
+            progress=told,
             policies=policies,
             seed=seed,
             max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,

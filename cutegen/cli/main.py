@@ -127,7 +127,14 @@ def _options_of_all_verbs(
 
 
 class _Complain(logging.Handler):
-    """Handler that writes the library's warnings to stderr, in the style of errors."""
+    """Handler that writes the library's warnings to stderr, in the style of errors, and each of them once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        complain(record.levelname.lower(), record.getMessage())
+        text = record.getMessage()
+        if text not in self._told:
+            self._told.add(text)
+            complain(record.levelname.lower(), text)

@@ -19,6 +19,10 @@ from cutegen.hardware.naming import GPU_NAMES
 from cutegen.spec import shipped_specs
 from cutegen.support.words import naturals
 
+MOST_JOBS = 1024
+MOST_ROUNDS = 10_000
+MOST_SMEM_BYTES = 1 << 20
+"""Above what any GPU has."""
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
 
@@ -132,6 +136,7 @@ CompilersOption: TypeAlias = Annotated[
         "--jobs",
         metavar="N",
         min=1,
+        max=MOST_JOBS,
         help="Parallel compilers; default: the number of cores, up to 16.",
         show_default=False,
     ),
@@ -146,7 +151,7 @@ SchedulerOption: TypeAlias = Annotated[
     ),
 ]
 RoundsOption: TypeAlias = Annotated[
-    int, typer.Option("--rounds", metavar="N", min=1, help="Runs per contender; the median is shown.")
+    int, typer.Option("--rounds", metavar="N", min=1, max=MOST_ROUNDS, help="Runs per contender; the median is shown.")
 ]
 DEFAULT_ROUNDS = 20
 
@@ -191,6 +196,7 @@ JobsOption: TypeAlias = Annotated[
         "--jobs",
         metavar="N",
         min=1,
+        max=MOST_JOBS,
         help="Processes that share the CTAs; default: 1, for a long run of SPEC the number of cores, up to 4.",
         rich_help_panel=_CPU_PANEL,
     ),
@@ -225,7 +231,10 @@ ArgumentOption: TypeAlias = Annotated[
     ),
 ]
 SmemOption: TypeAlias = Annotated[
-    int, typer.Option("--smem", metavar="BYTES", min=0, help="Dynamic shared memory.", rich_help_panel=_PANEL)
+    int,
+    typer.Option(
+        "--smem", metavar="BYTES", min=0, max=MOST_SMEM_BYTES, help="Dynamic shared memory.", rich_help_panel=_PANEL
+    ),
 ]
 SaveOption: TypeAlias = Annotated[
     Path | None, typer.Option("--save", metavar="DIR", help="Save the resulting arrays there.", rich_help_panel=_PANEL)

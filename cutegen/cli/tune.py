@@ -51,6 +51,7 @@ from cutegen.tuned import store
 from cutegen.tuned.record import Record
 
 LARGEST_LIST_BYTES = 1 << 20
+MOST_CANDIDATES = 1024
 STAND_IN = "stand-in"
 """Device of a timer that needs no GPU."""
 _MEASURE = "measure"
@@ -94,7 +95,9 @@ def measure(
     by: Annotated[
         str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
     ] = "graph",
-    most: Annotated[int, typer.Option("--most", metavar="N", min=1, help="Candidates per problem.")] = MOST,
+    most: Annotated[
+        int, typer.Option("--most", metavar="N", min=1, max=MOST_CANDIDATES, help="Candidates per problem.")
+    ] = MOST,
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of operands and order.")
     ] = 0,

@@ -38,11 +38,13 @@ def check_entry(
     finished: Callable[[Policy, Sequence[Argument]], None],
     max_steps: int,
     printed: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Finding, ...]:
     """Launch an entry in several orders and return its violations, in the order of detection.
 
     `launch` takes arguments, and options of `Program.launch`. `arguments` makes fresh arguments for each launch;
     `finished` receives them after a launch that completes. `printed` receives what threads print in the first order.
+    `progress(done, total)` is called after each CTA, with those of all launches.
 
     Raises:
         LaunchError: the launch does not fit the entry.
@@ -51,8 +53,12 @@ def check_entry(
     found: dict[tuple[ViolationKind, int], tuple[Violation, list[str]]] = {}
     for number, policy in enumerate(policies):
         values, told = arguments(), printed if number == 0 else None
+
+        def of_all(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(policies) * total)
+
         try:
-            report = launch(values, policy=policy, max_steps=max_steps, raise_on=(), printed=told)
+            report = launch(values, policy=policy, max_steps=max_steps, raise_on=(), printed=told, progress=of_all)
             violations = (*report.violations, *report.conventions)
             finished(policy, values)
         except ExecutionFault as fault:

@@ -116,8 +116,16 @@ class ForeignCheck:
         return not self.wrong and not any(strict or not finding.is_convention for finding in self.findings)
 
 
-def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, seed: int, max_steps: int) -> ForeignCheck:
-    """Launch in `policies` orders, on the same arguments each time.
+def check_foreign(
+    program: Program,
+    launch: ForeignLaunch,
+    *,
+    policies: int,
+    seed: int,
+    max_steps: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ForeignCheck:
+    """Launch in `policies` orders, on the same arguments each time; `progress` is called with CTAs done, and of all.
 
     Raises:
         RequestError: no such entry, arguments that do not match its parameters, or an expected value of another shape.
@@ -139,7 +147,13 @@ def check_foreign(program: Program, launch: ForeignLaunch, *, policies: int, see
     orders = explored_policies(policies, seed)
     texts: list[str] = []
     found = check_entry(
-        partial(launch.run, program), arguments, orders, finished=finished, max_steps=max_steps, printed=texts.append
+        partial(launch.run, program),
+        arguments,
+        orders,
+        finished=finished,
+        max_steps=max_steps,
+        printed=texts.append,
+        progress=progress,
     )
     return ForeignCheck(
         entry=entry,

@@ -37,19 +37,27 @@ class Journal:
 
     def read(self) -> dict[str, Any]:
         """Return the results by job id, in the order of the lines. Raises ArtifactError for another kind of file."""
-        if not os.path.lexists(self.path):
-            return {}
+        results, damaged = self._read()
+        for number, error in damaged:
+            _log.warning("%s:%d: %s; its problem is tuned again", self.path, number, error)
+        return results
+
+    def _read(self) -> tuple[dict[str, Any], list[tuple[int, ArtifactError]]]:
+        """Return the results, and the numbers of damaged lines with what is wrong."""
         results: dict[str, Any] = {}
+        damaged: list[tuple[int, ArtifactError]] = []
+        if not os.path.lexists(self.path):
+            return results, damaged
         for number, line in enumerate(read_file(self.path, MAX_BYTES).split(b"\n"), start=1):
             if not line:
                 continue
             try:
                 job, result = _read_line(line)
             except ArtifactError as error:
-                _log.warning("%s:%d: %s; its problem is tuned again", self.path, number, error)
+                damaged.append((number, error))
             else:
                 results.setdefault(job, result)
-        return results
+        return results, damaged
 
     def add(self, job: str, result: Mapping[str, Any]) -> bool:
         """Append the result of a job unless the journal has one; return whether it was appended.
@@ -59,7 +67,7 @@ class Journal:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(self._lock_path(), timeout=LOCK_WAIT_S):
-                if job in self.read():
+                if job in self._read()[0]:  # the campaign has warned of what is damaged
                     return False
                 self._append(_line(job, result))
         except Timeout as error:

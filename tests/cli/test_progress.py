@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 import pytest
 from rich.console import Console
 
 from cutegen.cli import progress as room
+from cutegen.cli.main import main
 
 
 def test_on_a_terminal_progress_is_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +41,27 @@ def test_progress_in_a_pipe_is_a_line_with_the_total_now_and_then(capsys: pytest
         "cutegen: 5 of 1,200 CTAs, 5 s, about 1,195 s left",
         "cutegen: 10 of 1,200 CTAs, 10 s, about 1,190 s left",
     ]
+
+
+def test_check_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(room, "SILENT_S", 0.0)
+    (tmp_path / "a.ptx").write_text(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing()\n{ ret; }\n"
+    )
+    assert main(["check", str(tmp_path / "a.ptx"), "--grid", "2", "--policies", "3"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(",")[0] for line in said] == [f"cutegen: {done} of 6 CTAs" for done in range(1, 7)]
+    assert all("s left" in line for line in said)
+
+
+def test_a_warning_is_told_once_in_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        main(["list"])
+        for text in ("a: damaged", "b: damaged", "a: damaged"):
+            logging.getLogger("cutegen.tune").warning("%s", text)
+        assert capsys.readouterr().err.splitlines() == ["cutegen: warning: a: damaged", "cutegen: warning: b: damaged"]
 
 
 def test_a_short_job_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

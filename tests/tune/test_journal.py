@@ -50,7 +50,9 @@ def test_of_two_complete_results_the_first_counts_where_it_stands(tmp_path: Path
 def test_counting_a_job_twice_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "a.jsonl")
     journal.add("a", {"winner": 1})
-    monkeypatch.setattr(Journal, "read", lambda self: {})  # the mistake: it does not look whether the job is there
+    monkeypatch.setattr(
+        Journal, "_read", lambda self: ({}, [])
+    )  # the mistake: it does not look whether the job is there
     journal.add("a", {"winner": 2})
     assert not counts_once(journal.path)
 
@@ -71,6 +73,18 @@ def test_a_cut_off_line_costs_its_own_problem(tmp_path: Path, caplog: pytest.Log
     assert journal.add("b", {"n": 3}) == damaged
     assert journal.add("c", {"n": 4})
     assert journal.read() == {"a": {"n": 1}, "b": {"n": 3 if damaged else 2}, "c": {"n": 4}}
+
+
+def test_a_damaged_line_is_told_when_the_journal_is_read_and_not_for_each_result(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.add("first", {"x": 1})
+    journal.path.write_bytes(b"{}\n" + journal.path.read_bytes())
+    assert journal.read() == {"first": {"x": 1}}
+    assert journal.add("second", {"x": 2})
+    assert not journal.add("second", {"x": 3})
+    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [f"{journal.path}:1"]
 
 
 def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An option that keeps one value is refused if it is given twice, in every verb."""
+"""Every option of every verb: one that keeps one value is refused if it is given twice, and numbers have bounds."""
 
 from __future__ import annotations
 
@@ -76,6 +76,25 @@ def test_the_refusal_names_the_option_and_its_one_value(words: str, error: str, 
     said = cli(words)
     assert said.code == 2
     assert said.error.startswith(error)
+
+
+NUMBERS = ("IntParamType", "IntRange", "FloatParamType", "FloatRange")
+CHECKED_ELSEWHERE = {
+    ("show", "--thread"): "the plan has the number of threads",
+    ("run", "--max-steps"): "it is a limit itself",
+    ("probe", "--max-steps"): "it is a limit itself",
+    ("check", "--max-steps"): "it is a limit itself",
+    ("tune measure", "--stand-in"): "seconds of the tests' timer",
+}
+
+
+def test_every_number_has_an_upper_bound() -> None:
+    free = {
+        (name, option.opts[0])
+        for name, option in options()
+        if type(option.type).__name__ in NUMBERS and getattr(option.type, "max", None) is None
+    }
+    assert free == set(CHECKED_ELSEWHERE)
 
 
 def test_a_flag_may_be_repeated(cli: Cli) -> None:
