@@ -114,7 +114,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
         names_global_variables=context.names_global_variables,
-        has_cluster_barrier=any(each.parts[:2] == ("barrier", "cluster") for each in entry.instructions),
+        keeps_seen=any(row.passes_seen for row in rows.rows),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from tcgen05_operands import Array, Idesc, Tile, codes_of, stored, values_of
@@ -20,6 +20,23 @@ HEAD_BYTES = 1024
 """Bytes before the image: the mbarrier at 0, the address of tensor memory at 16."""
 UNWRITTEN = 0xABABABAB
 K_OF_STEP = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+
+
+class Kernel(Protocol):
+    """A right kernel."""
+
+    @property
+    def name(self) -> str:
+        """A short name for the test."""
+
+    def text(self) -> str:
+        """The PTX."""
+
+    def launch(self, text: str | None = None, **options: Any) -> tuple[Array, LaunchReport]:
+        """(what it wrote, report) of the kernel, or of another `text` in its place."""
+
+    def error(self, out: Array) -> float:
+        """How far `out` is from what it must write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

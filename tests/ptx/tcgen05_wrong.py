@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tcgen05_kernels import Product
+from tcgen05_kernels import Kernel, Product
 
 from cutegen.ptx import ViolationKind
 
@@ -22,7 +22,7 @@ class Wrong:
     """
 
     name: str
-    right: Product
+    right: Kernel
     change: tuple[tuple[str, str], ...]
     kind: ViolationKind | None
     says: str = ""
@@ -62,7 +62,7 @@ def wrong(
     kind: ViolationKind | None,
     says: str,
     *change: tuple[str, str],
-    right: Product = PLAIN,
+    right: Kernel = PLAIN,
     also: tuple[ViolationKind, ...] = (),
 ) -> Wrong:
     """One row."""
@@ -250,4 +250,4 @@ def pairs() -> Iterator[Wrong]:
     )
 
 
-WRONG = (*order(), *allocation(), *forms(), *pairs())
+PLAIN_WRONG = (*order(), *allocation(), *forms(), *pairs())

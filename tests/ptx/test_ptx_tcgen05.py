@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from tcgen05_kernels import RIGHT, Product
-from tcgen05_wrong import POLICIES, WRONG, Wrong
+import tcgen05_kernels
+import tcgen05_more
+import tcgen05_ring
+from tcgen05_kernels import Kernel
+from tcgen05_wrong import POLICIES, Wrong
+from tcgen05_wrong_more import WRONG
 
 from cutegen.ptx import ALL_KINDS, UNDEFINED, ExecutionFault, ViolationKind
 
+RIGHT = (*tcgen05_kernels.RIGHT, *tcgen05_more.RIGHT, *tcgen05_ring.RIGHT)
+
 
 @pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
-def test_the_right_one_gives_its_product(right: Product) -> None:
+def test_the_right_one_gives_its_product(right: Kernel) -> None:
     for policy in POLICIES:
         out, _ = right.launch(policy=policy, raise_on=ALL_KINDS)
         assert right.error(out) == 0, policy
@@ -34,7 +40,7 @@ def test_the_wrong_one_is_caught(wrong: Wrong) -> None:
 def test_each_kind_says_what_it_is_in_some_order() -> None:
     """`also` is what a mistake leads to; its own kind must be found too."""
     for wrong in WRONG:
-        if wrong.also:
+        if wrong.also and wrong.kind is not None:
             assert wrong.kind in {kind_of(wrong, policy) for policy in POLICIES}, wrong.name
 
 
@@ -42,3 +48,10 @@ def kind_of(wrong: Wrong, policy: str) -> ViolationKind:
     with pytest.raises(ExecutionFault) as caught:
         wrong.right.launch(wrong.text, policy=policy)
     return caught.value.violation.kind
+
+
+def test_the_rows_are_many_and_their_names_differ() -> None:
+    assert len(RIGHT) >= 25
+    assert len(WRONG) >= 40
+    for rows in (RIGHT, WRONG):
+        assert len({row.name for row in rows}) == len(rows)

@@ -160,6 +160,6 @@ ROWS = {
     "barrier": _OF_CTA,
     **dict.fromkeys(("bar.red", "bar.cta.red", "barrier.red", "barrier.cta.red"), Row(end=_barrier, ends=Ends.BARRIER)),
     **dict.fromkeys(("bar.warp", "barrier.warp"), Row(step=_lower_warp_barrier, sources_only=True)),
-    "barrier.cluster": Row(step=_lower_cluster_arrival),
-    "barrier.cluster.wait": Row(end=_cluster_wait, ends=Ends.WAIT),
+    "barrier.cluster": Row(step=_lower_cluster_arrival, passes_seen=True),
+    "barrier.cluster.wait": Row(end=_cluster_wait, ends=Ends.WAIT, passes_seen=True),
 }

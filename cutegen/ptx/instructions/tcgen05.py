@@ -479,5 +479,5 @@ ROWS = {
     "tcgen05.mma": Row(step=_lower_mma, agent=tensor_core("tcgen05.mma", awaited_by=_TENSOR_CORE)),
     "tcgen05.cp": Row(step=_lower_copy, agent=tensor_core("tcgen05.cp", awaited_by=_TENSOR_CORE)),
     "tcgen05.shift": Row(step=_lower_shift),
-    "tcgen05.commit": Row(step=_lower_commit),
+    "tcgen05.commit": Row(step=_lower_commit, passes_seen=True),
 }

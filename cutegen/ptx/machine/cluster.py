@@ -99,7 +99,7 @@ def make_cluster(machine: Machine, number: int) -> Cluster:
     """Cluster `number`, ready to run."""
     shape, policy = machine.shape, machine.rules.policy
     size, threads = shape.grid.cluster_size, shape.threads
-    keeps_seen = size > 1 or machine.executable.has_cluster_barrier
+    keeps_seen = size > 1 or machine.executable.keeps_seen
     ordering = Ordering(-(-threads // WARP_LANES), number, size, keeps_seen=keeps_seen)
     barrier = ClusterBarrier(ordering, np.arange(threads), size)
     tensor = TensorUnit(TensorOrder(ordering, machine.monitor))

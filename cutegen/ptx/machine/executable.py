@@ -19,7 +19,8 @@ class Executable:
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
     if the entry has atomic, volatile or ordered accesses to global memory. `names_global_variables`: it refers to
-    variables of the module in global memory, which are not among the arguments.
+    variables of the module in global memory, which are not among the arguments. `keeps_seen`: some instruction passes
+    on what has happened without making it visible.
     """
 
     entry: Entry
@@ -32,4 +33,4 @@ class Executable:
     global_granule_bytes: int
     ctas_communicate: bool
     names_global_variables: bool
-    has_cluster_barrier: bool
+    keeps_seen: bool

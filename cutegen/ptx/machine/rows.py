@@ -38,7 +38,8 @@ class Row:
 
     `sources_only`: its first operand is not a destination, although it may be a register. `holds` gives the registers
     of the 32-bit file that it uses after it was issued, as rows, `fills` those that receive their values after it; it
-    answers for its own use of them. `agent` accesses shared memory for it after its issue.
+    answers for its own use of them. `agent` accesses shared memory for it after its issue. With `passes_seen` it tells
+    others what has happened, although it makes none of it visible.
     """
 
     step: Lowerer | None = None
@@ -48,3 +49,4 @@ class Row:
     holds: Callable[[Instruction], set[int]] | None = None
     fills: Callable[[Instruction], set[int]] | None = None
     agent: Agent | None = None
+    passes_seen: bool = False
