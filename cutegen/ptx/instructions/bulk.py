@@ -27,7 +27,7 @@ _S32, _U32, _U16 = scalar_type("s32"), scalar_type("u32"), scalar_type("u16")
 _COMPLETE = "mbarrier::complete_tx::bytes"
 _REFUSED = (
     *("im2col", "im2col::w", "im2col::w::128", "im2col_no_offs"),
-    *("tile::gather4", "tile::scatter4", "cta_group::1", "cta_group::2", "cp_mask", "ignore_oob"),
+    *("tile::gather4", "tile::scatter4", "cp_mask", "ignore_oob"),
 )
 _SPACES = ("global", "shared::cta", "shared::cluster")
 _FLOATS, _INTEGERS, _BITS = ("f16", "bf16", "f32", "f64"), ("u32", "s32", "u64", "s64"), ("b32", "b64")
@@ -93,6 +93,7 @@ def _lower_boxes(context: Lowering, instruction: Instruction, modifiers: Modifie
     if modifiers.flag("prefetch"):
         return _lower_box_prefetch(context, instruction, modifiers, rank, has_policy=has_policy)
     loads, multicast = modifiers.flag(_COMPLETE), modifiers.flag("multicast::cluster")
+    group = modifiers.one_of("cta_group::1", "cta_group::2") if loads else None
     if not loads:
         modifiers.need("bulk_group")
     modifiers.finish()
@@ -104,7 +105,7 @@ def _lower_boxes(context: Lowering, instruction: Instruction, modifiers: Modifie
     tensor, place = instruction.operands[loads], instruction.operands[not loads]
     boxes = _Boxes(context, instruction, tensor, place, rank)
     if loads:
-        return _loads(context, instruction, boxes, multicast=multicast)
+        return _loads(context, instruction, boxes, multicast=multicast, to_pairs=group == "cta_group::2")
     site = context.access(instruction, "shared", 16)
     return lambda warp: warp.cta.bulk.store(warp, site, boxes.each(warp, site))
 
@@ -135,8 +136,13 @@ def _lower_load(context: Lowering, instruction: Instruction, modifiers: Modifier
     return _loads(context, instruction, runs, multicast=multicast)
 
 
-def _loads(context: Lowering, instruction: Instruction, regions: _Regions, *, multicast: bool) -> Step:
-    """The step that loads regions; the mbarrier comes before the mask of a multicast and a cache policy."""
+def _loads(
+    context: Lowering, instruction: Instruction, regions: _Regions, *, multicast: bool, to_pairs: bool = False
+) -> Step:
+    """The step that loads regions; the mbarrier comes before the mask of a multicast and a cache policy.
+
+    `to_pairs` (`.cta_group::2`): the mbarrier may be in the other CTA of a pair.
+    """
     if multicast and "shared::cta" in instruction.parts:
         raise instruction.error("only a load to .shared::cluster can be a .multicast::cluster")
     site = context.access(instruction, "shared", 16)
@@ -150,7 +156,7 @@ def _loads(context: Lowering, instruction: Instruction, regions: _Regions, *, mu
         for region in regions.each(warp, site):
             lane = int(warp.lanes()[0])
             targets = None if mask is None else int(warp.cells[mask][lane])
-            warp.cta.bulk.load(warp, site, region, int(barriers[lane]), targets)
+            warp.cta.bulk.load(warp, site, region, int(barriers[lane]), targets, to_pairs=to_pairs)
 
     return step
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.instructions.memory import gather
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.memory import SHARED_WINDOW, SHARED_WINDOW_BYTES, Addresses
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import CLUSTER_SPACE
 from cutegen.ptx.machine.warp import Warp
@@ -63,7 +64,7 @@ def lower_mapa(context: Lowering, instruction: Instruction) -> Step:
             message = f"CTA {ranks[lane]} of a cluster of {size}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, int(warp.threads()[lane]), message, always=True)
         local = inside(warp, warp.cells[source][warp.mask].astype(np.int64) - start) % CTA_WINDOW_BYTES
-        warp.put_active(target, (start + (ranks + 1) * CTA_WINDOW_BYTES + local).astype(kind.dtype))
+        warp.put_active(target, (start + ranks * CTA_WINDOW_BYTES + local).astype(kind.dtype))
 
     return step
 
@@ -79,8 +80,7 @@ def lower_rank(context: Lowering, instruction: Instruction) -> Step:
 
     def step(warp: Warp) -> None:
         offsets = inside(warp, warp.cells[source][warp.mask].astype(np.int64) - start)
-        ranks = offsets // CTA_WINDOW_BYTES - 1
-        warp.put_active(target, np.where(ranks < 0, warp.cta.rank, ranks).astype(np.uint32))
+        warp.put_active(target, (offsets // CTA_WINDOW_BYTES).astype(np.uint32))
 
     return step
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.ptx.machine.blocks import End, executing
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step, count_operands
 from cutegen.ptx.machine.mbarriers import Mbarrier
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses
+from cutegen.ptx.machine.memory import Addresses
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.warp import Path, Warp
@@ -237,14 +238,12 @@ class _Look:
         return [thread in warp.satisfied for thread, _, _ in lanes], blocking
 
     def _own(self, warp: Warp, thread: int, address: int) -> int:
-        """The address in the CTA's own memory: waits for another CTA's mbarrier are not allowed."""
-        cta, local = warp.cta.cluster.at(warp, self.site, thread, address) if address >= CTA_WINDOW_BYTES else (None, 0)
-        if cta is None:
-            return address
-        if cta is not warp.cta:
+        """The address, which must be in the CTA's own memory: waits for another CTA's mbarrier are not allowed."""
+        if address // CTA_WINDOW_BYTES != warp.cta.rank:
+            cta, _ = warp.cta.cluster.at(warp, self.site, thread, address)
             message = f"a wait for an mbarrier of the cluster's CTA {cta.rank}: only its own threads may wait for it"
-            warp.cta.fault(ViolationKind.BARRIER, self.site, thread, message, local)
-        return local
+            warp.cta.fault(ViolationKind.BARRIER, self.site, thread, message, address)
+        return address
 
     def _learn(self, warp: Warp, barrier: Mbarrier, threads: list[int]) -> None:
         if self.manner.relaxed:

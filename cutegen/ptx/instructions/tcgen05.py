@@ -12,9 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from cutegen.ptx.machine.blocks import Awaited, End, executing
+from cutegen.ptx.machine.grid import in_cta
 from cutegen.ptx.machine.instruction_descriptor import KINDS, PACKED_KINDS
 from cutegen.ptx.machine.lowering import Lowering, Modifiers, Predicate, Step, count_operands
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, MAX_CLUSTER_CTAS
+from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.spaces import to_shared
 from cutegen.ptx.machine.tensor_layouts import COPY_SHAPES, QUARTER_LANES, SHAPES, warp_words
@@ -462,9 +463,9 @@ def _targets(warp: Warp, site: int, address: int, mask: int | None) -> list[Targ
         if mask >> len(cluster.ctas):
             message = f"the multicast mask {mask:#x} names CTAs beyond a cluster of {len(cluster.ctas)}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
-        local, ranks = address % CTA_WINDOW_BYTES, [rank for rank in range(MAX_CLUSTER_CTAS) if mask >> rank & 1]
-        places = [(cluster.peer(warp, site, thread, rank, local), local) for rank in ranks]
-    return [(cta, cta.mbarriers.at(warp, site, [thread], local)) for cta, local in places]
+        here = [(rank, in_cta(rank, address)) for rank in range(MAX_CLUSTER_CTAS) if mask >> rank & 1]
+        places = [(cluster.peer(warp, site, thread, rank, at), at) for rank, at in here]
+    return [(cta, cta.mbarriers.at(warp, site, [thread], at)) for cta, at in places]
 
 
 _TENSOR_CORE = "a wait for a tcgen05.commit"

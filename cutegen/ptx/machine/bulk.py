@@ -15,8 +15,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from cutegen.ptx.machine.grid import in_cta
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, MAX_CLUSTER_CTAS, Addresses, Data
+from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS, Addresses, Data
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.regions import Region
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
@@ -31,15 +32,26 @@ from cutegen.ptx.watch.violations import ViolationKind
 Combine: TypeAlias = Callable[[Data, Data], Data]
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A destination of a copy: the copies of its CTA, the address there, and an mbarrier among those of a CTA."""
+
+    copies: BulkCopies
+    address: int
+    mbarriers: Mbarriers
+    barrier: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
     """A copy in flight to `access`; `read` returns its bytes, `done` is called when they have landed.
 
-    `cause` is what the issuing thread had seen.
+    `barrier`, among the `mbarriers` of its CTA, counts the bytes. `cause` is what the issuing thread had seen.
     """
 
     access: Access | None
     barrier: Mbarrier
+    mbarriers: Mbarriers
     size_bytes: int
     read: Callable[[], Data]
     cause: Clock
@@ -92,55 +104,85 @@ class BulkCopies:
         self._stores: dict[int, list[tuple[int, _Store]]] = {}
         self._committed: dict[int, int] = {}
 
-    def load(self, warp: Warp, site: int, region: Region, barrier_address: int, mask: int | None = None) -> None:
+    def load(
+        self,
+        warp: Warp,
+        site: int,
+        region: Region,
+        barrier_address: int,
+        mask: int | None = None,
+        *,
+        to_pairs: bool = False,
+    ) -> None:
         """The only active lane of `warp` issues a load that signals the mbarrier at `barrier_address`.
 
-        With `mask` it goes to the same address in each CTA of the cluster whose bit is set.
+        With `mask` it goes to the same address in each CTA of the cluster whose bit is set. `to_pairs`: the mbarrier
+        may be in the other CTA of the destination's pair; that of a multicast is in the CTA of the same parity.
         """
         thread = int(warp.threads()[0])
-        targets = self._targets(warp, site, thread, (region.address, barrier_address), mask)
+        targets = self._targets(warp, site, thread, (region.address, barrier_address), mask, to_pairs=to_pairs)
         _count(warp, site, region, len(targets))
-        barriers = [copies._mbarriers.at(warp, site, [thread], barrier_at) for copies, _, barrier_at in targets]
+        barriers = [target.mbarriers.at(warp, site, [thread], target.barrier) for target in targets]
         _check_global(
             warp, site, region, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
         )
-        for (copies, address, _), barrier in zip(targets, barriers, strict=True):
-            copies._mbarriers.check_fenced(warp, site, thread, barrier)
-            access = copies._chunks_of(warp, site, thread, region, address)
+        for target, barrier in zip(targets, barriers, strict=True):
+            target.mbarriers.check_fenced(warp, site, thread, barrier)
+            access = target.copies._chunks_of(warp, site, thread, region, target.address)
             if access is not None:
-                copies._shared.shadow.begin_load(access)
-            copies._take(warp, access, barrier, region.size_bytes, region.read)
+                target.copies._shared.shadow.begin_load(access)
+            target.copies._take(warp, access, (barrier, target.mbarriers), region.size_bytes, region.read)
 
     def _targets(
-        self, warp: Warp, site: int, thread: int, addresses: tuple[int, int], mask: int | None
-    ) -> list[tuple[BulkCopies, int, int]]:
-        """(its copies, the address of the data there, that of the mbarrier) of each destination CTA of a copy."""
+        self,
+        warp: Warp,
+        site: int,
+        thread: int,
+        addresses: tuple[int, int],
+        mask: int | None,
+        *,
+        to_pairs: bool = False,
+    ) -> list[_Target]:
+        """The destinations of a copy to the data and the mbarrier at `addresses`, one in each CTA of `mask`."""
         cluster = warp.cta.cluster
         if mask is None:
             (cta, data), (other, barrier) = (cluster.at(warp, site, thread, address) for address in addresses)
-            if other is not cta:
+            if other is not cta and not (to_pairs and other.rank == cta.rank ^ 1):
                 message = f"the data go to CTA {cta.rank} of the cluster and the mbarrier is in CTA {other.rank}"
                 warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, addresses[1], always=True)
-            return [(cta.bulk, data, barrier)]
+            return [_Target(cta.bulk, data, other.mbarriers, barrier)]
         ranks = [rank for rank in range(MAX_CLUSTER_CTAS) if mask >> rank & 1]
         if mask >> len(cluster.ctas):
             message = f"the multicast mask {mask:#x} names CTA {ranks[-1]} of a cluster of {len(cluster.ctas)}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
-        data, barrier = (address % CTA_WINDOW_BYTES for address in addresses)
-        return [(cluster.peer(warp, site, thread, rank, data).bulk, data, barrier) for rank in ranks]
+        odd = cluster.at(warp, site, thread, addresses[1])[0].rank & 1
+        targets = []
+        for rank in ranks:
+            data, barrier = in_cta(rank, addresses[0]), in_cta((rank & ~1) + odd if to_pairs else rank, addresses[1])
+            signaled, _ = cluster.at(warp, site, thread, barrier)
+            copies = cluster.peer(warp, site, thread, rank, data).bulk
+            targets.append(_Target(copies, data, signaled.mbarriers, barrier))
+        return targets
 
     def _take(
         self,
         warp: Warp,
         access: Access | None,
-        barrier: Mbarrier,
+        signals: tuple[Mbarrier, Mbarriers],
         size_bytes: int,
         read: Callable[[], Data],
         done: Callable[[], None] | None = None,
     ) -> None:
-        """A copy that `warp` has issued is in flight to this CTA."""
-        cause = self._ordering.seen_by(int(warp.threads()[0]))
-        load = _Load(access=access, barrier=barrier, size_bytes=size_bytes, read=read, cause=cause, done=done)
+        """A copy that `warp` has issued is in flight to this CTA; `signals` are an mbarrier, and those of its CTA."""
+        load = _Load(
+            access=access,
+            barrier=signals[0],
+            mbarriers=signals[1],
+            size_bytes=size_bytes,
+            read=read,
+            cause=self._ordering.seen_by(int(warp.threads()[0])),
+            done=done,
+        )
         self._loads.append(load)
         if self._schedule.lands_at_once():
             self.land_newest()
@@ -151,10 +193,11 @@ class BulkCopies:
         These are `.shared::cluster` addresses: the destination, and an mbarrier of the same CTA.
         """
         thread = int(warp.threads()[0])
-        ((target, address, barrier_at),) = self._targets(warp, site, thread, addresses, None)
-        barrier = target._mbarriers.at(warp, site, [thread], barrier_at)
-        target._mbarriers.check_fenced(warp, site, thread, barrier)
-        places = [np.arange(first, first + size_bytes, BULK_CHUNK_BYTES, dtype=np.int64) for first in (source, address)]
+        (to,) = self._targets(warp, site, thread, addresses, None)
+        target, barrier = to.copies, to.mbarriers.at(warp, site, [thread], to.barrier)
+        to.mbarriers.check_fenced(warp, site, thread, barrier)
+        firsts = source, to.address
+        places = [np.arange(first, first + size_bytes, BULK_CHUNK_BYTES, dtype=np.int64) for first in firsts]
         origin = self._shared.chunks(warp, site, thread, places[0])
         access = target._shared.chunks(warp, site, thread, places[1])
         if origin is None or access is None:
@@ -168,7 +211,7 @@ class BulkCopies:
             self._shared.shadow.end_store(origin, stamps, barrier.agent)
             warp.cta.visits.access(warp, site, thread, source, agent=barrier.agent)
 
-        target._take(warp, access, barrier, size_bytes, partial(self._shared.peek, origin), done)
+        target._take(warp, access, (barrier, to.mbarriers), size_bytes, partial(self._shared.peek, origin), done)
 
     def send_values(
         self, warp: Warp, site: int, places: Addresses, barriers: Addresses, size_bytes: int, data: Data
@@ -176,14 +219,15 @@ class BulkCopies:
         """`st.async` of the active lanes: `data` go to `places`, and `barriers` there count the bytes."""
         threads, groups = warp.threads(), dict[tuple[BulkCopies, int], list[tuple[int, int]]]()
         for i, (thread, *both) in enumerate(zip(threads.tolist(), places.tolist(), barriers.tolist(), strict=True)):
-            ((target, place, barrier_at),) = self._targets(warp, site, thread, (both[0], both[1]), None)
-            groups.setdefault((target, barrier_at), []).append((i, place))
+            (to,) = self._targets(warp, site, thread, (both[0], both[1]), None)
+            groups.setdefault((to.copies, to.barrier), []).append((i, to.address))
         for (target, barrier_at), lanes in groups.items():
             chosen = [i for i, _ in lanes]
             barrier = target._mbarriers.at(warp, site, threads[chosen].tolist(), barrier_at)
             local = np.array([place for _, place in lanes], np.int64)
             access = target._shared.reserve(warp, site, local, threads[chosen], size_bytes)
-            target._take(warp, access, barrier, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
+            signals = barrier, target._mbarriers
+            target._take(warp, access, signals, len(lanes) * size_bytes, partial(np.copy, data[chosen]))
 
     def arrive_after_copies(
         self, warp: Warp, site: int, threads: tuple[int, ...], address: int, *, counts_up: bool
@@ -230,7 +274,7 @@ class BulkCopies:
             self._shared.land(load.access, load.read(), load.barrier.agent)
         if load.done is not None:
             load.done()
-        self._mbarriers.land(load.barrier, load.size_bytes, load.cause)
+        load.mbarriers.land(load.barrier, load.size_bytes, load.cause)
 
     def store(self, warp: Warp, site: int, regions: Iterable[Region], combine: Combine | None = None) -> None:
         """The active lanes of `warp` issue one store each; `regions` makes each in turn the only active lane.

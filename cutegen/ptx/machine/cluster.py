@@ -14,7 +14,7 @@ import numpy as np
 
 from cutegen.ptx.machine.cluster_barrier import ClusterBarrier
 from cutegen.ptx.machine.cta import Cta, Machine
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.tensor_unit import TensorUnit
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.types import WARP_LANES
@@ -41,7 +41,7 @@ class Cluster:
 
     def peer(self, warp: Warp, site: int, thread: int, rank: int, address: int) -> Cta:
         """The CTA of `rank`, in whose shared memory `thread` accesses `address`."""
-        if rank >= len(self.ctas):
+        if not 0 <= rank < len(self.ctas):
             message = f"an address of CTA {rank} of a cluster of {len(self.ctas)}"
             warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, address, always=True)
         peer = self.ctas[rank]
@@ -57,11 +57,8 @@ class Cluster:
         return peer
 
     def at(self, warp: Warp, site: int, thread: int, address: int) -> tuple[Cta, int]:
-        """The CTA that holds `address` of `.shared::cluster`, and the address there."""
-        if address < CTA_WINDOW_BYTES:
-            return warp.cta, address
-        rank, local = address // CTA_WINDOW_BYTES - 1, address % CTA_WINDOW_BYTES
-        return self.peer(warp, site, thread, rank, local), local
+        """The CTA whose shared memory has `address`, and the address."""
+        return self.peer(warp, site, thread, address // CTA_WINDOW_BYTES, address), address
 
     def turns(self) -> Iterator[None]:
         """Runs all CTAs to their exit; if one keeps running, other clusters may run in between.

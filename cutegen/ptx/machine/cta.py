@@ -18,7 +18,7 @@ from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
-from cutegen.ptx.machine.grid import Shape
+from cutegen.ptx.machine.grid import Shape, in_cta
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
@@ -130,7 +130,7 @@ class Cta:
         executable = machine.executable
         shadow = Shadow(
             machine.shared_bytes,
-            base=SHARED_BASE,
+            base=in_cta(rank, SHARED_BASE),
             granule_bytes=executable.granule_bytes,
             ordering=self.ordering,
             monitor=machine.monitor,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine.grid import in_cta
 from cutegen.ptx.machine.special import Place, special_value
 
 _FILE_DTYPES = {1: np.dtype(bool), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
@@ -34,6 +35,8 @@ class Frame:
     cells: list[Cell] = field(default_factory=list)
     constants: dict[tuple[int, int], int] = field(default_factory=dict)
     specials: dict[str, tuple[int, int]] = field(default_factory=dict)
+    shared_addresses: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Rows of addresses in shared memory, by width and by the address in the CTA of rank 0."""
     tracked: set[tuple[int, int]] = field(default_factory=set)
     held_rows: set[int] = field(default_factory=set)
     """Rows of the 32-bit file that `wgmma` uses as accumulators, or as A."""
@@ -48,6 +51,9 @@ class Frame:
                 file.view(np.uint8).fill(POISON_BYTE)
         for (bits, value), row in self.constants.items():
             files[bits][row] = value
+        rank = place.shape.grid.rank(place.cta)
+        for (bits, address), row in self.shared_addresses.items():
+            files[bits][row] = in_cta(rank, address)
         for name, (bits, row) in self.specials.items():
             files[bits][row] = special_value(name, place)
         return files

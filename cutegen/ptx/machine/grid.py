@@ -11,6 +11,20 @@ from dataclasses import dataclass
 from cutegen.ptx.text.types import Dim3
 
 ONE_CTA: Dim3 = (1, 1, 1)
+CTA_WINDOW_BYTES = 1 << 24
+"""Addresses of shared memory that one CTA of a cluster occupies: an address has the CTA's rank in bits 24 and up.
+
+Addresses of `.shared::cta`, those of variables among them, have it too. Kernels for pairs of CTAs clear bit 24.
+"""
+
+
+def in_cta(rank: int, address: int) -> int:
+    """The address of the same place of shared memory in the CTA of `rank`.
+
+    >>> hex(in_cta(3, 0x1000480))
+    '0x3000480'
+    """
+    return rank * CTA_WINDOW_BYTES + address % CTA_WINDOW_BYTES
 
 
 def volume(extents: Dim3) -> int:

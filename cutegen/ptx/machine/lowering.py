@@ -162,7 +162,9 @@ class Lowering:
         if isinstance(operand, Symbol) and operand.name in self._frame_rows:
             return self._frame_address(instruction, operand, kind)
         if isinstance(operand, Symbol):
-            return self._constant(self.address_of(instruction, operand), kind)
+            address = self.address_of(instruction, operand)
+            is_shared = self.spaces[operand.name] == "shared" and kind.bits in (32, 64)
+            return self._shared_address(address, kind) if is_shared else self._constant(address, kind)
         raise instruction.error("this kind of operand is not allowed here")
 
     def target(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
@@ -273,6 +275,14 @@ class Lowering:
         if not fits:
             raise instruction.error(f"register {operand.name} has {bits} bits, type .{kind.name} has {kind.bits}")
         return self.cell(bits, operand.row, kind.dtype)
+
+    def _shared_address(self, address: int, kind: ScalarType) -> int:
+        """The cell of an address in shared memory, which has the CTA's rank in its upper bits."""
+        rows, key = self.frame.shared_addresses, (kind.bits, address)
+        if key not in rows:
+            rows[key] = self.frame.rows[kind.bits]
+            self.frame.rows[kind.bits] += 1
+        return self.cell(kind.bits, rows[key], kind.dtype)
 
     def _frame_address(self, instruction: Instruction, symbol: Symbol, kind: ScalarType) -> int:
         """The cell of the address of a function's variable, which is another in each call."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flights, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.semantics import TOO_NARROW, Semantics
@@ -29,14 +30,9 @@ SHARED_WINDOW = 0x7F00_0000_0000
 LOCAL_WINDOW = 0x7E00_0000_0000
 PARAM_WINDOW = 0x7D00_0000_0000
 WINDOW_BYTES = 1 << 24
-CTA_WINDOW_BYTES = 1 << 24
-"""Addresses of `.shared::cluster` that the shared memory of one CTA occupies.
-
-Addresses below refer to the accessing CTA's own memory, addresses above to the cluster's CTAs, by rank.
-"""
 MAX_CLUSTER_CTAS = 16
 """CTAs per cluster on sm_90, for kernels that request more than the 8 that every GPU with clusters supports."""
-SHARED_WINDOW_BYTES = (MAX_CLUSTER_CTAS + 1) * CTA_WINDOW_BYTES
+SHARED_WINDOW_BYTES = MAX_CLUSTER_CTAS * CTA_WINDOW_BYTES
 """Generic addresses that `.shared::cluster` occupies."""
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.machine.frame import POISON_BYTE
-from cutegen.ptx.machine.memory import CTA_WINDOW_BYTES, Addresses, Bytes, Data, lost_write, poison
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES, in_cta
+from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS, Addresses, Bytes, Data, lost_write, poison
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.paged import MANY
@@ -25,7 +26,7 @@ BULK_CHUNK_BYTES = 16
 
 
 class SharedMemory:
-    """The shared memory of the CTA of `rank` in its cluster; addresses begin at `SHARED_BASE`."""
+    """The shared memory of the CTA of `rank` in its cluster; its addresses begin at `SHARED_BASE` of that CTA."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class SharedMemory:
         ends: tuple[int, ...],
         rank: int,
     ) -> None:
-        self._rank = rank
+        self._rank, self._start = rank, in_cta(rank, SHARED_BASE)
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
         self._ends = np.array([end for end in ends if end < size_bytes], np.int64)
         self._bytes = Bytes(np.full(size_bytes, POISON_BYTE, np.uint8))
@@ -125,12 +126,15 @@ class SharedMemory:
     def begin_tensor_core_read(
         self, warps: Sequence[Warp], site: int, addresses: Addresses, agent: int, thread: int | None = None
     ) -> None:
-        """The tensor core begins to read 16-byte chunks for some warps, or one `thread`; to writers it is `agent`."""
+        """The tensor core begins to read 16-byte chunks for some warps, or one `thread`; to writers it is `agent`.
+
+        The addresses, of descriptors, are those in the CTA, without its rank.
+        """
         if not len(addresses):
             return
         self._traffic.chunks(site, BULK_CHUNK_BYTES * len(addresses))
         threads = np.full(len(addresses), MANY if thread is None else thread)
-        access = self._access(warps[0], site, addresses, threads, BULK_CHUNK_BYTES)
+        access = self._access(warps[0], site, addresses + in_cta(self._rank, 0), threads, BULK_CHUNK_BYTES)
         if access is not None:
             self.shadow.read_by_agent(access, warps, agent, thread)
 
@@ -146,9 +150,7 @@ class SharedMemory:
         self, warp: Warp, site: int, addresses: Addresses, threads: Addresses, size_bytes: int
     ) -> Access | None:
         """The access, or None if it is out of bounds or misaligned and the launch continues."""
-        if int(addresses.max()) >= CTA_WINDOW_BYTES:
-            addresses = self._own(addresses)
-        access = Access(warp, site, addresses - SHARED_BASE, threads, size_bytes)
+        access = Access(warp, site, addresses - self._start, threads, size_bytes)
         offsets, last = access.offsets, self._size - size_bytes
         if int(offsets.min()) < 0 or int(offsets.max()) > last:
             self._refuse(ViolationKind.OUT_OF_BOUNDS, access, (offsets < 0) | (offsets > last))
@@ -165,14 +167,10 @@ class SharedMemory:
                 return None
         return access
 
-    def _own(self, addresses: Addresses) -> Addresses:
-        """Converts `.shared::cluster` addresses of this CTA's memory to `.shared::cta`; others stay."""
-        own = addresses // CTA_WINDOW_BYTES == self._rank + 1
-        return np.where(own, addresses % CTA_WINDOW_BYTES, addresses)
-
     def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_], which: str = "to ") -> None:
-        what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {SHARED_BASE:#x}"
+        what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {self._start:#x}"
         index = int(np.argmax(faulty))
-        if int(access.offsets[index]) + SHARED_BASE >= CTA_WINDOW_BYTES:
+        window = (int(access.offsets[index]) + self._start) // CTA_WINDOW_BYTES
+        if window != self._rank and 0 <= window < MAX_CLUSTER_CTAS:
             what += "; an address of another CTA of the cluster needs .shared::cluster"
         self.shadow.report(kind, access, index, what)

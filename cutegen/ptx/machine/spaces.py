@@ -12,9 +12,9 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES, in_cta
 from cutegen.ptx.machine.lowering import Lowering
 from cutegen.ptx.machine.memory import (
-    CTA_WINDOW_BYTES,
     LOCAL_WINDOW,
     PARAM_WINDOW,
     SHARED_WINDOW,
@@ -66,7 +66,7 @@ class _SharedOfCluster:
     """The shared memories of the cluster, as the threads of a warp see them."""
 
     def read(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int) -> Data:
-        if int(addresses.max()) < CTA_WINDOW_BYTES:
+        if _are_own(warp, addresses):
             return warp.cta.shared.read(warp, site, addresses, size_bytes)
         data = np.empty(len(addresses), data_dtype(size_bytes))
         for shared, inside, local in self._split(warp, site, addresses):
@@ -75,7 +75,7 @@ class _SharedOfCluster:
         return data
 
     def write(self, warp: Warp, site: int, addresses: Addresses, size_bytes: int, data: Data) -> None:
-        if int(addresses.max()) < CTA_WINDOW_BYTES:
+        if _are_own(warp, addresses):
             warp.cta.shared.write(warp, site, addresses, size_bytes, data)
             return
         for shared, inside, local in self._split(warp, site, addresses):
@@ -90,11 +90,11 @@ class _SharedOfCluster:
         return peer.shared.element(warp, site, lane_index, local, size_bytes)
 
     def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[SharedMemory, Lanes, Addresses]]:
-        """The accesses by CTA: (its memory, indices of the accesses, their addresses there)."""
+        """The accesses by CTA: (its memory, indices of the accesses, their addresses)."""
         cluster, threads, windows = warp.cta.cluster, warp.threads(), addresses // CTA_WINDOW_BYTES
         for window in np.unique(windows).tolist():
             inside = windows == window
-            local = addresses[inside] % CTA_WINDOW_BYTES
+            local = addresses[inside]
             peer, _ = cluster.at(warp, site, int(threads[inside][0]), int(addresses[inside][0]))
             if peer is not warp.cta:
                 for thread in threads[inside][1:].tolist() if not warp.cta.ordering.lanes_agree(warp.index) else ():
@@ -178,7 +178,13 @@ def to_shared(addresses: Addresses) -> Addresses:
 def is_own(addresses: Addresses, rank: int) -> Lanes:
     """Mark generic addresses in the shared memory of the CTA of `rank`, whose threads make the access."""
     windows = (addresses - SHARED_WINDOW) // CTA_WINDOW_BYTES
-    return np.asarray((windows == 0) | (windows == rank + 1))
+    return np.asarray(windows == rank)
+
+
+def _are_own(warp: Warp, addresses: Addresses) -> bool:
+    """True if all the addresses of shared memory are the CTA's own."""
+    first = in_cta(warp.cta.rank, 0)
+    return int(addresses.min()) >= first and int(addresses.max()) < first + CTA_WINDOW_BYTES
 
 
 def resolve_space(context: Lowering, instruction: Instruction, written: str, operand: Operand) -> str:
