@@ -97,11 +97,10 @@ class Multiplier(ABC):
 class Feed(ABC):
     """Feed: copies A and B to shared memory, and stores C from it.
 
-    `holes` names what fills its templates. `reserved_bytes` of shared memory stay free of stages, whatever the plan.
+    `reserved_bytes` of shared memory stay free of stages, whatever the plan.
     """
 
     __slots__ = ()
-    holes: ClassVar[str]
     reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:  # noqa: B027 - every target has plain copies

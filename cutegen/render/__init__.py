@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from cutegen.render.edited import ReadKernel, read_kernel
-from cutegen.render.kernel import HOLES, render
+from cutegen.render.kernel import render
 
-__all__ = ["HOLES", "ReadKernel", "read_kernel", "render"]
+__all__ = ["ReadKernel", "read_kernel", "render"]

@@ -9,26 +9,121 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
+from cutegen.render import epilogue
 from cutegen.render.constants import Settled, c_constants, mma_constants
-from cutegen.render.holes import TensorHoles, chain_holes, fragment_context, gemm_context
+from cutegen.render.holes import (
+    TensorHoles,
+    chain_holes,
+    fragment_context,
+    fragment_parts,
+    gemm_context,
+    host_parts,
+    mma_functions,
+    mma_imports,
+    numerics,
+    order_parts,
+    value_parts,
+)
+from cutegen.spec import STORE
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    context = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
+    common = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
     return {
-        **context,
+        **common,
         **fragment_context(plan),
         **chain_holes(plan, indent=12),
-        "plain_tensors": plain_tensors(plan, context["tensors"]),
-        **role_context(plan),
+        **persistent_holes(plan),
+        "parts": _text_parts(plan),
+        "imports": [
+            f"from cutlass import {numerics(plan)}",
+            *mma_imports(plan),
+            "from cutlass.cute.nvgpu import cpasync, warp",
+        ],
+        "plain_tensors": plain_tensors(plan, common["tensors"]),
     }
 
 
-def role_context(plan: GemmPlan) -> dict[str, Any]:
-    """Return the pipelines of a kernel with a producer by name, and whether roles have registers of their own."""
-    pipelines = {name: plan.loop.pipeline(name) for name in (AB, TURN, C_STORE, SLICES)}
-    return {**pipelines, "reallocates": plan.loop.role(MMA).registers is not None}
+def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the kernel's text, in the order of their functions."""
+    by = "vectors" if plan.epilogue.major == "n" else "elements"
+    boxes = "pipelines/c_tile.py.j2", f"epilogues/tile_by_{by}.py.j2"
+    return (
+        *epilogue.math_functions(plan),
+        *mma_functions(plan),
+        *order_parts(plan),
+        *epilogue.tensor_functions(plan),
+        *(("functions/tensors.py.j2#matrix_of_batch", *tensor_parts(plan)) if _unmapped(plan) else ()),
+        *(("epilogues/tile_coordinates.py.j2",) if _unmapped(plan) else ()),
+        "functions/ldmatrix_boxes.py.j2#swizzled",
+        "functions/boxes.py.j2#tensor_map_coordinates",
+        "functions/ldmatrix_boxes.py.j2#bulk_partition",
+        "functions/boxes.py.j2#next_stage",
+        "functions/boxes.py.j2#copy_k_tile",
+        plan.scheduler.source.template,
+        *place_parts(plan),
+        "roles/producer_and_mma.py.j2",
+        "roles/producer_of_all.py.j2",
+        *register_parts(plan),
+        "pipelines/copied_stages.py.j2",
+        "pipelines/k_tiles.py.j2",
+        "roles/mma_warps.py.j2",
+        *fragment_parts(plan),
+        *value_parts(plan),
+        *(boxes if plan.epilogue.smem else ("epilogues/tile_from_registers.py.j2",)),
+        *host_parts(plan),
+    )
+
+
+def register_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the part by which the roles exchange registers, if they do."""
+    return ("roles/reallocated_registers.py.j2",) if plan.loop.role(MMA).registers is not None else ()
+
+
+def tensor_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of tensors that threads access without a tensor map, tile by tile."""
+    read = any(x.name != STORE and len(x.modes) == 2 for x in plan.epilogue.fusion.tensors)
+    whole = ("epilogues/whole_tile_test.py.j2",) if read or epilogue.stores_registers(plan) else ()
+    return ("epilogues/tile_tensors.py.j2", *whole)
+
+
+def _unmapped(plan: GemmPlan) -> bool:
+    """Return whether threads access any tensor without a tensor map."""
+    return len(plan.launch.maps) < len(plan.launch.tensors)
+
+
+def place_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that say which tiles, and which k-tiles of them, a persistent CTA computes."""
+    m, _, k = plan.mma.cluster
+    if plan.mma.shares_copies:
+        place = "schedulers/clusters_of_slices.py.j2" if k > 1 else "schedulers/clusters.py.j2"
+    elif k > 1:
+        place = "schedulers/clusters_along_k.py.j2"
+    else:
+        place = "schedulers/every_second_sm.py.j2" if plan.launch.spread else "schedulers/ctas.py.j2"
+    if plan.split_k is None:
+        block = ("schedulers/blocks_of_tiles.py.j2",) if plan.mma.shares_copies else ()
+        return (place, *block, "schedulers/whole_k_tiles.py.j2")
+    along_m = ("schedulers/tiles_along_m.py.j2",) if m > 1 else ()
+    launch = ("schedulers/slices_in_clusters.py.j2",) if plan.mma.cluster != (1, 1, 1) else ()
+    return (place, *along_m, *launch)
+
+
+def persistent_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of a grid of persistent CTAs, and of the tensor maps that their host side makes."""
+    clustered = plan.mma.shares_copies
+    return {
+        **{name: plan.loop.pipeline(name) for name in (AB, TURN, C_STORE, SLICES)},
+        "ctas": "clusters" if clustered else "ctas",
+        "grid_y": "1" if plan.split_k is None else "SPLIT_K",
+        "slices_of_tile": "" if plan.split_k is None else "SPLIT_K * ",
+        "makes": "makes the tensor maps, and " if plan.launch.maps else "",
+        "in_any_cta": ", in any CTA that received them," if clustered else "",
+        "masks": "",
+        "copy_options": {"a": "", "b": ""},
+        "shared_by": {"a": "", "b": ""},
+    }
 
 
 def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:

@@ -334,3 +334,43 @@ def torch_lines(fusion: Fusion) -> tuple[str, ...]:
         for link in links(fusion.steps)
         for line in (("expected_aux = x",) if link.expression is None else _assignments(link, dialect, width))
     )
+
+
+_FUNCTIONS = ("logistic", "sigmoid", "silu", HALF_SUM, "gelu_by_tanh", *GELU[::-1], "relu", "maximum", "minimum")
+_CONVERSIONS = ("to_s8", "to_u8", "to_s32")
+"""The functions of `templates/functions/math.py.j2`, each after those that it calls."""
+
+
+def math_functions(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that define the functions of an epilogue's expressions and the conversions of its results."""
+    narrow = is_narrow(plan)
+    used = helpers(plan.epilogue.fusion.steps, narrow=narrow) | conversions(plan)
+    names = (f"{name}_of_half" if narrow and name in GELU else name for name in _FUNCTIONS if name in used)
+    return tuple(f"functions/math.py.j2#{name}" for name in (*names, *(name for name in _CONVERSIONS if name in used)))
+
+
+def tensor_functions(plan: GemmPlan, *, holds_vectors: bool = False) -> tuple[str, ...]:
+    """Return the parts that define how an epilogue reads and stores its tensors.
+
+    With `holds_vectors` each warp loads its share of the vectors before the main loop.
+    """
+    fusion = plan.epilogue.fusion
+    read = [x for x in fusion.tensors if x.name != STORE]
+    used = {
+        "load_typed_operand" if reads_unsigned(fusion) else "load_operand": any(len(x.modes) == 2 for x in read),
+        "hold_vectors" if holds_vectors else "load_vector": any(len(x.modes) == 1 for x in read),
+        "store_result": stores_registers(plan),
+    }
+    return tuple(f"functions/tensors.py.j2#{name}" for name, is_used in used.items() if is_used)
+
+
+def stores_registers(plan: GemmPlan) -> bool:
+    """Return whether threads store C, or aux, straight from registers."""
+    c = plan.epilogue.smem is None and not plan.launch.adds_to_result
+    return c or any(x.name == STORE for x in plan.epilogue.fusion.tensors)
+
+
+def type_holes(plan: GemmPlan) -> dict[str, str]:
+    """Return what names the type of an operand where elements may be unsigned."""
+    typed = reads_unsigned(plan.epilogue.fusion)
+    return {"typed": ", dtype" if typed else "", "to_type": ".to(dtype)" if typed else ""}

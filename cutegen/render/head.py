@@ -26,6 +26,11 @@ class Constants:
     comment: tuple[str, ...]
     code: tuple[str, ...]
 
+    @property
+    def text(self) -> str:
+        """The lines of the block."""
+        return "\n".join((*self.comment, *self.code))
+
 
 class Name(str):
     """The name of an earlier constant, inside a value."""

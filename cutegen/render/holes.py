@@ -17,23 +17,19 @@ from cutegen.render import epilogue
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.python_text import comment, docstring
-from cutegen.render.self_check import checked_mnk, random_matrix, self_check, tolerance
+from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
-from cutegen.spec import STORE
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
-    fusion = plan.epilogue.fusion
-    steps = fusion.steps
-    narrow = epilogue.is_narrow(plan)
-    helpers = epilogue.helpers(steps, narrow=narrow)
+    steps = plan.epilogue.fusion.steps
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
-        "constants": head(plan.decisions, settled),
+        "constants": [x.text for x in head(plan.decisions, settled)],
         "spec_lines": spec_lines(plan),
         "along": plan.scheduler.order.along,
         "across": "m" if plan.scheduler.order.along == "n" else "n",
@@ -45,35 +41,81 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "random_b": random_matrix(plan.b.modes, plan.b.major, plan.b.dtype),
         "parameters": [parameter_holes(x) for x in plan.launch.parameters],
         **_host_holes(plan),
+        **epilogue.type_holes(plan),
         "self_check": self_check(plan),
         "tensors": [tensor_holes(x) for x in plan.launch.tensors],
-        "stores_registers": (plan.epilogue.smem is None and not plan.launch.adds_to_result)
-        or any(x.name == STORE for x in fusion.tensors),
-        "adds_slices": plan.split_k is not None and plan.split_k.leaves_sums,
-        "slice_sums": plan.mma.cluster[2] > 1,
-        "reads_unsigned": epilogue.reads_unsigned(fusion),
-        "loads_operands": any(x.name != STORE and len(x.modes) == 2 for x in fusion.tensors),
-        "held_vectors": (),
-        "loads_vectors": any(len(x.modes) == 1 for x in fusion.tensors),
-        "helpers": helpers | epilogue.conversions(plan),
-        "narrow_results": narrow,
-        "beta_guards_c": fusion.source_behind_beta,
-        "clusters": plan.mma.cluster != (1, 1, 1),
-        "c_staged": plan.epilogue.smem is not None,
         "tolerance": tolerance(plan),
         "checked": checked_mnk(plan),
     }
 
 
+def host_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the host side that every schedule has: how a result is checked."""
+    stored = epilogue.stored_types(plan)
+    return (
+        *(("host/integers.py.j2",) if any(x.is_integer for x in stored) else ()),
+        *(("host/narrow_floats.py.j2",) if any(x.is_float8 for x in stored) else ()),
+        "host/norm.py.j2" if agreement(plan) is None else "host/agreement.py.j2",
+    )
+
+
+def value_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts by which a tile's accumulators become values of C, if each thread has all of its own at once."""
+    fusion = plan.epilogue.fusion
+    if not fusion.steps:
+        return (f"epilogues/rounded{'_through_f32' if epilogue.goes_through_f32(plan) else ''}.py.j2",)
+    return (
+        "epilogues/by_columns.py.j2",
+        *(("epilogues/coordinates.py.j2",) if fusion.tensors else ()),
+        *(("epilogues/source_behind_beta.py.j2",) if fusion.source_behind_beta else ()),
+    )
+
+
+def order_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the order of tiles."""
+    zigzag = ("schedulers/zigzag.py.j2",) if plan.scheduler.order.zigzag else ()
+    return ("functions/tile_order.py.j2#tile_order", *zigzag)
+
+
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    mma = _mma_holes(plan)
-    return {
-        "mma": mma,
-        "fragments": _fragment_holes(plan),
-        "numerics": numerics(plan),
-        "dialects": "cute_nvgpu" if mma.own else "",
-    }
+    return {"mma": _mma_holes(plan), "fragments": _fragment_holes(plan)}
+
+
+def own_operation(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that define the operation of `mma.sync`, if the DSL lacks it."""
+    kind = "integers" if plan.atom.a_dtype.is_integer else "floats"
+    return ("mma/own_operation.py.j2", f"mma/{kind}.py.j2") if _mma_holes(plan).own else ()
+
+
+def mma_functions(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that define what the DSL lacks of `mma.sync`."""
+    return (*own_operation(plan), *(("mma/tf32.py.j2",) if plan.mma.rounds_to_tf32 else ()))
+
+
+def fragment_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that load fragments to registers and multiply them by `mma.sync`."""
+    return (
+        "mma/mma_sync.py.j2",
+        *(("mma/columns.py.j2",) if _has_columns(plan) else ()),
+        "mma/loads.py.j2" if plan.b.fragment_copy.view is None else "mma/reordered_loads.py.j2",
+    )
+
+
+def mma_imports(plan: GemmPlan, *dialects: str) -> list[str]:
+    """Return the imports of what `mma.sync` needs of the DSL, and of other `dialects`."""
+    own = _mma_holes(plan).own
+    imported = [*(("cute_nvgpu",) if own else ()), *dialects]
+    return [
+        *(("from cutlass._mlir import ir",) if plan.atom.a_dtype.is_integer else ()),
+        *((f"from cutlass._mlir.dialects import {', '.join(imported)}",) if imported else ()),
+        *(("from cutlass.cute.atom import Trait, make_atom", "from cutlass.cute.core import _pack_shape") * own),
+    ]
+
+
+def _has_columns(plan: GemmPlan) -> bool:
+    """Return whether the tile of the tiled MMA along N is a layout, not only an extent."""
+    return isinstance(plan.tiled_mma.permutation[1], Layout)
 
 
 def numerics(plan: GemmPlan) -> str:
@@ -96,31 +138,40 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
         host = gemm_parameters(launch.tensors, launch.scalars, (), workspace, groups=launch.groups)
     tensors = {tensor.name: tensor_holes(tensor) for tensor in launch.tensors}
     return {
-        "pointers_beside": [_POINTERS_BESIDE[name] for name in beside],
         "host_parameters": [parameter_holes(x) for x in host],
+        "host_assumed": [each for x in host if launch.maps and (each := parameter_holes(x)).divisor],
+        "pointer_kinds": [
+            *(f"({x.dtype}, {x.align})" for x in tensors.values()),
+            *(_POINTERS_BESIDE[name] for name in beside),
+        ],
+        "compiled_with": [
+            *(example for x in host if (example := parameter_holes(x).example)),
+            *(("Int32(1)",) * (2 if plan.scheduler.source.loops else 1)),
+        ],
+        "addressed": "(*tensors, sums, counters)" if workspace else "tensors",
+        "launched_with": "multiprocessors, " if plan.scheduler.source.loops else "",
         "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }
 
 
 @dataclass(frozen=True, slots=True)
 class MapHoles:
-    """A tensor map that the host makes: its tensor, its copy, and the tile."""
+    """A tensor map that the host makes: its tensor, and the lines that make it."""
 
     tensor: TensorHoles
-    op: str
-    tile: str
-    shares: str
+    lines: tuple[str, ...]
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
     tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
-    if tensor.name == "c":
-        return MapHoles(tensor, "CopyBulkTensorTileS2GOp", tile, "")
-    along = {"a": 1, "b": 0}[tensor.name]
-    if plan.mma.cluster[along] == 1:
-        return MapHoles(tensor, "CopyBulkTensorTileG2SOp", tile, "")
-    return MapHoles(tensor, "CopyBulkTensorTileG2SMulticastOp", tile, f"CLUSTER_{'MN'[along]}")
+    x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
+    along = {"a": 1, "b": 0}.get(tensor.name)
+    if along is not None and plan.mma.cluster[along] > 1:
+        shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp(), m{x}, s{x}_layout, {tile}, CLUSTER_{'MN'[along]}"
+        return MapHoles(tensor, (made, shared, ")"))
+    op = "S2GOp" if along is None else "G2SOp"
+    return MapHoles(tensor, (f"{made}cpasync.CopyBulkTensorTile{op}(), m{x}, s{x}_layout, {tile})",))
 
 
 def chain_holes(
@@ -183,17 +234,17 @@ def parameter_holes(parameter: Parameter) -> ParameterHoles:
 class MmaHoles:
     """Names of the kernel's MMA: `own` if it defines the operation itself.
 
-    `columns` means that its tile along N is a layout, not only an extent; `a_integer` and `b_integer` are the
-    constructors of the compiler's types of integer A and B.
+    `zero` is an accumulator's first value; `a_integer` and `b_integer` are the constructors of the compiler's types of
+    integer A and B.
     """
 
     operation: str
     ptx: str
     own: bool
-    integer: bool
+    zero: str
     a_integer: str
     b_integer: str
-    columns: bool
+    permutation: str
 
 
 def _mma_holes(plan: GemmPlan) -> MmaHoles:
@@ -211,10 +262,10 @@ def _mma_holes(plan: GemmPlan) -> MmaHoles:
         operation,
         plan.atom.ptx,
         own=own,
-        integer=a.is_integer,
+        zero="0" if a.is_integer else "0.0",
         a_integer=_integer(a),
         b_integer=_integer(b),
-        columns=isinstance(plan.tiled_mma.permutation[1], Layout),
+        permutation="(MMA_PERMUTATION[0], columns, MMA_PERMUTATION[2])" if _has_columns(plan) else "MMA_PERMUTATION",
     )
 
 
@@ -224,23 +275,16 @@ def _integer(element: DType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """Names of the copies to fragments; `b_reordered` if B's numbers values in its own order."""
+    """Names of the copies to fragments."""
 
     a_load: str
     b_load: str
-    b_reordered: bool
-    all_ldmatrix: bool
 
 
 def _fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """Return what the templates write for the two copies."""
     assert plan.a.fragment_copy.view is None  # the rows of A's atom match those of ldmatrix
-    return FragmentHoles(
-        a_load=_load(plan.a),
-        b_load=_load(plan.b),
-        b_reordered=plan.b.fragment_copy.view is not None,
-        all_ldmatrix=all(x.s2r.by_ldmatrix for x in plan.operands),
-    )
+    return FragmentHoles(a_load=_load(plan.a), b_load=_load(plan.b))
 
 
 def _load(operand: OperandPath) -> str:

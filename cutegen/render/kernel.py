@@ -1,4 +1,8 @@
-"""Renders a plan to source text: the template writes what the plan decided, and decides nothing."""
+"""Renders a plan to source text: the templates write what the plan decided, and decide nothing.
+
+A kernel's text is one skeleton with points, and parts that have text for them (`cutegen/render/environment.py`). Each
+way to multiply, with its way to shared memory, has a writer: it lists the parts and fills their holes.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +10,32 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from jinja2 import Template
-
 from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.swapped import as_planned
 from cutegen.render import bulk, plain, probe, vectors, warpgroup
-from cutegen.render.environment import environment
+from cutegen.render.environment import rendered
 
-HOLES: Mapping[str, Callable[[GemmPlan], dict[str, Any]]] = MappingProxyType(
-    {
-        "vectors": vectors.context,
-        "bulk": bulk.context,
-        "warpgroup": warpgroup.context,
-        "plain": plain.context,
-    }
-)
-"""Function that fills a template's holes, by the feed of its family."""
+Writer = Callable[[GemmPlan], dict[str, Any]]
+
+BY_VECTORS: Mapping[str, Writer] = MappingProxyType({"threads": plain.context, "warps": vectors.context})
+"""Writers of kernels whose threads copy vectors to shared memory, by what executes an atom."""
+BY_BOXES: Mapping[str, Writer] = MappingProxyType({"warps": bulk.context, "warpgroups": warpgroup.context})
+"""Writers of kernels whose shared memory bulk tensor copies fill, by what executes an atom."""
 
 
 def render(plan: GemmPlan | ProbePlan) -> KernelSource:
     """Return the plan as one standalone CuTe DSL file."""
     if isinstance(plan, ProbePlan):
-        template, holes = "gemm/ldmatrix_probe.py.j2", probe.context(plan)
-    else:
-        family, plan = FAMILIES[plan.family], as_planned(plan)
-        template, holes = family.template, HOLES[family.feed.holes](plan)
-        holes["scheduler"] = _template(plan.scheduler.source.template).make_module(holes)
-    return KernelSource(_template(template).render(holes), plan.launch.entry)
+        return KernelSource(rendered("skeleton/probe.py.j2", probe.context(plan)), plan.launch.entry)
+    family, plan = FAMILIES[plan.family], as_planned(plan)
+    holes = _writer(plan)(plan)
+    return KernelSource(
+        rendered("skeleton/kernel.py.j2", {**holes, "parts": (*holes["parts"], *family.parts)}), plan.launch.entry
+    )
 
 
-def _template(name_or_text: str) -> Template:
-    """Return a file of `templates/`, or a text of more than one line."""
-    return environment().from_string(name_or_text) if "\n" in name_or_text else environment().get_template(name_or_text)
+def _writer(plan: GemmPlan) -> Writer:
+    writers = plan.a.g2s.by_kind(vectors=lambda _: BY_VECTORS, boxes=lambda _: BY_BOXES)
+    return writers[plan.atoms_are]

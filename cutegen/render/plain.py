@@ -5,16 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan import GemmPlan
+from cutegen.render import epilogue
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.holes import chain_holes, gemm_context
+from cutegen.render.holes import chain_holes, gemm_context, host_parts, order_parts
 from cutegen.render.python_text import constant
+from cutegen.render.vectors import place_holes, place_parts, stored_parts, swizzled
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    swizzled = {x.name: {"swizzled": x.smem.swizzle is not None} for x in plan.operands}
-    context = gemm_context(plan, _settled(plan), "a GEMM without tensor cores")
-    return {**context, **chain_holes(plan, indent=4), **swizzled}
+    loop = "fma_one_stage" if plan.stages == 1 else "fma_two_stages"
+    parts = (
+        *epilogue.math_functions(plan),
+        *order_parts(plan),
+        "mma/fma.py.j2",
+        *epilogue.tensor_functions(plan),
+        "functions/tensors.py.j2#matrix_of_batch",
+        *place_parts(plan),
+        "mainloops/stages.py.j2",
+        f"mainloops/{loop}.py.j2",
+        *stored_parts(plan),
+        *host_parts(plan),
+    )
+    return {
+        **gemm_context(plan, _settled(plan), "a GEMM without tensor cores"),
+        **chain_holes(plan, indent=4),
+        **place_holes(plan),
+        "parts": parts,
+        "imports": [
+            "from cutlass import Float32, Int32, Int64",
+            "from cutlass.cute.nvgpu import CopyUniversalOp, MmaUniversalOp",
+        ],
+        "swizzled": swizzled(plan),
+    }
 
 
 def _settled(plan: GemmPlan) -> Settled:

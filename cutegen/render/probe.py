@@ -10,7 +10,7 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import vectors
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
-from cutegen.render.holes import fragment_context
+from cutegen.render.holes import fragment_context, fragment_parts, mma_imports, own_operation
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
 
@@ -19,8 +19,8 @@ from cutegen.render.spec_lines import spec_lines
 class OperandHoles:
     """Holes in the template's text, not its constants, for A or B."""
 
-    swizzled: bool
-    k_major: bool
+    stride: str
+    transposed: str
     values: int
     bits: int
 
@@ -33,14 +33,21 @@ class OperandHoles:
 def context(plan: ProbePlan) -> dict[str, Any]:
     """Return the template's holes."""
     loads = vectors.settled(plan.gemm, multiplies=False)
+    by_ldmatrix = all(x.s2r.by_ldmatrix for x in plan.gemm.operands)
     settled = united(shared_constants(plan.gemm), loads, {MEMORY: memory_constants(plan.gemm)})
     return {
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or 'the loads of a GEMM'}"),
         "constants": [
-            *(_operand_constants(plan, x) for x in plan.operands),
-            *head(plan.decisions, settled),
+            x.text for x in (*(_operand_constants(plan, x) for x in plan.operands), *head(plan.decisions, settled))
         ],
+        "parts": (*own_operation(plan.gemm), "mainloops/stages.py.j2", *fragment_parts(plan.gemm)),
+        "imports": [
+            "from cutlass import Int32, Int64",
+            *mma_imports(plan.gemm),
+            f"from cutlass.cute.nvgpu import {'warp' if by_ldmatrix else 'CopyUniversalOp, warp'}",
+        ],
+        "swizzled": vectors.swizzled(plan.gemm),
         "spec_lines": spec_lines(plan),
         "loads": vectors.loads(plan.gemm),
         **fragment_context(plan.gemm),
@@ -61,9 +68,10 @@ def _operand_constants(plan: ProbePlan, operand: OperandPath) -> Constants:
 
 
 def _operand_holes(plan: ProbePlan, operand: OperandPath) -> OperandHoles:
+    rows, leading = _major(plan, operand) == "k", f"ld{operand.name}"
     return OperandHoles(
-        swizzled=operand.smem.swizzle is not None,
-        k_major=_major(plan, operand) == "k",
+        stride=f"({leading}, 1)" if rows else f"(1, {leading})",
+        transposed=".T.contiguous()" if rows else "",
         values=plan.fragments(operand).values,
         bits=operand.dtype.bits,
     )

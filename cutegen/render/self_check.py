@@ -33,8 +33,7 @@ class SelfCheckHoles:
     scalars: str
     steps: tuple[str, ...]
     results: str
-    integers: bool
-    narrow_floats: bool
+    poison: str
     agreement: float | None
 
 
@@ -50,10 +49,17 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
         scalars="".join(f"{name}, " for name in fusion.scalars),
         steps=epilogue.torch_lines(fusion),
         results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
-        integers=any(x.is_integer for x in epilogue.stored_types(plan)),
-        narrow_floats=any(x.is_float8 for x in epilogue.stored_types(plan)),
-        agreement=_agreement(plan),
+        poison=_poison(plan),
+        agreement=agreement(plan),
     )
+
+
+def _poison(plan: GemmPlan) -> str:
+    """Return C before the launch, in PyTorch: zeros if CTAs add to it, else what no kernel leaves by chance."""
+    c, rows = plan.epilogue.dtype, plan.epilogue.major == "n"
+    value = "0.0" if plan.launch.adds_to_result else "170" if c.is_unsigned else "-1" if c.is_integer else "torch.nan"
+    made = f'torch.full({"(m, n)" if rows else "(n, m)"}, {value}, dtype=torch.{c.torch_name}, device="cuda")'
+    return made if rows else f"{made}.T"
 
 
 def checked_mnk(plan: GemmPlan) -> tuple[int, ...]:
@@ -65,7 +71,8 @@ def checked_mnk(plan: GemmPlan) -> tuple[int, ...]:
     return tuple(unit * (extent // unit | 1) for extent in CHECKED_MNK)
 
 
-def _agreement(plan: GemmPlan) -> float | None:
+def agreement(plan: GemmPlan) -> float | None:
+    """Return the relative difference up to which elements agree, or None if norms are compared."""
     if not any(_amplifies(step.expression) for step in plan.epilogue.fusion.steps if step.expression):
         return None
     return max(LEAST_AGREEMENT, *(2.0 ** (2 - (x.significand_bits or 24)) for x in epilogue.stored_types(plan)))

@@ -7,8 +7,21 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.path import OperandPath
+from cutegen.render import epilogue
+from cutegen.render.bulk import persistent_holes
 from cutegen.render.constants import Settled, c_constants, mma_constants
-from cutegen.render.holes import chain_holes, fragment_context, gemm_context
+from cutegen.render.holes import (
+    chain_holes,
+    fragment_context,
+    fragment_parts,
+    gemm_context,
+    host_parts,
+    mma_functions,
+    mma_imports,
+    numerics,
+    order_parts,
+    value_parts,
+)
 
 LONGEST_LOADS = len("plain loads")
 """Length up to which the fragments' loads leave room for the copies in the docstring's first line."""
@@ -16,26 +29,105 @@ LONGEST_LOADS = len("plain loads")
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    a, b = _operand_holes(plan.a), _operand_holes(plan.b)
-    common = {**gemm_context(plan, settled(plan), "a tensor-core GEMM"), **fragment_context(plan)}
-    through_registers = tuple(x for x in (a, b) if x.through_registers)
-    dialects = {"cute_nvgpu": common["mma"].own, "nvvm": plan.asynchronous or common["adds_slices"]}
+    operands = a, b = _operand_holes(plan.a), _operand_holes(plan.b)
+    through_registers = tuple(x for x in operands if x.through_registers)
+    adds = plan.split_k is not None and plan.split_k.leaves_sums
     return {
-        **common,
-        **chain_holes(plan, indent=8 if common["adds_slices"] else 4),
-        "by_warpgroups": False,
-        "sum_threads": "THREADS",
-        "slices_left": "SPLIT_K",
+        **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
+        **fragment_context(plan),
+        **chain_holes(plan, indent=8 if adds else 4),
+        "parts": _text_parts(plan),
+        "imports": [
+            f"from cutlass import {numerics(plan)}",
+            *mma_imports(plan, *(("nvvm",) if plan.asynchronous or adds else ())),
+            f"from cutlass.cute.nvgpu import {_nvgpu_imports(plan)}",
+        ],
+        **place_holes(plan),
         "loads": loads(plan),
         "copies": _copies(plan, in_a_line=len(loads(plan)) > LONGEST_LOADS),
-        "dialects": ", ".join(name for name, used in dialects.items() if used),
-        "nvgpu": _nvgpu_imports(plan),
         "a": a,
         "b": b,
-        "operands": (a, b),
+        "swizzled": swizzled(plan),
+        "fills_zero": "cute.recast_tensor(target, Int32).fill(0)" if plan.a.dtype.name == "tf32" else "target.fill(0)",
+        "fetches": {
+            "first": [x.fetch("stage", "stage", "False") for x in operands],
+            "whole": [x.fetch("fetched", "free", "True") for x in operands],
+            "edge": [x.fetch("fetched", "free", "False") for x in operands],
+            "only": [x.fetch("k_tile", "0", "whole == 1") for x in operands],
+        },
         "through_registers": through_registers,
         "held": ", ".join(f"{x.share}r{x.title}" for x in through_registers),
     }
+
+
+def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the kernel's text, in the order of their functions."""
+    one_stage, held = plan.stages == 1, bool(plan.through_registers)
+    copies = {"copy_g2s": plan.asynchronous, "load_g2r": held}
+    return (
+        *epilogue.math_functions(plan),
+        *mma_functions(plan),
+        *order_parts(plan),
+        *(f"functions/vector_copies.py.j2#{name}" for name, used in copies.items() if used),
+        *epilogue.tensor_functions(plan),
+        "functions/tensors.py.j2#matrix_of_batch",
+        *place_parts(plan),
+        "mainloops/stages.py.j2",
+        "mainloops/vector_copies.py.j2",
+        *(("mainloops/cp_async.py.j2",) if plan.asynchronous else ()),
+        *((f"mainloops/held{'' if one_stage else '_while_multiplied'}.py.j2",) if held else ()),
+        *fragment_parts(plan),
+        f"mainloops/{'one_stage' if one_stage else 'multistage'}.py.j2",
+        *stored_parts(plan),
+        *host_parts(plan),
+    )
+
+
+def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the epilogue of a kernel whose threads store C after the main loop."""
+    smem = plan.epilogue.smem
+    staged = "epilogues/staged.py.j2", *(("epilogues/swizzled_c.py.j2",) if smem and smem.swizzle else ())
+    direct = () if plan.launch.adds_to_result else ("epilogues/direct.py.j2",)
+    return ("epilogues/whole_tile.py.j2", *value_parts(plan), *(staged if smem else direct))
+
+
+def place_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that say which tiles, or which slice of one, a CTA computes, if every thread does everything."""
+    source = plan.scheduler.source
+    k = ("schedulers/ctas.py.j2", "schedulers/whole_k_tiles.py.j2", "schedulers/whole_k.py.j2")
+    return (source.template, *(k if source.loops else _slice_parts(plan)), "roles/every_thread.py.j2")
+
+
+def _slice_parts(plan: GemmPlan) -> tuple[str, ...]:
+    split = plan.split_k
+    if split is None:
+        return "schedulers/whole_k.py.j2", "schedulers/cta_of_a_tile.py.j2"
+    slices = "schedulers/slices_of_a_tile.py.j2"
+    if split.atomics:
+        return slices, "schedulers/atomics.py.j2"
+    converted = ("schedulers/converted_sums.py.j2",) if split.dtype.name != plan.atom.c_dtype.name else ()
+    return (slices, "schedulers/workspace.py.j2", "schedulers/last_cta_adds.py.j2", *converted)
+
+
+def place_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of a grid of CTAs that compute one tile after another, or one tile each, or a slice of one."""
+    return {
+        **persistent_holes(plan),
+        "ctas_of_a_tile": "one CTA" if plan.split_k is None else "SPLIT_K CTAs",
+        "grid_y": "1" if plan.split_k is None else "SPLIT_K",
+        "tile_parameters": "",
+        "of_share": "",
+        "sum_threads": "THREADS",
+        "slices_left": "SPLIT_K",
+        "checked_tiles": "-(-m // CTA_M) * -(-n // CTA_N)",
+        "sums_of_tile": "SPLIT_K",
+        "counters_of_tiles": "tiles",
+    }
+
+
+def swizzled(plan: GemmPlan) -> list[str]:
+    """Return the operands whose stages are swizzled."""
+    return [x.operand for x in plan.operands if x.smem.swizzle is not None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +141,16 @@ class OperandHoles:
     title: str
     share: str
     extents: str
-    swizzled: bool
     g2s_op: str
     through_registers: bool
+
+    def fetch(self, k_tile: str, stage: str, whole: str) -> str:
+        """Return the call that begins to copy a k-tile to a stage, or to registers."""
+        share, x = self.share, self.title
+        if self.through_registers:
+            return f"load_g2r({share}g{x}, {share}r{x}, {share}c{x}, {k_tile}, {self.extents}, {whole})"
+        tensors = f"{share}g{x}, {share}s{x}, {share}c{x}, {k_tile}, {stage}, {self.extents}"
+        return f"copy_g2s({tensors}, {x}_MAJOR, {x}_CACHE, {whole})"
 
 
 def _operand_holes(operand: OperandPath) -> OperandHoles:
@@ -63,7 +162,6 @@ def _operand_holes(operand: OperandPath) -> OperandHoles:
         title=operand.operand,
         share=f"t{operand.operand}",
         extents=f"({', '.join(operand.modes)})",
-        swizzled=operand.smem.swizzle is not None,
         g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
         through_registers=plain,
     )

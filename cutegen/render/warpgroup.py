@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan import GemmPlan
+from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope
 from cutegen.plan.kernel.role import Turns
 from cutegen.plan.main_loops import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.path import OperandPath
-from cutegen.render.bulk import empty_barrier, fed_by_boxes, plain_tensors, role_context
+from cutegen.render import epilogue
+from cutegen.render.bulk import (
+    ab_pipeline,
+    empty_barrier,
+    fed_by_boxes,
+    persistent_holes,
+    place_parts,
+    plain_tensors,
+    register_parts,
+    tensor_parts,
+)
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.holes import chain_holes, gemm_context, numerics
+from cutegen.render.holes import (
+    TensorHoles,
+    chain_holes,
+    gemm_context,
+    host_parts,
+    numerics,
+    order_parts,
+    tensor_holes,
+)
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -30,45 +50,223 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     mma, (operation, types) = plan.mma, _operation(plan.atom.a_dtype)
     holds_vectors = _parts(plan).vectors_held
     indent = 16 if plan.split_k else 12  # of the epilogue
-    beside, prefetched = plain_tensors(plan, common["tensors"]), {each.operand for each in plan.prefetched}
-    if holds_vectors:
-        beside = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+    prefetched = {each.operand for each in plan.prefetched}
+    number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
+    dialects = mma.promoted_sets == 2 or plan.launch.spread or plan.pace
+    stmatrix = plan.epilogue.stmatrix is not None
     return {
         **common,
-        "dialects": "llvm" if mma.promoted_sets == 2 or plan.launch.spread or plan.pace else "",
-        "held_vectors": [x for x in beside if x.firsts],
         **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
-        "plain_tensors": beside,
-        "pins_parts": _pins_parts(plan),
-        "parts_at_once": _parts(plan).at_once,
+        **persistent_holes(plan),
+        **_sums_context(plan),
+        **_host_clusters(plan),
+        **_cluster_holes(plan),
+        **_turn_holes(plan),
+        "parts": _text_parts(plan),
+        "imports": [
+            f"from cutlass import {number_types}",
+            *(("from cutlass._mlir.dialects import llvm",) if dialects else ()),
+            f"from cutlass.cute.nvgpu import OperandMajorMode, cpasync, {'warp, ' if stmatrix else ''}warpgroup",
+        ],
+        "plain_tensors": (beside := _beside(plan, common["tensors"])),
+        "held_vectors": [x for x in beside if x.firsts],
         "operation": operation,
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in plan.operands),
-        **role_context(plan),
-        "by_warpgroups": True,
         "sum_threads": "SUM_THREADS",
-        "stmatrix": plan.epilogue.stmatrix is not None,
-        "prefetched": [x for x in common["tensors"] if x.name in prefetched],
+        "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
-        "pingpong": mma.role.alternates,
-        "ends_in_turns": mma.role.turns is Turns.LAST_K_TILES,
-        "main_loop": f"gemm/sm90_{'promoting' if mma.promote_k else 'main'}_loop.py.j2",
-        "promoted_sets": mma.promoted_sets,
-        "descriptors_at_once": _finds_descriptors_at_once(plan),
-        "staggered": mma.staggered,
-        "promotes_each": mma.promote_k == plan.cta_tile[2],
-        "adds": "False" if mma.promote_k == plan.cta_tile[2] else "k_tile % PROMOTE_TILES != 0",
-        "tile_range": _tile_range(plan),
-        "shares_copies": mma.shares_copies,
-        "tile_of_cta": _tile_of_cta(plan),
-        **_sums_context(plan),
-        **_host_clusters(plan),
-        "a_multicast": mma.cluster[1] > 1,
-        "b_multicast": mma.cluster[0] > 1,
-        "masks": (", row_mask" if mma.cluster[1] > 1 else "") + (", column_mask" if mma.cluster[0] > 1 else ""),
-        "writers": ", writers" if mma.shares_copies else "",
-        "numerics": numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan),
+        "slots": "" if _parts(plan).at_once else " * 2",
         "to_shared": _to_shared(plan.epilogue),
+    }
+
+
+def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the kernel's text, in the order of their functions."""
+    unmapped = bool(_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    return (
+        *epilogue.math_functions(plan),
+        *order_parts(plan),
+        "functions/tile_order.py.j2#first_tile",
+        *epilogue.tensor_functions(plan, holds_vectors=_holds_vectors(plan)),
+        *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or plan.prefetched else ()),
+        plan.scheduler.source.template,
+        *place_parts(plan),
+        *_slice_parts(plan),
+        "functions/wgmma.py.j2#mma_operation",
+        "functions/wgmma.py.j2#shared_tile",
+        "functions/boxes.py.j2#tensor_map_coordinates",
+        "functions/wgmma.py.j2#bulk_partition",
+        "functions/boxes.py.j2#next_stage",
+        *(("pipelines/tiles_in_turn.py.j2",) if plan.mma.role.alternates else ()),
+        "functions/boxes.py.j2#copy_k_tile",
+        *(("functions/waits.py.j2#wait_until", "roles/pace.py.j2") if plan.pace else ()),
+        *_multiply_parts(plan),
+        *(("functions/boxes.py.j2#prefetch_k_tiles", "mainloops/prefetch.py.j2") if plan.prefetched else ()),
+        *(("functions/waits.py.j2#leave_if",) if plan.launch.spread else ()),
+        "roles/producer_and_mma.py.j2",
+        "roles/producer.py.j2",
+        "roles/mma_warpgroups.py.j2",
+        *register_parts(plan),
+        "pipelines/described_stages.py.j2",
+        "pipelines/k_tiles.py.j2",
+        *_first_copy_parts(plan),
+        *_pipeline_parts(plan),
+        *(("pipelines/stagger.py.j2",) if plan.mma.staggered else ()),
+        *_stored_parts(plan),
+        *host_parts(plan),
+    )
+
+
+def _pipeline_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the pipelines that not every kernel has."""
+    of_cluster = ab_pipeline(plan).scope is Scope.CLUSTER
+    return (
+        *(("pipelines/k_tiles_of_cluster.py.j2",) if of_cluster else ()),
+        *(("pipelines/turn.py.j2",) if plan.loop.pipeline(TURN) else ()),
+        *(("pipelines/slices.py.j2",) if plan.loop.pipeline(SLICES) else ()),
+    )
+
+
+def _slice_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that add the slices of K, in a cluster, in a workspace, or in both."""
+    split, (m, n, k) = plan.split_k, plan.mma.cluster
+    masks = (("schedulers/masks_of_a.py.j2",) if n > 1 else ()) + (("schedulers/masks_of_b.py.j2",) if m > 1 else ())
+    if split is None:
+        return (*masks, "schedulers/all_parts.py.j2")
+    converts = _converts_sums(plan)
+    rank = ("schedulers/rank_of_slice.py.j2",) if plan.mma.shares_copies else ()
+    in_cluster = "schedulers/sums_in_cluster.py.j2", *rank, *(("schedulers/converted_share.py.j2",) if converts else ())
+    converted = ("schedulers/converted_tile.py.j2",) if converts and k == 1 else ()
+    owned = ("schedulers/owned_shares.py.j2",) if (m, k) != (1, 1) else ()
+    left = "schedulers/workspace.py.j2", "schedulers/ctas_add.py.j2", *converted, *owned
+    return (
+        *masks,
+        "schedulers/slices_of_k_tiles.py.j2",
+        *(in_cluster if k > 1 else ()),
+        *(left if split.leaves_sums else ("schedulers/share_of_parts.py.j2",)),
+    )
+
+
+def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that multiply k-tiles, and promote their sums."""
+    mma, at_once = plan.mma, _finds_descriptors_at_once(plan)
+    release = f"release{'_by_predicate' if mma.promoted_sets == 2 else ''}{'_in_cluster' if mma.shares_copies else ''}"
+    multiply = (
+        "functions/wgmma.py.j2#multiply",
+        f"mma/descriptors_{'at_once' if at_once else 'of_stage'}.py.j2",
+        f"functions/wgmma.py.j2#{release}",
+    )
+    if mma.promote_k:
+        way = "each" if mma.promote_k == plan.cta_tile[2] else "some"
+        return (*multiply, f"mainloops/promoting_{'two_sets' if mma.promoted_sets == 2 else way}.py.j2")
+    order = (
+        "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
+    )
+    # With promoted sums such waits are up to 1 % slower (docs/hopper_experiments.md).
+    return ("functions/waits.py.j2#wait_for", *multiply, "mainloops/wgmma.py.j2", order)
+
+
+def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that make the barriers ready and request the first k-tile."""
+    clustered, programmatic = plan.mma.shares_copies, plan.launch.programmatic
+    return (
+        f"pipelines/first_copies{'_in_cluster' if clustered else ''}.py.j2",
+        f"pipelines/copy_{'later' if clustered or programmatic else 'at_once'}.py.j2",
+        *(("schedulers/programmatic.py.j2",) if programmatic else ()),
+    )
+
+
+def _stored_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of an epilogue that computes and stores C in parts."""
+    steps, smem = plan.epilogue.fusion.steps, plan.epilogue.smem
+    at_once, stmatrix = _parts(plan).at_once, plan.epilogue.stmatrix is not None
+    beside = _beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
+    through_f32 = epilogue.goes_through_f32(plan)
+    values = "chain" if steps else "rounded_through_f32" if through_f32 else "rounded"
+    held = {x.along for x in beside if x.firsts}
+    used = {
+        "epilogues/parts": True,
+        "epilogues/pinned_parts" if _pins_parts(plan) else "epilogues/free_parts": True,
+        "epilogues/group_of_a_tile" if plan.mma.role.alternates else "epilogues/groups_of_a_tile": True,
+        f"epilogues/part_{values}": True,
+        "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
+        "epilogues/slices_of_threads": bool(beside) or not stmatrix,
+        "epilogues/part_coordinates": bool(beside),
+        "epilogues/in_parts": not at_once,
+        "epilogues/held_vectors": bool(held),
+        "epilogues/held_rows": "m" in held,
+        "epilogues/held_columns": "n" in held,
+        "pipelines/c_store": smem is not None,
+        "pipelines/c_at_once": at_once,
+        "pipelines/c_in_two_buffers": smem is not None and not at_once,
+        "epilogues/part_from_registers": smem is None,
+        "epilogues/stmatrix": smem is not None and stmatrix,
+        "epilogues/store_by_elements": smem is not None and not stmatrix,
+    }
+    tensors = tensor_parts(plan) if any(not x.firsts for x in beside) else ()
+    return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors)
+
+
+def _holds_vectors(plan: GemmPlan) -> bool:
+    """Return whether warps load any vectors before they multiply."""
+    return any(x.firsts for x in _beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+
+
+def _beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
+    """Return the tensors without a tensor map; a vector that warps hold has the names of its first elements."""
+    beside = plain_tensors(plan, tensors)
+    if not _parts(plan).vectors_held:
+        return beside
+    return [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+
+
+@dataclass(frozen=True, slots=True)
+class PrefetchHoles:
+    """An operand whose first k-tiles waiting warps prefetch: the extent of its tile, and its first row."""
+
+    title: str
+    name: str
+    shape: str
+    stride: str
+    extent: str
+    first: str
+
+
+def _prefetch_holes(x: TensorHoles) -> PrefetchHoles:
+    along = {"a": "m", "b": "n"}[x.name]
+    extent = f"CTA_{along.upper()}"
+    return PrefetchHoles(x.title, x.name, x.shape, x.stride, extent, f"ahead_{along} * {extent}")
+
+
+def _cluster_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of copies that several CTAs of a cluster receive, and of the order in which they add slices."""
+    (m, n, k), shares = plan.mma.cluster, plan.mma.shares_copies
+    policy = {x: ", cache_policy=Int64(EVICT_FIRST)" if x in plan.evicted_first else "" for x in ("a", "b")}
+    row, column = ", row_mask" if n > 1 else "", ", column_mask" if m > 1 else ""
+    following = "(rank_k + step) % CLUSTER_K"
+    return {
+        "masks": row + column,
+        "copy_options": {
+            "a": (", mcast_mask=row_mask" if n > 1 else "") + policy["a"],
+            "b": (", mcast_mask=column_mask" if m > 1 else "") + policy["b"],
+        },
+        "shared_by": {"a": ", rank_n, CLUSTER_N" if n > 1 else "", "b": ", rank_m, CLUSTER_M" if m > 1 else ""},
+        "rank_of_column": "rank_k" if k > 1 else "rank_n",
+        "writers": ", writers" if shares else "",
+        "rank": "rank" if shares else "rank_k",
+        "peer": f"rank % CLUSTER_M + {following} * CLUSTER_M" if shares else following,
+    }
+
+
+def _turn_holes(plan: GemmPlan) -> dict[str, str]:
+    """Return the holes of warpgroups that take turns."""
+    in_turn = plan.mma.role.turns is Turns.LAST_K_TILES
+    return {
+        "tile_range": _tile_range(plan),
+        "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
+        "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
+        "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
     }
 
 
@@ -115,12 +313,6 @@ def _tile_range(plan: GemmPlan) -> str:
     )
 
 
-def _tile_of_cta(plan: GemmPlan) -> str:
-    """Return the tile of one CTA within the block of tiles of its cluster."""
-    along_n = "tile_n" if plan.split_k else "tile_n * CLUSTER_N + rank_n"
-    return f"tile_m * CLUSTER_M + rank_m, {along_n}"
-
-
 def _sums_context(plan: GemmPlan) -> dict[str, object]:
     """Return the names of the tensor core's sums on their way to the epilogue, if slices are added.
 
@@ -135,12 +327,14 @@ def _sums_context(plan: GemmPlan) -> dict[str, object]:
     one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,
-        "converts_sums": _converts_sums(plan),
-        "converts_left": _converts_sums(plan) and k == 1,
+        "tile_parameters": ", tile: Int32, tiles: Int32",
+        "of_share": " // CLUSTER_K" if k > 1 else "",
+        "added": "share" if k > 1 else "tile",
+        "adders": "clusters" if k > 1 else "slices",
         "sums_left": "tCrX" if k > 1 else accumulators,
         "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
         "part_begin": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
-        "owned": owned if (m, k) != (1, 1) else "",
+        "owned": owned,
         "counted": f"{one}, {of}",
         "counter": f"counters + (Int64(batch) * {of} + {one})",
         "added_part": "share_part" if k > 1 else "part",
@@ -158,6 +352,10 @@ def _host_clusters(plan: GemmPlan) -> dict[str, str]:
         "cluster_tiles": f"{along_m} * cute.ceil_div(n, CTA_N)",
         "cluster_ctas": ctas.get((m > 1, k > 1), ""),
         "cluster_extents": f"({'CLUSTER_M' if m > 1 else 1}, {'CLUSTER_K' if k > 1 else 1}, 1)",
+        "launched_ctas": "clusters * CLUSTER_M" if m > 1 else "clusters",
+        "checked_tiles": f"-(-m // {'(CTA_M * CLUSTER_M)) * CLUSTER_M' if m > 1 else 'CTA_M)'} * -(-n // CTA_N)",
+        "sums_of_tile": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
+        "counters_of_tiles": "tiles * CLUSTER_K" if k > 1 else "tiles",
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.house.documents import ROOT
 
-MAX_LINES = 450
+MAX_LINES = 850
 FOREIGN = ("cutlass", "torch", "cuda")
 
 # Spelled in pieces, so that this file does not find itself.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations as combinations_of
 from itertools import product
@@ -17,9 +19,10 @@ import jinja2
 import numpy as np
 import pytest
 
+from cutegen.errors import SpecError
 from cutegen.plan import plan
-from cutegen.render import render
-from cutegen.render.environment import environment
+from cutegen.render import kernel, render
+from cutegen.render.environment import POINT, environment, rendered
 from cutegen.render.python_text import LINE_WIDTH, comment, constant, docstring
 from cutegen.spec import (
     GEMM,
@@ -41,8 +44,11 @@ from cutegen.spec import (
 )
 from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
+from tests.run import dtype_cases, simt_cases, split_k
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
+from tests.run.test_wgmma_pairs import ROWS
+from tests.run.wgmma_settings import spec_of
 from tests.seeding import new_generator
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -251,40 +257,74 @@ def test_a_hole_without_a_value_is_an_error() -> None:
 
 @pytest.mark.parametrize("path", sorted(templates_dir().rglob("*.j2")), ids=lambda path: path.name)
 def test_templates_only_write(path: Path) -> None:
-    """Shallow ifs, loops over the constants' lines only, no arithmetic, no assignment.
-
-    The file of a scheduler is composed with that of a kernel: it has hooks, macros without arguments, around the tile.
-    """
+    """No branch, no arithmetic, no assignment, no macro, no call but of a point."""
     tree = environment().parse(path.read_text())
-    hooks = list(tree.find_all(jinja2.nodes.Macro))
-    assert not hooks or path.parent.name == "schedulers"
-    assert [each.name for each in hooks if each.args] == []
-    assert [each for each in tree.find_all(jinja2.nodes.Call) if not _is_hook(each)] == []
-    for kind in (jinja2.nodes.Assign, jinja2.nodes.BinExpr):
-        found = [node for node in tree.find_all(kind) if not isinstance(node, (jinja2.nodes.And, jinja2.nodes.Or))]
-        found = [node for node in found if not (isinstance(node, jinja2.nodes.Add) and _joins_lines(node))]
-        assert found == [], kind
-    for outer in tree.find_all(jinja2.nodes.If):
-        for inner in outer.find_all(jinja2.nodes.If):
-            assert inner is outer or not any(deepest is not inner for deepest in inner.find_all(jinja2.nodes.If))
+    for kind in (jinja2.nodes.If, jinja2.nodes.CondExpr, jinja2.nodes.Assign, jinja2.nodes.Macro, jinja2.nodes.BinExpr):
+        assert list(tree.find_all(kind)) == [], kind
+    for call in tree.find_all(jinja2.nodes.Call):
+        assert isinstance(call.node, jinja2.nodes.Name), call
+        assert call.node.name == "at", call
 
 
-def _is_hook(call: jinja2.nodes.Call) -> bool:
-    """Whether a call writes a hook of the scheduler, or the tile that a hook is around, and passes nothing."""
-    bare = not (call.args or call.kwargs or call.dyn_args or call.dyn_kwargs)
-    match call.node:
-        case jinja2.nodes.Name(name=name):
-            return bare and name == "caller"
-        case jinja2.nodes.Getattr(node=jinja2.nodes.Name(name=name)):
-            return bare and name == "scheduler"
-        case _:
-            return False
+def points_and_blocks() -> tuple[set[str], dict[str, set[str]]]:
+    """Every point of the templates, and the templates that have a block of each name; libraries of functions aside."""
+    paths = [path for path in templates_dir().rglob("*.j2") if path.parent.name != "functions"]
+    texts = {path.name: path.read_text() for path in paths}
+    library = "".join(path.read_text() for path in (templates_dir() / "functions").iterdir())
+    points = {found[2] for text in (*texts.values(), library) for found in POINT.finditer(text)}
+    blocks: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        for block in re.findall(r"{% block (\w+) %}", text):
+            blocks.setdefault(block, set()).add(name)
+    return points, blocks
 
 
-def _joins_lines(node: jinja2.nodes.Add) -> bool:
-    return all(
-        isinstance(side, jinja2.nodes.Getattr) and side.attr in ("comment", "code") for side in (node.left, node.right)
+def test_every_block_is_for_a_point_and_every_point_has_a_block() -> None:
+    points, blocks = points_and_blocks()
+    assert set(blocks) - points == set()
+    assert points - set(blocks) == set()
+
+
+def test_a_part_stands_at_its_point_with_its_indentation() -> None:
+    skeleton = "def f():\n    {% at body %}\n    {% at nothing %}\n    return {{ value }}\n"
+    parts = (
+        "{% block body %}\nx = {{ value }}\nif x:\n    {% at inner %}\n{% endblock %}\n",
+        "{% block inner %}\n\ny = 1\n{% endblock %}\n",
     )
+    text = rendered(skeleton, {"parts": parts, "value": 7})
+    assert text == "def f():\n    x = 7\n    if x:\n\n        y = 1\n    return 7\n"
+
+
+def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file or a function that no plan lists would never be read."""
+    used: set[str] = set()
+
+    def listed(skeleton: str, holes: Mapping[str, Any]) -> str:
+        used.update((skeleton, *holes["parts"]))
+        return ""
+
+    monkeypatch.setattr(kernel, "rendered", listed)
+    shipped = [load_spec(name) for name in shipped_specs()]
+    rare = [
+        replace(warpgroups.spec("sm90"), schedule=Schedule(programmatic=True)),
+        replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
+        warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
+        gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
+    ]
+    cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)
+    asked = [(spec, None) for spec in (*combinations(), *map(spec_of, ROWS), *rare, *shipped)]
+    asked += [(spec, None) for table in cases for spec in table.values()]
+    asked += [(spec, (m, 4096, 4096)) for spec in shipped for m in (16, 300, 4096)]
+    for spec, problem in asked:
+        for arch in ("sm_80", "sm_90a", "sm_120a"):
+            with contextlib.suppress(SpecError):
+                render(plan(spec, arch, problem))
+    there = {str(path.relative_to(templates_dir())) for path in templates_dir().rglob("*.j2")}
+    for library in (templates_dir() / "functions").iterdir():
+        name = f"functions/{library.name}"
+        there |= {f"{name}#{found}" for found in re.findall(r"{% block (\w+) %}", library.read_text())} - {name}
+        there.remove(name)
+    assert there - used == {"host/host.py.j2"}  # which the skeleton includes
 
 
 class Int32(int):

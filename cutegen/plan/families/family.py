@@ -45,7 +45,8 @@ class Family:
     """A composition with its name in specs.
 
     `cta_tile` is the rule for the CTA tile, `search` gives the candidates for a problem, and `space` those for tuning,
-    if there are more. `template` names a file of `templates/`, or is the text of one.
+    if there are more. `parts` are files of `templates/`, or texts of that form, that add to the kernel's text at the
+    points of its skeleton (`cutegen/render/environment.py`).
     """
 
     name: str
@@ -55,7 +56,7 @@ class Family:
     cta_tile: CtaTileRule
     search: Search = no_search
     space: Search | None = None
-    template: str
+    parts: tuple[str, ...] = ()
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
         """Return the candidates for tuning, the fastest by predicted time first."""

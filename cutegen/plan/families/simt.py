@@ -17,5 +17,4 @@ SIMT = Family(
     feed=Plain(),
     schedule=CtaPerTile(splits=False),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
-    template="gemm/simt_gemm.py.j2",
 )

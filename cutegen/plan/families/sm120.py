@@ -46,5 +46,4 @@ SM120 = Family(
     schedule=Persistent("one CTA fills an SM's registers; the next tile's copies overlap the stores of C"),
     cta_tile=choose_large_tile,
     search=settled_for,
-    template="gemm/sm120_gemm.py.j2",
 )

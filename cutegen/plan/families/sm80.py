@@ -16,5 +16,4 @@ SM80 = Family(
     schedule=CtaPerTile(),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
-    template="gemm/sm80_gemm.py.j2",
 )

@@ -25,5 +25,4 @@ SM90 = Family(
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,
     space=space_for,
-    template="gemm/sm90_gemm.py.j2",
 )

@@ -33,7 +33,6 @@ from cutegen.spec import GemmSpec
 class CopiedFragments(Bulk):
     """Warps read a stage, and each releases it when its last fragments are in registers."""
 
-    holes: ClassVar[str] = "bulk"
     to_copy: ClassVar[tuple[int, ...]] = (LEAST_TO_COPY,)
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEFAULT_MAX_STAGES

@@ -34,7 +34,6 @@ from cutegen.spec import GemmSpec
 class DescribedTiles(Bulk):
     """Only sums are in registers, so the producer warps can keep a few more."""
 
-    holes: ClassVar[str] = "warpgroup"
     to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
     least_stages: ClassVar[int] = 2
     most_stages: ClassVar[int] = DEEPEST[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
@@ -25,8 +24,6 @@ from cutegen.spec import GemmSpec
 @dataclass(frozen=True, slots=True)
 class Plain(Feed):
     """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
-
-    holes: ClassVar[str] = "plain"
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The copy and the shared layout that cost the fewest wavefronts together."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.hardware.units import BANK_ROW_BYTES
@@ -29,8 +28,6 @@ from cutegen.spec import GemmSpec
 @dataclass(frozen=True, slots=True)
 class Vectors(Feed):
     """A pipeline of as many stages as fit, and fragments that are loaded to registers."""
-
-    holes: ClassVar[str] = "vectors"
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""

@@ -48,7 +48,6 @@ def family() -> Iterator[Family]:
         feed=PlainVectors(),
         schedule=Persistent("a test asks for it"),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
-        template="gemm/sm80_gemm.py.j2",
     )
     register(
         composed,
@@ -69,7 +68,7 @@ def test_a_composed_family_is_planned_explained_rendered_built_and_right(family:
     assert planned.loop.persistent
     assert all(x.g2s.through_registers for x in (planned.a, planned.b))
     assert "schedule.persistent" in planned.explain()
-    assert "Each CTA computes every `ctas`-th" in render(planned).text
+    assert "Each CTA computes every `ctas`-th of the (M,N) tiles" in render(planned).text
 
     kernel = Kernel(build(build_request(spec, "sm_80"), kernels))
     assert kernel.artifact.manifest.warnings == ()  # emitted as predicted

@@ -33,7 +33,7 @@ from cutegen.spec import GemmSpec, Operand, Problem, Tile
 
 NAME = "grouped_rows"
 SCHEDULER = """
-{% include 'shared/tile_order.py.j2' %}
+{% block functions %}
 
 
 @cute.jit
@@ -47,25 +47,24 @@ def find_tile(tile: Int32, ends: cute.Tensor, rows: Int32, tiles_n: Int32):
             group, begin, end, first = Int32(g), reached, last, tiles
         reached, tiles = last, tiles + more
     return group, begin, end, tile - first, tiles
-{%- macro kernel() %}
-    tidx, _, _ = cute.arch.thread_idx()
-    (first_tile, _, _), (ctas, _, _) = cute.arch.block_idx(), cute.arch.grid_dim()
-    ends, rows, tiles_n, batches = cute.make_tensor(ends, cute.make_layout(groups)), m, cute.ceil_div(n, CTA_N), groups
-    tiles = find_tile(0, ends, rows, tiles_n)[4]
-{% include 'shared/assumed_strides.py.j2' %}
-    for tile in cutlass.range(first_tile, tiles, ctas, unroll=1):
-        batch, first_row, end, number, _ = find_tile(tile, ends, rows, tiles_n)
-        m = end - first_row
-        tile_m, tile_n = tile_coordinate(number, cute.ceil_div(m, CTA_M), tiles_n)
-{% filter indent(first=True) %}
-{{ caller() }}
-{%- endfilter %}
-        cute.arch.sync_threads()
-{%- endmacro %}
-{%- macro share() %}
-    mA, mC = cute.domain_offset((first_row, 0), mA), cute.domain_offset((first_row, 0), mC)
-{% endmacro %}
-{%- macro launch() %}
+{% endblock %}
+{% block cta %}
+(first_tile, _, _), (ctas, _, _) = cute.arch.block_idx(), cute.arch.grid_dim()
+ends, rows, tiles_n, batches = cute.make_tensor(ends, cute.make_layout(groups)), m, cute.ceil_div(n, CTA_N), groups
+tiles = find_tile(0, ends, rows, tiles_n)[4]
+{% endblock %}
+{% block every_tile %}
+for tile in cutlass.range(first_tile, tiles, ctas, unroll=1):
+    batch, first_row, end, number, _ = find_tile(tile, ends, rows, tiles_n)
+    m = end - first_row
+    tile_m, tile_n = tile_coordinate(number, cute.ceil_div(m, CTA_M), tiles_n)
+    {% at work %}
+    cute.arch.sync_threads()
+{% endblock %}
+{% block slice %}
+mA, mC = cute.domain_offset((first_row, 0), mA), cute.domain_offset((first_row, 0), mC)
+{% endblock %}
+{% block launch %}
 @cute.jit
 def launch(
     {% for x in host_parameters %}{{ x.name }}: {{ x.type }}, {% endfor %}
@@ -75,7 +74,7 @@ def launch(
     gemm({% for x in parameters %}{{ x.name }}, {% endfor %}).launch(
         grid=(multiprocessors, 1, 1), block=(THREADS, 1, 1), smem=SMEM_BYTES, min_blocks_per_mp=1, stream=stream
     )
-{%- endmacro %}
+{% endblock %}
 """
 
 
@@ -93,7 +92,6 @@ def registered(schedule: Persistent) -> Family:
         feed=Vectors(),
         schedule=schedule,
         cta_tile=lambda spec, target: choose_cta_tile(spec),
-        template="gemm/sm80_gemm.py.j2",
     )
     register(composed, SpecFamily(NAME, "mma.sync, ldmatrix, cp.async", frozenset({Instruction.MMA_SYNC})))
     return composed
@@ -178,7 +176,7 @@ PLANTED = {
     "the weights are those of the next group": ("first = Int32(g), reached", "first = Int32(g + 1), reached"),
     "a group also has the next group's rows": ("m = end - first_row", "m = rows - first_row"),
     "tiles of a group are numbered over all groups": ("tile - first, tiles", "tile, tiles"),
-    "the next tile overwrites stages that are read": ("        cute.arch.sync_threads()\n", ""),
+    "the next tile overwrites stages that are read": ("    cute.arch.sync_threads()\n", ""),
 }
 
 
