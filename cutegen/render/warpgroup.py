@@ -242,7 +242,8 @@ def _prefetch_holes(x: TensorHoles) -> PrefetchHoles:
 def _cluster_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of copies that several CTAs of a cluster receive, and of the order in which they add slices."""
     (m, n, k), shares = plan.mma.cluster, plan.mma.shares_copies
-    policy = {x: ", cache_policy=Int64(EVICT_FIRST)" if x in plan.evicted_first else "" for x in ("a", "b")}
+    names = [x.name for x in plan.operands]
+    policy = {x: ", cache_policy=Int64(EVICT_FIRST)" if x in plan.evicted_first else "" for x in names}
     row, column = ", row_mask" if n > 1 else "", ", column_mask" if m > 1 else ""
     following = "(rank_k + step) % CLUSTER_K"
     return {
