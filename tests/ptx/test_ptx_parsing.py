@@ -96,7 +96,7 @@ NESTED = "{ .reg .b32 q; .entry f() { ret; } }"
         (NESTED, r"directive \.entry is not supported in a body"),
         ("mov.u32 %r1, 5", "expected ',', found '}'"),
         ("bra NOWHERE;", "no label NOWHERE is visible"),
-        (".reg .b128 %q;", r"registers of type \.b128"),
+        (".reg .b256 %q;", r"\.b256 is not a type that is known here"),
     ],
 )
 def test_a_body_that_cannot_be_read_keeps_no_other_from_running(body: str, message: str) -> None:

@@ -79,7 +79,8 @@ def _read_global_timer(target: int, kind: ScalarType) -> Step:
 
 def _part_type(instruction: Instruction, kind: ScalarType, vector: Vector) -> ScalarType:
     bits = kind.bits // max(1, len(vector.items))
-    if bits not in (8, 16, 32) or len(vector.items) not in (2, 4):
+    is_whole = bits == 64 if kind.bits == 128 else bits in (8, 16, 32) and len(vector.items) in (2, 4)
+    if not is_whole:
         raise instruction.error(f"a .{kind.name} cannot be {len(vector.items)} parts")
     return scalar_type(f"b{bits}")
 

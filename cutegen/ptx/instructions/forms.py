@@ -106,7 +106,7 @@ _SYNTAX = {
     "set": _comparisons(r"[usf]32\.", _SET_FLOATS),
     "selp": _PLAIN,
     "slct": rf"({_PLAIN}\.s32|(ftz\.)?{_PLAIN}\.f32)",
-    "mov": rf"({_PLAIN}|pred)",
+    "mov": rf"({_PLAIN}|pred|b128)",
     "cvt": "|".join((_TO_INTEGER, _WHOLE, _TO_FLOAT, _WIDER, _NARROWER, _SMALL, _BETWEEN_INTEGERS)),
     "ldu": rf"(global\.)?(v[24]\.)?([bus]8|{_PLAIN})",
     "fence": rf"({_ORDER}\.)?{_SCOPE}|{_SCOPE}\.{_ORDER}|mbarrier_init\.release\.cluster|{_PROXY}",

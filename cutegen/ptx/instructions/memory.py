@@ -98,12 +98,15 @@ def _check_constant(context: Lowering, instruction: Instruction, space: str, sem
 
 def _loaded_dtype(kind: ScalarType) -> np.dtype[Any]:
     """Sign-extend signed types into a wider register, and zero-extend the bits of all others."""
+    if kind.bits > 64:
+        return kind.dtype
     return np.dtype(f"{'i' if kind.kind is Kind.SIGNED else 'u'}{kind.size_bytes}")
 
 
 def _check_access(instruction: Instruction, kind: ScalarType, width: int) -> None:
     named = kind.kind is not Kind.FLOAT or kind.name in ("f32", "f64")
-    if kind.kind is Kind.PREDICATE or not named or kind.bits > 64 or kind.size_bytes * width > 32:
+    too_long = kind.size_bytes * width > 32 or (kind.bits > 64 and width > 1)
+    if kind.kind is Kind.PREDICATE or not named or too_long:
         raise instruction.error(f"an access of {width} x .{kind.name} does not exist")
 
 

@@ -187,6 +187,17 @@ class BulkCopies:
         if self._schedule.lands_at_once():
             self.land_newest()
 
+    def respond(self, warp: Warp, site: int, addresses: tuple[int, int], octets: Data, mask: int | None) -> None:
+        """The only active lane of `warp` causes a chunk to be written, as by a load: to one CTA or those of `mask`."""
+        thread = int(warp.threads()[0])
+        for target in self._targets(warp, site, thread, addresses, mask):
+            barrier = target.mbarriers.at(warp, site, [thread], target.barrier)
+            target.mbarriers.check_fenced(warp, site, thread, barrier)
+            access = target.copies._shared.chunks(warp, site, thread, np.array([target.address]))
+            if access is not None:
+                target.copies._shared.shadow.begin_load(access)
+            target.copies._take(warp, access, (barrier, target.mbarriers), BULK_CHUNK_BYTES, partial(np.copy, octets))
+
     def send(self, warp: Warp, site: int, source: int, size_bytes: int, addresses: tuple[int, int]) -> None:
         """The only active lane of `warp` issues a copy of this CTA's bytes from `source` on to `addresses`.
 

@@ -38,6 +38,8 @@ class Cluster:
     tensor: TensorUnit
     fence_order: FenceOrder = field(default_factory=FenceOrder)
     ctas: tuple[Cta, ...] = ()
+    has_seen_refusal: bool = False
+    """Whether a thread knows that a request to cancel another cluster was refused."""
 
     def peer(self, warp: Warp, site: int, thread: int, rank: int, address: int) -> Cta:
         """The CTA of `rank`, in whose shared memory `thread` accesses `address`."""

@@ -19,6 +19,7 @@ from cutegen.ptx.machine.blocks import Arrival, Awaited
 from cutegen.ptx.machine.bulk import BulkCopies
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import Shape, in_cta
+from cutegen.ptx.machine.launch_control import ClusterQueue
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
@@ -66,6 +67,7 @@ class Machine:
     tensors: Mapping[int, BoundTensor]
     monitor: Monitor
     traffic: TrafficCounters
+    queue: ClusterQueue
     block_runs: list[int]
     steps: int = 0
     nanoseconds: int = 0

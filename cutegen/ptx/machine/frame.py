@@ -14,7 +14,13 @@ import numpy.typing as npt
 from cutegen.ptx.machine.grid import in_cta
 from cutegen.ptx.machine.special import Place, special_value
 
-_FILE_DTYPES = {1: np.dtype(bool), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
+_FILE_DTYPES = {
+    1: np.dtype(bool),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
+    128: np.dtype("V16"),
+}
 POISON_BYTE = 0xFF
 
 

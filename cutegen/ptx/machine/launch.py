@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -14,6 +13,7 @@ from cutegen.ptx.machine.cluster import make_cluster
 from cutegen.ptx.machine.cta import Machine, Rules
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import ONE_CTA, Grid, Shape, volume
+from cutegen.ptx.machine.launch_control import ClusterQueue
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buffer, Bytes, GlobalMemory
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.special import WORKSPACE_ADDRESS, WORKSPACE_BYTES, WORKSPACE_REGISTERS
@@ -114,14 +114,15 @@ def run_ctas(
 
     `printed` receives what threads print.
     """
-    machine, shadows = _make_machine(executable, shape, arguments, rules)
+    queue = ClusterQueue(chosen, rules.policy.schedule("launch control"), done)
+    machine, shadows = _make_machine(executable, shape, arguments, rules, queue)
     machine.printed.on_text = printed
     with np.errstate(all="ignore"):
         if executable.ctas_communicate:
-            _run_together(machine, chosen, done)
+            _run_together(machine, queue, done)
         else:
-            for number in chosen:
-                for _ in make_cluster(machine, number).turns():
+            while queue:
+                for _ in make_cluster(machine, queue.start()).turns():
                     pass
                 done()
     return Outcome(
@@ -135,13 +136,13 @@ def run_ctas(
     )
 
 
-def _run_together(machine: Machine, chosen: Sequence[int], done: Callable[[], None]) -> None:
+def _run_together(machine: Machine, queue: ClusterQueue, done: Callable[[], None]) -> None:
     """Runs clusters that may wait for each other: one that keeps running lets others start, and they take turns."""
     schedule = machine.rules.policy.schedule("turns of CTAs")
-    waiting, resident, beginning = deque(chosen), list[Iterator[None]](), 1
-    while waiting or resident:
-        for _ in range(min(len(waiting), beginning)):
-            resident.append(make_cluster(machine, waiting.popleft()).turns())
+    resident, beginning = list[Iterator[None]](), 1
+    while queue or resident:
+        for _ in range(min(len(queue), beginning)):
+            resident.append(make_cluster(machine, queue.start()).turns())
         still = []
         for turns in schedule.order(resident):
             if next(turns, _ENDED) is _ENDED:
@@ -155,7 +156,7 @@ def _run_together(machine: Machine, chosen: Sequence[int], done: Callable[[], No
 
 
 def _make_machine(
-    executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules
+    executable: Executable, shape: Shape, arguments: Sequence[Argument], rules: Rules, queue: ClusterQueue
 ) -> tuple[Machine, list[GlobalShadow]]:
     """The machine, and the shadows of the arrays among the arguments."""
     items = [argument.array.dtype.itemsize for argument in arguments if isinstance(argument, TensorMap)]
@@ -188,6 +189,7 @@ def _make_machine(
         tensors=binding.tensors,
         monitor=monitor,
         traffic=counters,
+        queue=queue,
         block_runs=[0] * len(executable.blocks),
         predecessor=None if before is None else Predecessor(),
     )

@@ -106,6 +106,17 @@ class Schedule:
         """Return whether a repeated wait for an mbarrier continues to wait; else it returns false."""
         return self._policy.name != "random" or self._generator.random() < 0.75
 
+    def cancels(self, pending: Sequence[int], requests: int) -> int | None:
+        """The cluster among those that have not started that a request cancels; None: it is refused, as it always may.
+
+        `requests` counts the earlier ones. `in-order` cancels the first, `reversed` the last and refuses every third.
+        """
+        if not pending or (self._policy.name == "reversed" and requests % 3 == 2):
+            return None
+        if self._policy.name == "random":
+            return self._generator.choice(pending) if self._generator.random() < 0.75 else None
+        return pending[0] if self._policy.name == "in-order" else pending[-1]
+
     def elect(self, lanes: Sequence[int]) -> int:
         """The lane that `elect.sync` elects among `lanes`, always the same."""
         if self._policy.name == "random":

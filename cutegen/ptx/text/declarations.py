@@ -39,7 +39,7 @@ class RegisterScopes:
 
     def __init__(self) -> None:
         self._scopes: list[_Scope] = [_Scope()]
-        self.rows: dict[int, int] = {1: 0, 16: 0, 32: 0, 64: 0}
+        self.rows: dict[int, int] = {1: 0, 16: 0, 32: 0, 64: 0, 128: 0}
 
     def open(self) -> None:
         """Enters a `{`."""

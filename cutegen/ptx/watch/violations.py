@@ -31,6 +31,7 @@ class ViolationKind(Enum):
     BARRIER = "barrier"
     DIVERGENCE = "divergence"
     CONVENTION = "convention"
+    LAUNCH_CONTROL = "launch control"
     TRAP = "trap"
     STEP_LIMIT = "step limit"
 
