@@ -9,7 +9,7 @@ where the error before it is small, one value passes, or two.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -38,7 +38,7 @@ SLOPE_CHANGE = 0.8
 """Largest second derivative of the smooth activations: that of a GELU at 0, 2 / sqrt(2 pi)."""
 SLOPE_ERROR = 16 * UNIT
 """More than a slope computed in float32 is off."""
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+FLOAT8 = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,10 +74,8 @@ class Exact:
         sizes = {name: x.abs() for name, x in leaves.items()}
         error = (self.a.shape[-1] + OTHER_TERMS) * SUM_UNIT * self._linear(sizes, abs)
         if self.a.dtype in FLOAT8:  # whose sums have fewer bits in a tensor core
-            product = float64_reference(leaves["a"], leaves["b"])
-            name = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}[self.a.dtype]
-            of_product = type(product)(product.product, product.scale, product.k, name).bounded("f32").error
-            error = error + self._scaled(of_product, abs)
+            product = replace(float64_reference(leaves["a"], leaves["b"]), operands=FLOAT8[self.a.dtype])
+            error = error + self._scaled(product.bounded("f32").error, abs)
         return Bounded(self._linear(leaves), error)
 
     def random_gradient(self, dtype: torch.dtype) -> Tensor:
