@@ -143,14 +143,7 @@ def roles() -> Iterator[Wrong]:
         name: text[text.index(f"{name}: mbarrier") : text.index(f"bra {name};") + len(f"bra {name};")]
         for name in ("P_WAIT", "M_WAIT", "M_FULL", "S_WAIT")
     }
-    yield wrong(
-        "a load onto a stage in use",
-        K.ASYNC_MMA,
-        "tensor core may still read",
-        (waits["P_WAIT"], ""),
-        right=RING,
-        also=(K.BARRIER, K.ASYNC_COPY),
-    )
+    yield wrong("a stage loaded while it is in use", K.BARRIER, "arrival", (waits["P_WAIT"], ""), right=RING)
     yield wrong(
         "sums overwritten before they are loaded", K.TENSOR_MEMORY, "may still read", (waits["M_WAIT"], ""), right=RING
     )
@@ -162,14 +155,7 @@ def roles() -> Iterator[Wrong]:
         right=RING,
         also=(K.UNINITIALIZED,),
     )
-    yield wrong(
-        "sums that are not complete",
-        K.ASYNC_MMA,
-        "tcgen05.commit",
-        (waits["S_WAIT"], ""),
-        right=RING,
-        also=(K.UNINITIALIZED, K.BARRIER),
-    )
+    yield wrong("sums that are not complete", K.UNINITIALIZED, "never written", (waits["S_WAIT"], ""), right=RING)
     twice = (f", {RING.stage_bytes};\n    mul", f", {2 * RING.stage_bytes};\n    mul")
     yield wrong("twice the bytes expected", K.BARRIER, "tx-count", twice, right=RING)
     yield wrong(
@@ -182,7 +168,7 @@ def roles() -> Iterator[Wrong]:
     warps = (f"[%r63+{SUMS_EMPTY}], 128;", f"[%r63+{SUMS_EMPTY}], 4;")
     yield wrong("a count of warps for arrivals of threads", K.BARRIER, "", warps, right=RING)
     half = ("mul.lo.u32 %r17, %r15, 64;", "mul.lo.u32 %r17, %r15, 32;")
-    yield wrong("accumulators that overlap", K.TENSOR_MEMORY, "may still read", half, right=RING, also=(K.ASYNC_MMA,))
+    yield wrong("accumulators that overlap", K.ASYNC_MMA, "may still write", half, right=RING)
     yield wrong(
         "a first sum that adds",
         K.UNINITIALIZED,
