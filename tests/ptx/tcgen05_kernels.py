@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,12 @@ HEAD_BYTES = 1024
 """Bytes before the image: the mbarrier at 0, the address of tensor memory at 16."""
 UNWRITTEN = 0xABABABAB
 K_OF_STEP = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+
+
+@lru_cache(maxsize=4)
+def parsed(text: str) -> Program:
+    """The program, which launches of one text in several orders share."""
+    return Program.parse(text)
 
 
 class Kernel(Protocol):
@@ -144,7 +151,7 @@ class Product:
         words = self.columns // (2 if self.m == 64 else 1)
         out = np.full((self.ctas, 128, words), UNWRITTEN, np.uint32)
         image = self.image()
-        report = Program.parse(self.text() if text is None else text).launch(
+        report = parsed(self.text() if text is None else text).launch(
             "k",
             grid=self.ctas,
             block=128,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tcgen05_kernels import HEAD_BYTES, K_OF_STEP, UNWRITTEN, Product, kernel
+from tcgen05_kernels import HEAD_BYTES, K_OF_STEP, UNWRITTEN, Product, kernel, parsed
 from tcgen05_operands import Array, Idesc
 
-from cutegen.ptx import LaunchReport, Program
+from cutegen.ptx import LaunchReport
 
 ATOM_BYTES = 512
 """Factors of 128 rows, 4 each (CuTe, `BlockScaledBasicChunk`)."""
@@ -266,7 +266,7 @@ class RoundTrip:
     def launch(self, text: str | None = None, **options: Any) -> tuple[Array, LaunchReport]:
         """(out, report)."""
         out = np.full((128, 64), UNWRITTEN, np.uint32)
-        program = Program.parse(self.text() if text is None else text)
+        program = parsed(self.text() if text is None else text)
         return out, program.launch("k", grid=1, block=128, args=[self.words().reshape(-1), out.reshape(-1)], **options)
 
     def error(self, out: Array) -> float:

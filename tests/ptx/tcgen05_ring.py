@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tcgen05_kernels import UNWRITTEN, descriptor
+from tcgen05_kernels import UNWRITTEN, descriptor, parsed
 from tcgen05_operands import Array, Idesc, values_of
 
-from cutegen.ptx import LaunchReport, Program, TensorMap
+from cutegen.ptx import LaunchReport, TensorMap
 
 ROWS, K_TILE, STAGES = 128, 64, 2
 FULL, EMPTY, SUMS_FULL, SUMS_EMPTY, ADDRESS, DATA = 0, 16, 32, 48, 64, 1024
@@ -52,7 +52,7 @@ class Ring:
         out = np.full((ROWS * len(self.k_tiles), self.n), UNWRITTEN, np.uint32)
         maps = [self._map(matrix, rows) for matrix, rows in zip(self.operands(), (ROWS, self.n), strict=True)]
         counts = np.array(self.k_tiles, np.int32)
-        report = Program.parse(self.text() if text is None else text).launch(
+        report = parsed(self.text() if text is None else text).launch(
             "k",
             grid=self.ctas,
             block=192,
