@@ -97,6 +97,7 @@ def test_each_view_has_its_own_bounds() -> None:
         ({"grid": 1, "block": 32, "dynamic_smem_bytes": 300_000}, "bytes of shared memory"),
         ({"grid": 1, "block": 32, "policy": "sideways"}, "expected in-order, reversed, random"),
         ({"grid": 1, "block": 32, "jobs": 0}, "jobs is 0"),
+        ({"grid": (4096, 2048), "block": 32}, r"grid \(4096, 2048, 1\) has 8,388,608 CTAs; at most 4,194,304"),
     ],
 )
 def test_launches_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:

@@ -28,6 +28,8 @@ from cutegen.ptx.watch.violations import Monitor, Violation, ViolationKind
 
 MAX_THREADS, MAX_DEPTH = 1024, 64
 """Threads per block, and along z."""
+MAX_CTAS = 1 << 22
+"""CTAs of a grid: more would run for days, and orders are drawn of all."""
 MOST_RESIDENT = 16
 """Number of clusters that take turns if CTAs communicate: more start when one of these ends, or none can end."""
 _ENDED = object()
@@ -71,6 +73,8 @@ def check_shape(executable: Executable, shape: Shape) -> None:
     required = entry.required_block
     if required is not None and required != shape.block:
         raise LaunchError(f"block is {shape.block}; {entry.name} requires {required} (.reqntid)")
+    if (ctas := volume(shape.grid.ctas)) > MAX_CTAS:
+        raise LaunchError(f"grid {shape.grid.ctas} has {ctas:,} CTAs; at most {MAX_CTAS:,} are executed")
     _check_cluster(entry, shape.grid)
     total = executable.layout.dynamic_shared_offset + shape.dynamic_smem_bytes
     if shape.dynamic_smem_bytes < 0 or total > MAX_SHARED_BYTES:
