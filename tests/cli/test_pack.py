@@ -48,6 +48,12 @@ def test_a_list_is_packed_beside_specs(cli: Cli) -> None:
     assert [entry.name for entry in read_pack("model.cutepack").entries] == ["sm80_hgemm_tn", "of the list"]
 
 
+def test_a_kernel_that_is_named_twice_is_packed_once(cli: Cli) -> None:
+    twice = cli("pack sm80_hgemm_tn sm80_hgemm_tn --arch sm_80,a100 --out model.cutepack")
+    assert twice.out.startswith("1 kernel: "), twice.err
+    assert len(read_pack("model.cutepack").entries) == 1
+
+
 def test_what_fails_is_said_and_leaves_no_pack_but_loses_nothing(cli: Cli) -> None:
     sentence = f"pack sm80_hgemm_tn {NOT_FOR_SM_80} --arch sm_80 --out model.cutepack"
     failed = cli(sentence)

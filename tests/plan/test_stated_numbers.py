@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cutegen.plan import plan
-from cutegen.spec import Epilogue, GemmSpec, Operand, Schedule, Tile
+from cutegen.spec import Epilogue, G2s, G2sCopy, GemmSpec, Operand, Schedule, Tile
 from tests.plan.specs import gemm
 from tests.run.wgmma import spec as of_warpgroups
 
@@ -17,6 +17,12 @@ FMA = replace(gemm(dtype="f32", align=(4, 4, 4)), family="simt")
 PROMOTED = of_warpgroups("promoted", dtype="e4m3", c=Operand("f16", "n"), cta=(128, 64, 64))
 IN_EIGHT = replace(SM90, tile=Tile((128, 128, 64)), schedule=Schedule(split_k=8, cluster=(1, 1, 4)))
 SMALL = gemm("mnn", tile=Tile((128, 64, 32), 3))
+
+
+def copied_by(threads: str) -> GemmSpec:
+    """A's tile of 128 x 64, copied 16 bytes at a time by these threads."""
+    return gemm(tile=Tile((128, 128, 64)), g2s=G2s(a=G2sCopy(threads=threads)))
+
 
 SAID: tuple[tuple[GemmSpec, str, tuple[str, ...]], ...] = (
     # 65,536 registers for 384 threads are 170, in eights; 256 x 232 + 128 x 40 = 384 x 168.
@@ -49,6 +55,12 @@ SAID: tuple[tuple[GemmSpec, str, tuple[str, ...]], ...] = (
     (SMALL, "mma.atom", ("4,096 operations per instruction",)),
     (SMALL, "mma.permutation", ("warps x atom is 64x8x16; 2 times along N",)),
     (SMALL, "g2s.a", ("16 threads x 16 bytes = 256 contiguous bytes",)),
+    # Threads 0 to 31 of 128: four rows of 8, in any order; 16 rows of two; 32 rows of one, and 128 in all.
+    (copied_by("(16,8):(8,1)"), "g2s.a", ("8 threads x 16 bytes = 128 contiguous bytes",)),
+    (copied_by("(16,(2,4)):(8,(4,1))"), "g2s.a", ("8 threads x 16 bytes = 128 contiguous bytes",)),
+    (copied_by("(16,8):(1,16)"), "g2s.a", ("2 threads of a warp x 16 bytes = 32 contiguous bytes",)),
+    (copied_by("(32,4):(1,32)"), "g2s.a", ("1 thread of a warp x 16 bytes = 16 contiguous bytes",)),
+    (copied_by("(128,1):(1,0)"), "g2s.a", ("1 thread x 16 bytes = 16 contiguous bytes",)),
     # Four registers of 32 bits; 16-bit elements that are not adjacent along K.
     (
         SMALL,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, modes, size, spec_notation
+from cutegen.algebra import Layout, size, spec_notation
 from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL, cp_async_atom, universal_atom
 from cutegen.plan.rules.register_staging import NARROWEST_CP_ASYNC_BYTES
-from cutegen.plan.rules.vectors import as_threads, span, thread_grid, vector_copy, widths_bits
+from cutegen.plan.rules.vectors import as_threads, contiguous, span, thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
@@ -160,8 +160,7 @@ def _op_of(bits: int) -> str:
 
 def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: list[Rejected]) -> Choice[VectorCopy]:
     op = given.op or _op_of(bits)
-    along = size(modes(grid)[x.major_mode])
-    why = f"{along} threads x {bits // 8} bytes = {along * bits // 8} contiguous bytes of global memory"
+    why = contiguous(grid, x.major_mode, bits // 8)
     if given.op is None:
         if op == "cp.async.cg":
             why += "; cg, since a copy to shared memory can bypass L1"

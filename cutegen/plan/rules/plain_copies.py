@@ -13,7 +13,7 @@ from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_options
 from cutegen.plan.rules.fma_threads import check_divides, grid_fix
 from cutegen.plan.rules.operand_choices import OperandChoices, vector_access, write_access
 from cutegen.plan.rules.smem import Access, SmemRanking, choose_smem
-from cutegen.plan.rules.vectors import as_threads, span, thread_grid, vector_copy, widths_bits
+from cutegen.plan.rules.vectors import as_threads, contiguous, span, thread_grid, vector_copy, widths_bits
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
@@ -214,12 +214,8 @@ def _why_not(way: _Way, chosen: _Way) -> Rejected:
 
 
 def _decision(x: OperandTile, given: G2sCopy, copy: VectorCopy, rejected: tuple[Rejected, ...]) -> Decision:
-    along = size(modes(copy.threads)[x.major_mode])
     count = x.extents[0] * x.extents[1] // (size(copy.threads) * (copy.bits // x.dtype.bits))
-    why = (
-        f"{plural(count, 'load')} per thread; {along} threads x {copy.bits // 8} bytes = "
-        f"{along * copy.bits // 8} contiguous bytes of global memory"
-    )
+    why = f"{plural(count, 'load')} per thread; {contiguous(copy.threads, x.major_mode, copy.bits // 8)}"
     is_given = None not in (given.bits, given.threads)
     chosen = f"{UNIVERSAL} {copy.bits} bits, threads {spec_notation(copy.threads)}"
     return Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=rejected)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from cutegen.algebra import Layout, TiledCopy, modes, parse_layout, size
+import numpy as np
+
+from cutegen.algebra import Layout, TiledCopy, modes, offsets_2d, parse_layout, size
 from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom
+from cutegen.hardware.units import WARP
 from cutegen.plan.geometry.smem_candidates import rows_of
 from cutegen.plan.values.copies import VectorCopy
+from cutegen.support.words import plural
 
 
 def widths_bits(element_bits: int) -> tuple[int, ...]:
@@ -24,6 +28,33 @@ def span(grid: Layout, major_mode: int, vector_elems: int) -> tuple[int, int]:
     """Return what the threads of `grid` cover at once if each copies a vector along the contiguous mode."""
     rows, columns = map(size, modes(grid))
     return (rows * vector_elems, columns) if major_mode == 0 else (rows, columns * vector_elems)
+
+
+def contiguous(grid: Layout, major_mode: int, vector_bytes: int) -> str:
+    """Return what adjacent threads copy of the contiguous mode at once, for a reason.
+
+    >>> contiguous(Layout((16, 8), (8, 1)), 1, 16)
+    '8 threads x 16 bytes = 128 contiguous bytes of global memory'
+    >>> contiguous(Layout((16, 8), (1, 16)), 1, 16)
+    '2 threads of a warp x 16 bytes = 32 contiguous bytes of global memory'
+    """
+    along = size(modes(grid)[major_mode])
+    together = _side_by_side(grid, major_mode)
+    of_all = together in (along, WARP)
+    threads = plural(along, "thread") if of_all else f"{plural(together, 'thread')} of a warp"
+    contiguous_bytes = (along if of_all else together) * vector_bytes
+    return f"{threads} x {vector_bytes} bytes = {contiguous_bytes} contiguous bytes of global memory"
+
+
+def _side_by_side(grid: Layout, major_mode: int) -> int:
+    """Return how many threads of the first warp copy one run of adjacent vectors, the shortest such run."""
+    numbers = offsets_2d(grid)  # thread by (row, column)
+    lines = numbers if major_mode == 1 else numbers.T  # adjacent vectors in a line
+    runs = []
+    for line in lines < WARP:
+        ends = np.flatnonzero(np.diff(np.concatenate(([False], line, [False]))))  # where runs begin and end
+        runs += (ends[1::2] - ends[::2]).tolist()
+    return int(min(runs))
 
 
 def thread_grid(tile: tuple[int, int], major_mode: int, vector_elems: int, threads: int) -> Layout | None:
