@@ -14,6 +14,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
+from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.python_text import comment, docstring
@@ -30,6 +31,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "plan": plan,
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
         "constants": [x.text for x in head(plan.decisions, settled)],
+        "about": about(plan.loop),
         "spec_lines": spec_lines(plan),
         "along": plan.scheduler.order.along,
         "across": "m" if plan.scheduler.order.along == "n" else "n",

@@ -18,7 +18,7 @@ from cutegen.errors import EmissionError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.program import HANDSHAKES, Action, Check, KernelLoop, Step
 from cutegen.plan.kernel.role import Turns
-from cutegen.show.timeline import shown
+from cutegen.plan.kernel.timeline import shown
 from cutegen.spec import GemmSpec, load_spec
 from tests.plan.loops import multiplied_from_shared, pipelined, produced, promoted, through_registers
 

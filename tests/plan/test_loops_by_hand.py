@@ -6,7 +6,7 @@ import pytest
 
 from cutegen.plan.kernel.pipeline import AB
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, RangeName
-from cutegen.show.timeline import shown
+from cutegen.plan.kernel.timeline import shown
 from tests.plan.loops import pipelined, produced, through_registers
 
 A = Action

@@ -13,8 +13,8 @@ from cutegen.errors import SpecError
 from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.kernel.program import Action
+from cutegen.plan.kernel.timeline import passages, residences, slots
 from cutegen.run import Kernel
-from cutegen.show.timeline import passages, residences, slots
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import LaunchCounts, count_launch

@@ -13,11 +13,11 @@ from cutegen.errors import CompileError, EmissionError, SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry.access import fragment_loads, vectors
 from cutegen.plan.kernel.program import Action
+from cutegen.plan.kernel.timeline import residences, shown
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.epilogue import accumulators
 from cutegen.plan.rules.smem import Access
 from cutegen.run import Kernel
-from cutegen.show.timeline import residences, shown
 from cutegen.spec import (
     G2s,
     G2sCopy,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.plan.kernel.timeline import Residence, not_shown, residences, shown
 from cutegen.show.canvas.picture import Text
 from cutegen.show.parts import pipeline
 from cutegen.show.parts.pipeline import LABEL_PX, SLOT_PX
-from cutegen.show.timeline import Residence, not_shown, residences, shown
 from tests.show.cases import plan_of
 from tests.show.geometry import labeled
 

@@ -3,9 +3,10 @@
 Each role's threads run its program in order. A range is the k-tiles `first` to `last` of a tile, with the steps on each
 of them; a section is outside the k-tiles. Steps acquire, fill, wait for and release the stages of pipelines by name.
 All statements about a loop derive from this value: instructions in the PTX text (`written`), instructions, wavefronts
-and hardware counters of a launch (`executed`), the limits of a k-tile, the timeline (`cutegen/show/timeline.py`), and
-the proof that roles and pipelines fit together (`cutegen/plan/kernel/handshakes.py`). A template writes the loop again
-in the CuTe DSL; the resulting PTX is checked against these counts.
+and hardware counters of a launch (`executed`), the limits of a k-tile, the timeline
+(`cutegen/plan/kernel/timeline.py`), and the proof that roles and pipelines fit together
+(`cutegen/plan/kernel/handshakes.py`). A template writes the loop again in the CuTe DSL; the resulting PTX is checked
+against these counts.
 """
 
 from __future__ import annotations

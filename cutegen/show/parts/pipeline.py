@@ -11,10 +11,10 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import Sync
 from cutegen.plan.kernel.program import Action
+from cutegen.plan.kernel.timeline import Residence, Slot, Step, not_shown, passages, residences, shown
 from cutegen.show.canvas.colors import GRAY, hue
 from cutegen.show.canvas.grid import Cell, legend
 from cutegen.show.canvas.picture import CELL_PX, Box, Item, Picture, Text, text_width, titled
-from cutegen.show.timeline import Residence, Slot, Step, not_shown, passages, residences, shown
 from cutegen.show.view import View, section
 from cutegen.support.columns import wrapped
 from cutegen.support.words import plural
