@@ -1,12 +1,13 @@
 """Count what the project's rules limit, in this checkout or another: `python scripts/house_numbers.py [PATH]`.
 
-It reads only the text of `cutegen/`, so it can count any version. It times two imports in separate processes, with
-the interpreter that runs this script.
+It reads only the text of `cutegen/` and `templates/`, so it can count any version. It times two imports in separate
+processes, with the interpreter that runs this script.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import time
@@ -15,11 +16,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jinja2
+from jinja2 import nodes
+
 LONGEST_FILES = 5
 TIMED_RUNS = 5
 KIND = ("Copy", "Atom", "Loads")
 LOOP_COUNTS = ("stages", "k_blocks")
 LOOP_NAMES = {"blocks_ahead", "stages_ahead", "MAIN_LOOPS", "EDGE_LOOPS"}
+FAMILY = re.compile(r"\b(sm80|sm90|sm100|sm120|simt)\b")
+FAMILY_FILES = ("cutegen/plan/families/", "cutegen/spec/families.py")
+"""Where a family may be named: where it is composed, and where specs learn of it."""
 POSITIONAL_TENSORS = ("tensors", "call_tensors", "plain_tensors")
 
 
@@ -100,6 +107,12 @@ def _is_position(index: ast.expr) -> bool:
             return isinstance(index, ast.Slice | ast.UnaryOp | ast.BinOp)
 
 
+def family_names(module: Module) -> Iterator[ast.AST]:
+    """Yield each string, except docstrings, that names a family outside the files of families."""
+    if not module.path.startswith(FAMILY_FILES):
+        yield from (node for node in _strings(module.tree) if FAMILY.search(node.value))
+
+
 def operand_pairs(module: Module) -> Iterator[ast.AST]:
     """Yield each use of A and B as a literal pair: what is said of all operands is a loop over a plan's paths."""
     for node in ast.walk(module.tree):
@@ -116,6 +129,34 @@ def operand_pairs(module: Module) -> Iterator[ast.AST]:
             case _:
                 continue
         yield from (x for x in texts if isinstance(x, ast.Constant) and x.value in ("ab", "AB"))
+
+
+def _strings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the strings of a module, with those of f-strings, except docstrings."""
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    docstrings = {id(node.value) for node in statements if isinstance(node.value, ast.Constant)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node
+
+
+def import_lines(module: Module) -> int:
+    """Count the lines of imports."""
+    imports = (node for node in ast.walk(module.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+
+
+def template_branches(text: str) -> int:
+    """Count a template's branches: each `if` and `elif`, conditional expression, and condition of a loop."""
+    tree = jinja2.Environment().parse(text)
+    loops = sum(1 for loop in tree.find_all(nodes.For) if loop.test is not None)
+    return sum(1 for _ in tree.find_all((nodes.If, nodes.CondExpr))) + loops
+
+
+def branches(root: Path) -> Counter[str]:
+    """Count the branches of each template; omit templates without any."""
+    files = sorted((root / "templates").rglob("*.j2"))
+    return +Counter({str(file.relative_to(root)): template_branches(file.read_text()) for file in files})
 
 
 def classes(found: list[Module]) -> dict[str, str]:
@@ -157,10 +198,14 @@ def main(root: Path) -> None:
         ),
         "literal pairs of operands": by_module(found, operand_pairs),
         "positional uses of contract tensors": by_module(found, positional_tensors),
+        "names of families outside their files": by_module(found, family_names),
+        "branches of templates": branches(root),
     }
-    print(f"{len(found)} modules, {sum(x.lines for x in found):,} lines")
+    lines, of_plan = sum(x.lines for x in found), sum(x.path.startswith("cutegen/plan/") for x in found)
+    print(f"{len(found)} modules, {of_plan} of them in cutegen/plan, {lines:,} lines")
+    print(f"{sum(map(import_lines, found)) / lines:.1%} of the lines are imports")
     for title, counts in tables.items():
-        print(f"\n{title}: {counts.total()} in {len(counts)} modules")
+        print(f"\n{title}: {counts.total()} in {len(counts)} files")
         for path, count in sorted(counts.items()):
             print(f"  {count:3}  {path}")
     print("\nlongest files")

@@ -44,11 +44,30 @@ def signs(count: str, text: str, path: str = "elsewhere.py") -> int:
         ("operand_pairs", 'plan.operand("a"), zip(OPERANDS, tile), ("a", "c"), "mnk".index(x)', 0),
         ("positional_tensors", "contract.tensors[2], contract.tensors[:3], call.tensors[-1]", 3),
         ("positional_tensors", "contract.call_tensors()[RESULT]", 1),
+        ("family_names", 'x == "sm90" or f\'family = "{y}", sm80 or "simt"\'', 2),
+        ("family_names", '"sm_90", "sm80_hgemm_tn", "hopper"', 0),
+        ("family_names", 'def f():\n    """The family sm90."""', 0),
         ("positional_tensors", 'tensors["a"], tensors[each.name], tensors[name], layouts[2]', 0),
     ],
 )
 def test_each_sign_is_counted(count: str, text: str, found: int) -> None:
     assert signs(count, text) == found
+
+
+def test_families_are_named_in_their_files() -> None:
+    assert signs("family_names", 'name = "sm90"', path="cutegen/plan/families/sm90.py") == 0
+    assert signs("family_names", 'name = "sm90"', path="cutegen/plan/parts.py") == 1
+
+
+def test_every_branch_of_a_template_is_counted() -> None:
+    text = "{% if a %}{{ 1 if b else 2 }}{% elif c %}{% for x in y if x %}{% endfor %}{% else %}{% endif %}"
+    assert SCRIPT["template_branches"](text) == 4
+    assert SCRIPT["template_branches"]("{% for x in y %}{{ x }}{% endfor %}") == 0
+
+
+def test_imports_are_counted_by_line() -> None:
+    text = "import ast\nfrom x import (\n    y,\n    z,\n)\n\ny(z)\n"
+    assert SCRIPT["import_lines"](Module("x.py", ast.parse(text), 7)) == 5
 
 
 def test_a_module_may_ask_for_its_own_classes() -> None:
