@@ -17,10 +17,11 @@ from typing import Any
 from cutegen.analysis.bulk_counters import OF_BULK, by_descriptor, predict_bulk
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
-from cutegen.hardware import UNIVERSAL, dtype
+from cutegen.hardware import UNIVERSAL, Instruction, dtype
 from cutegen.hardware.units import LINE_BYTES, WARP
 from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.values.accesses import AccessKey
+from cutegen.spec.families import FAMILIES, family_with
 from cutegen.support.tethered import run_tethered
 from cutegen.support.words import round_up
 
@@ -79,7 +80,7 @@ def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     """Return why `predict` does not hold for a problem, and what makes it hold; empty if it does."""
     k = plan["tile"][2]
     if plan["launch"]["maps"] and not by_descriptor(plan):
-        return f"operands arrive by bulk tensor copies, which these counters do not see; {_OTHER_FAMILY}"
+        return f"operands arrive by bulk tensor copies, which these counters do not see; {_other_family()}"
     if not by_descriptor(plan) and any(plan["s2r"][x]["matrices"] is None for x in plan["s2r"]):
         return f"fragments are not loaded with ldmatrix, which these counters need; {_other_loads(plan)}"
     if plan.get("split_k"):
@@ -96,12 +97,16 @@ def unpredictable(plan: Mapping[str, Any], problem: ProblemShape) -> str:
     return ""
 
 
-_OTHER_FAMILY = 'family = "sm80" is countable'
+def _other_family() -> str:
+    """Return the way out of what no counter sees: a family whose threads copy, and load fragments by ldmatrix."""
+    return f'family = "{family_with(Instruction.LDMATRIX, Instruction.CP_ASYNC)}" is countable'
 
 
 def _other_loads(plan: Mapping[str, Any]) -> str:
     """Return the key that selects ldmatrix: the copy atoms if the family has it, else the family."""
-    return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable" if plan["family"] == "sm80" else _OTHER_FAMILY
+    if Instruction.LDMATRIX in FAMILIES[plan["family"]].needs:
+        return "an ldmatrix as s2r.a.atom and s2r.b.atom is countable"
+    return _other_family()
 
 
 def _covered(plan: Mapping[str, Any]) -> tuple[tuple[int, int], str]:

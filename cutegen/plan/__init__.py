@@ -17,7 +17,7 @@ from cutegen.plan import transposed
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.families.choice import plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.probe import PROBED_FAMILY, ProbePlan, plan_probe
+from cutegen.plan.probe import ProbePlan, plan_probe, probed_family
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import Occupancy, Predictions
 from cutegen.plan.values.smem import Sectors, Wavefronts
@@ -64,5 +64,5 @@ def _plan_gemm(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> 
     if spec.family is not None:
         return FAMILIES[spec.family].plan(spec, target, problem)
     if spec.kind == PROBE:
-        return replace(_plan_gemm(replace(spec, family=PROBED_FAMILY), target, problem), spec=spec)
+        return replace(_plan_gemm(replace(spec, family=probed_family()), target, problem), spec=spec)
     return plan_with_any_family(spec, target, problem)

@@ -21,10 +21,12 @@ from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import Prefetch
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import PartKeys
 from cutegen.support.words import round_up
 
 Operands = tuple[OperandChoices[Any], ...]
@@ -72,10 +74,31 @@ class Memory:
     pipelines: tuple[Pipeline, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyPolicy:
+    """How the copies of a CTA treat the L2 cache, and when it issues them.
+
+    Lines of `evicted_first` operands leave L2 before all others, and waiting warps prefetch the first k-tiles of the
+    `prefetched` ones. With a `pace` a CTA requests k-tiles no faster than one in so many clock cycles. A `programmatic`
+    kernel may begin before its predecessor on the stream ends, and waits for that end before it accesses memory.
+    """
+
+    evicted_first: tuple[str, ...] = ()
+    prefetched: tuple[Prefetch, ...] = ()
+    pace: int = 0
+    programmatic: bool = False
+    of_l2: tuple[Decision, ...] = ()
+    of_time: tuple[Decision, ...] = ()
+
+
 class Multiplier(ABC):
-    """Multiplier: the rules for its atom and its threads, and the instructions of its kernels."""
+    """Multiplier: the rules for its atom and its threads, and the instructions of its kernels.
+
+    `keys` are what specs know of it.
+    """
 
     __slots__ = ()
+    keys: ClassVar[PartKeys]
 
     @abstractmethod
     def check(self, spec: GemmSpec, target: Target) -> None:
@@ -97,10 +120,13 @@ class Multiplier(ABC):
 class Feed(ABC):
     """Feed: copies A and B to shared memory, and stores C from it.
 
-    `reserved_bytes` of shared memory stay free of stages, whatever the plan.
+    `keys` are what specs know of it. `reserved_bytes` of shared memory stay free of stages, whatever the plan.
+    `has_probe` means that a kernel of its loads alone exists.
     """
 
     __slots__ = ()
+    keys: ClassVar[PartKeys]
+    has_probe: ClassVar[bool] = False
     reserved_bytes: ClassVar[int] = 0
 
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:  # noqa: B027 - every target has plain copies
@@ -122,6 +148,12 @@ class Feed(ABC):
     def memory(self, draft: Draft) -> Memory:
         """Choose the stages, the store path of C, the map of shared memory, and the pipelines."""
 
+    def policy(
+        self, spec: GemmSpec, target: Target, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
+    ) -> CopyPolicy:
+        """Return how copies treat L2, and when they are issued: at once, without hints, unless the feed can do more."""
+        return CopyPolicy()
+
     @abstractmethod
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """The loop of a CTA that has one tile."""
@@ -130,12 +162,23 @@ class Feed(ABC):
 class Schedule(ABC):
     """Schedule: distributes the tiles, and the K of one tile, among CTAs, which take them from `source`.
 
-    With `groups` the tiles are those of products whose sizes the device has.
+    With `groups` the tiles are those of products whose sizes the device has. Kernels `short_of_l2` are limited by the
+    requests to L2, which the CTAs of a GPC can share.
     """
 
     __slots__ = ()
     source: ClassVar[TileSource]
     groups: ClassVar[Groups | None] = None
+
+    @property
+    @abstractmethod
+    def keys(self) -> PartKeys:
+        """What specs know of it."""
+
+    @property
+    def short_of_l2(self) -> bool:
+        """True if requests to L2 limit its kernels."""
+        return False
 
     @abstractmethod
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:

@@ -15,6 +15,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import WARP
 from cutegen.plan import explain as texts
+from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.decision import Decision
@@ -25,8 +26,6 @@ from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width
 from cutegen.support.words import extents, plural
-
-PROBED_FAMILY = "sm80"
 
 USED = ("tile.cta", "mma.", "s2r.", "smem.", "tile.stages")
 """Keys of the GEMM's decisions that the probe's kernel follows."""
@@ -134,13 +133,18 @@ _HEADER = ("fragment (MMA, MMA_X, MMA_K)", "per thread", "threads", "stages")
 _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 
+def probed_family() -> str:
+    """Name the family whose loads have a probe."""
+    return next(family.name for family in FAMILIES.values() if family.feed.has_probe)
+
+
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
     """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
-    if gemm.family != PROBED_FAMILY:
+    if not FAMILIES[gemm.family].feed.has_probe:
         raise gemm.spec.error(
             "family",
             found=f'"{gemm.family}", which has no probe',
-            expected=f'"{PROBED_FAMILY}", the only family with a probe',
+            expected=f'"{probed_family()}", the only family with a probe',
             fix="leave family out",
         )
     instructions: Counter[str] = Counter()

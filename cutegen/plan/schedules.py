@@ -13,6 +13,7 @@ from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import SPLITS_K, WHOLE_K, WHOLE_K_PERSISTENT, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class CtaPerTile(Schedule):
 
     splits: bool = True
     source: ClassVar[TileSource] = GRID
+
+    @property
+    def keys(self) -> PartKeys:
+        """Without slices nothing is added."""
+        return SPLITS_K if self.splits else WHOLE_K
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""
@@ -48,6 +54,11 @@ class Persistent(Schedule):
     source: ClassVar[TileSource] = STATIC
     short_of_l2: bool = False
     spreads_alone: bool = False
+
+    @property
+    def keys(self) -> PartKeys:
+        """Without slices nothing is added."""
+        return SPLITS_K if self.splits else WHOLE_K_PERSISTENT
 
     def check(self, spec: GemmSpec, problem: ProblemShape | None, family: str) -> None:
         """Raise SpecError for a split K or a reduction that this schedule does not support."""

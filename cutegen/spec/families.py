@@ -1,4 +1,4 @@
-"""The instruction families that a spec can name, one row each."""
+"""The families that a spec can name: compositions of parts, which say what they need and which keys they lack."""
 
 from __future__ import annotations
 
@@ -10,19 +10,36 @@ from cutegen.support.words import either
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """Family of kernels: its instructions, which a target must have.
+class PartKeys:
+    """What a spec must know of a part of a family, its multiplier, feed or schedule.
 
-    `without` are the keys of a spec that it does not support, each with the reason. `instead` names the family that has
-    them; `bulk_copies` means that it copies by TMA.
+    `needs` are instructions that a target must have, `without` keys that the part lacks, each with the reason.
     """
+
+    needs: frozenset[Instruction] = frozenset()
+    without: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Family of kernels: its instructions in words, and its parts; `instead` names a family with keys that it lacks."""
 
     name: str
     instructions: str
-    needs: frozenset[Instruction]
-    without: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[PartKeys, ...]
     instead: str = ""
-    bulk_copies: bool = False
+    needs: frozenset[Instruction] = field(init=False)
+    without: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Unite what the parts need and lack."""
+        object.__setattr__(self, "needs", frozenset().union(*(part.needs for part in self.parts)))
+        object.__setattr__(self, "without", {key: why for part in self.parts for key, why in part.without.items()})
+
+    @property
+    def bulk_copies(self) -> bool:
+        """True if it copies by TMA."""
+        return Instruction.BULK_TENSOR in self.needs
 
     @property
     def targets(self) -> str:
@@ -30,10 +47,37 @@ class Family:
         return either(targets_with(*self.needs))
 
 
-OF_WARPGROUPS = {
+_OF_SMALL_INSTRUCTIONS = {
     "mma.promote_k": "its sums stay in the accumulators",
     "schedule.consumers": "its instructions are not per warpgroup",
     "schedule.swap": "its instructions are small along both M and N",
+}
+FMA = PartKeys(
+    frozenset({Instruction.FMA}),
+    {
+        **_OF_SMALL_INSTRUCTIONS,
+        "mma.atom": "a thread multiplies by itself, one fma at a time",
+        "mma.atom_layout": "mma.threads lays out threads",
+        "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
+        "mma.tf32": "f32 operands are multiplied as they are",
+    },
+)
+MMA_SYNC = PartKeys(
+    frozenset({Instruction.MMA_SYNC}),
+    {"mma.threads": "mma.atom_layout lays out warps", **_OF_SMALL_INSTRUCTIONS},
+)
+WGMMA = PartKeys(
+    frozenset({Instruction.WGMMA}),
+    {
+        "mma.threads": "mma.atom_layout lays out warpgroups",
+        "mma.permutation": "an instruction has all columns of a warpgroup",
+        "mma.tf32": "wgmma has no tf32 operands here",
+        "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
+        "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
+    },
+)
+
+_OF_ONE_CTA = {
     "schedule.cluster": "each CTA copies for itself",
     "schedule.programmatic": "a launch begins after its predecessor has ended",
     "schedule.pace": "a stage is filled as soon as it is empty",
@@ -42,58 +86,40 @@ OF_WARPGROUPS = {
     "g2s.a.prefetch": "the threads that would prefetch issue the copies",
     "g2s.b.prefetch": "the threads that would prefetch issue the copies",
 }
-"""Keys of the warpgroup family, which the other families lack."""
+PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
+VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
+COPIED_BOXES = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}), _OF_ONE_CTA)
+DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
+
+SPLITS_K = PartKeys()
+WHOLE_K = PartKeys(without={"schedule.reduction": "a CTA multiplies all of a tile's K"})
+WHOLE_K_PERSISTENT = PartKeys(without={"schedule.reduction": "a persistent CTA multiplies all of a tile's K"})
 
 FAMILIES: dict[str, Family] = {
     row.name: row
     for row in (
-        Family(
-            "sm80",
-            "mma.sync, ldmatrix, cp.async",
-            frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC}),
-            without={
-                "mma.threads": "mma.atom_layout lays out warps",
-                **OF_WARPGROUPS,
-            },
-        ),
-        Family(
-            "simt",
-            "fused multiply-add without tensor cores",
-            frozenset({Instruction.FMA}),
-            without={
-                **OF_WARPGROUPS,
-                "mma.atom": "a thread multiplies by itself, one fma at a time",
-                "mma.atom_layout": "mma.threads lays out threads",
-                "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
-                "mma.tf32": "f32 operands are multiplied as they are",
-                "schedule.reduction": "a CTA multiplies all of a tile's K",
-            },
-        ),
-        Family(
-            "sm120",
-            "mma.sync, ldmatrix, bulk tensor copies",
-            frozenset({Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-            bulk_copies=True,
-            without={
-                **OF_WARPGROUPS,
-                "mma.threads": "mma.atom_layout lays out warps",
-                "schedule.reduction": "a persistent CTA multiplies all of a tile's K",
-            },
-        ),
+        Family("sm80", "mma.sync, ldmatrix, cp.async", (MMA_SYNC, VECTORS, SPLITS_K)),
+        Family("simt", "fused multiply-add without tensor cores", (FMA, PLAIN_COPIES, WHOLE_K)),
+        Family("sm120", "mma.sync, ldmatrix, bulk tensor copies", (MMA_SYNC, COPIED_BOXES, WHOLE_K_PERSISTENT)),
         # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
-        Family(
-            "sm90",
-            "wgmma, bulk tensor copies",
-            frozenset({Instruction.WGMMA, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-            instead="sm120",
-            bulk_copies=True,
-            without={
-                "mma.threads": "mma.atom_layout lays out warpgroups",
-                "mma.permutation": "an instruction has all columns of a warpgroup",
-                "mma.tf32": "wgmma has no tf32 operands here",
-                "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
-                "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
-            },
-        ),
+        Family("sm90", "wgmma, bulk tensor copies", (WGMMA, DESCRIBED_BOXES, SPLITS_K), instead="sm120"),
     )
 }
+
+
+def family_with(*instructions: Instruction) -> str:
+    """Name the first family with all these instructions, for a refusal's way out.
+
+    >>> family_with(Instruction.CP_ASYNC), family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
+    ('sm80', 'sm120')
+    """
+    return next(row.name for row in FAMILIES.values() if row.needs >= {*instructions})
+
+
+def family_reading(key: str) -> str:
+    """Name the first family that has a key, for a refusal's way out.
+
+    >>> family_reading("schedule.reduction"), family_reading("schedule.cluster")
+    ('sm80', 'sm90')
+    """
+    return next(row.name for row in FAMILIES.values() if key not in row.without)

@@ -12,7 +12,7 @@ from cutegen.contract.launch import GEMM, OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
 from cutegen.spec.checks import Mismatch
-from cutegen.spec.families import FAMILIES
+from cutegen.spec.families import FAMILIES, family_with
 from cutegen.spec.parts import MODES, Epilogue, G2s, Mma, Problem, S2r, Schedule, Smem, Tile
 from cutegen.spec.schema import NOT_A_KEY, Part, mismatches
 from cutegen.spec.values import ATOMS, FamilyKey, KindName, Text
@@ -60,7 +60,7 @@ class GemmSpec(Part):
         return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
 
     def _of_another_family(self, family: str) -> Mismatch | None:
-        row, bulk = FAMILIES[family], FAMILIES["sm120"]
+        row = FAMILIES[family]
         for key in self.lacked_by(family):
             elsewhere = bool(row.instead) and key not in FAMILIES[row.instead].without
             return Mismatch(
@@ -79,11 +79,12 @@ class GemmSpec(Part):
             )
         for name in OPERANDS:
             if self.g2s.of(name).op == BULK_TENSOR and not row.bulk_copies:
+                bulk = FAMILIES[family_with(Instruction.BULK_TENSOR)]
                 return Mismatch(
                     key=f"g2s.{name}.op",
                     found=f'"{BULK_TENSOR}" in family {family}',
                     expected=alternatives((*sorted({atom.op for atom in CP_ASYNC_ATOMS.values()}), UNIVERSAL)),
-                    fix=f'leave g2s.{name}.op out, or family = "sm120" has bulk tensor copies on {bulk.targets}',
+                    fix=f'leave g2s.{name}.op out, or family = "{bulk.name}" has bulk tensor copies on {bulk.targets}',
                 )
         return None
 

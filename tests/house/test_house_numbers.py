@@ -88,6 +88,10 @@ def test_nothing_iterates_over_a_literal_pair_of_operands() -> None:
     assert counts == {"cutegen/contract/launch.py": 1}
 
 
+def test_families_are_named_only_where_they_are_composed() -> None:
+    assert SCRIPT["by_module"](modules(), SCRIPT["family_names"]) == {}
+
+
 def test_the_main_loop_is_described_once() -> None:
     """The models of time hide a fetch behind `stages - 1` k-tiles, which is physics, measured, and no instruction.
 

@@ -34,7 +34,7 @@ def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
 def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -> None:
     first, *others = proposed(open_spec(), SM90, problem)
     models, settled = planned(open_spec(), problem), settled_plan(open_spec(), first.settled, SM90, problem)
-    for name in ("family", "cta_tile", "stages", "swapped", "split_k", "raster", "smem_bytes"):
+    for name in ("family", "cta_tile", "stages", "swapped", "scheduler", "smem_bytes"):
         assert getattr(settled, name) == getattr(models, name), name
     assert (settled.mma.cluster, settled.mma.role.alternates) == (models.mma.cluster, models.mma.role.alternates)
     assert settled.launch == models.launch

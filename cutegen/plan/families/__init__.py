@@ -20,12 +20,12 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, S
 """Every family of kernels, in the order of the documentation."""
 
 
-def register(family: Family, row: SpecFamily) -> None:
-    """Register `family`: for specs by its `row`, for the planner and the renderer by its composition.
+def register(family: Family, instructions: str) -> None:
+    """Register `family` for specs, which say its `instructions` in words, for the planner and for the renderer.
 
-    Raises ValueError if the two have different names, or the name is taken.
+    Raises ValueError if the name is taken.
     """
-    if row.name != family.name or family.name in FAMILIES:
-        raise ValueError(f"family {family.name}: found the row {row.name!r}; expected a new name, the same for both")
-    SPEC_FAMILIES[row.name] = row
+    if family.name in FAMILIES:
+        raise ValueError(f"family {family.name}: found a family of this name; expected a new name")
+    SPEC_FAMILIES[family.name] = SpecFamily(family.name, instructions, family.keys)
     FAMILIES[family.name] = family

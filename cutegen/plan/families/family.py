@@ -19,17 +19,14 @@ from cutegen.plan.parts import CountedPlan, Draft, Feed, Multiplier, Schedule
 from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
-from cutegen.plan.rules.eviction import choose_eviction
 from cutegen.plan.rules.fusion import choose_fusion
-from cutegen.plan.rules.pace import choose_pace
 from cutegen.plan.rules.pipeline import check_stage
-from cutegen.plan.rules.prefetch import choose_prefetch
-from cutegen.plan.rules.programmatic import choose_programmatic
 from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import PartKeys
 
 CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]
 Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Settled]]
@@ -57,6 +54,11 @@ class Family:
     search: Search = no_search
     space: Search | None = None
     parts: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[PartKeys, ...]:
+        """What specs know of its parts."""
+        return self.multiplier.keys, self.feed.keys, self.schedule.keys
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
         """Return the candidates for tuning, the fastest by predicted time first."""
@@ -112,10 +114,7 @@ class Family:
         occupancy = predict_occupancy(target, threads, memory.regions.bytes, roles.registers_at_launch)
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
-        evicted_first, l2_decisions = choose_eviction(spec, in_flight, mma.atom.instruction)
-        prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
-        pace, pace_decisions = choose_pace(spec, target, mma)
-        programmatic, launch_decisions = choose_programmatic(spec, split_k)
+        policy = self.feed.policy(spec, target, mma, split_k, in_flight)
         loop = replace(self.feed.loop(roles, memory, mma, paths), persistent=scheduler.value.source.loops)
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
@@ -130,9 +129,9 @@ class Family:
             kernel_name=kernel_name(spec),
             mma=mma,
             stages=stages,
-            evicted_first=evicted_first,
-            prefetched=prefetched,
-            pace=pace,
+            evicted_first=policy.evicted_first,
+            prefetched=policy.prefetched,
+            pace=policy.pace,
             operands=paths,
             epilogue=epilogue,
             scheduler=scheduler.value,
@@ -152,19 +151,17 @@ class Family:
                 scheduler.value,
                 threads=threads,
                 smem_bytes=memory.regions.bytes,
-                programmatic=programmatic,
-                prefetched=tuple(each.operand for each in prefetched),
+                programmatic=policy.programmatic,
+                prefetched=tuple(each.operand for each in policy.prefetched),
             ),
             decisions=(
                 *mma_decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
-                *l2_decisions,
-                *prefetch_decisions,
+                *policy.of_l2,
                 *fusion_decisions,
                 *(choice.decision for choice in (memory.epilogue, scheduler)),
                 *split_decisions,
-                *pace_decisions,
-                *launch_decisions,
+                *policy.of_time,
                 *roles.decisions,
                 *self.schedule.decisions(scheduler.value, in_flight),
             ),

@@ -35,12 +35,11 @@ from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import FAMILIES, GemmSpec
+from cutegen.spec.families import family_with
 from cutegen.support.words import either, round_up
 
 INSTRUCTIONS = {Instruction.WGMMA: "wgmma", Instruction.BULK_TENSOR: "bulk tensor copies"}
 """Names of instructions that a target may lack, the rarest first."""
-OTHERS = ("sm120", "sm80")
-"""Families for such targets, the fastest first."""
 
 
 class Bulk(Feed):
@@ -71,14 +70,15 @@ class Bulk(Feed):
 
         These are the operands of calls: a refusal names them before `schedule.swap` exchanges them.
         """
-        needs = FAMILIES[family].needs
+        needs, by_threads = FAMILIES[family].needs, family_with(Instruction.MMA_SYNC, Instruction.CP_ASYNC)
         if target.has(*needs):
             for name in OPERANDS:
-                check_align(spec, name, f"{spec.in_family('sm80')} copies from any address")
+                check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
-        other = next((name for name in OTHERS if target.has(*FAMILIES[name].needs)), OTHERS[-1])
+        in_bulk = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
+        other = in_bulk if target.has(*FAMILIES[in_bulk].needs) else by_threads
         raise spec.error(
             "family",
             found=f'"{family}" for {target.name}',

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cutegen.errors import SpecError
-from cutegen.hardware import Target
+from cutegen.hardware import Instruction, Target
 from cutegen.plan.feeds.bulk import Bulk
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES
 from cutegen.plan.kernel.pipeline import Pipeline, Scope
@@ -27,12 +27,14 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import COPIED_BOXES, PartKeys, family_with
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedFragments(Bulk):
     """Warps read a stage, and each releases it when its last fragments are in registers."""
 
+    keys: ClassVar[PartKeys] = COPIED_BOXES
     to_copy: ClassVar[tuple[int, ...]] = (LEAST_TO_COPY,)
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEFAULT_MAX_STAGES
@@ -73,7 +75,7 @@ def _no_plain_loads(
 
     `by_layout` if it could without the layout that the spec gives.
     """
-    fix = 'family = "sm80" has plain loads'
+    fix = f'family = "{family_with(Instruction.CP_ASYNC)}" has plain loads'
     if decision.given:
         return spec.error(f"s2r.{x.name}.atom", found='"universal"', expected="an ldmatrix", fix=fix)
     if by_layout:

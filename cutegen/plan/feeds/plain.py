@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.plan.feeds.vectors import overlaid
@@ -19,11 +20,14 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import PLAIN_COPIES, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class Plain(Feed):
     """Loads and stores that every target has: one stage, or a second one that is filled while the first is read."""
+
+    keys: ClassVar[PartKeys] = PLAIN_COPIES
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The copy and the shared layout that cost the fewest wavefronts together."""

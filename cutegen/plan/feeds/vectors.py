@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.hardware import Target
 from cutegen.hardware.units import BANK_ROW_BYTES
@@ -23,11 +24,15 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import VECTORS, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors(Feed):
     """A pipeline of as many stages as fit, and fragments that are loaded to registers."""
+
+    keys: ClassVar[PartKeys] = VECTORS
+    has_probe: ClassVar[bool] = True
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype
@@ -19,11 +20,14 @@ from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import OPS, STORE, GemmSpec
+from cutegen.spec.families import FMA, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class Fma(Multiplier):
     """`fma.rn.f32` on operands that convert to f32 without loss."""
+
+    keys: ClassVar[PartKeys] = FMA
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for operands that do not convert to f32 without loss, and for types that the target lacks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
@@ -14,11 +15,14 @@ from cutegen.plan.rules.permutation import choose_permutation
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import MMA_SYNC, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class MmaSync(Multiplier):
     """Every `mma.sync` of `cutegen/hardware/mma_atoms.py`."""
+
+    keys: ClassVar[PartKeys] = MMA_SYNC
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for element types that the target does not have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
@@ -21,11 +22,14 @@ from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, 
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import WGMMA, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class Wgmma(Multiplier):
     """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
+
+    keys: ClassVar[PartKeys] = WGMMA
 
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for element types and majors that no wgmma has."""

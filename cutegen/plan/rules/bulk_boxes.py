@@ -24,7 +24,7 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom
+from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom, Instruction
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, rows_of, rows_of_tile
 from cutegen.plan.rules.smem import Access, SmemRanking, also_rejected, not_addressable, rank_options, shares_of, uneven
@@ -33,6 +33,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile, align_bytes
 from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GemmSpec, SmemLayout
+from cutegen.spec.families import family_with
 from cutegen.support.words import extents
 
 SWIZZLE_SHIFT = 3
@@ -169,7 +170,7 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
             expected=f'"{BULK_TENSOR}", the copy of family {spec.family}',
-            fix='family = "sm80" has cp.async and plain copies',
+            fix=f'family = "{family_with(Instruction.CP_ASYNC)}" has cp.async and plain copies',
         )
     copy = bulk_copy(x, TMA_LOAD, atom)
     if shares > 1:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.errors import SpecError
-from cutegen.hardware import MmaAtom
+from cutegen.hardware import Instruction, MmaAtom
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.plan.geometry.access import Coordinates
@@ -25,6 +25,7 @@ from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.smem import SmemCandidate
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import family_with
 from cutegen.support.words import extents, plural
 
 
@@ -167,9 +168,10 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
     fix = swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
+    other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,
         found=f"{x.requested[0].name}: {reason}",
         expected=f"one for both wgmma and tensor maps: {', '.join(option.layout.name for option in options)}",
-        fix=f'{fix}; family = "sm120" loads fragments from any layout of boxes',
+        fix=f'{fix}; family = "{other}" loads fragments from any layout of boxes',
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cutegen.contract.launch import OPERANDS
-from cutegen.hardware import Instruction
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import GemmSpec
@@ -32,9 +31,7 @@ class Stream:
     readers: int
 
 
-def choose_eviction(
-    spec: GemmSpec, in_flight: InFlight | None, by: Instruction
-) -> tuple[tuple[str, ...], tuple[Decision, ...]]:
+def choose_eviction(spec: GemmSpec, in_flight: InFlight | None) -> tuple[tuple[str, ...], tuple[Decision, ...]]:
     """Return the operands whose lines are evicted first, and the decisions on operands that have one."""
     found: list[str] = []
     decisions: list[Decision] = []
@@ -42,7 +39,7 @@ def choose_eviction(
         asked, key = spec.g2s.of(name).l2, f"g2s.{name}.l2"
         if asked is not None:
             decisions.append(Decision.as_given(key, asked))
-        elif in_flight is not None and by is Instruction.WGMMA and goes_through_once(in_flight, name):
+        elif in_flight is not None and goes_through_once(in_flight, name):
             asked, stream = EVICT_FIRST, streams_of(in_flight)[name]
             each = "one CTA" if stream.readers == 1 else f"{stream.readers} CTAs at once"
             why = f"{in_flight.problem} reads {stream.bytes / 1e6:,.1f} MB of it, each row of tiles by {each}"

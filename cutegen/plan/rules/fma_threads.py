@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 from cutegen.algebra import Extents, Layout, TiledMma, make_layout, modes, size, spec_notation
 from cutegen.contract.launch import OPERANDS
-from cutegen.hardware import UNIVERSAL_FMA, Target
+from cutegen.hardware import UNIVERSAL_FMA, Instruction, Target
 from cutegen.hardware.units import WARP
 from cutegen.plan.predict.occupancy import available_registers
 from cutegen.plan.rules.vectors import as_threads, thread_grid
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import MODES, GemmSpec
+from cutegen.spec.families import family_with
 from cutegen.support.words import extents, plural
 
 DEFAULT_CTA_TILE = (128, 128, 8)
@@ -29,7 +30,7 @@ def check_possible(spec: GemmSpec) -> None:
                 f"problem.{name}.dtype",
                 found=f'"{element}"',
                 expected='"f16", "bf16" or "f32", which convert to f32 without loss',
-                fix='family = "sm80" multiplies other types on tensor cores',
+                fix=f'family = "{family_with(Instruction.MMA_SYNC)}" multiplies other types on tensor cores',
             )
     if spec.problem.accumulator not in (None, UNIVERSAL_FMA.c_dtype.name):
         raise spec.error(

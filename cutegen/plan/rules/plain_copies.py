@@ -7,7 +7,7 @@ from functools import cache
 
 from cutegen.algebra import Layout, LayoutExpr, TiledCopy, TiledMma, modes, size, spec_notation, tile_to_shape
 from cutegen.errors import SpecError
-from cutegen.hardware import UNIVERSAL, universal_atom
+from cutegen.hardware import UNIVERSAL, Instruction, universal_atom
 from cutegen.plan.geometry.access import by_warp, contiguity, fragment_loads
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, all_options
 from cutegen.plan.rules.fma_threads import check_divides, grid_fix
@@ -19,6 +19,7 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
 from cutegen.plan.values.operand import LAST_MODE, OperandTile
 from cutegen.spec import MODES, G2sCopy, GemmSpec
+from cutegen.spec.families import family_with
 from cutegen.support.words import extents, plural
 
 
@@ -156,7 +157,7 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
             f"g2s.{x.name}.op",
             found=f'"{given.op}"',
             expected=f'"{UNIVERSAL}": plain loads and stores, through registers',
-            fix='family = "sm80" copies with cp.async',
+            fix=f'family = "{family_with(Instruction.CP_ASYNC)}" copies with cp.async',
         )
     if given.bits is not None and given.bits < x.dtype.bits:
         raise spec.error(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from cutegen.hardware import Target
+from cutegen.hardware import Instruction, Target
 from cutegen.plan.rules.pipeline import pipeline_bytes, too_much
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import family_with
 
 WORDS = {
     1: "a k-tile is copied, then multiplied, with a barrier after each; loads from global memory are not overlapped",
@@ -21,7 +22,7 @@ def choose_stages(spec: GemmSpec, target: Target, stage_bytes: tuple[int, ...]) 
             "tile.stages",
             found=str(given),
             expected="1 or 2: a thread's registers hold one k-tile in flight",
-            fix='2 is the nearest; family = "sm80" has deeper pipelines with cp.async',
+            fix=f'2 is the nearest; family = "{family_with(Instruction.CP_ASYNC)}" has deeper pipelines with cp.async',
         )
     fitting = [stages for stages in WORDS if pipeline_bytes(stage_bytes, stages) <= target.smem_per_cta_bytes]
     if not fitting or given not in (None, *fitting):

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import DTYPES
+from cutegen.hardware import DTYPES, Instruction
 from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.rules.cluster import CLUSTER
 from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG, pingpong
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
+from cutegen.spec.families import family_reading, family_with
 
 SUM_TYPE = "f32"
 VALUES_IN_FLIGHT = 64
@@ -96,7 +97,7 @@ def refuse_clusters(spec: GemmSpec, problem: ProblemShape | None) -> None:
             "schedule.reduction",
             found=f'"{CLUSTER}" in a family without clusters',
             expected='"workspace" or "atomics"',
-            fix='family = "sm90" has clusters',
+            fix=f'family = "{family_reading("schedule.cluster")}" has clusters',
         )
 
 
@@ -107,7 +108,7 @@ def refuse_atomics(spec: GemmSpec, problem: ProblemShape | None) -> None:
             "schedule.reduction",
             found=f'"atomics" in family "{spec.family}"',
             expected='"workspace" or "cluster": bulk tensor stores do not add to C',
-            fix='family = "sm80" adds to C',
+            fix=f'family = "{family_with(Instruction.CP_ASYNC)}" adds to C',
         )
 
 
@@ -119,7 +120,7 @@ def _may_have_slices(spec: GemmSpec, problem: ProblemShape | None) -> bool:
 def refuse_split_k(spec: GemmSpec, why: str) -> None:
     """Raise SpecError if a spec splits K and its family does not, for the given reason."""
     if spec.schedule.slices > 1:
-        found, fix = str(spec.schedule.split_k), 'family = "sm80" splits K'
+        found, fix = str(spec.schedule.split_k), f'family = "{family_reading("schedule.reduction")}" splits K'
         raise spec.error("schedule.split_k", found=found, expected=f"1: {why}", fix=fix)
 
 

@@ -11,7 +11,7 @@ from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES, WGMMA_ROWS
 from cutegen.plan.rules.consumers import pingpong
 from cutegen.plan.rules.promotion import promotes
-from cutegen.plan.rules.wgmma_atom import OTHER
+from cutegen.plan.rules.wgmma_atom import other_family
 from cutegen.plan.rules.wgmma_sums import check_room, lacks_room, sums_of
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec
@@ -62,7 +62,7 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
             "tile.cta",
             found=extents(cta_tile),
             expected=f"M a multiple of {WGMMA_ROWS}, the rows of a wgmma",
-            fix=f"M = {max(1, round(m / WGMMA_ROWS)) * WGMMA_ROWS} is the nearest; {OTHER} on 16 rows",
+            fix=f"M = {max(1, round(m / WGMMA_ROWS)) * WGMMA_ROWS} is the nearest; {other_family()} on 16 rows",
         )
     chosen = min(options, key=lambda option: _rank(spec, option, cta_tile, target))
     check_room(spec, chosen, cta_tile, target)
@@ -109,8 +109,8 @@ def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
         raise spec.error(
             "mma.atom_layout",
             found=f"{extents(layout)} warpgroups",
-            expected=f"{either([str(groups) for groups in WARPGROUPS])} warpgroups, 1 along K: in family sm90 the "
-            "layout counts warpgroups of 128 threads, not warps",
+            expected=f"{either([str(groups) for groups in WARPGROUPS])} warpgroups, 1 along K: in family "
+            f"{spec.family} the layout counts warpgroups of 128 threads, not warps",
             fix="use 2x1x1",
         )
     for mode, unit, found in ((0, WGMMA_ROWS * m, m), (1, n, n)):

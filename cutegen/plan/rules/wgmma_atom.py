@@ -7,13 +7,17 @@ from functools import cache
 
 from cutegen.algebra import Extents, OperandName
 from cutegen.errors import SpecError
-from cutegen.hardware import WGMMA_ATOMS, DType, MmaAtom, OperandSource, Target
+from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSource, Target
 from cutegen.plan.rules.mma import DEFAULT_ACCUMULATOR, WHY_F32_SUMS, accumulator_among, default_accumulator
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.spec import GemmSpec, Operand
+from cutegen.spec.families import family_with
 from cutegen.support.words import either, extents, plural
 
-OTHER = 'family = "sm120" multiplies by mma.sync'
+
+def other_family() -> str:
+    """Say which family multiplies what no wgmma does."""
+    return f'family = "{family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)}" multiplies by mma.sync'
 
 
 def check_operands(spec: GemmSpec, target: Target) -> None:
@@ -26,11 +30,12 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
     for name, operand, op in parts:
         if operand.major not in of_types[0].majors(op):
             way_out = ', or keep a copy of B: transposed = "once"' if name == "b" else ""
+            elsewhere = spec.in_family(family_with(Instruction.CP_ASYNC))
             raise spec.error(
                 f"problem.{name}.major",
                 found=f'"{operand.major}" with {operand.dtype} operands',
                 expected='"k": wgmma reads 8-bit operands only K-major',
-                fix=f'major = "k"{way_out}; {spec.in_family("sm80")} accepts it, by plain loads instead of ldmatrix',
+                fix=f'major = "k"{way_out}; {elsewhere} accepts it, by plain loads instead of ldmatrix',
             )
 
 
@@ -57,8 +62,8 @@ def _no_atom(spec: GemmSpec) -> SpecError:
         )
     known = list(dict.fromkeys(atom.a_dtype.name for atom in _from_shared()))
     others = {
-        "tf32": f"{spec.in_family('sm120')} multiplies by mma.sync",
-        "f32": f"{spec.in_family('simt')} multiplies f32 by fma; tensor cores read them as tf32",
+        "tf32": f"{spec.in_family(family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR))} multiplies by mma.sync",
+        "f32": f"{spec.in_family(family_with(Instruction.FMA))} multiplies f32 by fma; tensor cores read them as tf32",
     }
     return spec.error(
         "problem.a.dtype",

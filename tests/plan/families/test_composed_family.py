@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cutegen.api import build_request
 from cutegen.build import Cache, build
-from cutegen.hardware import UNIVERSAL, Instruction, Target
+from cutegen.errors import SpecError
+from cutegen.hardware import UNIVERSAL, Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.feeds.vectors import Vectors
@@ -24,8 +26,7 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.render import render
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
-from cutegen.spec import Family as SpecFamily
-from cutegen.spec import G2sCopy, GemmSpec, Operand, Problem, Tile
+from cutegen.spec import G2sCopy, GemmSpec, Mma, Operand, Problem, Schedule, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
 
@@ -51,10 +52,30 @@ def family() -> Iterator[Family]:
     )
     register(
         composed,
-        SpecFamily(NAME, "mma.sync, ldmatrix, plain copies", frozenset({Instruction.MMA_SYNC})),
+        "mma.sync, ldmatrix, plain copies",
     )
     yield composed
     del FAMILIES[NAME], SPEC_FAMILIES[NAME]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_specs_know_of_a_family_what_its_parts_say(name: str) -> None:
+    assert SPEC_FAMILIES[name].parts == FAMILIES[name].keys
+
+
+@pytest.mark.usefixtures("family")
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"mma": Mma(promote_k=64)}, "mma.promote_k: found 64 .*: its sums stay in the accumulators"),
+        ({"schedule": Schedule(pace=900)}, "schedule.pace: found 900 .*: a stage is filled as soon as it is empty"),
+        ({"schedule": Schedule(reduction="workspace")}, "schedule.reduction: .*: a persistent CTA multiplies all"),
+    ],
+)
+def test_a_key_that_a_part_lacks_is_refused_with_the_parts_reason(table: dict[str, Any], said: str) -> None:
+    row = Operand("f16", "k")
+    with pytest.raises(SpecError, match=said):
+        GemmSpec(family=NAME, problem=Problem(a=row, b=row, c=Operand("f16", "n")), **table)
 
 
 @pytest.mark.dsl

@@ -18,7 +18,6 @@ from cutegen.contract.groups import Groups
 from cutegen.contract.launch import CallSize, Strides
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
-from cutegen.hardware import Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.feeds.vectors import Vectors
@@ -28,7 +27,6 @@ from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.ptx import Program
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
-from cutegen.spec import Family as SpecFamily
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
 
 NAME = "grouped_rows"
@@ -93,7 +91,7 @@ def registered(schedule: Persistent) -> Family:
         schedule=schedule,
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )
-    register(composed, SpecFamily(NAME, "mma.sync, ldmatrix, cp.async", frozenset({Instruction.MMA_SYNC})))
+    register(composed, "mma.sync, ldmatrix, cp.async")
     return composed
 
 
