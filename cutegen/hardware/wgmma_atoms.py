@@ -51,14 +51,19 @@ def shared_layout(rows: int, k: int) -> Layout:
     return Layout((WARPGROUP, (rows, k)), (0, (1, rows)))
 
 
+def _name(d: str, a: str, b: str, n: int, source: OperandSource) -> str:
+    bits = dtype(a).bits
+    sources = "SS" if source is OperandSource.SMEM else "RS"
+    ends = ("" if bits == 16 else "_TN") + ("_SATURATE" if d == "s32" else "")
+    return f"SM90_{WGMMA_ROWS}x{n}x{K_BYTES * 8 // bits}_{(d + a + b).upper()}_{sources}{ends}"
+
+
 def _atom(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
     bits = dtype(a).bits
     k = K_BYTES * 8 // bits
-    sources = "SS" if source is OperandSource.SMEM else "RS"
-    majors = "" if bits == 16 else "_TN"
-    name, opcode = ("_SATURATE", "satfinite.") if d == "s32" else ("", "")
+    opcode = "satfinite." if d == "s32" else ""
     return MmaAtom(
-        name=f"SM90_{WGMMA_ROWS}x{n}x{k}_{(d + a + b).upper()}_{sources}{majors}{name}",
+        name=_name(d, a, b, n, source),
         ptx=f"wgmma.mma_async.sync.aligned.m{WGMMA_ROWS}n{n}k{k}.{opcode}{d}.{a}.{b}",
         shape_mnk=(WGMMA_ROWS, n, k),
         a_dtype=dtype(a),
@@ -82,3 +87,19 @@ def _rows() -> Iterator[MmaAtom]:
 
 WGMMA_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
 """By name, narrow ones first, A from shared memory before A from registers."""
+
+
+def columns_of(atom: MmaAtom) -> tuple[int, ...]:
+    """Return the N extents of the forms on an atom's types, narrow ones first."""
+    return INTEGER_N if atom.c_dtype.is_integer else FLOAT_N
+
+
+def with_columns(atom: MmaAtom, n: int) -> MmaAtom:
+    """Return the form of `atom` on `n` columns, one of `columns_of`: the same types and sources."""
+    assert n in columns_of(atom), f"{atom.name} on {n} columns"
+    return _of_types(atom.c_dtype.name, atom.a_dtype.name, atom.b_dtype.name, n, atom.a_source)
+
+
+@cache
+def _of_types(d: str, a: str, b: str, n: int, source: OperandSource) -> MmaAtom:
+    return WGMMA_ATOMS[_name(d, a, b, n, source)]

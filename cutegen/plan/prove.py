@@ -17,6 +17,7 @@ from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
+from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
 from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, mbarriers_bytes
@@ -25,6 +26,7 @@ from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
+from cutegen.plan.values.mma import MmaPlan
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
 
@@ -44,10 +46,10 @@ def prove(plan: GemmPlan) -> None:
         _prove_fragments(operand, plan.tiled_mma)
     _prove_roles(plan)
     prove_handshakes(plan.loop)
-    _prove_accumulators(plan.tiled_mma, plan.cta_tile[:2])
+    _prove_accumulator(plan.mma)
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
     if plan.epilogue.parts is not None:
-        _prove_parts(plan.epilogue.parts, plan.epilogue, plan.tiled_mma, plan.cta_tile[:2])
+        _prove_parts(plan.epilogue.parts, plan.epilogue, plan.mma.accumulator)
     _prove_fusion(plan)
     _prove_split_k(plan)
     _prove_memory(plan)
@@ -260,9 +262,17 @@ def _execute_ldmatrix(memory: Coordinates, rows: Coordinates, bits: int, atom: L
     return registers.transpose(0, 1, 3, 2, 4, 5).reshape(instructions, warps * WARP, -1)
 
 
-def _prove_accumulators(tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
-    table = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
-    _demand(_covers_once(table, tile[0] * tile[1]), "the accumulators do not hold every element of C exactly once")
+def _prove_accumulator(mma: MmaPlan) -> None:
+    """Prove that the accumulator holds every sum of the tile once; in registers, where the tiled MMA has it."""
+    accumulator, tiled_mma = mma.accumulator, mma.tiled_mma
+    tile = accumulator.tile
+    held = offsets_2d(accumulator.layout)
+    _demand(tile == mma.cta_tile[:2], "the accumulator is of another tile")
+    _demand(_covers_once(held, tile[0] * tile[1]), "the accumulators do not hold every element of C exactly once")
+    if accumulator.home is Home.REGISTERS:
+        table = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
+        same = np.array_equal(np.sort(held, axis=1), _by_thread(table))
+        _demand(same, "the accumulator's layout is not that of the tiled MMA")
 
 
 def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
@@ -276,22 +286,32 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
     _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, parts.tile if parts else tile, threads)
 
 
-def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, tiled_mma: TiledMma, tile: tuple[int, int]) -> None:
-    """Prove that a warpgroup's sums are its parts in order, and each part is written where its layout has it."""
-    (rows, columns), (down, across) = parts.tile, map(size, modes(tiled_mma.atom_layout)[:2])
-    held = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
-    by_thread = held.transpose(1, 0, 2).reshape(down * across, WARPGROUP, parts.count, -1)
-    warpgroup, part = np.arange(down * across)[:, None], np.arange(parts.count)
-    first_row = (part // parts.columns * down + warpgroup % down) * rows
-    first_column = warpgroup // down * tiled_mma.atom.shape_mnk[1] + part % parts.columns * columns
-    begin = first_row + first_column * tile[0]  # [warpgroup, part]
-    thread, value = np.arange(WARPGROUP)[:, None], np.arange(rows * columns // WARPGROUP)
-    row = thread // WARP * 16 + thread % WARP // 4 + 8 * (value // 2 % 2)
-    column = value // 4 * 8 + thread % 4 * 2 + value % 2
-    expected = begin[:, None, :, None] + (row + column * tile[0])[:, None, :]
-    _demand(np.array_equal(by_thread, expected), "a part of C does not match the order of a thread's sums")
+def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
+    """Prove that each part is written where its layout has it."""
+    held = prove_sub_tiles(parts, accumulator)
     if epilogue.smem is not None and parts.stmatrix is not None:
-        _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, row + column * rows)
+        _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
+
+
+def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator) -> Coordinates:
+    """Prove that a warpgroup's sums are its parts in order, in any home; return what its threads hold of one.
+
+    A part is a block of C, of which each thread has as many values, and the same in every part: elements of the part,
+    int64[thread, value].
+    """
+    (rows, columns), (tile_rows, _) = parts.tile, accumulator.tile
+    down = tile_rows // (rows * (parts.count // parts.columns))  # warpgroups along M
+    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, parts.count, -1)
+    warpgroup, part = np.arange(parts.warpgroups)[:, None], np.arange(parts.count)
+    first_row = (part // parts.columns * down + warpgroup % down) * rows
+    first_column = (warpgroup // down * parts.columns + part % parts.columns) * columns
+    begin = first_row + first_column * tile_rows  # [warpgroup, part]
+    within = by_thread - begin[:, None, :, None]
+    first: Coordinates = within[0, :, 0, :]
+    held: Coordinates = first % tile_rows + first // tile_rows * rows
+    same = bool((within == first[None, :, None, :]).all()) and bool((first % tile_rows < rows).all())
+    _demand(same and _covers_once(held, rows * columns), "a part of C does not match the order of a thread's sums")
+    return held
 
 
 def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], held: Coordinates) -> None:

@@ -66,7 +66,7 @@ def settled_spec(plan: GemmPlan) -> GemmSpec:
     """Return the plan's spec with every key filled in that depends on a problem."""
     spec = _filled(plan)
     # Stages that a spec gives leave the rest of shared memory to C, which may then be stored another way.
-    may_differ = len(plan.roles) > 1 and (plan.epilogue.smem is None or plan.mma.promote_k)
+    may_differ = len(plan.roles) > 1 and (plan.epilogue.smem is None or plan.mma.accumulator.promotion)
     if plan.spec.tile.stages is None and may_differ and not _stores_alike(spec, plan):
         return replace(spec, tile=Tile(plan.cta_tile))
     return spec

@@ -52,7 +52,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     indent = 16 if plan.split_k else 12  # of the epilogue
     prefetched = {each.operand for each in plan.prefetched}
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
-    dialects = mma.promoted_sets == 2 or plan.launch.spread or plan.pace
+    dialects = _alternates_sets(plan) or plan.launch.spread or plan.pace
     stmatrix = plan.epilogue.stmatrix is not None
     return {
         **common,
@@ -112,7 +112,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/k_tiles.py.j2",
         *_first_copy_parts(plan),
         *_pipeline_parts(plan),
-        *(("pipelines/stagger.py.j2",) if plan.mma.staggered else ()),
+        *(("pipelines/stagger.py.j2",) if _is_staggered(plan) else ()),
         *_stored_parts(plan),
         *host_parts(plan),
     )
@@ -150,16 +150,17 @@ def _slice_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that multiply k-tiles, and promote their sums."""
-    mma, at_once = plan.mma, _finds_descriptors_at_once(plan)
-    release = f"release{'_by_predicate' if mma.promoted_sets == 2 else ''}{'_in_cluster' if mma.shares_copies else ''}"
+    mma, at_once, promotion = plan.mma, _finds_descriptors_at_once(plan), plan.mma.accumulator.promotion
+    two_sets = _alternates_sets(plan)
+    release = f"release{'_by_predicate' if two_sets else ''}{'_in_cluster' if mma.shares_copies else ''}"
     multiply = (
         "functions/wgmma.py.j2#multiply",
         f"mma/descriptors_{'at_once' if at_once else 'of_stage'}.py.j2",
         f"functions/wgmma.py.j2#{release}",
     )
-    if mma.promote_k:
-        way = "each" if mma.promote_k == plan.cta_tile[2] else "some"
-        return (*multiply, f"mainloops/promoting_{'two_sets' if mma.promoted_sets == 2 else way}.py.j2")
+    if promotion is not None:
+        way = "each" if promotion.k == plan.cta_tile[2] else "some"
+        return (*multiply, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
     order = (
         "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
     )
@@ -278,7 +279,19 @@ def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
     However, the compiler keeps each k-block's offset in a register: sixteen k-blocks need more uniform registers than
     exist, and promoted sums leave none (selected tiles would spill).
     """
-    return plan.mma.k_blocks <= MOST_AT_ONCE and not plan.mma.promote_k
+    return plan.mma.k_blocks <= MOST_AT_ONCE and plan.mma.accumulator.promotion is None
+
+
+def _alternates_sets(plan: GemmPlan) -> bool:
+    """Return whether promoted sums alternate between two sets of registers."""
+    promotion = plan.mma.accumulator.promotion
+    return promotion is not None and promotion.sets == 2
+
+
+def _is_staggered(plan: GemmPlan) -> bool:
+    """Return whether the second warpgroup runs one k-tile later."""
+    promotion = plan.mma.accumulator.promotion
+    return promotion is not None and promotion.staggered
 
 
 def _pins_parts(plan: GemmPlan) -> bool:
@@ -410,8 +423,10 @@ def _converts_sums(plan: GemmPlan) -> bool:
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
-    tiles = plan.mma.promote_k // plan.cta_tile[2]
-    if plan.mma.promoted_sets > 1:
+    if (promotion := plan.mma.accumulator.promotion) is None:
+        return ()
+    tiles = promotion.k // plan.cta_tile[2]
+    if promotion.sets > 1:
         return (f"K_TILES_PER_TURN = {PROMOTED_TILES}  # straight-line code, in which the sets of registers alternate",)
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 

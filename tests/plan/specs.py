@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from cutegen.hardware import TARGETS
+from cutegen.plan import GemmPlan
 from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_specs
 
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
@@ -43,3 +44,9 @@ def types_of(atom: str) -> tuple[str, str]:
     """(A's dtype, accumulator) of an atom by its CUTLASS name."""
     d, a, _, _ = re.findall(r"E\dM\d|[A-Z]+\d+", atom.split("_")[2])
     return a.lower(), d.lower()
+
+
+def promoted_k(found: GemmPlan) -> int:
+    """The K after which a plan's sums are promoted; 0 if they are not."""
+    promotion = found.mma.accumulator.promotion
+    return promotion.k if promotion else 0

@@ -27,7 +27,7 @@ from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.render import render
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Smem, SmemLayout, Tile, load_spec, shipped_specs
 from cutegen.verify.producer import block_of
-from tests.plan.specs import gemm
+from tests.plan.specs import gemm, promoted_k
 from tests.plan.test_random_specs import QUICK, planned, specs
 
 SQUARE, SKINNY, TINY = (4096, 4096, 4096), (16, 4096, 4096), (1, 1, 1)
@@ -44,7 +44,7 @@ def test_what_a_spec_gives_of_its_mma_is_kept_where_the_problem_chooses_the_tile
     for asked in (0, 256):
         for problem in (SQUARE, SKINNY, (8192, 8192, 8192)):
             found = plan(replace(e4m3, mma=Mma(promote_k=asked)), "sm_90", problem)
-            assert (found.mma.promote_k, decided(found, "mma.promote_k")) == (asked, str(asked))
+            assert (promoted_k(found), decided(found, "mma.promote_k")) == (asked, str(asked))
     assert plan(gemm(dtype="tf32", mma=Mma(tf32="nearest")), "sm_80", SQUARE).mma.rounds_to_tf32
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from cutegen.errors import SpecError
 from cutegen.plan import plan
+from cutegen.plan.kernel.accumulator import Promotion
 from cutegen.spec import GemmSpec, Mma, Operand, Tile
+from tests.plan.specs import promoted_k
 from tests.run.wgmma import spec
 
 
@@ -28,23 +30,23 @@ def of(dtype: str, asked: int | None = None, k: int = 64, accumulator: str | Non
 )
 def test_every_128_of_k_in_whole_k_tiles(dtype: str, k: int, promoted: int) -> None:
     found = plan(of(dtype, k=k), "sm_90")
-    assert found.mma.promote_k == promoted
+    assert promoted_k(found) == promoted
     assert ("mma.promote_k" in {decision.key for decision in found.decisions}) is (promoted > 0)
 
 
 @pytest.mark.parametrize("asked", [0, 64, 192])
 def test_as_the_spec_asks(asked: int) -> None:
-    assert plan(of("e4m3", asked), "sm_90").mma.promote_k == asked
+    assert promoted_k(plan(of("e4m3", asked), "sm_90")) == asked
 
 
 def test_not_where_sums_are_f16() -> None:
-    assert plan(of("e4m3", accumulator="f16"), "sm_90").mma.promote_k == 0
+    assert promoted_k(plan(of("e4m3", accumulator="f16"), "sm_90")) == 0
 
 
 def test_not_where_the_atom_says_that_sums_are_f16() -> None:
     atom = "SM90_64x64x32_F16E4M3E4M3_SS_TN"
     found = plan(replace(of("e4m3"), mma=Mma(atom=atom)), "sm_90")
-    assert (found.atom.name, found.mma.promote_k) == (atom, 0)
+    assert (found.atom.name, promoted_k(found)) == (atom, 0)
     with pytest.raises(SpecError, match="128 with e4m3 operands and f16 sums"):
         plan(replace(of("e4m3"), mma=Mma(atom=atom, promote_k=128)), "sm_90")
 
@@ -56,7 +58,7 @@ def test_sums_and_promoted_sums_have_registers_both() -> None:
     with pytest.raises(SpecError, match="256 registers per thread for sums"):
         plan(replace(open_tile, tile=Tile(cta=(128, 256, 128))), "sm_90")
     never = replace(open_tile, tile=Tile(cta=(128, 256, 128)), mma=Mma(promote_k=0))
-    assert plan(never, "sm_90").mma.promote_k == 0
+    assert promoted_k(plan(never, "sm_90")) == 0
 
 
 @pytest.mark.parametrize(
@@ -91,8 +93,10 @@ def test_other_families_do_not_promote() -> None:
 def test_how_promoted_sums_are_held_is_said(parts: dict[str, Any], chosen: str, staggered: bool) -> None:
     found = plan(spec("promoted", dtype="e4m3", c=Operand("f16", "n"), **parts), "sm_90")
     (decision,) = (x for x in found.decisions if x.key == "schedule.promoted_sums")
-    assert (decision.chosen, found.mma.staggered) == (chosen, staggered)
-    assert found.mma.promoted_sets == (2 if "two sets" in chosen else 1)
+    assert decision.chosen == chosen
+    promotion = found.mma.accumulator.promotion
+    assert promotion is not None
+    assert promotion == Promotion(promotion.k, 2 if "two sets" in chosen else 1, staggered)
     assert decision.rejected
 
 

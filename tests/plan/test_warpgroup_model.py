@@ -39,7 +39,7 @@ from tests.gpu.measured import (
 )
 from tests.gpu.settings import Setting, parsed
 from tests.plan.pages import DOCS, words_of
-from tests.plan.specs import gemm
+from tests.plan.specs import gemm, promoted_k
 
 ON_AVERAGE, AT_MOST = 1.05, 1.25
 HELD_OUT, FRESH = 60, 149
@@ -307,7 +307,7 @@ def test_what_is_given_of_k_tiles_is_kept() -> None:
     promoted = replace(gemm("kkn", "e4m3", "f32", c_dtype="f16"), family="sm90")
     problem = next(each for each in ((400, 976, 3392), (1248, 544, 6240)) if made(promoted, each).cta_tile[2] == 256)
     asked = made(replace(promoted, mma=Mma(promote_k=128)), problem)
-    assert (asked.mma.promote_k, asked.cta_tile[2]) == (128, 128)
+    assert (promoted_k(asked), asked.cta_tile[2]) == (128, 128)
 
 
 def test_tuning_compares_joined_k_tiles_and_others() -> None:

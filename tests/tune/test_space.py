@@ -108,7 +108,7 @@ def test_none_is_refused_where_sums_are_promoted(problem: ProblemShape) -> None:
     found = proposed(asked, SM90, problem)
     assert len(found) >= 8
     for each in found:
-        assert planned(each.settled, problem).mma.promote_k
+        assert planned(each.settled, problem).mma.accumulator.promotion
 
 
 def test_a_family_whose_best_is_refused_has_its_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,6 @@ class DescribedTiles(Bulk):
         parts = memory.epilogue.value.parts
         assert parts is not None  # warpgroups store C only in parts
         kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
-        if mma.promote_k:
-            return promoted(*kernel, sets=mma.promoted_sets, staggered=mma.staggered)
+        if (promotion := mma.accumulator.promotion) is not None:
+            return promoted(*kernel, sets=promotion.sets, staggered=promotion.staggered)
         return multiplied_from_shared(*kernel)

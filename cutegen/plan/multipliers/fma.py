@@ -11,6 +11,7 @@ from cutegen.algebra import Extents
 from cutegen.hardware import UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype
 from cutegen.hardware.fma_atom import fma_atom
 from cutegen.hardware.units import REGISTER_BITS
+from cutegen.plan.kernel.accumulator import in_registers
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS, allocated_registers
@@ -39,11 +40,13 @@ class Fma(Multiplier):
         threads = choose_threads(spec, cta_tile.value, target)
         a, b = dtype(spec.problem.a.dtype), dtype(spec.problem.b.dtype)
         tiled_mma = tiled_fma(threads.value)
+        atom = fma_atom(a, b, target)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
-            atom=fma_atom(a, b, target),
+            atom=atom,
             tiled_mma=tiled_mma,
             role=Role(name=MMA, threads=tiled_mma.threads),
+            accumulator=in_registers(tiled_mma, cta_tile.value[:2], atom.c_dtype),
         )
         return mma, (cta_tile.decision, threads.decision)
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
+from cutegen.plan.kernel.accumulator import in_registers
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.parts import CountedPlan, Multiplier, Operands
 from cutegen.plan.predict.occupancy import estimate_registers
@@ -41,6 +42,7 @@ class MmaSync(Multiplier):
             atom=atom.value,
             tiled_mma=tiled_mma,
             role=Role(name=MMA, threads=tiled_mma.threads),
+            accumulator=in_registers(tiled_mma, cta_tile.value[:2], atom.value.c_dtype),
             rounds_to_tf32=tf32 is not None and tf32.value,
         )
         return mma, tuple(choice.decision for choice in choices)

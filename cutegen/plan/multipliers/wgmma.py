@@ -9,6 +9,8 @@ from typing import ClassVar
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import Target
 from cutegen.hardware.units import WARPGROUP
+from cutegen.hardware.wgmma_atoms import columns_of
+from cutegen.plan.kernel.accumulator import Promotion, in_registers
 from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.parts import Multiplier, Operands
 from cutegen.plan.rules.cluster import choose_cluster
@@ -18,7 +20,7 @@ from cutegen.plan.rules.mma import check_dtypes
 from cutegen.plan.rules.promotion import choose_promoted_sums, choose_promotion
 from cutegen.plan.rules.warpgroups import choose_warpgroups
 from cutegen.plan.rules.wgmma_atom import check_operands, choose_atom
-from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets, sum_registers
+from cutegen.plan.rules.wgmma_sums import REGISTERS_BESIDE_SUMS, promoted_sets
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.spec import GemmSpec
@@ -52,19 +54,23 @@ class Wgmma(Multiplier):
         turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
         groups = 2 if consumers.value else prod(warpgroups.value)
         choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
+        tiled_mma = TiledMma(atom.value, warpgroups.value)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom.value,
-            tiled_mma=TiledMma(atom.value, warpgroups.value),
+            tiled_mma=tiled_mma,
             role=Role(name=MMA, threads=WARPGROUP * groups, groups=groups, turns=turns),
+            accumulator=in_registers(
+                tiled_mma,
+                cta_tile.value[:2],
+                atom.value.c_dtype,
+                widths=columns_of(atom.value),
+                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value) if promote_k else None,
+            ),
             cluster=cluster.value,
-            promote_k=promote_k,
-            promoted_sets=sets,
-            staggered=sums is not None and sums.value,
         )
         return mma, tuple(choice.decision for choice in choices)
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
-        sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
-        return sums * (1 + mma.promoted_sets if mma.promote_k else 1) + REGISTERS_BESIDE_SUMS
+        return mma.accumulator.registers + REGISTERS_BESIDE_SUMS

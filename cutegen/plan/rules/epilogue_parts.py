@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.algebra import TiledMma
-from cutegen.hardware import WGMMA_ATOMS, MmaAtom, StmatrixAtom, dtype
+from cutegen.hardware import MmaAtom, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
+from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.chain_cost import SPECIAL_INSTRUCTIONS, chain_instructions
 from cutegen.plan.rules.wgmma_sums import sum_registers
@@ -86,7 +87,7 @@ def choose_parts(
     widths = [
         wide
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
-        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and _narrowed(mma.atom, wide)
+        if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and wide in mma.accumulator.widths
     ]
     why_not_at_once = None
     if columns_at_once is not None and held == columns > line and _nobody_multiplies(mma, sharers):
@@ -121,7 +122,7 @@ def choose_parts(
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
     """Return whether warpgroups that share a tile, and promote its sums, store all of it themselves."""
     together = mma.tiled_mma.threads > WARPGROUP and not mma.role.alternates
-    return together and mma.promote_k > 0 and mma.cluster[2] == sharers == 1
+    return together and mma.accumulator.promotion is not None and mma.cluster[2] == sharers == 1
 
 
 def _why_not(wide: int, needed: int, registers: int, columns_held: int | None, functions: bool = False) -> str | None:
@@ -152,9 +153,7 @@ def _unshared(busiest: int, least: int, sharers: int) -> str | None:
 
 def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
     """Return how a warpgroup's threads hold a part: as the sums of an instruction of its width."""
-    narrowed = _narrowed(atom, tile[1])
-    assert narrowed is not None
-    return TiledMma(narrowed)
+    return TiledMma(with_columns(atom, tile[1]))
 
 
 def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
@@ -173,12 +172,6 @@ def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
 def pair_elems(x: OperandTile) -> int:
     """Return the adjacent sums of a thread that are contiguous in C."""
     return PAIR_ELEMS if x.major_mode == 1 else 1
-
-
-def _narrowed(atom: MmaAtom, columns: int) -> MmaAtom | None:
-    """The same instruction on fewer columns."""
-    m, n, k = atom.shape_mnk
-    return WGMMA_ATOMS.get(atom.name.replace(f"_{m}x{n}x{k}_", f"_{m}x{columns}x{k}_"))
 
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:

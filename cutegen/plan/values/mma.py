@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import MmaAtom
+from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.role import Role
 
 
@@ -13,20 +14,17 @@ from cutegen.plan.kernel.role import Role
 class MmaPlan:
     """Multiplication of a k-tile by a CTA: the atom, and the threads over which it is tiled.
 
-    After each `promote_k` of K the tensor core's sums are promoted: added to others in registers; 0 means never. They
-    alternate between `promoted_sets` sets of registers; if `staggered`, the second of two warpgroups that share a tile
-    runs one k-tile later. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA and a tile
-    each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many slices.
+    Its sums are in `accumulator`. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA
+    and a tile each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many
+    slices.
     """
 
     cta_tile: Extents
     atom: MmaAtom
     tiled_mma: TiledMma
     role: Role
+    accumulator: Accumulator
     rounds_to_tf32: bool = False
-    promote_k: int = 0
-    promoted_sets: int = 1
-    staggered: bool = False
     cluster: Extents = (1, 1, 1)
 
     @property

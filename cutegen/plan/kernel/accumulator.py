@@ -1,0 +1,84 @@
+"""The accumulator: where the sums of a tile are while K is multiplied, and how they reach the epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cutegen.algebra import Layout, TiledMma, make_layout, mode, size
+from cutegen.algebra.layout import compose
+from cutegen.hardware import DType
+from cutegen.hardware.units import REGISTER_BITS
+
+
+class Home(StrEnum):
+    """Memory of the sums: registers of the threads that multiply, or columns of tensor memory."""
+
+    REGISTERS = "registers"
+    TENSOR_MEMORY = "tensor memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Sums of each `k` of K are added to others in registers, before they are so large that small addends are lost.
+
+    They alternate between `sets` sets of registers: one k-tile is multiplied while another is promoted. If `staggered`,
+    the second of two warpgroups that share a tile runs one k-tile later.
+    """
+
+    k: int
+    sets: int = 1
+    staggered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulator:
+    """Sums of `dtype` of a tile (M, N), in one of `buffers`: a tile is multiplied into one while another is drained.
+
+    `layout` maps (thread, value) of the threads that run the epilogue to a column-major offset in the tile: what they
+    hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A thread's values are
+    its sub-tiles in order, each of one of `widths` columns; none if only whole tiles are read.
+    """
+
+    home: Home
+    dtype: DType
+    tile: tuple[int, int]
+    layout: Layout
+    buffers: int = 1
+    drain: str | None = None
+    widths: tuple[int, ...] = ()
+    promotion: Promotion | None = None
+
+    @property
+    def threads(self) -> int:
+        """Threads that hold or receive a tile's sums."""
+        return int(size(mode(self.layout, 0)))
+
+    @property
+    def values(self) -> int:
+        """Sums of the tile that each thread holds or receives."""
+        return int(size(mode(self.layout, 1)))
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread for the sums of a tile: of each set, and of those that sums are promoted to."""
+        if self.home is Home.TENSOR_MEMORY:
+            return 0
+        sums = self.values * self.dtype.bits // REGISTER_BITS
+        return sums if self.promotion is None else sums * (1 + self.promotion.sets)
+
+
+def in_registers(
+    tiled_mma: TiledMma,
+    tile: tuple[int, int],
+    element: DType,
+    *,
+    widths: tuple[int, ...] = (),
+    promotion: Promotion | None = None,
+) -> Accumulator:
+    """Return the accumulator that a tiled MMA repeats over `tile`, in the registers of its threads."""
+    rows, columns, _ = tiled_mma.tile_mnk
+    threads = compose(Layout((rows, columns), (1, tile[0])), mode(tiled_mma.tv_layout("C"), 0))
+    values = tiled_mma.partition("C", Layout(tile), 0).layout
+    layout = make_layout(threads, values)
+    return Accumulator(home=Home.REGISTERS, dtype=element, tile=tile, layout=layout, widths=widths, promotion=promotion)

@@ -1,0 +1,117 @@
+"""Accumulators: their layout is the hardware's, and an epilogue's parts are read from registers or tensor memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import Layout, offsets_2d
+from cutegen.errors import ProofError
+from cutegen.hardware import MMA_ATOMS, dtype
+from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.geometry.accumulators import sums_of_tile
+from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
+from cutegen.plan.prove import prove, prove_sub_tiles
+from cutegen.plan.values.epilogue import EpilogueParts
+from cutegen.spec import load_spec
+from tests.plan.specs import SHIPPED_ON
+from tests.run.wgmma import CASES
+
+
+def planned(name: str) -> GemmPlan:
+    found = plan(CASES[name], "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 32, 64, 128)) -> Accumulator:
+    """A lane of tensor memory is a row of C: a warp loads 32 of them, and each thread the columns of its row."""
+    layout = Layout((rows, columns), (1, rows))
+    return Accumulator(
+        home=Home.TENSOR_MEMORY,
+        dtype=dtype("f32"),
+        tile=(rows, columns),
+        layout=layout,
+        buffers=2,
+        drain="tcgen05.ld.sync.aligned.32x32b",
+        widths=widths,
+    )
+
+
+@pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
+def test_registers_hold_what_the_partition_of_each_thread_says(name: str, arch: str) -> None:
+    found = plan(load_spec(name), arch)
+    held = offsets_2d(found.mma.accumulator.layout)
+    assert np.array_equal(held, sums_of_tile(found.tiled_mma, found.cta_tile[:2]))
+    assert found.mma.accumulator.threads == found.tiled_mma.threads
+    assert found.mma.accumulator.values * found.tiled_mma.threads == found.cta_tile[0] * found.cta_tile[1]
+
+
+def test_registers_of_sums_by_hand() -> None:
+    """64 x 128 sums of 128 threads are 64 registers, 32 of f16; promoted ones as many for each set, and once more."""
+    sums = replace(planned("tn").mma.accumulator, layout=Layout((128, 64), (64, 1)), promotion=None)
+    assert sums.registers == 64
+    assert replace(sums, dtype=dtype("f16")).registers == 32
+    assert replace(sums, promotion=Promotion(128)).registers == 128
+    assert replace(sums, promotion=Promotion(128, 2)).registers == 192
+    assert in_tensor_memory(128, 256).registers == 0
+
+
+@pytest.mark.parametrize("name", ["SM90_64x256x16_F32F16F16_SS", "SM90_64x128x32_S32U8S8_RS_TN_SATURATE"])
+def test_the_same_instruction_on_other_columns(name: str) -> None:
+    atom = WGMMA_ATOMS[name]
+    for n in columns_of(atom):
+        other = with_columns(atom, n)
+        assert other.shape_mnk == (64, n, atom.shape_mnk[2])
+        assert replace(
+            other, name="", ptx="", shape_mnk=atom.shape_mnk, b_layout=atom.b_layout, c_layout=atom.c_layout
+        ) == (replace(atom, name="", ptx=""))
+    assert (40 in columns_of(atom)) is not atom.c_dtype.is_integer
+    assert with_columns(atom, atom.shape_mnk[1]) is atom
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_parts_are_read_from_tensor_memory(width: int) -> None:
+    """Each of 128 threads receives the columns of its row: the part's own first ones."""
+    parts = EpilogueParts(tile=(128, width), columns=256 // width, count=256 // width, warpgroups=1)
+    held = prove_sub_tiles(parts, in_tensor_memory(128, 256))
+    assert np.array_equal(held, np.arange(128)[:, None] + 128 * np.arange(width))
+
+
+def test_parts_of_two_warpgroups_below_each_other_in_tensor_memory() -> None:
+    """Of 256 rows, each warpgroup has 128, in another half of tensor memory's columns."""
+    layout = Layout(((128, 2), 64), ((1, 128), 256))
+    accumulator = replace(in_tensor_memory(256, 64), layout=layout)
+    parts = EpilogueParts(tile=(128, 32), columns=2, count=2, warpgroups=2)
+    assert np.array_equal(prove_sub_tiles(parts, accumulator)[:, 0], np.arange(128))
+
+
+def test_parts_that_are_not_a_threads_sums_in_order_are_not_proved() -> None:
+    rows_apart = replace(in_tensor_memory(128, 256), layout=Layout((128, (2, 128)), (1, (128 * 128, 128))))
+    parts = EpilogueParts(tile=(128, 64), columns=4, count=4, warpgroups=1)
+    with pytest.raises(ProofError, match="does not match the order"):
+        prove_sub_tiles(parts, rows_apart)
+
+
+def test_another_layout_than_that_of_the_tiled_mma_is_not_proved() -> None:
+    found = planned("tn")
+    accumulator = found.mma.accumulator
+    rows, columns = accumulator.tile
+    apart = Layout((accumulator.threads, accumulator.values), (1, accumulator.threads))
+    moved = replace(found, mma=replace(found.mma, accumulator=replace(accumulator, layout=apart)))
+    with pytest.raises(ProofError, match="not that of the tiled MMA"):
+        prove(moved)
+    twice = Layout((accumulator.threads, accumulator.values), (0, 1))
+    with pytest.raises(ProofError, match="every element of C exactly once"):
+        prove(replace(found, mma=replace(found.mma, accumulator=replace(accumulator, layout=twice))))
+    other = replace(accumulator, tile=(columns, rows))
+    with pytest.raises(ProofError, match="another tile"):
+        prove(replace(found, mma=replace(found.mma, accumulator=other)))
+
+
+def test_every_wgmma_is_found_by_its_fields() -> None:
+    assert all(with_columns(atom, atom.shape_mnk[1]) is atom for atom in WGMMA_ATOMS.values())
+    assert not set(WGMMA_ATOMS) & set(MMA_ATOMS)
