@@ -13,19 +13,12 @@ from math import prod
 
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import SM_RATES, Instruction, SmRates, dtype
+from cutegen.hardware import MULTIPLIES, SM_RATES, Instruction, SmRates, dtype
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.path import OperandPath
-
-UNITS: Mapping[Instruction, str] = {
-    Instruction.MMA_SYNC: "tensor cores",
-    Instruction.WGMMA: "tensor cores",
-    Instruction.FMA: "FMA units",
-}
-"""Execution unit of each multiplying instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +54,7 @@ class Limit:
 
 def multiplier(plan: GemmPlan) -> str:
     """Return the execution unit that multiplies in a plan's kernel."""
-    return UNITS[plan.atom.instruction]
+    return plan.atom.multiply.unit
 
 
 def rates_of(plan: GemmPlan) -> SmRates:
@@ -111,7 +104,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
 def limits(cost: KTileCost, rates: SmRates, hbm_bytes_per_cycle: float | None = None) -> tuple[Limit, ...]:
     """Return every resource, the bottleneck first; those without a known rate last."""
     found = [
-        Limit(UNITS[cost.multiplier], "operations", cost.flops, rates.flops.get(cost.multiplier)),
+        Limit(MULTIPLIES[cost.multiplier].unit, "operations", cost.flops, rates.flops.get(cost.multiplier)),
         Limit("shared memory", "wavefronts", cost.wavefronts, rates.wavefronts),
         Limit("L2", "bytes", cost.l2_bytes, rates.l2_bytes),
         Limit("device memory", "bytes", cost.hbm_bytes, hbm_bytes_per_cycle),

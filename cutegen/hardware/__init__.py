@@ -14,6 +14,7 @@ from cutegen.hardware.dtypes import DTYPES, DType, dtype
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.line_writes import line_write_wavefronts
+from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, target, targets_with
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
         OperandDescriptors,
         operand_descriptors,
     )
-    from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom, OperandSource
+    from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
     from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "GPU_NAMES",
     "LDMATRIX_ATOMS",
     "MMA_ATOMS",
+    "MULTIPLIES",
     "SM_RATES",
     "TARGETS",
     "TMA_LOAD",
@@ -77,10 +79,12 @@ __all__ = [
     "GmmaLayout",
     "Gpu",
     "Instruction",
+    "Issuer",
     "LdmatrixAtom",
     "LdmatrixTrace",
     "MatrixDescriptor",
     "MmaAtom",
+    "Multiply",
     "NoDescriptorError",
     "OperandDescriptors",
     "OperandSource",

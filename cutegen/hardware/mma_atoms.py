@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 
 import numpy as np
@@ -19,16 +18,7 @@ from tensor_layouts import MMAAtom, atoms_nv
 from cutegen.algebra import Layout, OperandName, mode, offsets, size
 from cutegen.hardware.dtypes import DType, dtype
 from cutegen.hardware.instructions import Instruction
-
-# Instructions that multiply matrices, by the beginning of the opcode.
-_MULTIPLIERS = (Instruction.MMA_SYNC, Instruction.WGMMA, Instruction.FMA)
-
-
-class OperandSource(StrEnum):
-    """Source of an operand: each thread's registers, or shared memory by a descriptor."""
-
-    RMEM = "registers"
-    SMEM = "shared memory"
+from cutegen.hardware.multiplies import MULTIPLIES, Multiply, OperandSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +54,13 @@ class MmaAtom:
         for op, layout, elems in parts:
             if flaw := _flaw(layout, size(self.thr_id), elems, self.source(op)):
                 raise ValueError(f"{self.name}: {layout} {flaw}")
+        row = self.multiply
+        if self.threads != row.issued_by.threads or not (self.a_source in row.reads_a and self.b_source in row.reads_b):
+            raise ValueError(f"{self.name}: {self.instruction} is issued by a {row.issued_by}, or reads other operands")
 
     def source(self, op: OperandName) -> OperandSource:
-        """Return the operand's source: accumulators always are in registers."""
-        return {"A": self.a_source, "B": self.b_source, "C": OperandSource.RMEM}[op]
+        """Return the operand's home, or that of the accumulators."""
+        return {"A": self.a_source, "B": self.b_source, "C": self.multiply.accumulates_in}[op]
 
     def majors(self, op: OperandName) -> tuple[str, ...]:
         """Return the modes of A or B that may be contiguous in shared memory.
@@ -87,7 +80,12 @@ class MmaAtom:
     @property
     def instruction(self) -> Instruction:
         """Return the instruction of this form, which determines its unit and rate."""
-        return next(each for each in _MULTIPLIERS if self.ptx.startswith(each))
+        return next(each for each in MULTIPLIES if self.ptx.startswith(each))
+
+    @property
+    def multiply(self) -> Multiply:
+        """Return what the instruction can do."""
+        return MULTIPLIES[self.instruction]
 
     @property
     def flops(self) -> int:

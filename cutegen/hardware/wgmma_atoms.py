@@ -14,7 +14,8 @@ from itertools import product
 
 from cutegen.algebra import Layout
 from cutegen.hardware.dtypes import dtype
-from cutegen.hardware.mma_atoms import MmaAtom, OperandSource
+from cutegen.hardware.mma_atoms import MmaAtom
+from cutegen.hardware.multiplies import OperandSource
 from cutegen.hardware.units import WARPGROUP, WGMMA_ROWS
 
 K_BYTES = 32

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
-from cutegen.hardware import SM_RATES, Instruction, Target
+from cutegen.hardware import SM_RATES, Instruction, Issuer, Target
 from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.plan.rules.cluster import ALONE, CLUSTER
 from cutegen.plan.rules.consumers import PINGPONG
@@ -28,10 +28,10 @@ def cluster_text(cluster: Extents) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A CTA tile, its warps or warpgroups along M, N and K, and its stages.
+    """A CTA tile, the issuers of its multiplications along M, N and K, and its stages.
 
-    For warpgroups also their schedule, the CTAs of a cluster, and whether A and B are swapped: the tile is then one of
-    the swapped product. `overall` is a measured factor on the model's time.
+    If it `schedules`, it has also the consumers' schedule, the CTAs of a cluster, and whether A and B are swapped: the
+    tile is then one of the swapped product. `overall` is a measured factor on the model's time.
     """
 
     cta: tuple[int, int, int]
@@ -41,12 +41,17 @@ class Candidate:
     cluster: Extents = ALONE
     swap: bool = False
     overall: float = 1.0
+    issued_by: Issuer = Issuer.WARP
+
+    @property
+    def schedules(self) -> bool:
+        """True if it says how its consumers share tiles."""
+        return self.consumers is not None
 
     def __str__(self) -> str:
         m, n, k = self.cta
         warps_m, warps_n, _ = self.atom_layout
-        units = "warps" if self.consumers is None else "warpgroups"
-        shared = f"{warps_m}x{warps_n} {units}" if self.consumers != PINGPONG else PINGPONG
+        shared = f"{warps_m}x{warps_n} {self.issued_by}s" if self.consumers != PINGPONG else PINGPONG
         text = f"{m}x{n}x{k}, {shared}, {plural(self.stages, 'stage')}"
         if self.cluster != ALONE:
             text += f", clusters of {cluster_text(self.cluster)}"

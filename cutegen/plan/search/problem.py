@@ -81,7 +81,7 @@ def settle(
 
 def _filled(spec: GemmSpec, option: Option) -> GemmSpec:
     candidate, schedule = option.candidate, replace(spec.schedule, split_k=option.slices)
-    if candidate.consumers is not None:
+    if candidate.schedules:
         m, n, k = candidate.cluster
         schedule = replace(
             schedule,

@@ -27,7 +27,7 @@ def decisions(
     found = (
         *(_tile(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
         *(_slices(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
-        *(_warpgroups(spec, problem, option, ranked) if option.candidate.consumers is not None else ()),
+        *(_warpgroups(spec, problem, option, ranked) if option.candidate.schedules else ()),
     )
     return {decision.key: decision for decision in found}
 

@@ -14,7 +14,7 @@ from math import gcd, prod
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import GPUS, Instruction, Target, dtype
+from cutegen.hardware import GPUS, Instruction, Issuer, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.rules.bulk_memory import capacity_bytes
@@ -310,6 +310,7 @@ def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
         consumers=row.consumers,
         cluster=row.cluster,
         swap=row.swap,
+        issued_by=Issuer.WARPGROUP,
     )
 
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents, TiledMma, modes, size
 from cutegen.contract.launch import LaunchContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import MmaAtom, Target
-from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.hardware import Issuer, MmaAtom, Target
 from cutegen.plan.kernel.memory import MemoryMap
 from cutegen.plan.kernel.program import MMA_ORDER, Action, KernelLoop, Step
 from cutegen.plan.kernel.role import Role
@@ -172,12 +171,12 @@ class PlannedGemm:
     @property
     def atoms_are(self) -> str:
         """Unit that executes an atom: "threads", "warps" or "warpgroups"."""
-        return {1: "threads", WARP: "warps", WARPGROUP: "warpgroups"}[self.atom.threads]
+        return f"{self.atom.multiply.issued_by}s"
 
     @property
     def by_thread(self) -> bool:
         """True if each thread multiplies by itself, instead of a warp together."""
-        return self.atom.threads == 1
+        return self.atom.multiply.issued_by is Issuer.THREAD
 
     @property
     def tile_is_chosen(self) -> bool:
