@@ -17,7 +17,9 @@ from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import lay_out
 from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
+from cutegen.ptx.machine.origins import define
 from cutegen.ptx.machine.rows import Row, Ways
+from cutegen.ptx.machine.undefined import carry_rule, define_rule, matter_rule
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import (
     Ends,
@@ -27,18 +29,18 @@ from cutegen.ptx.text.flow import (
     branch_targets,
     build_flow,
     function_end,
+    keys_of,
     registers_of,
     registers_of_operands,
-    unsure_reads,
     written_registers,
 )
 from cutegen.ptx.text.link import link
 from cutegen.ptx.text.syntax import Entry, Instruction, Module, Register
 from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.undefined import Suspects, suspect_reads
 from cutegen.ptx.watch.held_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.sites import SiteTable
-from cutegen.ptx.watch.violations import ViolationKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ class _Rows:
         rows = tuple(row_of(instruction) for instruction in entry.instructions)
         both = zip(entry.instructions, rows, strict=True)
         return cls(rows, [written_registers(each, sources_only=row.sources_only) for each, row in both])
+
+    def only_compute(self, entry: Entry) -> list[bool]:
+        """Whether each instruction does nothing but write registers."""
+        return [row.only_computes(each) for row, each in zip(self.rows, entry.instructions, strict=True)]
+
+    def may_miss(self, entry: Entry) -> frozenset[int]:
+        """The instructions that may give an undefined result by themselves."""
+        both = enumerate(zip(self.rows, entry.instructions, strict=True))
+        return frozenset(index for index, (row, each) in both if row.may_miss is not None and row.may_miss(each))
 
     def held(self, entry: Entry) -> set[int]:
         """The rows of the 32-bit file that some instruction holds after it was issued."""
@@ -96,11 +107,11 @@ def prepare(module: Module, entry: Entry) -> Executable:
     context = Lowering(frame, layout.addresses, layout.spaces)
     rows = _Rows.of(entry)
     graph = build_flow(entry, [row.ends for row in rows.rows])
-    unsure = unsure_reads(entry, graph, rows.written)
-    frame.tracked = set().union(*unsure.values())
-    context.know_functions(entry, callees(entry, graph.block_at, frame.tracked), layout)
+    suspects = suspect_reads(entry, graph, rows.written, rows.only_compute(entry), rows.may_miss(entry))
+    frame.watched, frame.unwritten = suspects.registers(), suspects.unwritten
+    context.know_functions(entry, callees(entry, graph.block_at, frame.unwritten), layout)
     frame.held_rows, frame.filled_rows = rows.held(entry), rows.filled(entry)
-    blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(unsure) for n in range(len(graph.blocks)))
+    blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(suspects) for n in range(len(graph.blocks)))
     asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
     blocks = tuple(replace(b, asks=not asking.isdisjoint(range(b.first, b.last))) for b in blocks)
     return Executable(
@@ -143,21 +154,35 @@ class _BlockLowering:
         self._context, self._entry, self._rows, self._graph = context, entry, rows, graph
         self._block, self._meet = graph.blocks[number], graph.meets[number]
 
-    def lower(self, unsure: dict[int, frozenset[RegisterKey]]) -> Block:
-        block, steps = self._block, list[Step]()
+    def lower(self, suspects: Suspects) -> Block:
+        block, steps = self._block, _Steps()
         for index in range(block.first, block.last):
             self._context.site = index
             instruction = self._entry.instructions[index]
-            if index in unsure:
-                steps.append(_check_assigned(self._context, instruction, unsure[index]))
+            rules = self._rules(instruction, index, suspects.reads.get(index, frozenset()))
             if self._rows.rows[index].ends is not Ends.NOTHING:
-                return Block(block.first, block.last, tuple(steps), self._end(instruction, index))
-            _append(steps, self._step(instruction, index))
-        return Block(block.first, block.last, tuple(steps), ends.fall_through(self._graph.block_at[block.last]))
+                end = _with_rules(self._end(instruction, index), rules)
+                return Block(block.first, block.last, steps.finish(), end)
+            steps.append(self._step(instruction, index), rules)
+        return Block(block.first, block.last, steps.finish(), ends.fall_through(self._graph.block_at[block.last]))
+
+    def _rules(self, instruction: Instruction, index: int, reads: frozenset[RegisterKey]) -> list[Step]:
+        """What the instruction does to undefined values, `reads` among them; an end defines its results by itself."""
+        row, context, guard = self._rows.rows[index], self._context, _predicate(self._context, instruction)
+        writes, rules = self._rows.written[index] & context.frame.watched, list[Step]()
+        computes = row.only_computes(instruction)
+        deciding = keys_of(tuple(instruction.operands[number] for number in row.decide)) if computes else reads
+        if deciding & reads:
+            rules.append(matter_rule(context, instruction, deciding & reads, guard))
+        if computes and (reads or writes):
+            rules.append(carry_rule(context, instruction, (reads, writes), row.spread(context, instruction), guard))
+        elif writes and row.ends is Ends.NOTHING:
+            rules.append(define_rule(writes, guard))
+        return rules
 
     def _step(self, instruction: Instruction, index: int) -> Step:
         context, written = self._context, self._rows.written[index]
-        step = _with_assignments(context, written, lower_instruction(context, instruction))
+        step = lower_instruction(context, instruction)
         if self._rows.rows[index].holds is None:
             step = _with_held_registers(context, instruction, written, step)
         if self._rows.rows[index].fills is None:
@@ -184,26 +209,46 @@ class _BlockLowering:
         return Ways(following=block_at.get(self._block.last, -1), targets=targets, meet=self._meet)
 
 
-def _append(steps: list[Step], step: Step) -> None:
-    """Add a step, or merge it with the last one if both instructions can be executed at once."""
-    last = steps[-1] if steps else None
-    both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
-    if both is None:
-        steps.append(step)
-    else:
-        steps[-1] = both
+class _Steps:
+    """The steps of a block, each with the rules of undefined values that run before it."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[Step, list[Step]]] = []
+
+    def append(self, step: Step, rules: list[Step]) -> None:
+        """Adds a step, or merges it with the last one if both instructions can be executed at once."""
+        last, before = self._steps[-1] if self._steps else (None, list[Step]())
+        both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
+        if both is None:
+            self._steps.append((step, rules))
+        else:
+            self._steps[-1] = both, before + rules
+
+    def finish(self) -> tuple[Step, ...]:
+        """All steps; rules cost next to nothing while no register is undefined."""
+        return tuple(_after_rules(step, rules) if rules else step for step, rules in self._steps)
 
 
-def _with_assignments(context: Lowering, written: frozenset[RegisterKey], step: Step) -> Step:
-    """Return the step, extended to record the watched registers among those that it writes, if there are any."""
-    keys = tuple(written & context.frame.tracked)
-    if not keys:
-        return step
-
+def _after_rules(step: Step, rules: list[Step]) -> Step:
     def run(warp: Warp) -> None:
+        if warp.undefined:
+            for rule in rules:
+                rule(warp)
         step(warp)
-        for key in keys:
-            warp.defined[key] |= warp.mask
+
+    return run
+
+
+def _with_rules(end: End, rules: list[Step]) -> End:
+    """The end of a block, which runs `rules` first."""
+    if not rules:
+        return end
+
+    def run(warp: Warp, path: Path) -> Arrival | Awaited | None:
+        if warp.undefined:
+            for rule in rules:
+                rule(warp)
+        return end(warp, path)
 
     return run
 
@@ -211,8 +256,8 @@ def _with_assignments(context: Lowering, written: frozenset[RegisterKey], step: 
 def _end_with_assignments(
     context: Lowering, written: frozenset[RegisterKey], predicate: Predicate | None, end: End
 ) -> End:
-    """The same for the end of a block: a wait for an mbarrier, once it is done, and `bar.red`, when it arrives."""
-    keys = tuple(written & context.frame.tracked)
+    """The end, extended to define what it writes: a wait for an mbarrier once it is done, `bar.red` when it arrives."""
+    keys = written & context.frame.watched
     if not keys:
         return end
 
@@ -220,8 +265,7 @@ def _end_with_assignments(
         lanes = executing(warp, predicate)
         blocking = end(warp, path)
         if blocking is None or isinstance(blocking, Arrival):
-            for key in keys:
-                warp.defined[key] |= lanes
+            define(warp, keys, lanes)
         return blocking
 
     return run
@@ -269,23 +313,5 @@ def _with_filled_registers(
         if tick is not None:
             warp.cta.cluster.tensor.order.use(warp, tick)
         step(warp)
-
-    return run
-
-
-def _check_assigned(context: Lowering, instruction: Instruction, keys: frozenset[RegisterKey]) -> Step:
-    """The step that reports active lanes that read a register which they never wrote."""
-    site = context.site
-    guard = _predicate(context, instruction)
-    guard_row = None if instruction.guard is None else (1, instruction.guard.register.row)
-
-    def run(warp: Warp) -> None:
-        for key in keys:
-            reading = warp.mask if key == guard_row else executing(warp, guard)
-            missing = reading & ~warp.defined[key]
-            if missing.any():
-                thread = warp.thread0 + int(np.argmax(missing))
-                message = f"a {key[0]}-bit register is read that this thread never wrote"
-                warp.cta.fault(ViolationKind.UNINITIALIZED, site, thread, message)
 
     return run

@@ -29,7 +29,7 @@ from cutegen.ptx import (
     random_order,
 )
 from cutegen.ptx.instructions import row_of
-from cutegen.ptx.text import flow
+from cutegen.ptx.text import flow, undefined
 from cutegen.ptx.text.parser import parse_module
 from cutegen.ptx.watch import global_shadow, paged
 
@@ -353,8 +353,8 @@ def test_an_entry_that_cannot_be_readied_keeps_no_other_from_running() -> None:
 def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of additions, each to a register of its own: bounded by the registers that are looked at, and by bits."""
     looked = []
-    keys = flow._keys
-    monkeypatch.setattr(flow, "_keys", lambda operands: looked.append(len(operands)) or keys(operands))
+    keys = flow.keys_of
+    monkeypatch.setattr(flow, "keys_of", lambda operands: looked.append(len(operands)) or keys(operands))
     count = 6000
     body = [f"L{i}: " * (i % (count // blocks) == 0) + f"add.u32 %q{i + 1}, %q{i}, 1;" for i in range(count)]
     text = kernel(f".reg .b32 %q<{count + 1}>; mov.u32 %q0, 0;" + "\n".join(body) + f"mov.u32 %r3, %q{count};")
@@ -363,9 +363,10 @@ def test_readying_looks_at_each_register_a_few_times(blocks: int, monkeypatch: p
     graph = flow.build_flow(entry, [row.ends for row in rows])
     looked.clear()
     written = [flow.written_registers(instruction, sources_only=False) for instruction in entry.instructions]
-    assert flow.unsure_reads(entry, graph, written) == {}
+    suspects = undefined.suspect_reads(entry, graph, written, [True] * len(written), ())
+    assert not suspects.reads
     assert len(looked) < 8 * count
-    uses = [flow._uses(entry, block, written) for block in graph.blocks]
+    uses = [undefined._uses(entry, block, written) for block in graph.blocks]
     assert sum(len(keys) for use in uses for keys in use.exposed.values()) <= 4 * len(graph.blocks)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernels import cuda_program
 
-from cutegen.ptx import ALL_KINDS, ExecutionFault, Program, ViolationKind
+from cutegen.ptx import ALL_KINDS, UNDEFINED, ExecutionFault, Program, ViolationKind
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2", "random:3")
 THREADS = 64
@@ -31,11 +31,13 @@ def program() -> Program:
     return cuda_program("check_members")
 
 
-def launch(program: Program, entry: str, policy: str) -> tuple[np.ndarray, np.ndarray]:
+def launch(
+    program: Program, entry: str, policy: str, raise_on: frozenset[ViolationKind] = ALL_KINDS
+) -> tuple[np.ndarray, np.ndarray]:
     """The input i32[thread] and `y` i32[thread]."""
     x = np.random.default_rng(11).integers(-9, 9, THREADS).astype(np.int32)
     y = np.full(THREADS, 77, np.int32)
-    program.launch(entry, grid=1, block=THREADS, args=[x, y], policy=policy, raise_on=ALL_KINDS)
+    program.launch(entry, grid=1, block=THREADS, args=[x, y], policy=policy, raise_on=raise_on)
     return x, y
 
 
@@ -105,5 +107,5 @@ def test_lanes_that_came_down_one_path(program: Program, policy: str) -> None:
 @pytest.mark.parametrize("entry", WRONG)
 def test_what_does_not_fit_the_group(program: Program, entry: str, policy: str) -> None:
     with pytest.raises(ExecutionFault) as caught:
-        launch(program, entry, policy)
+        launch(program, entry, policy, UNDEFINED)
     assert caught.value.violation.kind is WRONG[entry]

@@ -41,7 +41,6 @@ _LOWERERS = {
     **cluster.LOWERERS,
     **atomics.LOWERERS,
     **effects.LOWERERS,
-    **collective.LOWERERS,
     **matrix.LOWERERS,
 }
 _ROWS = {
@@ -49,10 +48,14 @@ _ROWS = {
     **barriers.ROWS,
     **calls.ROWS,
     **cluster.ROWS,
+    **collective.ROWS,
+    **compare.ROWS,
     **control.ROWS,
     **copies.ROWS,
     **effects.ROWS,
+    **integer.ROWS,
     **launch_control.ROWS,
+    **matrix.ROWS,
     **mbarrier.ROWS,
     **tcgen05.ROWS,
     **wgmma.ROWS,

@@ -5,17 +5,24 @@ Source: PTX ISA, `shfl.sync`, `vote.sync`, `match.sync`, `activemask`, `redux.sy
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.machine.convergence import LANE_BITS, ballot, check_members
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step
+from cutegen.ptx.machine.frame import Origins
+from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.rows import Row
+from cutegen.ptx.machine.undefined import Spread, from_members, note_absent
 from cutegen.ptx.machine.warp import LANES, Warp
-from cutegen.ptx.text.syntax import Instruction, Operand, Pair, Sink
-from cutegen.ptx.text.types import scalar_type
+from cutegen.ptx.text.flow import keys_of
+from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Pair, Sink
+from cutegen.ptx.text.types import WARP_LANES, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
 _B32, _U32, _PRED = scalar_type("b32"), scalar_type("u32"), scalar_type("pred")
+_ALL_LANES = (1 << WARP_LANES) - 1
 
 
 def for_members(context: Lowering, instruction: Instruction, operand: Operand, act: Step) -> Step:
@@ -50,15 +57,19 @@ def lower_shfl(context: Lowering, instruction: Instruction) -> Step:
     valid_target = None if validity is None else context.target(instruction, validity, _PRED)
     a = context.source(instruction, instruction.operands[1], _B32)
     b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
-    site = context.site
+    site, is_watched = context.site, names_members(instruction)
 
     def act(warp: Warp) -> None:
         lane, valid = _shuffle_source(mode, warp.cells[b].astype(np.int64), warp.cells[c].astype(np.int64))
         here = warp.mask[lane]
         if not here[warp.mask].all():
-            reader = int(np.flatnonzero(warp.mask & ~here)[0])
+            missing = warp.mask & ~here
+            reader = int(np.argmax(missing))
             message = f"shfl reads lane {int(lane[reader])}, which does not take part in it"
-            warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + reader, message)
+            if is_watched:
+                note_absent(warp, site, keys_of((result,)), missing, message)
+            else:
+                warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + reader, message)
         values = np.where(here, warp.cells[a][lane], np.uint32(0xFFFFFFFF))
         warp.put(target, values)
         if valid_target is not None:
@@ -179,11 +190,33 @@ def lower_elect(context: Lowering, instruction: Instruction) -> Step:
     return for_members(context, instruction, instruction.operands[1], act)
 
 
-LOWERERS: dict[str, Lowerer] = {
-    "shfl": lower_shfl,
-    "vote": lower_vote,
-    "match": lower_match,
-    "redux": lower_redux,
-    "activemask": lower_activemask,
-    "elect": lower_elect,
+def names_members(instruction: Instruction) -> bool:
+    """Return whether the member mask of a `shfl` may name fewer lanes than a warp has: some read one that is not named.
+
+    With the whole mask only lanes that have exited, or that the block does not have, are absent.
+    """
+    mask = instruction.operands[-1]
+    return not (isinstance(mask, Immediate) and isinstance(mask.value, int) and mask.value & _ALL_LANES == _ALL_LANES)
+
+
+def _shuffled(context: Lowering, instruction: Instruction) -> Spread:
+    """The result of a `shfl` depends on the lane that it reads, and on its own b and c."""
+    mode = next(word for word in instruction.parts if word in ("up", "down", "bfly", "idx"))
+    b, c = (context.source(instruction, operand, _U32) for operand in instruction.operands[2:4])
+
+    def spread(warp: Warp, sources: Sequence[Origins]) -> Origins:
+        lane, _ = _shuffle_source(mode, warp.cells[b].astype(np.int64), warp.cells[c].astype(np.int64))
+        found: Origins = np.maximum.reduce((sources[0][lane], *sources[1:]))
+        return found
+
+    return spread
+
+
+ROWS = {
+    "shfl": Row(step=lower_shfl, spread=_shuffled, decide=(4,), may_miss=names_members),
+    "vote": Row(step=lower_vote, spread=from_members, decide=(2,)),
+    "match": Row(step=lower_match, spread=from_members, decide=(2,)),
+    "redux": Row(step=lower_redux, spread=from_members, decide=(2,)),
+    "activemask": Row(step=lower_activemask),
+    "elect": Row(step=lower_elect, decide=(1,)),
 }

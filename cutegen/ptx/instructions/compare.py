@@ -12,6 +12,8 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, decode, flush_subnormals
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise
+from cutegen.ptx.machine.rows import Row
+from cutegen.ptx.machine.undefined import from_selected
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction, Operand, Pair
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -165,6 +167,6 @@ def lower_slct(context: Lowering, instruction: Instruction) -> Step:
 LOWERERS: dict[str, Lowerer] = {
     "setp": lower_setp,
     "set": lower_set,
-    "selp": lower_selp,
     "slct": lower_slct,
 }
+ROWS = {"selp": Row(step=lower_selp, spread=from_selected)}

@@ -24,6 +24,8 @@ from cutegen.ptx.instructions.bits import (
     permute_bytes,
 )
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, elementwise, lower_elementwise
+from cutegen.ptx.machine.rows import Row
+from cutegen.ptx.machine.undefined import from_logic
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Immediate, Instruction
 from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
@@ -316,7 +318,7 @@ LOWERERS: dict[str, Lowerer] = {
     "neg": _lower_typed(np.negative, (None,)),
     "sad": _lower_typed(_absolute_difference, (None, None, None)),
     **dict.fromkeys(("shl", "shr"), lower_shift),
-    **dict.fromkeys(("and", "or", "xor", "not", "cnot"), lower_logic),
+    **dict.fromkeys(("xor", "not", "cnot"), lower_logic),
     "lop3": lower_lop3,
     "shf": lower_shf,
     "prmt": lower_prmt,
@@ -330,3 +332,4 @@ LOWERERS: dict[str, Lowerer] = {
     "bfi": _lower_typed(insert_field, (None, None, "u32", "u32")),
     **dict.fromkeys(("dp4a", "dp2a"), lower_dot),
 }
+ROWS = dict.fromkeys(("and", "or"), Row(step=lower_logic, spread=from_logic))

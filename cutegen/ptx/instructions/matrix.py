@@ -15,7 +15,9 @@ from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integer
 from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.convergence import check_whole
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
+from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import resolve_space, to_shared
+from cutegen.ptx.machine.undefined import from_whole_warp
 from cutegen.ptx.machine.warp import LANES, Warp
 from cutegen.ptx.text.syntax import Instruction, Operand
 from cutegen.ptx.text.types import ScalarType
@@ -213,6 +215,8 @@ def _multiplier(
 LOWERERS: dict[str, Lowerer] = {
     "ldmatrix": lower_ldmatrix,
     "stmatrix": lower_stmatrix,
-    "movmatrix": lower_movmatrix,
-    "mma": lower_mma,
+}
+ROWS = {
+    "movmatrix": Row(step=lower_movmatrix, spread=from_whole_warp),
+    "mma": Row(step=lower_mma, spread=from_whole_warp),
 }

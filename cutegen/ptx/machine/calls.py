@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine.frame import Origins
+from cutegen.ptx.machine.origins import mark, origins_of, unwritten
 from cutegen.ptx.machine.warp import Mask, Path, Warp
 from cutegen.ptx.text.syntax import Entry, Linked, Variable
 from cutegen.ptx.text.types import WARP_LANES
@@ -49,7 +51,7 @@ class Callee:
     parameters: tuple[Slot, ...]
     returns: tuple[Slot, ...]
     is_recursive: bool
-    tracked: frozenset[tuple[int, int]]
+    unwritten: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,15 @@ class Passed:
     slot: Slot
 
 
-def callees(entry: Entry, block_at: Mapping[int, int], tracked: set[tuple[int, int]]) -> dict[str, Callee]:
+def callees(entry: Entry, block_at: Mapping[int, int], fresh: frozenset[tuple[int, int]]) -> dict[str, Callee]:
     """The functions in the body of `entry`, by name."""
-    return {linked.function.name: _callee(linked, block_at, tracked) for linked in entry.functions}
+    return {linked.function.name: _callee(linked, block_at, fresh) for linked in entry.functions}
 
 
-def _callee(linked: Linked, block_at: Mapping[int, int], tracked: set[tuple[int, int]]) -> Callee:
+def _callee(linked: Linked, block_at: Mapping[int, int], fresh: frozenset[tuple[int, int]]) -> Callee:
     slots, size = _place(linked.frame)
     given = len(linked.function.parameters)
-    own = {key for key in tracked if linked.rows[key[0]][0] <= key[1] < linked.rows[key[0]][1]}
+    own = {key for key in fresh if linked.rows[key[0]][0] <= key[1] < linked.rows[key[0]][1]}
     return Callee(
         name=linked.function.name,
         block=block_at[linked.first],
@@ -88,7 +90,7 @@ def _callee(linked: Linked, block_at: Mapping[int, int], tracked: set[tuple[int,
         parameters=slots[:given],
         returns=slots[given : given + len(linked.function.returns)],
         is_recursive=linked.is_recursive,
-        tracked=frozenset(own),
+        unwritten=frozenset(own),
     )
 
 
@@ -110,7 +112,7 @@ class ActiveCall:
     results: tuple[Passed, ...]
     bases: npt.NDArray[np.int64]
     saved: dict[int, npt.NDArray[np.generic]]
-    defined: dict[tuple[int, int], Mask]
+    undefined: dict[tuple[int, int], Origins]
 
     def finish(self, warp: Warp, mask: Mask) -> None:
         """The lanes of `mask` have returned: their results are copied, their caller's registers restored."""
@@ -119,8 +121,8 @@ class ActiveCall:
         for bits, before in self.saved.items():
             start, stop = self.callee.rows[bits]
             warp.files[bits][start:stop, lanes] = before[:, lanes]
-        for key, before in self.defined.items():
-            warp.defined[key][lanes] = before[lanes]
+        for key, origins in self.undefined.items():
+            mark(warp, (key,), origins, mask)
         for result in self.results:
             to = warp.cells[result.cell][lanes].astype(np.int64)
             warp.cta.local.copy(threads, self.bases[lanes] + result.slot.offset, to, result.slot.size_bytes)
@@ -149,13 +151,12 @@ def enter(
     for argument in passed[0]:
         source = warp.cells[argument.cell][lanes].astype(np.int64)
         local.copy(threads, source, bases[lanes] + argument.slot.offset, argument.slot.size_bytes)
-    saved, defined = dict[int, npt.NDArray[np.generic]](), dict[tuple[int, int], Mask]()
+    saved, undefined = dict[int, npt.NDArray[np.generic]](), dict[tuple[int, int], Origins]()
     if callee.is_recursive:
         saved = {bits: warp.files[bits][start:stop].copy() for bits, (start, stop) in callee.rows.items()}
-        defined = {key: warp.defined[key].copy() for key in callee.tracked}
-    for key in callee.tracked:
-        warp.defined[key][lanes] = False
+        undefined = {key: origins_of(warp, key) for key in callee.unwritten}
+    unwritten(warp, callee.unwritten, warp.mask)
     for row, offset in ((callee.base, 0), *callee.addresses):
         warp.files[64][row][lanes] = (bases[lanes] + offset).view(np.uint64)
-    call = ActiveCall(callee, passed[1], bases, saved, defined)
+    call = ActiveCall(callee, passed[1], bases, saved, undefined)
     warp.stack.append(Path(callee.block, warp.mask.copy(), callee.end, call))

@@ -6,7 +6,7 @@ Rows of 32 lanes in one register file for each width, and typed views of them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,13 @@ _FILE_DTYPES = {
     128: np.dtype("V16"),
 }
 POISON_BYTE = 0xFF
+Origins: TypeAlias = npt.NDArray[np.int32]
+"""Where the undefined values of a register's lanes come from.
+
+0: the lane is defined; the number of an instruction plus 1: it was the first to read the value, or gave it; `NEVER`:
+the lane has not been written, and nothing has read it.
+"""
+NEVER = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,10 @@ class Frame:
     specials: dict[str, tuple[int, int]] = field(default_factory=dict)
     shared_addresses: dict[tuple[int, int], int] = field(default_factory=dict)
     """Rows of addresses in shared memory, by width and by the address in the CTA of rank 0."""
-    tracked: set[tuple[int, int]] = field(default_factory=set)
+    watched: frozenset[tuple[int, int]] = frozenset()
+    """Registers that may have undefined values where they are read."""
+    unwritten: frozenset[tuple[int, int]] = frozenset()
+    """Those of them that may be read before they are written."""
     held_rows: set[int] = field(default_factory=set)
     """Rows of the 32-bit file that `wgmma` uses as accumulators, or as A."""
     filled_rows: set[int] = field(default_factory=set)
@@ -64,9 +74,9 @@ class Frame:
             files[bits][row] = special_value(name, place)
         return files
 
-    def undefined(self) -> dict[tuple[int, int], npt.NDArray[np.bool_]]:
-        """Return for each register that may be read uninitialized the lanes that have written it: none yet."""
-        return {key: np.zeros(32, bool) for key in self.tracked}
+    def undefined(self, alive: npt.NDArray[np.bool_]) -> dict[tuple[int, int], Origins]:
+        """The undefined registers of a warp that has written nothing."""
+        return {key: np.where(alive, NEVER, 0).astype(np.int32) for key in self.unwritten}
 
     def views(self, files: dict[int, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """The cells of one warp."""

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from cutegen.ptx.machine.blocks import End
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate
+from cutegen.ptx.machine.undefined import SpreadLowerer, from_own_lane
 from cutegen.ptx.text.flow import Ends
-from cutegen.ptx.text.syntax import Instruction
+from cutegen.ptx.text.syntax import Address, Instruction
 from cutegen.ptx.watch.agents import Agent
 
 
@@ -40,6 +41,9 @@ class Row:
     of the 32-bit file that it uses after it was issued, as rows, `fills` those that receive their values after it; it
     answers for its own use of them. `agent` accesses shared memory for it after its issue. With `passes_seen` it tells
     others what has happened, although it makes none of it visible.
+
+    `spread` says which results depend on which undefined sources, except those in the operands that `decide` what it
+    does, by number. `may_miss` tells whether an instruction may give an undefined result by itself.
     """
 
     step: Lowerer | None = None
@@ -50,3 +54,12 @@ class Row:
     fills: Callable[[Instruction], set[int]] | None = None
     agent: Agent | None = None
     passes_seen: bool = False
+    spread: SpreadLowerer = from_own_lane
+    decide: tuple[int, ...] = ()
+    may_miss: Callable[[Instruction], bool] | None = None
+
+    def only_computes(self, instruction: Instruction) -> bool:
+        """Return whether all that it does is to write registers, so that undefined sources may not matter."""
+        accesses = any(isinstance(operand, Address) for operand in instruction.operands)
+        stays = self.holds is None and self.fills is None and self.agent is None and self.ends is Ends.NOTHING
+        return stays and not accesses and not self.sources_only and len(instruction.operands) > 0

@@ -107,8 +107,10 @@ class Warp:
         self.thread0 = self.index * WARP_LANES
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
-        self.defined = frame.undefined()
         self.alive: Mask = lanes > LANES
+        self.watched = frame.watched
+        self.undefined = frame.undefined(self.alive)
+        """The registers with undefined lanes."""
         self.is_whole = lanes == WARP_LANES
         self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""

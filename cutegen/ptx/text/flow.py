@@ -1,8 +1,7 @@
-"""The control-flow graph of an entry: basic blocks, reconvergence points, definite assignment.
+"""The control-flow graph of an entry: basic blocks, reconvergence points, the registers that instructions use.
 
 Lanes that a branch separates reconverge at the branch's immediate post-dominator, the first block that all their paths
-to the exit share. A register is definitely assigned at a use if every path from the entry to it writes the register.
-Only the other registers are watched while the kernel runs.
+to the exit share.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def registers_of_operands(operands: Sequence[Operand]) -> Iterator[Register]:
         yield from _registers(operand)
 
 
-def _keys(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
+def keys_of(operands: tuple[Operand, ...]) -> frozenset[RegisterKey]:
     return frozenset((r.file_bits, r.row) for operand in operands for r in _registers(operand))
 
 
@@ -197,83 +196,11 @@ def written_registers(instruction: Instruction, *, sources_only: bool) -> frozen
     """The registers that an instruction writes: those of its first operand, unless it has `sources_only`."""
     if sources_only or not instruction.operands or isinstance(instruction.operands[0], Address):
         return frozenset()
-    return _keys(instruction.operands[:1])
+    return keys_of(instruction.operands[:1])
 
 
-def _read_registers(instruction: Instruction, written: frozenset[RegisterKey]) -> frozenset[RegisterKey]:
+def read_registers(instruction: Instruction, written: frozenset[RegisterKey]) -> frozenset[RegisterKey]:
     """The registers that an instruction reads, its guard included."""
-    keys = _keys(instruction.operands[1:] if written else instruction.operands)
+    keys = keys_of(instruction.operands[1:] if written else instruction.operands)
     guard = instruction.guard
     return keys | {(1, guard.register.row)} if guard else keys
-
-
-@dataclass(frozen=True, slots=True)
-class _Uses:
-    """Uses of registers in a block: reads without an earlier write in the block, by instruction, and its writes."""
-
-    exposed: dict[int, frozenset[RegisterKey]]
-    assigned: frozenset[RegisterKey]
-
-
-def _uses(entry: Entry, block: BlockRange, written: Written) -> _Uses:
-    exposed, assigned = dict[int, frozenset[RegisterKey]](), set[RegisterKey]()
-    for index in range(block.first, block.last):
-        instruction = entry.instructions[index]
-        missing = _read_registers(instruction, written[index]) - assigned
-        if missing:
-            exposed[index] = missing
-        if instruction.guard is None:
-            assigned |= written[index]
-    return _Uses(exposed, frozenset(assigned))
-
-
-def unsure_reads(entry: Entry, graph: FlowGraph, written: Written) -> dict[int, frozenset[RegisterKey]]:
-    """Return, for each instruction, the registers that it reads and that some path to it has not written.
-
-    `written` has what each instruction writes.
-
-    LLVM expresses an undefined value as a register that no instruction writes. Instructions that only move its bytes
-    may read it, because the bytes are often never used: what they move stays poison.
-    """
-    uses = [_uses(entry, block, written) for block in graph.blocks]
-    exposed = {key for use in uses for keys in use.exposed.values() for key in keys}
-    undefined = exposed - frozenset[RegisterKey]().union(*written)
-    bits = {key: 1 << place for place, key in enumerate(exposed)}
-    at_start = _assigned_at_start(graph, [_bits_of(use.assigned, bits) for use in uses])
-    unsure: dict[int, frozenset[RegisterKey]] = {}
-    for number, assigned in at_start.items():
-        for index, keys in uses[number].exposed.items():
-            missing = frozenset(key for key in keys if not assigned & bits[key])
-            if _only_moves_bytes(entry.instructions[index]):
-                missing -= undefined
-            if missing:
-                unsure[index] = missing
-    return unsure
-
-
-def _bits_of(keys: frozenset[RegisterKey], bits: dict[RegisterKey, int]) -> int:
-    """The subset of `keys` that have a bit; most registers are read only after their own block has written them."""
-    return sum(bits[key] for key in keys if key in bits)
-
-
-def _assigned_at_start(graph: FlowGraph, assigned: list[int]) -> dict[int, int]:
-    """Return the registers that every path to each reachable block has written, as bits."""
-    at_start, pending = dict.fromkeys(graph.roots, 0), list(graph.roots)
-    while pending:
-        number = pending.pop()
-        after = at_start[number] | assigned[number]
-        for successor in graph.blocks[number].successors:
-            if successor is None:
-                continue
-            before = at_start.get(successor)
-            both = after if before is None else before & after
-            if both != before:
-                at_start[successor] = both
-                pending.append(successor)
-    return at_start
-
-
-def _only_moves_bytes(instruction: Instruction) -> bool:
-    """`prmt`, and a `mov` that packs a vector into one register."""
-    opcode = instruction.parts[0]
-    return opcode == "prmt" or (opcode == "mov" and any(isinstance(x, Vector) for x in instruction.operands[1:]))
