@@ -162,11 +162,11 @@ WRONG: dict[str, tuple[Edit, str]] = {
     ),
     "three tiles in two accumulators": (
         more(ACCUMULATOR, "empty", "credits"),
-        "accumulator: mma passes .* before epilogue releases .*3 credits, 2 stages",
+        "accumulator: mma passes .* before epilogue is done .*3 credits, 2 stages",
     ),
     "sums that are read before they are complete": (
         without(EPILOGUE, Action.WAIT, ACCUMULATOR),
-        "accumulator: epilogue (reads|releases) .* before mma commits it",
+        "accumulator: epilogue (reads|releases) .* before the tensor core of mma commits it",
     ),
     "sums that are not freed": (
         without(EPILOGUE, Action.RELEASE, ACCUMULATOR),
@@ -178,7 +178,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
     ),
     "a tile's name that nobody waits for": (
         without(PRODUCER, Action.WAIT, TILES),
-        "tiles: producer (releases tile .* before scheduler commits it|may arrive at `empty`)",
+        "tiles: producer (releases tile .* before a copy of scheduler commits it|may arrive at `empty`)",
     ),
     "no credits": (
         at(TILES, "empty", credits=0),

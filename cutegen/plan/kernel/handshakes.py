@@ -28,12 +28,15 @@ LEAST_TILES = 3
 _AT_EMPTY = frozenset({Action.ACQUIRE, Action.RELEASE, Action.TAIL})
 """The handshakes at `empty`; the others are at `full`."""
 _OF_CONSUMERS = frozenset({Action.WAIT, Action.RELEASE})
-_WAIT, _ARRIVE, _NOTE, _STORE = range(4)
+_MET = {Action.COMMIT: 1, Action.WAIT: -1, Action.RELEASE: 1, Action.ACQUIRE: -1, Action.TAIL: 0}
+_WAIT, _ARRIVE, _NOTE, _LATER = range(4)
+_LATE = frozenset({By.COPY, By.MMA})
+"""Arrivals after the step that asks for them."""
 _FILLS = "fills the stage of"
 
 Op = tuple[int, int, int, int, int, str]
-"""A wait, an arrival, a note of what is done, or a bulk store, which arrives when it has read its buffer: the barrier,
-its stage, phases or arrivals, the item, and words.
+"""A wait, an arrival, a note of what is done, or an arrival later, by a copy or by the tensor core: the barrier, its
+stage, phases or arrivals, the item, and words.
 """
 Clock = list[int]
 Note = tuple[int, int, Clock, int, str]
@@ -43,7 +46,12 @@ Note = tuple[int, int, Clock, int, str]
 def prove_handshakes(loop: KernelLoop) -> None:
     """Raise ProofError, with the pipeline and the role, unless the roles of `loop` always go on, in order."""
     turn = loop.k_tiles_per_turn
+    for each in loop.pipelines:
+        _prove_counts(loop, each)
     if all(each.full.sync is Sync.COPY_GROUPS for each in loop.pipelines):
+        (ab,) = loop.pipelines
+        if ab.empty is None or not ab.stages == loop.stages == ab.empty.credits:
+            raise _wrong(ab.name, f"{ab.stages} stages for a loop of {loop.stages}, all of which are free at first")
         for k_tiles in {0, 1, 2, loop.stages, 2 * max(turn, loop.stages) + 1}:
             for whole in {0, loop.whole(k_tiles)}:
                 _prove_order(loop, k_tiles, whole)
@@ -61,6 +69,7 @@ def _wrong(pipeline: str, what: str) -> ProofError:
 def _prove_names(loop: KernelLoop) -> None:
     """Prove that each handshake is on a pipeline of the kernel, by one of its roles, which stays until its end."""
     tails = set()
+    met: dict[tuple[str, str], int] = {}
     named = {each.name: each for each in loop.pipelines}
     for program in loop.programs:
         for each in program.sections:
@@ -77,8 +86,15 @@ def _prove_names(loop: KernelLoop) -> None:
                     raise _wrong(step.pipeline, f"{step.action} by {program.role}, but it has no barrier `empty`")
                 if step.action is Action.TAIL:
                     tails.add((program.role, step.pipeline))
+                if pipeline.full.sync is Sync.CLUSTER:
+                    met[program.role, step.pipeline] = met.get((program.role, step.pipeline), 0) + _MET[step.action]
+    for (role, name), more in met.items():
+        if more:
+            raise _wrong(name, f"{role} arrives at the cluster's barrier more or less often than it waits there")
+    barred = {program.role for program in loop.programs for each in program.sections if _bars(each)}
     for used in loop.pipelines:
-        _prove_counts(loop, used)
+        if used.within is not None and not barred.issuperset(used.producers):
+            raise _wrong(used.name, f"warps write to the memory of {used.within} before all have read it")
         if used.empty is None:
             continue
         of_others = used.empty.sync is Sync.MBARRIER and used.empty.arrivals[0].ctas > 1
@@ -88,8 +104,19 @@ def _prove_names(loop: KernelLoop) -> None:
                     raise _wrong(used.name, f"{name} may exit while its stages and barriers are in use")
 
 
+def _bars(each: Range | Section) -> bool:
+    return Action.BARRIER in [step.action for step in each.steps]
+
+
 def _prove_counts(loop: KernelLoop, pipeline: Pipeline) -> None:
-    """Prove that each barrier counts the arrivals of its roles, and of all groups that have the same item."""
+    """Prove that each barrier counts the arrivals of its roles, and of all groups that have the same item.
+
+    Only a wait for an mbarrier can pass by the parity of a phase that never was.
+    """
+    if pipeline.full.credits and pipeline.full.sync is not Sync.MBARRIER:
+        raise _wrong(pipeline.name, f"{pipeline.full.credits} credits at `full`; expected 0 for {pipeline.full.sync}")
+    if pipeline.holds is Item.TURN and pipeline.stages != (groups := loop.role(pipeline.consumers[0]).groups):
+        raise _wrong(pipeline.name, f"{pipeline.stages} stages for the turns of {groups} groups")
     of_one_group = pipeline.scope is Scope.GROUP or pipeline.holds is Item.TURN
     for name, barrier in pipeline.barriers.items():
         made = {}
@@ -148,23 +175,34 @@ class _Barriers:
             for pipeline in loop.pipelines:
                 of_group = pipeline.scope is Scope.GROUP
                 if number == 0 or of_group:
-                    for name, barrier in pipeline.barriers.items():
-                        at = self._add(pipeline, name, barrier, len(agents))
+                    barriers = pipeline.barriers
+                    if pipeline.empty is None:
+                        barriers[_WAITS] = _waits(loop, pipeline)
+                    for name, barrier in barriers.items():
+                        at = self._add(pipeline, name, barrier)
                         for agent in (number,) if of_group else range(len(agents)):
                             self.numbers[pipeline.name, name, agent] = at
             if group == 0:
-                at = self._add(*_meeting(role), len(agents))
+                at = self._add(*_meeting(role))
                 for agent in range(number, number + role.groups):
                     self.numbers[_MEETING, "full", agent] = at
 
-    def _add(self, pipeline: Pipeline, name: str, barrier: Barrier, agents: int) -> int:
+    def _add(self, pipeline: Pipeline, name: str, barrier: Barrier) -> int:
         stages = range(pipeline.stages)
-        none, clocks = [0 for _ in stages], [[0] * (agents + 1) for _ in stages]
-        self.table.append(_Phases(pipeline, name, barrier, [[] for _ in stages], none, clocks, list(none)))
+        over: list[list[Clock]] = [[] for _ in stages]
+        clocks: list[Clock] = [[] for _ in stages]
+        self.table.append(_Phases(pipeline, name, barrier, over, [0 for _ in stages], clocks, [0 for _ in stages]))
         return len(self.table) - 1
 
 
-_MEETING = "bar.sync"
+_MEETING, _WAITS = "bar.sync", "waits"
+
+
+def _waits(loop: KernelLoop, pipeline: Pipeline) -> Barrier:
+    """Where no barrier says that a stage is free, those that wait for an item stand for it."""
+    roles = [loop.role(name) for name in pipeline.consumers]
+    groups = 1 if pipeline.holds is Item.TURN else sum([1 if role.alternates else role.groups for role in roles])
+    return Barrier(sync=Sync.NAMED, count=groups, arrivals=(), credits=pipeline.stages)
 
 
 def _meeting(role: Role) -> tuple[Pipeline, str, Barrier]:
@@ -183,9 +221,8 @@ def _prove_run(loop: KernelLoop, k_tiles: int, tiles: int) -> None:
         _Agent(role, group, number, _ops(loop, program, role, group, number, barriers, marks, tiles))
         for number, (program, role, group) in enumerate(named)
     ]
-    who, stores = [*(agent.name for agent in agents), "its store"], len(agents)
-    clocks: list[Clock] = [[0] * (stores + 1) for _ in agents]
-    stored = 0
+    who = [*[agent.name for agent in agents], *[_later(at) for at in barriers.table]]
+    clocks: list[Clock] = [[0] * len(who) for _ in agents]
     notes: list[Note] = []
     table, running, progress = barriers.table, agents, True
     while running:
@@ -216,15 +253,14 @@ def _prove_run(loop: KernelLoop, k_tiles: int, tiles: int) -> None:
                         _prove_ordered(notes, table, who, k_tiles)
                         phase = f"`{at.name}` in the phase of another {at.pipeline.holds}"
                         raise _wrong(at.pipeline.name, f"{agent.name} may arrive at {phase}")
-                    if kind == _STORE:
-                        stored += 1
-                        clock = [*clock[:stores], stored]
-                        at.arrived.setdefault(item, []).append((stores, stored))
-                    else:
-                        clocks[number] = clock = [*clock[:number], clock[number] + 1, *clock[number + 1 :]]
-                        at.arrived.setdefault(item, []).append((number, clock[number]))
+                    arrives = number if kind == _ARRIVE else len(agents) + barrier
+                    time = clock[arrives] + 1 if kind == _ARRIVE else len(at.got) + 1
+                    clock = [*clock[:arrives], time, *clock[arrives + 1 :]]
+                    if kind == _ARRIVE:
+                        clocks[number] = clock
+                    at.arrived.setdefault(item, []).append((arrives, time))
                     at.got[item] = at.got.get(item, 0) + amount
-                    at.clock[stage] = list(map(max, at.clock[stage], clock))
+                    at.clock[stage] = list(map(max, at.clock[stage], clock)) if at.pending[stage] else clock
                     at.pending[stage] += amount
                     if at.pending[stage] == at.barrier.count:
                         over.append(at.clock[stage])
@@ -239,6 +275,13 @@ def _prove_run(loop: KernelLoop, k_tiles: int, tiles: int) -> None:
             _prove_shared(loop, pipeline, barriers, notes, k_tiles)
 
 
+def _later(at: _Phases) -> str:
+    """Name what arrives at a barrier after the step of a role: a copy, a store, or the tensor core."""
+    by = at.barrier.arrivals[0].by if at.barrier.arrivals else By.THREAD
+    what = "the store" if at.barrier.sync is Sync.STORE_GROUPS else "a copy" if by is By.COPY else "the tensor core"
+    return f"{what} of {' or '.join(at.pipeline.producers)}"
+
+
 def _groups(loop: KernelLoop, program: Program) -> range:
     return range(loop.role(program.role).groups)
 
@@ -249,7 +292,7 @@ def _prove_ordered(notes: list[Note], table: list[_Phases], who: list[str], k_ti
         at = table[barrier]
         for other, time in at.arrived.get(item, ()):
             if clock[other] < time:
-                arrives = "releases the one before it" if at.name == "empty" else "commits it"
+                arrives = "commits it" if at.name == "full" else "is done with the one before it"
                 credits = f"{at.barrier.credits} credits, {at.pipeline.stages} stages"
                 did = f"{who[number]} {words} {at.words(item, k_tiles)} before {who[other]} {arrives}"
                 raise _wrong(at.pipeline.name, f"{did} ({credits})")
@@ -268,16 +311,21 @@ def _deadlock(waiting: list[_Agent], table: list[_Phases], k_tiles: int, tiles: 
 
 def _prove_left(table: list[_Phases]) -> None:
     """Prove that no phase is left half full, and that each item that was committed is released."""
-    released = {(id(at.pipeline), item) for at in table if at.name == "empty" for item in at.got}
+    committed = {(id(at.pipeline), item) for at in table if at.name == "full" for item in at.got}
+    released = {(id(at.pipeline), item) for at in table if at.name != "full" for item in at.got}
     for at in table:
         for item, got in at.got.items():
             if got != at.barrier.count:
                 words = f"{got} arrivals at `{at.name}` for a {at.pipeline.holds}, which counts {at.barrier.count}"
                 raise _wrong(at.pipeline.name, words)
-            kept = (id(at.pipeline), item + at.pipeline.stages) not in released
-            if at.name == "full" and at.pipeline.empty is not None and kept:
-                users = " or ".join(at.pipeline.consumers)
-                raise _wrong(at.pipeline.name, f"a {at.pipeline.holds} is committed, and {users} does not release it")
+            users, behind = " or ".join(at.pipeline.consumers), item + at.pipeline.stages
+            refilled = at.pipeline.empty is not None or (id(at.pipeline), behind) in committed
+            if at.name == "full" and at.pipeline.name != _MEETING and refilled:
+                if (id(at.pipeline), behind) not in released:
+                    never = "releases" if at.pipeline.empty is not None else "waits for"
+                    raise _wrong(at.pipeline.name, f"a {at.pipeline.holds} is committed that {users} never {never}")
+            elif at.name == "empty" and (id(at.pipeline), item - at.pipeline.stages) not in committed:
+                raise _wrong(at.pipeline.name, f"{users} releases a {at.pipeline.holds} that nobody commits")
 
 
 def _prove_shared(
@@ -321,7 +369,7 @@ def _ops(
         [(each, _steps(loop, each, group, marks)) for each in run] for run in (program.begin, program.tile, program.end)
     )
     actions = {step.action for run in (begin, tile_steps, end) for _, steps in run for step, _, _ in steps}
-    loads, in_groups = Action.LOAD in actions, Action.MMA_COMMIT in actions
+    loads, in_groups = Action.LOAD in actions, not actions.isdisjoint((Action.MMA_COMMIT, Action.MMA_WAIT))
     ends = {each.name: _Ends.of(each, role, number, barriers) for each in loop.pipelines}
     meeting = barriers.numbers[_MEETING, "full", number]
     ops: list[Op] = []
@@ -365,16 +413,20 @@ def _ops(
                     turn, stage = divmod(wanted, at.stages)
                     free = -(-(credits - stage) // at.stages) if credits > stage else 0
                     ops.append((_WAIT, barrier, stage, turn + 1 - free, wanted, "passes the wait for"))
+                    if action is Action.WAIT and at.waits is not None:
+                        behind = wanted + at.stages
+                        ops.append((_ARRIVE, at.waits, behind % at.stages, 1, behind, ""))
             elif action is Action.COMMIT or action is Action.BULK_FETCH:
                 if action is Action.COMMIT:
                     last[name] = max(last[name], item)
                     announced.add((name, item))
                     if at.fills:
-                        ops.append((_NOTE, at.empty, 0, 0, item, _FILLS))
+                        ops.append((_NOTE, at.empty if at.waits is None else at.waits, 0, 0, item, _FILLS))
                 elif (name, item) not in announced:
                     raise _wrong(name, f"{role.name} copies a {at.holds} whose bytes it did not announce")
                 if at.by_copy == (action is Action.BULK_FETCH):
-                    ops.append((_ARRIVE, at.full, item % at.stages, at.full_amount, item, ""))
+                    kind = _LATER if at.full_later else _ARRIVE
+                    ops.append((kind, at.full, item % at.stages, at.full_amount, item, ""))
             elif action is Action.RELEASE or action is Action.BULK_STORE:
                 if name == AB and item in multiplied:
                     raise _wrong(name, f"{role.name} releases a {at.holds} that is being multiplied")
@@ -382,7 +434,7 @@ def _ops(
                     released = item
                 behind = item + at.stages
                 ops.append((_NOTE, at.full, 0, 0, item, "releases"))
-                kind = _STORE if action is Action.BULK_STORE else _ARRIVE
+                kind = _LATER if at.empty_later else _ARRIVE
                 ops.append((kind, at.empty, behind % at.stages, at.empty_amount, behind, ""))
             elif action is Action.DRAIN:
                 ops.append((_NOTE, at.empty, 0, 0, item, _FILLS))
@@ -409,7 +461,10 @@ class _Ends:
     full_amount: int
     empty_amount: int
     by_copy: bool
+    full_later: bool
+    empty_later: bool
     fills: bool
+    waits: int | None
 
     @classmethod
     def of(cls, pipeline: Pipeline, role: Role, number: int, barriers: _Barriers) -> _Ends:
@@ -426,7 +481,10 @@ class _Ends:
             full_amount=_amount(full, role),
             empty_amount=_amount(empty, role),
             by_copy=full.arrivals[0].by is By.COPY,
-            fills=pipeline.empty is not None and role.name in pipeline.producers,
+            full_later=full.arrivals[0].by in _LATE,
+            empty_later=empty.arrivals[0].by in _LATE,
+            fills=role.name in pipeline.producers,
+            waits=barriers.numbers.get((pipeline.name, _WAITS, number)),
         )
 
 
@@ -467,11 +525,12 @@ def _prove_order(loop: KernelLoop, k_tiles: int, whole: int) -> None:
     """Prove, where all threads copy, that a k-tile is read between a barrier after its copy and one before the next."""
     (program,), taken = loop.programs, max(k_tiles, loop.least_k_tiles)
     marks = (taken, whole, loop.stages)
-    committed: list[list[int]] = []
+    committed: list[list[tuple[int, Action]]] = []
     held: dict[int, int] = {}  # k-tile of each stage
-    unsent: list[int] = []
-    landed: set[int] = set()
-    visible: set[int] = set()
+    unsent: list[tuple[int, Action]] = []
+    kinds = {step.action for each in program.ranges for step in each.steps} & {Action.FETCH, Action.STORE}
+    landed: set[tuple[int, Action]] = set()
+    visible: set[tuple[int, Action]] = set()
     unread: dict[int, bool] = {}  # k-tiles with loads since the last barrier
     for each in program.ranges:
         first, last = each.first.of(*marks), each.last.of(*marks)
@@ -485,11 +544,11 @@ def _prove_order(loop: KernelLoop, k_tiles: int, whole: int) -> None:
                     if unread.get(held.get(stage, -1)):
                         raise _wrong(AB, f"{program.role} copies a k-tile to a stage that others may still read")
                     held[stage] = item
-                    visible.discard(item)
+                    visible.discard((item, action))
                     if action is Action.FETCH:
-                        unsent.append(item)
+                        unsent.append((item, action))
                     else:
-                        landed.add(item)
+                        landed.add((item, action))
                 elif action is Action.COMMIT:
                     committed.append(unsent)
                     unsent = []
@@ -500,6 +559,6 @@ def _prove_order(loop: KernelLoop, k_tiles: int, whole: int) -> None:
                     visible |= landed
                     unread = {}
                 elif action is Action.LOAD and item < k_tiles:
-                    if held.get(stage) != item or item not in visible:
+                    if held.get(stage) != item or not visible.issuperset([(item, kind) for kind in kinds]):
                         raise _wrong(AB, f"{program.role} reads a k-tile before a barrier after its copy")
                     unread[item] = True
