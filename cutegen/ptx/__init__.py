@@ -12,7 +12,7 @@ from cutegen.ptx.arithmetic.tensor_core import AMPERE, HOPPER, TensorCore
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.policy import IN_ORDER, REVERSED, Policy, random_order
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
-from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.machine.tensor_map import TensorMap, TensorMaps
 from cutegen.ptx.program import Program
 from cutegen.ptx.watch.violations import ALL_KINDS, UNDEFINED, ExecutionFault, Violation, ViolationKind
 
@@ -31,6 +31,7 @@ __all__ = [
     "Program",
     "TensorCore",
     "TensorMap",
+    "TensorMaps",
     "Violation",
     "ViolationKind",
     "random_order",

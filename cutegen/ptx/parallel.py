@@ -29,7 +29,7 @@ from cutegen.ptx.machine.cta import Rules
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import Shape
 from cutegen.ptx.machine.launch import Outcome, run_ctas
-from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.machine.tensor_map import TensorMap, TensorMaps
 from cutegen.ptx.prepare import prepare
 from cutegen.ptx.text.parser import parse_module
 
@@ -54,6 +54,13 @@ class _SharedTensor:
 
     array: Any
     make: Callable[..., TensorMap]
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedMaps:
+    """Tensor maps in global memory as they are sent."""
+
+    maps: tuple[_SharedTensor, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +152,8 @@ class _Files:
         if isinstance(argument, TensorMap):
             sizes = {each.name: getattr(argument, each.name) for each in fields(argument) if each.name != "array"}
             return _SharedTensor(self.share(argument.array), partial(TensorMap, **sizes))
+        if isinstance(argument, TensorMaps):
+            return _SharedMaps(tuple(self.share(each) for each in argument.maps))
         if not isinstance(argument, np.ndarray) or argument.ndim == 0 or argument.size == 0:
             return argument
         start, _ = extent(root_of(argument))
@@ -212,6 +221,8 @@ def _open(argument: Any, opened: dict[Path, npt.NDArray[np.uint8]]) -> Any:
         return tuple(_open(item, opened) for item in argument)
     if isinstance(argument, _SharedTensor):
         return argument.make(array=_open(argument.array, opened))
+    if isinstance(argument, _SharedMaps):
+        return TensorMaps(tuple(_open(each, opened) for each in argument.maps))
     if not isinstance(argument, _SharedArray):
         return argument
     if argument.file not in opened:

@@ -15,7 +15,7 @@ from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from cutegen.errors import PtxSyntaxError, RequestError
-from cutegen.ptx import LaunchReport, Program, TensorMap
+from cutegen.ptx import LaunchReport, Program, TensorMap, TensorMaps
 from cutegen.ptx.checking import Finding, check_entry, explored_policies
 from cutegen.ptx.machine.policy import Policy
 from cutegen.run.call.bits import bf16_bits, bf16_values
@@ -211,6 +211,8 @@ def _differing(found: NDArray[Any], wanted: NDArray[Any], rtol: float, atol: flo
 
 
 def _storage(value: Any) -> NDArray[Any]:
+    if isinstance(value, TensorMaps):
+        value = value.maps[0]
     return value.array if isinstance(value, TensorMap) else np.asarray(value)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutegen.errors import RequestError
-from cutegen.ptx import TensorMap
+from cutegen.ptx import TensorMap, TensorMaps
 from cutegen.run.foreign import DTYPES, FILLS, MAX_ELEMENTS, Expected, ForeignLaunch, filled, load_array, number_of
 
 
@@ -136,13 +136,18 @@ class _Row:
             raise RequestError(f"{self.where}: {key}: found {value!r}; expected one of {', '.join(known)}")
         return value
 
-    def _tensor_map(self) -> tuple[tuple[int, ...], int]:
+    def _tensor_map(self) -> Mapping[str, Any]:
+        """Return the arguments of `TensorMap` that the table gives."""
         table = self.keys["tensor_map"]
-        box, swizzle = (table.get("box"), table.get("swizzle_bytes", 0)) if isinstance(table, dict) else (None, 0)
-        if not isinstance(box, list) or not all(type(size) is int for size in (*box, swizzle)):
+        box = table.get("box") if isinstance(table, dict) else None
+        if not isinstance(box, list) or not all(type(each) is int for each in (*box, *_numbers_of(table))):
             raise RequestError(f"{self.where}: tensor_map: expected {{ box = [columns, rows], swizzle_bytes = 128 }}")
-        _refuse_others(table, {"box", "swizzle_bytes"}, f"{self.where}: tensor_map")
-        return tuple(box), swizzle
+        _refuse_others(table, {"box", "in_memory", *_MAP_NUMBERS}, f"{self.where}: tensor_map")
+        if not isinstance(table.get("in_memory", False), bool):
+            raise RequestError(
+                f"{self.where}: tensor_map: in_memory: found {table['in_memory']!r}; expected true or false"
+            )
+        return {**table, "box": tuple(box)}
 
     @property
     def is_array(self) -> bool:
@@ -187,10 +192,19 @@ _KINDS["array"] = _ARRAY_KEYS - {"file"}
 """Keys that define an argument, by the one that selects its kind; the first that is present counts."""
 
 
-def _tensor_map(array: NDArray[Any], sizes: tuple[tuple[int, ...], int]) -> TensorMap:
-    """Return the tensor map of a row-major array: its last mode is the innermost."""
-    box, swizzle_bytes = sizes
+_MAP_NUMBERS = ("swizzle_bytes", "swizzle_atom_bytes", "element_bits")
+"""The keys of a tensor map that are single numbers."""
+
+
+def _numbers_of(table: Mapping[str, Any]) -> list[Any]:
+    return [table[key] for key in _MAP_NUMBERS if key in table]
+
+
+def _tensor_map(array: NDArray[Any], given: Mapping[str, Any]) -> TensorMap | TensorMaps:
+    """Return the tensor map of a row-major array, or a pointer to it: the array's last mode is the innermost."""
+    fields = {key: value for key, value in given.items() if key != "in_memory"}
+    per_byte = 8 // given["element_bits"] if given.get("element_bits") == 4 else 1
+    *outer, inner = array.shape
     strides = tuple(reversed(array.strides[:-1]))
-    return TensorMap(
-        array=array, extents=array.shape[::-1], strides_bytes=strides, box=box, swizzle_bytes=swizzle_bytes
-    )
+    made = TensorMap(array=array, extents=(inner * per_byte, *outer[::-1]), strides_bytes=strides, **fields)
+    return TensorMaps((made,)) if given.get("in_memory") else made

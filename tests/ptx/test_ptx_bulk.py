@@ -162,7 +162,7 @@ READ = "ld.shared.b32 %r3, [%r4];"
         (FILL + "bar.sync 0;" + expect(2048) + load((0, 0)) + wait(), ViolationKind.RACE, "no fence.proxy.async"),
         (expect(4096) + load((0, 0)) + load((0, 8)) + wait(), ViolationKind.ASYNC_COPY, "write of bytes"),
         (expect(2048) + load((0, 0, 0)) + wait(), ViolationKind.OUT_OF_BOUNDS, "3 coordinates"),
-        (expect(2048) + load((0, 0)).replace("[%rd3,", "[%rd3+8,") + wait(), ViolationKind.OUT_OF_BOUNDS, "tensor map"),
+        (expect(2048) + load((0, 0)).replace("[%rd3,", "[%rd3+8,") + wait(), ViolationKind.MISALIGNED, "tensor map"),
     ],
 )
 def test_wrong_loads_are_found(body: str, kind: ViolationKind, words_of_message: str) -> None:

@@ -25,6 +25,7 @@ from cutegen.ptx.instructions import (
     mbarrier,
     memory,
     tcgen05,
+    tensormap,
     wgmma,
 )
 from cutegen.ptx.instructions.forms import check_form
@@ -58,6 +59,7 @@ _ROWS = {
     **matrix.ROWS,
     **mbarrier.ROWS,
     **tcgen05.ROWS,
+    **tensormap.ROWS,
     **wgmma.ROWS,
 }
 _FLOATING = {name: Row(step=lowerer) for name, lowerer in floating.LOWERERS.items()}

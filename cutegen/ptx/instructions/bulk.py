@@ -263,9 +263,15 @@ class _Boxes:
         corners = np.stack([warp.cells[c][warp.mask] for c in self._coordinates], axis=1).tolist()
         lanes = zip(warp.lanes().tolist(), maps.tolist(), corners, places.tolist(), strict=True)
         for lane, address, corner, place in lanes:
-            tensor = warp.cta.tensor_at(site, warp.thread0 + lane, address + self._window, len(corner))
+            at, thread = address + self._window, warp.thread0 + lane
+            tensor, map_address = warp.cta.tensors.at(warp, site, thread, at, len(corner))
+            per_item = tensor.map.per_item
+            if corner[0] % per_item:
+                message = f"coordinate {corner[0]} of elements of {tensor.map.element_bits} bits; expected an even one"
+                warp.cta.fault(ViolationKind.MISALIGNED, site, warp.thread0 + lane, message, always=True)
             with warp.narrowed(np.equal(LANES, lane)):
-                yield Box(tensor=tensor, corner=tuple(corner), address=place)
+                first = corner[0] // per_item, *corner[1:]
+                yield Box(tensor=tensor, corner=first, address=place, map_address=map_address)
 
 
 class _Runs:

@@ -10,6 +10,7 @@ from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
 from cutegen.ptx.machine.registers import RegisterPool
 from cutegen.ptx.machine.rows import Row, Ways
+from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction
@@ -49,6 +50,10 @@ def lower_fence(context: Lowering, instruction: Instruction) -> Step:
     context.modifiers(instruction, 2 if words.startswith("proxy.tensormap::generic.acquire") else 0)
     if words in _ASYNC_FENCES:
         return lambda warp: warp.cta.ordering.proxy_fence(warp)
+    if words.startswith("proxy.tensormap::generic.release"):
+        return lambda warp: warp.cta.tensors.proxy.release(warp, warp.cta.ordering)
+    if words.startswith("proxy.tensormap::generic.acquire"):
+        return _acquire_map(context, instruction)
     if words.startswith("proxy."):
         return _nothing
     if words.startswith("mbarrier_init."):
@@ -81,6 +86,20 @@ def _register_change(context: Lowering, instruction: Instruction, predicate: Pre
         return None
 
     return end
+
+
+def _acquire_map(context: Lowering, instruction: Instruction) -> Step:
+    """`fence.proxy.tensormap::generic.acquire.scope [a], 128`."""
+    size, site = instruction.operands[1], context.site
+    if not isinstance(size, Immediate) or size.value != TENSOR_MAP_BYTES:
+        raise instruction.error(f"the size is {TENSOR_MAP_BYTES}")
+    base, offset = context.address(instruction, instruction.operands[0])
+
+    def step(warp: Warp) -> None:
+        for thread, address in zip(warp.threads().tolist(), warp.addresses(base, offset).tolist(), strict=True):
+            warp.cta.tensors.acquire(warp, site, thread, address)
+
+    return step
 
 
 def lower_trap(context: Lowering, instruction: Instruction) -> Step:

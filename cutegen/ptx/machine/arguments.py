@@ -19,12 +19,13 @@ import numpy.typing as npt
 from cutegen.ptx.arithmetic.rounding import to_bf16
 from cutegen.ptx.errors import LaunchError
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
-from cutegen.ptx.machine.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap
+from cutegen.ptx.machine.tensor_map import TENSOR_MAP_ALIGN, TENSOR_MAP_BYTES, BoundTensor, TensorMap, TensorMaps
+from cutegen.ptx.machine.tensor_map_object import encode
 from cutegen.ptx.text.syntax import Entry, Parameter
 from cutegen.ptx.text.types import Kind, ScalarType
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 
-Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap"
+Argument: TypeAlias = "npt.NDArray[Any] | int | float | np.generic | bytes | tuple[Any, ...] | TensorMap | TensorMaps"
 MAX_ALLOCATIONS = 256
 _FLOAT_PARAMETERS = ("f16", "bf16", "f32", "f64")
 
@@ -117,8 +118,12 @@ class Binding:
         self.buffers.append(buffer)
         return int(array.__array_interface__["data"][0]) + shift
 
-    def bind_tensor(self, parameter: Parameter, tensor_map: TensorMap, name: str) -> None:
-        """Makes `parameter` a tensor map."""
+    def encoded(self, tensor_map: TensorMap, name: str) -> bytes:
+        """The bytes of a tensor map, whose array is bound."""
+        return encode(tensor_map, self.bind(tensor_map.array, name))
+
+    def bind_tensor(self, parameter: Parameter, tensor_map: TensorMap, name: str) -> bytes:
+        """Makes `parameter` a tensor map; returns its bytes."""
         if parameter.size_bytes != TENSOR_MAP_BYTES or parameter.align_bytes % TENSOR_MAP_ALIGN:
             size, align = parameter.size_bytes, parameter.align_bytes
             message = f"{name} is a tensor map of {TENSOR_MAP_BYTES} bytes, aligned to {TENSOR_MAP_ALIGN}"
@@ -126,6 +131,7 @@ class Binding:
         address = self.bind(tensor_map.array, name)
         buffer = self.buffers[-1]
         self.tensors[parameter.offset_bytes] = BoundTensor(tensor_map, buffer, address - buffer.start)
+        return encode(tensor_map, address)
 
 
 def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding) -> bytes:
@@ -146,11 +152,13 @@ def pack_arguments(entry: Entry, arguments: Sequence[Argument], binding: Binding
 
 def _pack(parameter: Parameter, argument: Argument, binding: Binding, name: str) -> bytes:
     if isinstance(argument, TensorMap):
-        binding.bind_tensor(parameter, argument, name)
-        return bytes(TENSOR_MAP_BYTES)
+        return binding.bind_tensor(parameter, argument, name)
     if parameter.count is not None:
         return _pack_struct(parameter, argument, binding, name)
     kind = parameter.type
+    if isinstance(argument, TensorMaps):
+        argument.storage[:] = np.frombuffer(b"".join(binding.encoded(each, name) for each in argument.maps), np.uint8)
+        argument = argument.storage
     if isinstance(argument, np.ndarray) and argument.ndim > 0:
         if kind.bits != 64 or kind.kind is Kind.FLOAT:
             raise LaunchError(f"{name} is an array, its parameter is .{kind.name}; expected a .u64 parameter")
@@ -198,6 +206,9 @@ def _pack_struct(parameter: Parameter, argument: Argument, binding: Binding, nam
                 piece = struct.pack("<Q", binding.bind(item, name))
             elif isinstance(item, np.generic):
                 piece = item.tobytes()
+            elif isinstance(item, TensorMap):
+                packed += bytes(-len(packed) % TENSOR_MAP_ALIGN) + binding.encoded(item, name)
+                continue
             else:
                 raise LaunchError(f"{name} holds {item!r}; a structure takes arrays and numpy scalars")
             packed += bytes(-len(packed) % len(piece)) + piece

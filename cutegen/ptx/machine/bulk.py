@@ -21,6 +21,9 @@ from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS, Addresses, Data
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.regions import Region
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES, SharedMemory
+from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
+from cutegen.ptx.machine.tensor_map_object import WORD_BYTES
+from cutegen.ptx.machine.tensor_maps import words_at
 from cutegen.ptx.machine.warp import TrackedCopy, Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import NOTHING, Ordering, join
@@ -88,7 +91,8 @@ class _Store:
     access: Access
     source: Access | None
     stamps: Stamps | None
-    flight: tuple[GlobalShadow, Flight] | None
+    flights: list[tuple[GlobalShadow, Flight]]
+    """What the store may still access in global memory: its destination, and the tensor map."""
     landed: bool = False
     is_read: bool = False
 
@@ -123,9 +127,9 @@ class BulkCopies:
         targets = self._targets(warp, site, thread, (region.address, barrier_address), mask, to_pairs=to_pairs)
         _count(warp, site, region, len(targets))
         barriers = [target.mbarriers.at(warp, site, [thread], target.barrier) for target in targets]
-        _check_global(
-            warp, site, region, lambda shadow, access: shadow.read_by_agents(access, [b.agent for b in barriers])
-        )
+        agents = [barrier.agent for barrier in barriers]
+        for check in (_check_global, _check_map):
+            check(warp, site, region, lambda shadow, access: shadow.read_by_agents(access, agents))
         for target, barrier in zip(targets, barriers, strict=True):
             target.mbarriers.check_fenced(warp, site, thread, barrier)
             access = target.copies._chunks_of(warp, site, thread, region, target.address)
@@ -310,16 +314,18 @@ class BulkCopies:
         if not buffer.writeable:
             warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
         found = _check_global(warp, site, region, lambda shadow, written: shadow.write(written)[0])
-        flight = None
+        flights = []
         if found is not None:
-            shadow, written = found
-            flight = shadow, shadow.begin(written, writes=True)
+            flights.append((found[0], found[0].begin(found[1], writes=True)))
+        used = _check_map(warp, site, region, lambda shadow, access: shadow.read(access))
+        if used is not None:
+            flights.append((used[0], used[0].begin(used[1], writes=False)))
         inside = region.inside()
         source, stamps = None, None
         if inside.any():
             source = replace(access, offsets=access.offsets[inside], threads=access.threads[inside])
             stamps = self._shared.shadow.begin_store(source)
-        store = _Store(region=region, combine=combine, access=access, source=source, stamps=stamps, flight=flight)
+        store = _Store(region=region, combine=combine, access=access, source=source, stamps=stamps, flights=flights)
         if self._schedule.lands_at_once():
             self._write(store)
         return store
@@ -341,17 +347,16 @@ class BulkCopies:
                 if group < limit:
                     self._write(store)
                     self._give_back(store, only_read=only_read)
-            self._stores[thread] = [(g, store) for g, store in stores if g >= limit or store.flight is not None]
+            self._stores[thread] = [(g, store) for g, store in stores if g >= limit or store.flights]
 
     def _give_back(self, store: _Store, *, only_read: bool) -> None:
         store.is_read = True
         if store.source is not None and store.stamps is not None:
             self._shared.shadow.end_store(store.source, store.stamps)
             store.stamps = None
-        if store.flight is not None and not only_read:
-            shadow, flight = store.flight
+        for shadow, flight in store.flights if not only_read else ():
             shadow.end(flight)
-            store.flight = None
+        store.flights = store.flights if only_read else []
 
     def leave(self, warp: Warp) -> None:
         """The active threads of `warp` exit: their stores must have read shared memory."""
@@ -395,6 +400,39 @@ def _count(warp: Warp, site: int, region: Region, copies: int = 1) -> None:
     warp.cta.traffic.box(site, copies * region.size_bytes, offsets + region.buffer.start, size)
 
 
+def _check_map(
+    warp: Warp, site: int, region: Region, record: Callable[[GlobalShadow, GlobalAccess], Clash | None]
+) -> tuple[GlobalShadow, GlobalAccess] | None:
+    """Records the use of a tensor map in global memory, which must be visible; returns what was recorded."""
+    address = region.map_address
+    memory, thread = warp.cta.memories["global"], int(warp.threads()[0])
+    buffer = None if address is None else memory.holding(address, TENSOR_MAP_BYTES)
+    if address is None or buffer is None or buffer.shadow is None:
+        return None
+    offsets = words_at(address) - buffer.start + buffer.shadow_offset
+    access = _access_of(warp, site, offsets, WORD_BYTES)
+    clash = record(buffer.shadow, access)
+    if clash is not None:
+        who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
+        message = f"use of a tensor map not ordered after the write by {who} ({warp.cta.describe(clash.site)})"
+        warp.cta.fault(ViolationKind.RACE, site, thread, message, address)
+    warp.cta.tensors.check(warp, site, thread, address, buffer.shadow.writers(access))
+    return buffer.shadow, access
+
+
+def _access_of(warp: Warp, site: int, offsets: Addresses, size_bytes: int) -> GlobalAccess:
+    """An access to pieces of an allocation by the only active lane of `warp`."""
+    return GlobalAccess(
+        cluster=warp.cta.cluster.number,
+        warp=warp.index,
+        ordering=warp.cta.ordering,
+        site=site,
+        offsets=offsets,
+        threads=np.full(len(offsets), int(warp.threads()[0])),
+        size_bytes=size_bytes,
+    )
+
+
 def _check_global(
     warp: Warp, site: int, region: Region, record: Callable[[GlobalShadow, GlobalAccess], Clash | None]
 ) -> tuple[GlobalShadow, GlobalAccess] | None:
@@ -409,15 +447,7 @@ def _check_global(
         return None
     if buffer.is_shared_before:
         warp.cta.memories["global"].check_predecessor(warp, site, offsets[:1] + buffer.start, "bulk copy")
-    access = GlobalAccess(
-        cluster=warp.cta.cluster.number,
-        warp=warp.index,
-        ordering=warp.cta.ordering,
-        site=site,
-        offsets=offsets + buffer.shadow_offset,
-        threads=np.full(len(offsets), thread),
-        size_bytes=size,
-    )
+    access = _access_of(warp, site, offsets + buffer.shadow_offset, size)
     clash = record(shadow, access)
     if clash is not None:
         who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)

@@ -21,13 +21,13 @@ from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.grid import Shape, in_cta
 from cutegen.ptx.machine.launch_control import ClusterQueue
 from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
-from cutegen.ptx.machine.memory import PARAM_WINDOW, GlobalMemory, LocalMemory
+from cutegen.ptx.machine.memory import GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
 from cutegen.ptx.machine.report import Printed
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import TIME_PER_READ, Place
-from cutegen.ptx.machine.tensor_map import BoundTensor
+from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
 from cutegen.ptx.machine.visits import Visits
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
@@ -64,7 +64,7 @@ class Machine:
     shape: Shape
     rules: Rules
     memories: Mapping[str, GlobalMemory]
-    tensors: Mapping[int, BoundTensor]
+    tensors: MapsOfLaunch
     monitor: Monitor
     traffic: TrafficCounters
     queue: ClusterQueue
@@ -125,6 +125,7 @@ class Cta:
         self.memories, self.tensor_core, self.traffic = machine.memories, machine.rules.tensor_core, machine.traffic
         self._machine, self.schedule = machine, schedule
         self.ordering, self.predecessor = cluster.ordering, machine.predecessor
+        self.tensors = machine.tensors
         threads, count = machine.shape.threads, self.ordering.warps_per_cta
         self.first_thread = rank * count * WARP_LANES
         orders = orders_of_cta(cluster.fence_order, machine.fence_order)
@@ -303,18 +304,6 @@ class Cta:
             )
             found.append((arrival.site, warp, line))
         return found
-
-    def tensor_at(self, site: int, thread: int, address: int, rank: int) -> BoundTensor:
-        """The tensor of the tensor map at the generic `address`, which must have `rank` modes."""
-        tensor = self._machine.tensors.get(address - PARAM_WINDOW)
-        if tensor is None:
-            message = "no tensor map is here; only those among the kernel's parameters are supported"
-            self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, address, always=True)
-            raise AssertionError("this fault ends the launch")
-        if len(tensor.map.extents) != rank:
-            message = f"{rank} coordinates for a tensor map of {len(tensor.map.extents)} modes"
-            self.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
-        return tensor
 
     def describe(self, site: int) -> str:
         """`line 12 'st.shared...'` of an instruction."""

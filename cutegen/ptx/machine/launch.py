@@ -18,6 +18,7 @@ from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, MAX_CLUSTER_CTAS, Buff
 from cutegen.ptx.machine.report import InstructionReport, LaunchReport
 from cutegen.ptx.machine.special import WORKSPACE_ADDRESS, WORKSPACE_BYTES, WORKSPACE_REGISTERS
 from cutegen.ptx.machine.tensor_map import TensorMap
+from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
 from cutegen.ptx.text.syntax import Entry
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.apart import Touched, first_meeting
@@ -190,7 +191,7 @@ def _make_machine(
         shape=shape,
         rules=rules,
         memories=memories,
-        tensors=binding.tensors,
+        tensors=MapsOfLaunch(binding.tensors, memories),
         monitor=monitor,
         traffic=counters,
         queue=queue,

@@ -279,13 +279,17 @@ class GlobalMemory:
 
     def span(self, warp: Warp, site: int, address: int, size_bytes: int, *, writes: bool) -> Buffer | None:
         """The buffer of `size_bytes` consecutive bytes that one thread accesses; None if none has them: a fault."""
-        access = f"{size_bytes}-byte {'write' if writes else 'read'}"
-        for buffer in self._buffers:
-            if buffer.start <= address and address + size_bytes <= buffer.end:
-                return buffer
-        thread = int(warp.threads()[0])
+        buffer = self.holding(address, size_bytes)
+        if buffer is not None:
+            return buffer
+        access, thread = f"{size_bytes}-byte {'write' if writes else 'read'}", int(warp.threads()[0])
         warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, f"{access} {self._nearest(address)}", address)
         return None
+
+    def holding(self, address: int, size_bytes: int) -> Buffer | None:
+        """The buffer that has `size_bytes` consecutive bytes; None if none has."""
+        both = (b for b in self._buffers if b.start <= address and address + size_bytes <= b.end)
+        return next(both, None)
 
     def _covering(self, addresses: Addresses, size_bytes: int) -> Buffer | None:
         """The buffer that holds all the addresses, aligned; None if there is none."""

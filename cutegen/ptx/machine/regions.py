@@ -37,6 +37,10 @@ class Region(Protocol):
     def align_bytes(self) -> int:
         """What the address in shared memory is a multiple of."""
 
+    @property
+    def map_address(self) -> int | None:
+        """The tensor map in global memory that a copy of the region reads until it is complete, if it does."""
+
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""
 
@@ -58,12 +62,17 @@ class Region(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """One box of a bulk tensor copy: its first coordinates (innermost first) and its address in shared memory."""
+    """One box of a bulk tensor copy: its first coordinates and its address in shared memory.
+
+    The coordinates, innermost first, count items of the tensor's array.
+    """
 
     tensor: BoundTensor
     corner: tuple[int, ...]
     address: int
     align_bytes: int = DESTINATION_ALIGN
+    map_address: int | None = None
+    """The tensor map in global memory; None if it is a parameter."""
 
     @property
     def buffer(self) -> Buffer:
@@ -97,7 +106,8 @@ class Box:
 
     def chunks(self, address: int) -> Addresses:
         """The chunks' addresses, as the swizzle places them."""
-        return swizzled(_consecutive(address, self.size_bytes), self.tensor.map.swizzle_bytes)
+        consecutive, of = _consecutive(address, self.size_bytes), self.tensor.map
+        return swizzled(consecutive, of.swizzle_bytes, of.swizzle_atom_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +119,7 @@ class Run:
     size_bytes: int
     address: int
     align_bytes: int = BULK_CHUNK_BYTES
+    map_address: None = None
 
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""

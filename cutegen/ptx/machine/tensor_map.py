@@ -5,7 +5,7 @@ Source: CUDA Driver API, `cuTensorMapEncodeTiled`; PTX ISA, "Tensors" (tiled mod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ TENSOR_MAP_ALIGN = 64
 DESTINATION_ALIGN = 128
 MAX_RANK, MAX_BOX = 5, 256
 _SWIZZLE_MASKS = {0: 0x00, 32: 0x10, 64: 0x30, 128: 0x70}
+_ATOM_SHIFTS = {16: 3, 32: 2}
+"""How far a swizzle of atoms of so many bytes moves the row bits down: it changes whole atoms only."""
 
 Slices = tuple[slice, ...]
 
@@ -30,7 +32,9 @@ class TensorMap:
 
     `array` is the storage: its element 0 is the tensor's first element, its dtype gives the element size. `extents` and
     `box` count elements, the innermost mode first; `strides_bytes` has one entry fewer, for the outer modes (the
-    innermost mode is contiguous). `swizzle_bytes` is 0, 32, 64 or 128.
+    innermost mode is contiguous). `swizzle_bytes` is 0, 32, 64 or 128; a swizzle of 128 bytes moves atoms of 16 bytes,
+    or of 32 (`swizzle_atom_bytes`). `element_bits` is 4 if the array's bytes hold two elements each, as those of type
+    16U4_ALIGN8B.
 
     >>> a = np.zeros((256, 64), np.float16)
     >>> TensorMap(array=a, extents=(64, 256), strides_bytes=(128,), box=(64, 128), swizzle_bytes=128).box_bytes
@@ -45,11 +49,13 @@ class TensorMap:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int = 0
+    swizzle_atom_bytes: int = BULK_CHUNK_BYTES
+    element_bits: int | None = None
 
     def __post_init__(self) -> None:
         """Checks all sizes."""
         rank, item = len(self.extents), self.array.dtype.itemsize
-        row_bytes = self.box[0] * item if self.box else 0
+        row_bytes = self.box[0] * item // self.per_item if self.box else 0
         span = self.swizzle_bytes or row_bytes
         rules = (
             (1 <= rank <= MAX_RANK, f"{rank} extents; a tensor map has 1 to {MAX_RANK}"),
@@ -63,6 +69,13 @@ class TensorMap:
              f"strides {self.strides_bytes}; expected multiples of 16 bytes below 2^40"),
             (row_bytes % BULK_CHUNK_BYTES == 0, f"a box row of {row_bytes} bytes; expected a multiple of 16"),
             (self.swizzle_bytes in _SWIZZLE_MASKS, f"swizzle {self.swizzle_bytes}; expected 0, 32, 64 or 128"),
+            (self.element_bits in (None, 4) and (self.element_bits is None or item == 1),
+             f"elements of {self.element_bits} bits in items of {item} bytes; expected 4 bits in bytes"),
+            (all(size % self.per_item == 0 for size in (*self.extents[:1], *self.box[:1])),
+             f"extents {self.extents} and box {self.box} of 4-bit elements; expected even ones along the first mode"),
+            (self.swizzle_atom_bytes in _ATOM_SHIFTS, f"atoms of {self.swizzle_atom_bytes} bytes; expected 16 or 32"),
+            (self.swizzle_atom_bytes == BULK_CHUNK_BYTES or self.swizzle_bytes == 128,
+             f"atoms of {self.swizzle_atom_bytes} bytes under a swizzle of {self.swizzle_bytes}; expected 128"),
             (row_bytes == span, f"a box row of {row_bytes} bytes under a swizzle of {span}; only equal ones are"
              " supported"),
         )  # fmt: skip
@@ -71,15 +84,42 @@ class TensorMap:
                 raise LaunchError(f"tensor map: {message}")
 
     @property
+    def per_item(self) -> int:
+        """Elements in an item of the array."""
+        return 1 if self.element_bits is None else 8 // self.element_bits
+
+    @property
+    def item_extents(self) -> tuple[int, ...]:
+        """The extents in items of the array."""
+        return (self.extents[0] // self.per_item, *self.extents[1:])
+
+    @property
+    def item_box(self) -> tuple[int, ...]:
+        """The box in items of the array."""
+        return (self.box[0] // self.per_item, *self.box[1:])
+
+    @property
     def box_bytes(self) -> int:
         """Bytes of a box in shared memory, which are also the transaction bytes of a load."""
-        return int(np.prod(self.box)) * self.array.dtype.itemsize
+        return int(np.prod(self.item_box)) * self.array.dtype.itemsize
 
     @property
     def reach_bytes(self) -> int:
         """Bytes from the tensor's first byte to its last."""
         strides = (self.array.dtype.itemsize, *self.strides_bytes)
-        return sum((e - 1) * s for e, s in zip(self.extents, strides, strict=True)) + strides[0]
+        return sum((e - 1) * s for e, s in zip(self.item_extents, strides, strict=True)) + strides[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorMaps:
+    """A launch argument for a pointer to `maps`, 128 bytes each, in global memory; the launch fills `storage`."""
+
+    maps: tuple[TensorMap, ...]
+    storage: npt.NDArray[np.uint8] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Makes room."""
+        object.__setattr__(self, "storage", np.zeros(TENSOR_MAP_BYTES * len(self.maps), np.uint8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,13 +142,17 @@ class BoundTensor:
     def tensor(self) -> npt.NDArray[Any]:
         """The tensor as an array, the innermost mode last; elements are raw bits."""
         item = self.map.array.dtype.itemsize
-        shape, strides = self.map.extents[::-1], (*self.map.strides_bytes[::-1], item)
+        shape, strides = self.map.item_extents[::-1], (*self.map.strides_bytes[::-1], item)
         return np.ndarray(shape, np.dtype(f"u{item}"), self.buffer.bytes.data, self.offset, strides)
 
     def clip(self, corner: tuple[int, ...]) -> tuple[Slices, Slices] | None:
-        """(slices of the tensor, slices of the box) of the intersection of a box at `corner` with the tensor."""
+        """(slices of the tensor, slices of the box) of the intersection of a box at `corner` with the tensor.
+
+        The corner, as in all of these methods, counts items of the array.
+        """
         inside, within = [], []
-        for start, size, extent in zip(corner[::-1], self.map.box[::-1], self.map.extents[::-1], strict=True):
+        sizes = zip(corner[::-1], self.map.item_box[::-1], self.map.item_extents[::-1], strict=True)
+        for start, size, extent in sizes:
             low, high = max(start, 0), min(start + size, extent)
             if low >= high:
                 return None
@@ -118,7 +162,7 @@ class BoundTensor:
 
     def read_box(self, corner: tuple[int, ...]) -> npt.NDArray[Any]:
         """The box's bytes in 16-byte chunks, before the swizzle; zeros outside the tensor."""
-        box = np.zeros(self.map.box[::-1], self.tensor().dtype)
+        box = np.zeros(self.map.item_box[::-1], self.tensor().dtype)
         places = self.clip(corner)
         if places is not None:
             box[places[1]] = self.tensor()[places[0]]
@@ -128,7 +172,7 @@ class BoundTensor:
         """Writes the box's bytes to the tensor; bytes outside it are dropped."""
         places = self.clip(corner)
         if places is not None:
-            self.tensor()[places[0]] = chunks.view(self.tensor().dtype).reshape(self.map.box[::-1])[places[1]]
+            self.tensor()[places[0]] = chunks.view(self.tensor().dtype).reshape(self.map.item_box[::-1])[places[1]]
 
     def pieces(self, corner: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], int]:
         """(offsets into the buffer, size) of the equal, aligned pieces that a box at `corner` accesses."""
@@ -145,17 +189,22 @@ class BoundTensor:
 
     def chunks_inside(self, corner: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Mark the 16-byte chunks of a box at `corner` that overlap the tensor."""
-        inside = np.zeros(self.map.box[::-1], bool)
+        inside = np.zeros(self.map.item_box[::-1], bool)
         places = self.clip(corner)
         if places is not None:
             inside[places[1]] = True
         return np.asarray(inside.reshape(-1, BULK_CHUNK_BYTES // self.map.array.dtype.itemsize).any(axis=1))
 
 
-def swizzled(addresses: npt.NDArray[np.int64], swizzle_bytes: int) -> npt.NDArray[np.int64]:
-    """Return the swizzled addresses of the 16-byte chunks at `addresses`: bits 4 to 6 are XORed with bits 7 to 9.
+def swizzled(
+    addresses: npt.NDArray[np.int64], swizzle_bytes: int, atom_bytes: int = BULK_CHUNK_BYTES
+) -> npt.NDArray[np.int64]:
+    """Return the swizzled addresses of the 16-byte chunks at `addresses`.
 
-    >>> swizzled(np.arange(3) * 16 + 256, 128).tolist()
-    [288, 304, 256]
+    Bits 4 to 6 are XORed with bits 7 to 9; with atoms of 32 bytes, bits 5 and 6 with bits 7 and 8.
+
+    >>> swizzled(np.arange(3) * 16 + 256, 128).tolist(), swizzled(np.arange(3) * 16 + 256, 128, 32).tolist()
+    ([288, 304, 256], [320, 336, 352])
     """
-    return addresses ^ (addresses >> 3 & _SWIZZLE_MASKS[swizzle_bytes])
+    kept = _SWIZZLE_MASKS[swizzle_bytes] & -atom_bytes
+    return addresses ^ (addresses >> _ATOM_SHIFTS[atom_bytes] & kept)

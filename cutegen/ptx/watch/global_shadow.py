@@ -134,6 +134,14 @@ class GlobalShadow:
         mine = self._stamp(access, access.ordering.tick)
         return clash, bool((self._writes.put(granules, mine, access.site) != mine).any())
 
+    def writers(self, access: GlobalAccess) -> list[tuple[int, int, int]]:
+        """(cluster, thread, tick) of the last weak writes of the bytes in this launch."""
+        if self._writes is None:
+            return []
+        stamps = np.unique(self._writes.at(self._granules(access))[0])
+        found = [int(stamp) for stamp in stamps.tolist() if stamp]
+        return [((s >> _CLUSTER_SHIFT) - 1, s & MANY, s >> THREAD_BITS & _TICK_MASK) for s in found]
+
     def touched(self) -> Touched:
         """All writes and reads, of every CTA."""
         if not self.is_writeable:

@@ -6,7 +6,7 @@ for source in *.cu; do
     case $source in
         launch_control*) arch=sm_100a version=8.6 ;;
         hopper*) arch=compute_90a version=8.6 ;;
-        cluster_* | async_* | calls* | dependent* | grid_* | vector_*) arch=sm_90a version=8.6 ;;
+        tensor_maps* | cluster_* | async_* | calls* | dependent* | grid_* | vector_*) arch=sm_90a version=8.6 ;;
     esac
     nvcc -arch=$arch -O3 -ptx "$source" -o "${source%.cu}.ptx" || exit 1
     sed -i "s/^\.version .*/.version $version/" "${source%.cu}.ptx"
