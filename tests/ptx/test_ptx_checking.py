@@ -43,7 +43,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
             shown += 1
         else:
             assert words[0] in NEEDS_OTHERS or not transcript.output
-    assert shown == 7
+    assert shown == 10
 
 
 def test_the_page_shows_the_launch_file_that_is_there() -> None:

@@ -121,7 +121,7 @@ def _lower_dealloc(context: Lowering, instruction: Instruction) -> Step:
     def step(warp: Warp) -> None:
         _check_whole(warp, site)
         unit = warp.cta.cluster.tensor
-        unit.group_of(warp, site, ctas)
+        unit.check_group(warp, site, ctas)
         first = _uniform(warp, site, warp.cells[place], "the address")
         count = _uniform(warp, site, warp.cells[columns], "the number of columns")
         memory = unit.memory(warp.cta.rank)
@@ -145,7 +145,7 @@ def _lower_relinquish(context: Lowering, instruction: Instruction) -> Step:
     def step(warp: Warp) -> None:
         _check_whole(warp, site)
         unit = warp.cta.cluster.tensor
-        unit.group_of(warp, site, ctas)
+        unit.check_group(warp, site, ctas)
         unit.memory(warp.cta.rank).has_relinquished = True
 
     return step
@@ -443,7 +443,7 @@ def _lower_commit(context: Lowering, instruction: Instruction) -> Step:
     def step(warp: Warp) -> None:
         def act(lane: int) -> None:
             unit = warp.cta.cluster.tensor
-            unit.group_of(warp, site, ctas)
+            unit.check_group(warp, site, ctas)
             addresses = warp.addresses(*place)
             address = int((to_shared(addresses) if generic else addresses)[0])
             ranks = None if mask is None else int(warp.cells[mask][lane])
@@ -468,7 +468,7 @@ def _targets(warp: Warp, site: int, address: int, mask: int | None) -> list[Targ
     return [(cta, cta.mbarriers.at(warp, site, [thread], at)) for cta, at in places]
 
 
-_TENSOR_CORE = "a wait for a tcgen05.commit"
+_TENSOR_CORE = "wait for a tcgen05.commit"
 ROWS = {
     "tcgen05.alloc": Row(end=_alloc, ends=Ends.WAIT),
     "tcgen05.dealloc": Row(step=_lower_dealloc, sources_only=True),

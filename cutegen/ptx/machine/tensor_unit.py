@@ -46,8 +46,8 @@ class _Pair:
     """Two CTAs that allocate together: the warp of one that waits for the other's; `phase` counts what they did."""
 
     phase: int = 0
-    asked: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By rank, the columns that its warp asks for, and the instruction."""
+    asked: dict[int, tuple[int, Warp, int]] = field(default_factory=dict)
+    """By rank, the columns that its warp asks for, the warp, and the instruction."""
     given: dict[int, int] = field(default_factory=dict)
     """By rank, the first of the columns that its warp has received."""
 
@@ -77,19 +77,24 @@ class TensorUnit:
 
     def group_of(self, warp: Warp, site: int, ctas: int) -> list[Cta]:
         """The CTAs that an instruction of `warp` with `.cta_group::ctas` concerns: its own, or the pair's."""
+        self.check_group(warp, site, ctas)
+        if ctas == 1:
+            return [warp.cta]
+        cluster, even = warp.cta.cluster, warp.cta.rank & ~1
+        return [cluster.peer(warp, site, int(warp.threads()[0]), rank, 0) for rank in (even, even + 1)]
+
+    def check_group(self, warp: Warp, site: int, ctas: int) -> None:
+        """All instructions of a kernel have one `.cta_group`, and a pair has two CTAs."""
         thread = int(warp.threads()[0])
         if self.group is None:
             self.group = ctas, site
         elif self.group[0] != ctas:
             message = f".cta_group::{ctas} here and .cta_group::{self.group[0]} at {warp.cta.describe(self.group[1])}"
             warp.cta.fault(ViolationKind.TENSOR_MEMORY, site, thread, f"{message}: a kernel has one", always=True)
-        if ctas == 1:
-            return [warp.cta]
-        cluster, even = warp.cta.cluster, warp.cta.rank & ~1
-        if even + 1 >= len(cluster.ctas):
-            message = f".cta_group::2 in CTA {warp.cta.rank} of a cluster of {len(cluster.ctas)}, which has no peer"
+        rank, size = warp.cta.rank, len(warp.cta.cluster.ctas)
+        if ctas == 2 and rank | 1 >= size:
+            message = f".cta_group::2 in CTA {rank} of a cluster of {size}, which has no peer"
             warp.cta.fault(ViolationKind.TENSOR_MEMORY, site, thread, message, always=True)
-        return [cluster.peer(warp, site, thread, rank, 0) for rank in (even, even + 1)]
 
     def allocate(self, warp: Warp, site: int, count: int, ctas: int) -> int | TensorMemory | _Pair:
         """`tcgen05.alloc` of a warp: the first column, or what it must wait for."""
@@ -110,20 +115,21 @@ class TensorUnit:
         rank, ranks = warp.cta.rank, [cta.rank for cta in members]
         pair = self._pairs.setdefault(ranks[0], _Pair())
         if rank not in pair.given:
-            pair.asked[rank] = count, site
+            pair.asked[rank] = count, warp, site
             if len(pair.asked) < len(ranks):
                 return pair
-            if len(set(pair.asked.values())) > 1 and len({n for n, _ in pair.asked.values()}) > 1:
-                message = f"the CTAs of a pair allocate {' and '.join(str(n) for n, _ in pair.asked.values())} columns"
+            counts = [n for n, _, _ in pair.asked.values()]
+            if len(set(counts)) > 1:
+                message = f"the CTAs of a pair allocate {' and '.join(map(str, counts))} columns"
                 warp.cta.fault(ViolationKind.TENSOR_MEMORY, site, int(warp.threads()[0]), message, always=True)
             first = choose_columns([self.memory(each) for each in ranks], count, members[0].schedule)
             if first is None:
                 return self.memory(rank)
+            for each, (_, asking, place) in pair.asked.items():
+                self.memory(each).allocate(self.order.access(asking, place, Way.ALLOC), first, count)
             pair.given, pair.asked = dict.fromkeys(ranks, first), {}
             pair.phase += 1
-        first = pair.given.pop(rank)
-        self.memory(rank).allocate(self.order.access(warp, site, Way.ALLOC), first, count)
-        return first
+        return pair.given.pop(rank)
 
     def issue(self, operation: Callable[[], None], schedule: Schedule) -> None:
         """An operation is in flight."""
