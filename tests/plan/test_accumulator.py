@@ -14,10 +14,13 @@ from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.geometry.accumulators import sums_of_tile
 from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
+from cutegen.plan.kernel.role import Role
 from cutegen.plan.prove import prove, prove_sub_tiles
+from cutegen.plan.rules.epilogue_parts import choose_parts
 from cutegen.plan.values.epilogue import EpilogueParts
-from cutegen.spec import load_spec
-from tests.plan.specs import SHIPPED_ON
+from cutegen.plan.values.operand import operand_tile
+from cutegen.spec import Tile, load_spec
+from tests.plan.specs import SHIPPED_ON, gemm
 from tests.run.wgmma import CASES
 
 
@@ -34,6 +37,7 @@ def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 
         home=Home.TENSOR_MEMORY,
         dtype=dtype("f32"),
         tile=(rows, columns),
+        block=(128, columns),
         layout=layout,
         buffers=2,
         drain="tcgen05.ld.sync.aligned.32x32b",
@@ -57,7 +61,8 @@ def test_registers_of_sums_by_hand() -> None:
     assert replace(sums, dtype=dtype("f16")).registers == 32
     assert replace(sums, promotion=Promotion(128)).registers == 128
     assert replace(sums, promotion=Promotion(128, 2)).registers == 192
-    assert in_tensor_memory(128, 256).registers == 0
+    loaded = in_tensor_memory(128, 256)
+    assert (loaded.registers, loaded.registers_while_stored(32), sums.registers_while_stored(32)) == (0, 32, 64)
 
 
 @pytest.mark.parametrize("name", ["SM90_64x256x16_F32F16F16_SS", "SM90_64x128x32_S32U8S8_RS_TN_SATURATE"])
@@ -66,11 +71,23 @@ def test_the_same_instruction_on_other_columns(name: str) -> None:
     for n in columns_of(atom):
         other = with_columns(atom, n)
         assert other.shape_mnk == (64, n, atom.shape_mnk[2])
-        assert replace(
-            other, name="", ptx="", shape_mnk=atom.shape_mnk, b_layout=atom.b_layout, c_layout=atom.c_layout
-        ) == (replace(atom, name="", ptx=""))
+        assert (other.a_dtype, other.b_dtype, other.c_dtype) == (atom.a_dtype, atom.b_dtype, atom.c_dtype)
+        assert (other.a_source, other.a_layout) == (atom.a_source, atom.a_layout)
     assert (40 in columns_of(atom)) is not atom.c_dtype.is_integer
     assert with_columns(atom, atom.shape_mnk[1]) is atom
+
+
+@pytest.mark.parametrize(("registers", "width"), [(255, 64), (140, 32), (90, 16)])
+def test_the_rule_chooses_parts_of_an_accumulator_in_tensor_memory(registers: int, width: int) -> None:
+    """A line of C has 64 halves. A thread holds one part: sums, values and addresses; vectors, and 36 others."""
+    mma = planned("fused").mma
+    epilogue = replace(mma, role=Role(name="epilogue", threads=128), accumulator=in_tensor_memory(128, 256))
+    spec = gemm(tile=Tile((128, 256, 64)))
+    fusion = planned("fused").epilogue.fusion
+    found = choose_parts(operand_tile(spec, "c", (128, 256, 64)), fusion, epilogue, registers, None, None, 1)
+    assert found.parts.tile == (128, width)
+    assert (found.parts.count, found.parts.warpgroups) == (256 // width, 1)
+    prove_sub_tiles(found.parts, epilogue.accumulator)
 
 
 @pytest.mark.parametrize("width", [16, 32, 64])

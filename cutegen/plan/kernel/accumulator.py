@@ -36,13 +36,15 @@ class Accumulator:
     """Sums of `dtype` of a tile (M, N), in one of `buffers`: a tile is multiplied into one while another is drained.
 
     `layout` maps (thread, value) of the threads that run the epilogue to a column-major offset in the tile: what they
-    hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A thread's values are
-    its sub-tiles in order, each of one of `widths` columns; none if only whole tiles are read.
+    hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A group's sums are
+    blocks of extents `block`, those of one instruction. A thread's values are its sub-tiles in order: all rows of a
+    block, and columns of one of `widths`; none if only whole tiles are read.
     """
 
     home: Home
     dtype: DType
     tile: tuple[int, int]
+    block: tuple[int, int]
     layout: Layout
     buffers: int = 1
     drain: str | None = None
@@ -64,8 +66,16 @@ class Accumulator:
         """Registers of a thread for the sums of a tile: of each set, and of those that sums are promoted to."""
         if self.home is Home.TENSOR_MEMORY:
             return 0
-        sums = self.values * self.dtype.bits // REGISTER_BITS
+        sums = self.registers_of(self.values)
         return sums if self.promotion is None else sums * (1 + self.promotion.sets)
+
+    def registers_of(self, values: int) -> int:
+        """Return the registers of a thread for so many sums."""
+        return values * self.dtype.bits // REGISTER_BITS
+
+    def registers_while_stored(self, values: int) -> int:
+        """Return the registers for sums of a thread that stores a sub-tile of so many: all, unless it loads those."""
+        return self.registers_of(values if self.home is Home.TENSOR_MEMORY else self.values)
 
 
 def in_registers(
@@ -80,5 +90,13 @@ def in_registers(
     rows, columns, _ = tiled_mma.tile_mnk
     threads = compose(Layout((rows, columns), (1, tile[0])), mode(tiled_mma.tv_layout("C"), 0))
     values = tiled_mma.partition("C", Layout(tile), 0).layout
-    layout = make_layout(threads, values)
-    return Accumulator(home=Home.REGISTERS, dtype=element, tile=tile, layout=layout, widths=widths, promotion=promotion)
+    m, n, _ = tiled_mma.atom.shape_mnk
+    return Accumulator(
+        home=Home.REGISTERS,
+        dtype=element,
+        tile=tile,
+        block=(m, n),
+        layout=make_layout(threads, values),
+        widths=widths,
+        promotion=promotion,
+    )

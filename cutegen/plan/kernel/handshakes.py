@@ -199,7 +199,7 @@ _MEETING, _WAITS = "bar.sync", "waits"
 
 
 def _waits(loop: KernelLoop, pipeline: Pipeline) -> Barrier:
-    """Where no barrier says that a stage is free, those that wait for an item stand for it."""
+    """Stand for `empty` where no barrier says that a stage is free: those that wait for an item."""
     roles = [loop.role(name) for name in pipeline.consumers]
     groups = 1 if pipeline.holds is Item.TURN else sum([1 if role.alternates else role.groups for role in roles])
     return Barrier(sync=Sync.NAMED, count=groups, arrivals=(), credits=pipeline.stages)

@@ -18,7 +18,6 @@ from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.geometry.accumulators import PAIR_ELEMS
 from cutegen.plan.rules.chain_cost import SPECIAL_INSTRUCTIONS, chain_instructions
-from cutegen.plan.rules.wgmma_sums import sum_registers
 from cutegen.plan.values.decision import Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, Fusion
 from cutegen.plan.values.mma import MmaPlan
@@ -73,17 +72,17 @@ def choose_parts(
     columns_at_once: int | None,
     sharers: int,
 ) -> PartsChoice:
-    """Choose parts of all rows of an instruction, as wide as a thread's `registers` and shared memory allow.
+    """Choose parts of all rows of a block of sums, as wide as a thread's `registers` and shared memory allow.
 
     Shared memory holds `columns_held` of a part, if known, and `columns_at_once` if a warpgroup has one part, unless C
     is stored straight from registers. The CTAs of a cluster that have slices of the tile store equally many parts of
     each warpgroup. Up to `sharers` CTAs add slices in the workspace, a part each: the width minimizes the columns of
     the busiest CTA.
     """
-    rows, columns, _ = mma.atom.shape_mnk
+    rows, columns = mma.accumulator.block
     line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
-    warpgroups = mma.tiled_mma.threads // WARPGROUP
-    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's atoms, one after the other
+    warpgroups = mma.accumulator.threads // WARPGROUP
+    held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's blocks, one after the other
     widths = [
         wide
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
@@ -121,7 +120,7 @@ def choose_parts(
 
 def _nobody_multiplies(mma: MmaPlan, sharers: int) -> bool:
     """Return whether warpgroups that share a tile, and promote its sums, store all of it themselves."""
-    together = mma.tiled_mma.threads > WARPGROUP and not mma.role.alternates
+    together = mma.accumulator.threads > WARPGROUP and not mma.role.alternates
     return together and mma.accumulator.promotion is not None and mma.cluster[2] == sharers == 1
 
 
@@ -176,8 +175,8 @@ def pair_elems(x: OperandTile) -> int:
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
     """Return the registers that a thread holds while it stores such a part."""
-    sums = sum_registers(mma.cta_tile[:2], mma.atom.c_dtype, mma.tiled_mma.threads)
-    values = mma.atom.shape_mnk[0] * columns // WARPGROUP
+    values = mma.accumulator.block[0] * columns // WARPGROUP
+    sums = mma.accumulator.registers_while_stored(values)
     stmatrix = stmatrix_of(x, columns)
     addresses = values // (2 * stmatrix.matrices) if stmatrix else values // pair_elems(x)
     vectors = sum(_held(sums, mma, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
@@ -188,7 +187,7 @@ def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> in
 
 def _held(sums: int, mma: MmaPlan, mode: str) -> int:
     """Elements of a vector that a thread holds during the main loop; none if its parts are known only later."""
-    rows, columns, _ = mma.atom.shape_mnk
+    rows, columns = mma.accumulator.block
     if mma.cluster[2] > 1:
         return 0
     return sums * WARPGROUP // (rows * columns) if mode == "m" else -(-columns // WARP)

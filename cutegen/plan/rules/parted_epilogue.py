@@ -102,7 +102,7 @@ def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int
     """Return the columns of a part for which every warpgroup's buffers fit with the stages that the spec requests."""
     if spec.tile.stages is None:
         return None
-    column_bytes = BUFFERS * mma.threads // WARPGROUP * mma.atom.shape_mnk[0] * x.dtype.bytes
+    column_bytes = BUFFERS * mma.threads // WARPGROUP * mma.accumulator.block[0] * x.dtype.bytes
     return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
 
 
