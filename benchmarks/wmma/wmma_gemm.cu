@@ -1,5 +1,7 @@
 // The kernel of layouts/wmma_padded_256x128x32.toml, hand-written with nvcuda::wmma: 256x128 of C per CTA, k-tiles of 32,
-// 8 warps of 64x64, rows padded by 8 halfs, three stages of cp.async, bands of 16 tiles that alternate in direction.
+// 8 warps of 64x64, rows padded by 8 halfs, three stages of cp.async, bands of 16 tiles that alternate in direction. It
+// follows the algorithm of the WMMA kernels in Bruce-Lee-LY's cuda_hgemm (github.com/Bruce-Lee-LY/cuda_hgemm); the code
+// is our own.
 
 #include "wmma_gemm.h"
 
