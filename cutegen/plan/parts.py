@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
@@ -138,7 +138,9 @@ class Feed(ABC):
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
         """The operands of a k-tile: A and B, and what else a feed copies with them."""
-        return tuple(self.operand(spec, operand_tile(spec, x, mma.cta_tile), mma, target) for x in OPERANDS)
+        types = zip(OPERANDS, (mma.atom.a_dtype, mma.atom.b_dtype), strict=True)
+        tiles = (replace(operand_tile(spec, x, mma.cta_tile), multiplied=element) for x, element in types)
+        return tuple(self.operand(spec, x, mma, target) for x in tiles)
 
     @abstractmethod
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[Any]:

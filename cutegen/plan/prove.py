@@ -39,11 +39,15 @@ MOST_COUNTED = 127
 def prove(plan: GemmPlan) -> None:
     """Raise ProofError unless the plan moves every element exactly once, aligned, to its place for the tensor core."""
     for operand in plan.operands:
-        extents = (plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2])
-        _demand(operand.tile == extents, f"{operand.name}'s tile does not match the CTA tile")
+        along = plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2]
+        covered = tuple(extent * of for extent, of in zip(operand.tile, operand.block, strict=True))
+        _demand(covered == along, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         _prove_fragments(operand, plan.tiled_mma)
+        read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
+        left = operand.multiplied
+        _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
     _prove_roles(plan)
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)

@@ -38,7 +38,7 @@ def shared_constants(plan: GemmPlan) -> Settled:
     return {
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         **{f"g2s.{x.name}": _operand_constants(x) for x in operands},
-        **{f"smem.{x.name}": _tile_constants(f"{x.operand}_SMEM", x.smem, x.g2s, plan.stages) for x in operands},
+        **{f"smem.{x.name}": _tile_constants(f"{x.name.upper()}_SMEM", x.smem, x.g2s, plan.stages) for x in operands},
         "schedule.raster": (f"RASTER_GROUP = {plan.scheduler.order.group}",),
         **_split_constants(plan.split_k),
         **{

@@ -29,6 +29,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
     return {
         "plan": plan,
+        **stage_holes(plan),
         "title": docstring(f"{plan.kernel_name}: {plan.spec.description or title}"),
         "constants": [x.text for x in head(plan.decisions, settled)],
         "about": about(plan.loop),
@@ -81,7 +82,16 @@ def order_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of templates that load fragments to registers for `mma.sync`."""
-    return {"mma": _mma_holes(plan), "fragments": _fragment_holes(plan)}
+    return {
+        "mma": _mma_holes(plan),
+        "fragments": _fragment_holes(plan),
+        "converted": [(x.operand, f"cutlass.{x.multiplied.dsl_name}") for x in converted_operands(plan)],
+    }
+
+
+def converted_operands(plan: GemmPlan) -> list[OperandPath]:
+    """Return the operands that are converted in registers before they are multiplied."""
+    return [x for x in plan.operands if x.multiplied is not x.dtype]
 
 
 def own_operation(plan: GemmPlan) -> tuple[str, ...]:
@@ -100,6 +110,7 @@ def fragment_parts(plan: GemmPlan) -> tuple[str, ...]:
     return (
         "mma/mma_sync.py.j2",
         *(("mma/columns.py.j2",) if _has_columns(plan) else ()),
+        *(("mma/converted.py.j2",) if converted_operands(plan) else ()),
         "mma/loads.py.j2" if plan.b.fragment_copy.view is None else "mma/reordered_loads.py.j2",
     )
 
@@ -154,6 +165,74 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
         "launched_with": "multiprocessors, " if plan.scheduler.source.loops else "",
         "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandHoles:
+    """Holes in a template's text, not its constants, for an operand of a k-tile.
+
+    `title` is its part of a CuTe name, as in sA; `share` is the prefix of a thread's partition for copying, as in tAsA.
+    `extents` are those of its matrix, `tile` those of its share of the CTA tile, at `coordinate` in tiles; `place` is
+    added to the address of the shared memory.
+    """
+
+    name: str
+    title: str
+    constants: str
+    share: str
+    extents: str
+    tile: str
+    coordinate: str
+    place: str
+    g2s_op: str
+    through_registers: bool
+
+    def fetch(self, k_tile: str, stage: str, whole: str) -> str:
+        """Return the call that begins to copy a k-tile to a stage, or to registers."""
+        share, x = self.share, self.title
+        if self.through_registers:
+            return f"load_g2r({share}g{x}, {share}r{x}, {share}c{x}, {k_tile}, {self.extents}, {whole})"
+        tensors = f"{share}g{x}, {share}s{x}, {share}c{x}, {k_tile}, {stage}, {self.extents}"
+        return f"copy_g2s({tensors}, {self.constants}_MAJOR, {self.constants}_CACHE, {whole})"
+
+
+def operand_holes(plan: GemmPlan) -> list[OperandHoles]:
+    """Return what the templates write for each operand."""
+    return [_operand(plan, x) for x in plan.operands]
+
+
+def stage_holes(plan: GemmPlan) -> dict[str, list[OperandHoles]]:
+    """Return the holes of the stages in shared memory."""
+    operands = operand_holes(plan)
+    swizzled = {x.name for x in plan.operands if x.smem.swizzle is not None}
+    return {"operands": operands, "swizzled": [x for x in operands if x.name in swizzled]}
+
+
+def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
+    title, constants, plain = epilogue.title(x.name), epilogue.constants_of(x.name), x.g2s.through_registers
+    cache = "GLOBAL" if x.g2s.bypasses_l1 else "ALWAYS"
+    tile = (
+        f"CTA_{mode.upper()}" if of == 1 else f"CTA_{mode.upper()} // {of}"
+        for mode, of in zip(x.modes, x.block, strict=True)
+    )
+    return OperandHoles(
+        name=x.name,
+        title=title,
+        constants=constants,
+        share=f"t{title}",
+        extents=extents_of(x),
+        tile=f"({', '.join(tile)})",
+        coordinate=f"(tile_{x.modes[0]}, None)",
+        place=f" + SMEM_{constants}_OFFSET_BYTES" if plan.memory.offset_bytes(x.name) else "",
+        g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
+        through_registers=plain,
+    )
+
+
+def extents_of(x: OperandPath) -> str:
+    """Return the extents of an operand's matrix: those of the problem, or the blocks of them."""
+    blocks = zip(x.modes, x.block, strict=True)
+    return f"({', '.join(mode if of == 1 else f'cute.ceil_div({mode}, {of})' for mode, of in blocks)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,16 +356,24 @@ def _integer(element: DType) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentHoles:
-    """Names of the copies to fragments."""
+    """Names of the copies to fragments, and of the fragments that they fill."""
 
     a_load: str
     b_load: str
+    a_filled: str
+    b_filled: str
 
 
 def _fragment_holes(plan: GemmPlan) -> FragmentHoles:
     """Return what the templates write for the two copies."""
     assert plan.a.fragment_copy.view is None  # the rows of A's atom match those of ldmatrix
-    return FragmentHoles(a_load=_load(plan.a), b_load=_load(plan.b))
+    filled = {x.operand: "stored" for x in converted_operands(plan)}
+    return FragmentHoles(
+        a_load=_load(plan.a),
+        b_load=_load(plan.b),
+        a_filled=f"{filled.get('A', 'tCr')}A",
+        b_filled=f"{filled.get('B', 'tCr')}B",
+    )
 
 
 def _load(operand: OperandPath) -> str:

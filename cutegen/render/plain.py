@@ -9,7 +9,7 @@ from cutegen.render import epilogue
 from cutegen.render.constants import Settled, c_constants
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, order_parts
 from cutegen.render.python_text import constant
-from cutegen.render.vectors import place_holes, place_parts, stored_parts, swizzled
+from cutegen.render.vectors import place_holes, place_parts, stored_parts
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -36,7 +36,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             "from cutlass import Float32, Int32, Int64",
             "from cutlass.cute.nvgpu import CopyUniversalOp, MmaUniversalOp",
         ],
-        "swizzled": swizzled(plan),
     }
 
 

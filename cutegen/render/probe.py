@@ -10,14 +10,14 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import vectors
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, Constants, head, memory_constants
-from cutegen.render.holes import fragment_context, fragment_parts, mma_imports, own_operation
+from cutegen.render.holes import fragment_context, fragment_parts, mma_imports, own_operation, stage_holes
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.spec_lines import spec_lines
 
 
 @dataclass(frozen=True, slots=True)
-class OperandHoles:
-    """Holes in the template's text, not its constants, for A or B."""
+class ProbedHoles:
+    """Holes in the template's text, not its constants, for what it writes out of A or B."""
 
     stride: str
     transposed: str
@@ -47,7 +47,7 @@ def context(plan: ProbePlan) -> dict[str, Any]:
             *mma_imports(plan.gemm),
             f"from cutlass.cute.nvgpu import {'warp' if by_ldmatrix else 'CopyUniversalOp, warp'}",
         ],
-        "swizzled": vectors.swizzled(plan.gemm),
+        **stage_holes(plan.gemm),
         "spec_lines": spec_lines(plan),
         "loads": vectors.loads(plan.gemm),
         **fragment_context(plan.gemm),
@@ -67,9 +67,9 @@ def _operand_constants(plan: ProbePlan, operand: OperandPath) -> Constants:
     return Constants(comment(said), (f"{x.upper()}_DTYPE = cutlass.{operand.dtype.dsl_name}",))
 
 
-def _operand_holes(plan: ProbePlan, operand: OperandPath) -> OperandHoles:
+def _operand_holes(plan: ProbePlan, operand: OperandPath) -> ProbedHoles:
     rows, leading = _major(plan, operand) == "k", f"ld{operand.name}"
-    return OperandHoles(
+    return ProbedHoles(
         stride=f"({leading}, 1)" if rows else f"(1, {leading})",
         transposed=".T.contiguous()" if rows else "",
         values=plan.fragments(operand).values,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.bulk import persistent_holes
 from cutegen.render.constants import Settled, c_constants, mma_constants
@@ -19,6 +17,7 @@ from cutegen.render.holes import (
     mma_functions,
     mma_imports,
     numerics,
+    operand_holes,
     order_parts,
     value_parts,
 )
@@ -29,8 +28,8 @@ LONGEST_LOADS = len("plain loads")
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    operands = a, b = _operand_holes(plan.a), _operand_holes(plan.b)
-    through_registers = tuple(x for x in operands if x.through_registers)
+    operands = operand_holes(plan)
+    through_registers = [x for x in operands if x.through_registers]
     adds = plan.split_k is not None and plan.split_k.leaves_sums
     return {
         **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
@@ -45,9 +44,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **place_holes(plan),
         "loads": loads(plan),
         "copies": _copies(plan, in_a_line=len(loads(plan)) > LONGEST_LOADS),
-        "a": a,
-        "b": b,
-        "swizzled": swizzled(plan),
         "fills_zero": "cute.recast_tensor(target, Int32).fill(0)" if plan.a.dtype.name == "tf32" else "target.fill(0)",
         "fetches": {
             "first": [x.fetch("stage", "stage", "False") for x in operands],
@@ -125,48 +121,6 @@ def place_holes(plan: GemmPlan) -> dict[str, Any]:
     }
 
 
-def swizzled(plan: GemmPlan) -> list[str]:
-    """Return the operands whose stages are swizzled."""
-    return [x.operand for x in plan.operands if x.smem.swizzle is not None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperandHoles:
-    """Holes in the template's text, not its constants, for A or B.
-
-    `title` is its part of a CuTe name, as in sA; `share` is the prefix of a thread's partition for copying, as in tAsA.
-    """
-
-    name: str
-    title: str
-    share: str
-    extents: str
-    g2s_op: str
-    through_registers: bool
-
-    def fetch(self, k_tile: str, stage: str, whole: str) -> str:
-        """Return the call that begins to copy a k-tile to a stage, or to registers."""
-        share, x = self.share, self.title
-        if self.through_registers:
-            return f"load_g2r({share}g{x}, {share}r{x}, {share}c{x}, {k_tile}, {self.extents}, {whole})"
-        tensors = f"{share}g{x}, {share}s{x}, {share}c{x}, {k_tile}, {stage}, {self.extents}"
-        return f"copy_g2s({tensors}, {x}_MAJOR, {x}_CACHE, {whole})"
-
-
-def _operand_holes(operand: OperandPath) -> OperandHoles:
-    """The selections that the template writes as code, not as a constant."""
-    cache = "GLOBAL" if operand.g2s.bypasses_l1 else "ALWAYS"
-    plain = operand.g2s.through_registers
-    return OperandHoles(
-        name=operand.name,
-        title=operand.operand,
-        share=f"t{operand.operand}",
-        extents=f"({', '.join(operand.modes)})",
-        g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
-        through_registers=plain,
-    )
-
-
 def loads(plan: GemmPlan) -> str:
     """Return the name of the fragments' loads for the docstring."""
     return " and ".join(sorted({x.s2r.words for x in plan.operands}))
@@ -174,13 +128,12 @@ def loads(plan: GemmPlan) -> str:
 
 def _copies(plan: GemmPlan, *, in_a_line: bool) -> str:
     """Return what the copies to shared memory do for the docstring: the end of its first line and the next."""
-    match [x.g2s.through_registers for x in plan.operands]:
-        case [False, False]:
-            first, second = "a cp.async", "pipeline keeps"
-        case [True, True]:
-            first, second = "plain copies", "through registers keep"
-        case _:
-            first, second = "cp.async and", "plain copies keep"
+    if not plan.through_registers:
+        first, second = "a cp.async", "pipeline keeps"
+    elif plan.asynchronous:
+        first, second = "cp.async and", "plain copies keep"
+    else:
+        first, second = "plain copies", "through registers keep"
     return f"\nwhich {first} {second} filled.\n" if in_a_line else f" which {first}\n{second} filled. "
 
 

@@ -253,8 +253,8 @@ class G2s(Part):
     b: G2sCopy | None = None
 
     def of(self, name: str) -> G2sCopy:
-        """Return the copy of A or B; if its table is left out, all of its keys are."""
-        copy: G2sCopy | None = getattr(self, name)
+        """Return the copy of an operand; if it has no table here, all of its keys are left out."""
+        copy: G2sCopy | None = getattr(self, name, None)
         return copy or G2sCopy()
 
 
@@ -273,8 +273,8 @@ class S2r(Part):
     b: S2rCopy | None = None
 
     def of(self, name: str) -> S2rCopy:
-        """Return the copy of A or B; if its table is left out, so is its key."""
-        copy: S2rCopy | None = getattr(self, name)
+        """Return the copy of an operand; if it has no table here, its key is left out."""
+        copy: S2rCopy | None = getattr(self, name, None)
         return copy or S2rCopy()
 
 

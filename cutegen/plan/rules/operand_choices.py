@@ -15,7 +15,7 @@ from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.fragments import FragmentCopy, Fragments, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.operand import LAST_MODE, OperandTile
 from cutegen.plan.values.path import OperandPath
-from cutegen.spec import MODES, GemmSpec
+from cutegen.spec import GemmSpec
 from cutegen.support.words import round_up
 
 CopyT = TypeVar("CopyT", bound=TileCopy)
@@ -47,13 +47,15 @@ class OperandChoices(Generic[CopyT]):
             name=x.name,
             operand=x.operand,
             dtype=x.dtype,
-            modes=MODES[x.name],
+            multiplied=x.multiplied,
+            modes=x.modes,
             major=x.major,
             align_bytes=x.align_bytes,
             tile=x.extents,
             g2s=self.g2s.value,
             smem=lay_out(self.smem.value, x.extents, stages),
             s2r=self.s2r.value,
+            block=x.block,
         )
 
 

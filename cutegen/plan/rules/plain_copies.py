@@ -18,7 +18,7 @@ from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.fragments import FragmentCopy, PlainLoads
 from cutegen.plan.values.operand import LAST_MODE, OperandTile
-from cutegen.spec import MODES, G2sCopy, GemmSpec
+from cutegen.spec import G2sCopy, GemmSpec
 from cutegen.spec.families import family_with
 from cutegen.support.words import extents, plural
 
@@ -117,8 +117,8 @@ def _s2r(spec: GemmSpec, x: OperandTile, together: _Together, tiled_mma: TiledMm
         )
     atom, elems = universal_atom(x.dtype.bits), together.elems
     tiled_copy = TiledCopy.for_mma(atom, tiled_mma, x.operand, x.dtype.bits)
-    mode, step = MODES[x.name][0], tiled_mma.tile_of(x.operand)[0]
-    along = MODES[x.name][together.mode]
+    mode, step = x.modes[0], tiled_mma.tile_of(x.operand)[0]
+    along = x.modes[together.mode]
     lie = f"{elems} elements along {along} are contiguous" if elems > 1 else "elements along k are not contiguous"
     why = f"{lie} in shared memory; a thread's elements along {mode} are {step} apart, by mma.threads"
     bits = elems * x.dtype.bits
@@ -178,7 +178,7 @@ def _check_given(spec: GemmSpec, x: OperandTile, given: G2sCopy, threads: int) -
             expected=f"size({name}) == size(tC) = {threads}: all thread layouts have the same size",
             fix=fix,
         )
-    for i, (mode, part) in enumerate(zip(MODES[x.name], modes(layout), strict=True)):
+    for i, (mode, part) in enumerate(zip(x.modes, modes(layout), strict=True)):
         along = vector if i == x.major_mode else 1
         check_divides(spec, key, given.threads, name, mode.upper(), x.extents[i], size(part), fix, along)
 

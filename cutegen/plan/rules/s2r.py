@@ -87,7 +87,7 @@ class FragmentDemands:
     @property
     def plain_bits(self) -> int:
         """Bits of a plain load: a register holds neighbors along k (PTX ISA, "Matrix fragments for mma.m16n8k16")."""
-        return self.bits * min(REGISTER_BITS // self.bits, self.x.last_elems)
+        return self.bits * min(REGISTER_BITS // self.x.multiplied.bits, self.x.last_elems)
 
 
 def transposing(bits: int, target: Target) -> tuple[LdmatrixAtom, ...]:
@@ -142,6 +142,8 @@ def _ldmatrix_loads(fragments: FragmentDemands, atom: LdmatrixAtom) -> LdmatrixL
 
 def _hinders(fragments: FragmentDemands) -> str:
     """Return why no `ldmatrix` can load this operand; empty if one can."""
+    if converted := _converted(fragments):
+        return converted
     if not fragments.suited:
         return _torn(fragments)
     if split := _split_rows(fragments):
@@ -151,6 +153,16 @@ def _hinders(fragments: FragmentDemands) -> str:
         kept = plural(together, "element")
         return f"the shared layout keeps only {kept} contiguous, an ldmatrix row has {fragments.row_elems}"
     return ""
+
+
+def _converted(fragments: FragmentDemands) -> str:
+    """Return why an operand that is converted in registers is loaded by elements; empty if it is not."""
+    x = fragments.x
+    if x.multiplied.bits == x.dtype.bits:
+        return ""
+    return (
+        f"a thread converts its own {x.dtype.name} to {x.multiplied.name}, and an ldmatrix gives it neighbors' elements"
+    )
 
 
 def _split_rows(fragments: FragmentDemands) -> str:
@@ -246,6 +258,8 @@ def _ldmatrix(spec: GemmSpec, fragments: FragmentDemands, asked: str | None) -> 
         assert best is not None
         return best
     atom = LDMATRIX_ATOMS[asked]
+    if converted := _converted(fragments):
+        raise spec.error(f"s2r.{fragments.x.name}.atom", found=f"{asked}, though {converted}", expected=PLAIN_LOADS)
     if atom not in fragments.suited:
         raise _unsuited(spec, fragments, atom)
     key = f"s2r.{fragments.x.name}.atom"

@@ -22,13 +22,16 @@ SIDES: dict[str, OperandName] = {"a": "A", "b": "B", "c": "C"}
 class OperandTile:
     """A, B or C: `extents` of its tile along its two modes, `major_mode` the contiguous one.
 
-    `requested` are the shared layouts that the spec allows, none if it leaves them open; `vector_elems` is the longest
-    vector that they keep contiguous along the contiguous mode, `last_elems` along the last.
+    Memory has elements of `dtype`; the instruction reads them as `multiplied`. `requested` are the shared layouts that
+    the spec allows, none if it leaves them open; `vector_elems` is the longest vector that they keep contiguous along
+    the contiguous mode, `last_elems` along the last. One element stands for a `block` of rows and columns of K.
     """
 
     name: str
     operand: OperandName
     dtype: DType
+    multiplied: DType
+    modes: tuple[str, str]
     extents: tuple[int, int]
     major_mode: int
     align_bytes: int
@@ -36,11 +39,12 @@ class OperandTile:
     requested: tuple[LayoutOption, ...]
     vector_elems: int
     last_elems: int
+    block: tuple[int, int] = (1, 1)
 
     @property
     def major(self) -> str:
         """The contiguous mode's letter."""
-        return MODES[self.name][self.major_mode]
+        return self.modes[self.major_mode]
 
 
 def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
@@ -63,6 +67,8 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         name=name,
         operand=SIDES[name],
         dtype=element,
+        multiplied=element,
+        modes=MODES[name],
         extents=(x, y),
         major_mode=major_mode,
         align_bytes=align_bytes(operand),

@@ -1,7 +1,7 @@
 """The way of an operand from global memory to the instruction that reads it, hop by hop.
 
 ```text
-global memory --g2s--> stages of shared memory --s2r--> registers
+global memory --g2s--> stages of shared memory --s2r--> registers --convert--> multiplied
                                                `------> in place, by descriptor
 ```
 
@@ -31,12 +31,15 @@ ROWS: tuple[OperandName, OperandName] = ("A", "B")
 class OperandPath:
     """The way of an operand; `name` is its role in a call, `tile` its (X, K) share of the CTA tile.
 
-    `operand` is the side of the product whose rows it has: A has M, B has N.
+    `operand` is the side of the product whose rows it has: A has M, B has N. Memory holds elements of `dtype`, which
+    are converted in registers if the instruction multiplies others. An element of a factor stands for a `block` of
+    rows and columns of K; of A and B, for itself.
     """
 
     name: str
     operand: OperandName
     dtype: DType
+    multiplied: DType
     modes: tuple[str, str]
     major: str
     align_bytes: int
@@ -44,6 +47,7 @@ class OperandPath:
     g2s: TileCopy
     smem: SmemTile
     s2r: Fragments
+    block: tuple[int, int] = (1, 1)
 
     @property
     def major_mode(self) -> int:
