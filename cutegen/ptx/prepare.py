@@ -15,12 +15,14 @@ from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, 
 from cutegen.ptx.machine.calls import callees
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
-from cutegen.ptx.machine.layout import lay_out
+from cutegen.ptx.machine.layout import MemoryLayout, lay_out
 from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
 from cutegen.ptx.machine.origins import define
 from cutegen.ptx.machine.rows import Row, Ways
+from cutegen.ptx.machine.shared import Extent
 from cutegen.ptx.machine.undefined import carry_rule, define_rule, matter_rule
 from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text.bases import accessed_variables
 from cutegen.ptx.text.flow import (
     Ends,
     FlowGraph,
@@ -125,8 +127,17 @@ def prepare(module: Module, entry: Entry) -> Executable:
         global_granule_bytes=min(context.global_access_bytes, default=16),
         ctas_communicate=context.ctas_communicate,
         names_global_variables=context.names_global_variables,
+        variables=_variables(entry, graph, rows, layout),
         keeps_seen=any(row.passes_seen for row in rows.rows),
     )
+
+
+def _variables(entry: Entry, graph: FlowGraph, rows: _Rows, layout: MemoryLayout) -> dict[int, Extent]:
+    """Return the shared variable that each access is meant for, if there are several and its address tells."""
+    if len({extent.start for extent in layout.shared.values()}) <= 1:
+        return {}
+    found = accessed_variables(entry, graph, rows.written, layout.shared.keys())
+    return {index: layout.shared[name] for index, name in found.items()}
 
 
 def _site_table(context: Lowering, rows: Sequence[Row]) -> SiteTable:

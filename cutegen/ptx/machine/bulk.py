@@ -26,10 +26,11 @@ from cutegen.ptx.machine.tensor_map_object import WORD_BYTES
 from cutegen.ptx.machine.tensor_maps import words_at
 from cutegen.ptx.machine.warp import TrackedCopy, Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
-from cutegen.ptx.watch.ordering import NOTHING, Ordering, join
+from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import Stamps
 from cutegen.ptx.watch.past import Clock
 from cutegen.ptx.watch.shadow import Access
+from cutegen.ptx.watch.told import NOTHING, join
 from cutegen.ptx.watch.violations import ViolationKind
 
 Combine: TypeAlias = Callable[[Data, Data], Data]
@@ -451,7 +452,6 @@ def _check_global(
     clash = record(shadow, access)
     if clash is not None:
         who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
-        earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
-        message = f"bulk copy of global memory not ordered after {earlier}"
+        message = clash.explain("bulk copy", who, warp.cta.describe(clash.site))
         warp.cta.fault(ViolationKind.RACE, site, thread, message, int(offsets[clash.index]) + buffer.start)
     return shadow, access

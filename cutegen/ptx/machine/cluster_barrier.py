@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.types import WARP_LANES
-from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
+from cutegen.ptx.watch.ordering import Ordering
+from cutegen.ptx.watch.told import NOTHING, Told, join
 from cutegen.ptx.watch.violations import ViolationKind
 
 _NONE = -1

@@ -33,10 +33,10 @@ from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
-from cutegen.ptx.watch.ordering import Told
 from cutegen.ptx.watch.predecessor import Predecessor
 from cutegen.ptx.watch.semantics import Home
 from cutegen.ptx.watch.shadow import Shadow
+from cutegen.ptx.watch.told import Told
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -141,7 +141,13 @@ class Cta:
             rank=rank,
         )
         self.shared = SharedMemory(
-            machine.shared_bytes, shadow, machine.traffic, executable.semantics, executable.layout.shared_ends, rank
+            machine.shared_bytes,
+            shadow,
+            machine.traffic,
+            executable.semantics,
+            executable.layout.shared_ends,
+            executable.variables,
+            rank,
         )
         self.local = LocalMemory(executable.layout.local_bytes, count * WARP_LANES, machine.monitor)
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cutegen.ptx.machine.blocks import Block
 from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.layout import MemoryLayout
+from cutegen.ptx.machine.shared import Extent
 from cutegen.ptx.text.syntax import Entry
 from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.sites import SiteTable
@@ -19,7 +20,8 @@ class Executable:
 
     `granule_bytes` and `global_granule_bytes` are the smallest accesses to shared and global memory. CTAs communicate
     if the entry has atomic, volatile or ordered accesses to global memory. `names_global_variables`: it refers to
-    variables of the module in global memory, which are not among the arguments. `keeps_seen`: some instruction passes
+    variables of the module in global memory, which are not among the arguments. `variables` has the variable in shared
+    memory that an instruction may access, if it has an address of one of several. `keeps_seen`: some instruction passes
     on what has happened without making it visible.
     """
 
@@ -33,4 +35,5 @@ class Executable:
     global_granule_bytes: int
     ctas_communicate: bool
     names_global_variables: bool
+    variables: Mapping[int, Extent]
     keeps_seen: bool

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.machine.calls import FUNCTION_STRIDE, FUNCTION_WINDOW
 from cutegen.ptx.machine.memory import ALLOCATION_STRIDE, Buffer, Bytes
-from cutegen.ptx.machine.shared import SHARED_BASE
+from cutegen.ptx.machine.shared import SHARED_BASE, Extent
 from cutegen.ptx.text.link import FRAME_SPACES
 from cutegen.ptx.text.syntax import Entry, Module, Variable
 from cutegen.ptx.watch.global_shadow import GlobalShadow
@@ -40,6 +40,8 @@ class MemoryLayout:
     """Addresses of the functions that the module defines."""
     shared_ends: tuple[int, ...]
     """Ends of static shared variables, at which something else begins, in bytes of shared memory."""
+    shared: Mapping[str, Extent]
+    """The variables in shared memory, by name."""
 
     def buffers(self, watch: Callable[[int], GlobalShadow], *, is_shared_before: bool) -> list[Buffer]:
         """Fresh buffers of the module's global and constant variables; uninitialized bytes are zero.
@@ -111,6 +113,11 @@ def lay_out(module: Module, entry: Entry) -> MemoryLayout:
         variables=tuple(placed),
         functions=functions,
         shared_ends=_shared_ends(variables, addresses),
+        shared={
+            v.name: Extent(name=v.name, start=addresses[v.name] - SHARED_BASE, size_bytes=v.size_bytes)
+            for v in variables
+            if v.space == "shared"
+        },
     )
 
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.ordering import NOTHING, Ordering, Told, join
+from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY
 from cutegen.ptx.watch.past import Clock, later
 from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
+from cutegen.ptx.watch.told import NOTHING, Told, join
 from cutegen.ptx.watch.violations import ViolationKind
 
 OBJECT_BYTES = 8

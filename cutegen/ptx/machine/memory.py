@@ -18,7 +18,7 @@ from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flights, GlobalAccess, GlobalShadow
-from cutegen.ptx.watch.semantics import TOO_NARROW, Semantics
+from cutegen.ptx.watch.semantics import Semantics
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -216,13 +216,7 @@ class GlobalMemory:
 
     def _report_clash(self, warp: Warp, access: GlobalAccess, buffer: Buffer, clash: Clash, what: str) -> None:
         who = warp.cta.describe_thread(clash.cluster, clash.thread, clash.warp)
-        earlier = f"the {'write' if clash.wrote else 'read'} by {who}"
-        message = f"{what} of global memory not ordered after {earlier} ({self._monitor.describe(clash.site)})"
-        if clash.in_flight:
-            earlier = f"the copy by {who} ({self._monitor.describe(clash.site)})"
-            message = f"{what} of bytes that {earlier} may still be {'writing' if clash.wrote else 'reading'}"
-        if clash.is_out_of_scope:
-            message = f"{what} of global memory after {earlier} ({self._monitor.describe(clash.site)}), {TOO_NARROW}"
+        message = clash.explain(what, who, self._monitor.describe(clash.site))
         self._report_race(warp, access, buffer, clash.index, message, clash.offset - int(access.offsets[clash.index]))
 
     def _report_race(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,22 @@ BULK_CHUNK_BYTES = 16
 """Size of the chunks that bulk copies and their swizzles move."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """A variable in shared memory, from byte `start` on; without `size_bytes` it is the dynamic memory, to its end."""
+
+    name: str
+    start: int
+    size_bytes: int | None
+
+    def misses(self, offsets: npt.NDArray[np.int64], size_bytes: int) -> npt.NDArray[np.bool_]:
+        """Mark accesses of `size_bytes` at `offsets` that are not within it."""
+        below = offsets < self.start
+        if self.size_bytes is None:
+            return below
+        return np.asarray(below | (offsets + size_bytes > self.start + self.size_bytes))
+
+
 class SharedMemory:
     """The shared memory of the CTA of `rank` in its cluster; its addresses begin at `SHARED_BASE` of that CTA."""
 
@@ -35,8 +52,11 @@ class SharedMemory:
         traffic: TrafficCounters,
         semantics: Mapping[int, Semantics],
         ends: tuple[int, ...],
+        variables: Mapping[int, Extent],
         rank: int,
     ) -> None:
+        self._variables = variables
+        """By instruction the variable that it may access, if others lie next to it."""
         self._rank, self._start = rank, in_cta(rank, SHARED_BASE)
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
         self._ends = np.array([end for end in ends if end < size_bytes], np.int64)
@@ -165,7 +185,20 @@ class SharedMemory:
             if across.any():
                 self._refuse(ViolationKind.OUT_OF_BOUNDS, access, across, "that runs past the end of a variable, in ")
                 return None
+        variable = self._variables.get(site)
+        if variable is not None:
+            misses = variable.misses(offsets, size_bytes)
+            if misses.any():
+                self._refuse_neighbor(access, variable, misses)
+                return None
         return access
+
+    def _refuse_neighbor(self, access: Access, variable: Extent, misses: npt.NDArray[np.bool_]) -> None:
+        index = int(np.argmax(misses))
+        place = int(access.offsets[index]) - variable.start
+        size = "the dynamic memory" if variable.size_bytes is None else f"which has {variable.size_bytes} bytes"
+        message = f"{access.size_bytes}-byte access at byte {place} of {variable.name}, {size}, hits another variable"
+        self.shadow.report(ViolationKind.OUT_OF_BOUNDS, access, index, message)
 
     def _refuse(self, kind: ViolationKind, access: Access, faulty: npt.NDArray[np.bool_], which: str = "to ") -> None:
         what = f"{access.size_bytes}-byte access {which}the {self._size} bytes of shared memory from {self._start:#x}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.ordering import NOTHING
 from cutegen.ptx.watch.past import Clock, later
+from cutegen.ptx.watch.told import NOTHING
 from cutegen.ptx.watch.violations import ViolationKind
 
 

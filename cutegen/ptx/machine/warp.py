@@ -16,9 +16,9 @@ from cutegen.ptx.machine.tensor_loads import TensorLoads, TensorStores
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.global_shadow import Flights
 from cutegen.ptx.watch.held_registers import HeldRegisters
-from cutegen.ptx.watch.ordering import NOTHING, Told
 from cutegen.ptx.watch.past import Clock, Past
 from cutegen.ptx.watch.shadow import Access
+from cutegen.ptx.watch.told import NOTHING, Told
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta

@@ -24,7 +24,7 @@ from cutegen.ptx.watch.apart import Marks, Touched
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages, owners_of
-from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH
+from cutegen.ptx.watch.semantics import CLUSTER_REACH, CTA_REACH, GRID_REACH, TOO_NARROW
 from cutegen.ptx.watch.sites import SiteTable
 
 _TICK_BITS = 29
@@ -62,6 +62,16 @@ class Clash:
     in_flight: bool = False
     is_out_of_scope: bool = False
     """Whether something orders them, but passes it on at scope cta to another CTA."""
+
+    def explain(self, what: str, who: str, place: str) -> str:
+        """The conflict of an access, `what`, with the earlier one by `who` at `place`."""
+        if self.in_flight:
+            does = "writing" if self.wrote else "reading"
+            return f"{what} of bytes that the copy by {who} ({place}) may still be {does}"
+        earlier = f"the {'write' if self.wrote else 'read'} by {who} ({place})"
+        if self.is_out_of_scope:
+            return f"{what} of global memory after {earlier}, {TOO_NARROW}"
+        return f"{what} of global memory not ordered after {earlier}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,6 @@ mbarrier's phase is over. It is kept only for clusters.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -32,41 +31,9 @@ from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.paged import several
 from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later, ticks_of
+from cutegen.ptx.watch.told import NO_TICKS, NOTHING, Told, join
 
-_NO_TICKS = np.zeros(0, np.int64)
 _NO_THREADS = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one before a proxy fence."""
-
-    known: Clock
-    fenced: Clock
-    strict: Clock
-    """Like `known`, but a lane that arrives alone covers only itself, not its warp."""
-    far: Past = NO_PAST
-    """Ordered accesses of other clusters, and of single threads."""
-    seen: Clock = field(default_factory=lambda: _NO_TICKS)
-    """The last tick of each agent that has definitely happened, visible or not."""
-    in_scope: Clock | None = None
-    """`known`, without what a release or an acquire passes on that does not include the other side; None: all of it."""
-
-    def within_scopes(self) -> Clock:
-        """What it passes on by releases and acquires that include each other."""
-        return self.known if self.in_scope is None else self.in_scope
-
-
-NOTHING = Told(_NO_TICKS, _NO_TICKS, _NO_TICKS)
-
-
-def join(a: Told, b: Told) -> Told:
-    """The union of both."""
-    strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
-    in_scope = None
-    if a.in_scope is not None or b.in_scope is not None:
-        in_scope = later(a.within_scopes(), b.within_scopes())
-    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen, in_scope)
 
 
 class Ordering:
@@ -134,7 +101,7 @@ class Ordering:
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
-        return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, cause)
+        return Told(known, NO_TICKS, NO_TICKS, NO_PAST, cause)
 
     def committed(self, thread: int, agent: int) -> Told:
         """Returns what the completion of all that `thread` has issued to `agent` passes on.
@@ -143,12 +110,12 @@ class Ordering:
         """
         known = later(self._known_by(thread), np.zeros(self.agents, np.int64))
         known[: self.warps], known[agent] = 0, self.tick
-        return Told(known, _NO_TICKS, _NO_TICKS, NO_PAST, self.seen_by(thread))
+        return Told(known, NO_TICKS, NO_TICKS, NO_PAST, self.seen_by(thread))
 
     def seen_by(self, thread: int) -> Clock:
         """Returns the last tick of each agent that `thread` has seen; empty if this is not tracked."""
         if self._seen is None:
-            return _NO_TICKS
+            return NO_TICKS
         warp = thread // WARP_LANES
         seen: Clock = self._seen[warp].copy()
         if thread in self._by_lane:
@@ -210,12 +177,12 @@ class Ordering:
         for thread in warp.threads().tolist() if len(seen) else ():
             seen = later(seen, self.seen_by(thread))
         self.tick += 1
-        return Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, NO_PAST, seen)
+        return Told(NO_TICKS, NO_TICKS, NO_TICKS, NO_PAST, seen)
 
     def _seen_of(self, warp: int) -> Clock:
         """Returns the last tick of each agent that all lanes of `warp` have seen; its own up to now."""
         if self._seen is None:
-            return _NO_TICKS
+            return NO_TICKS
         seen: Clock = self._seen[warp].copy()
         seen[warp] = self.tick
         return seen
@@ -235,7 +202,7 @@ class Ordering:
         for thread in threads.tolist():
             self._by_lane[thread] = join(self._by_lane.get(thread, NOTHING), told)
         if told.in_scope is not None and self._in_scope is None:
-            self._learn_in_scope(warp.index, Told(told.known, _NO_TICKS, _NO_TICKS, in_scope=_NO_TICKS))
+            self._learn_in_scope(warp.index, Told(told.known, NO_TICKS, NO_TICKS, in_scope=NO_TICKS))
 
     def is_news(self, warp: Actor, told: Told, thread: int, own_agent: int | None = None) -> bool:
         """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later.
@@ -272,7 +239,7 @@ class Ordering:
         members = {(self.cluster, thread): self.tick for thread in (*threads.tolist(), several(warp))}
         far = join_pasts(self._far_of_lanes(warp, threads), Past({}, members))
         lanes = (self._by_lane[thread] for thread in threads.tolist() if thread in self._by_lane)
-        return reduce(join, lanes, Told(_NO_TICKS, _NO_TICKS, _NO_TICKS, far))
+        return reduce(join, lanes, Told(NO_TICKS, NO_TICKS, NO_TICKS, far))
 
     def proxy_fence(self, warp: Actor) -> None:
         """The active lanes of `warp` execute `fence.proxy.async`: it covers their writes and those they know of."""
@@ -284,7 +251,7 @@ class Ordering:
                 told = self._by_lane[thread]
                 fenced = told.known.copy() if len(told.known) else np.zeros(self.agents, np.int64)
                 fenced[index] = max(int(fenced[index]), told.far.threads.get((self.cluster, several(index)), 0))
-                self._by_lane[thread] = join(told, Told(_NO_TICKS, fenced, _NO_TICKS))
+                self._by_lane[thread] = join(told, Told(NO_TICKS, fenced, NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:
@@ -362,7 +329,7 @@ class Ordering:
     def told_by(self, past: Past) -> Told:
         """Converts `past` to what a later release passes on."""
         known = past.clocks.get(self.cluster, NOTHING.known)
-        return Told(known, _NO_TICKS, known[: self.warps], past.without(self.cluster))
+        return Told(known, NO_TICKS, known[: self.warps], past.without(self.cluster))
 
     def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
         """Returns the last ticks of each agent that the active threads of `warp` together know of, and have seen."""
