@@ -51,18 +51,13 @@ def _pipelines(loop: KernelLoop) -> Iterator[str]:
     if not loop.pipelines:
         return
     issued = {loop.instruction(step) for each in loop.ranges for step in each.steps}
-    head = ("pipeline", "from", "to", "stages", "full after", "empty after")
-    rows = [
-        (
-            x.name,
-            _names(x.producers),
-            _names(x.consumers),
-            f"{x.stages} x {x.holds}",
-            _arrivals(x.full, x.payload_bytes, issued),
-            "-" if x.empty is None else _arrivals(x.empty, 0, issued),
-        )
-        for x in loop.pipelines
-    ]
+    rows = []
+    for x in loop.pipelines:
+        place = (x.name, _names(x.producers), _names(x.consumers), f"{x.stages} x {x.holds}")
+        rows.append((*place, "full", _arrivals(x.full, x.payload_bytes, issued)))
+        if x.empty is not None:
+            rows.append(("", "", "", "", "empty", _arrivals(x.empty, 0, issued)))
+    head = ("pipeline", "from", "to", "stages", "barrier", "arrivals")
     yield from aligned(rows, header=head, indent=0, width=LINE_WIDTH - INDENT)
     yield ""
 

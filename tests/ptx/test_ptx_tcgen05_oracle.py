@@ -26,7 +26,13 @@ _FACTS: dict[str, int] = {}
 
 @pytest.fixture(scope="module")
 def dsl() -> Iterator[SimpleNamespace]:
-    """The DSL's modules, inside a context in which layouts can be made."""
+    """The DSL's modules, inside a context in which layouts can be made, whatever GPU is there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUTE_DSL_ARCH", "sm_100a")
+        yield from _modules()
+
+
+def _modules() -> Iterator[SimpleNamespace]:
     import cutlass
     from cutlass import cute
     from cutlass._mlir import ir

@@ -21,9 +21,11 @@ def said(found: GemmPlan) -> list[str]:
 
 
 def cells(found: GemmPlan, name: str) -> list[str]:
-    """The row of a table that begins with this name."""
-    (row,) = (line for line in said(found) if line.startswith(f"{name} "))
-    return row.split()
+    """The row of a table that begins with this name, and the row below it."""
+    lines = said(found)
+    (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} "))
+    below = [line for line in lines[at + 1 : at + 2] if line.startswith(" ")]
+    return " ".join([lines[at], *below]).split()
 
 
 def planned(**asked: object) -> GemmPlan:

@@ -18,6 +18,7 @@ from cutegen.contract.launch import LaunchContract, LaunchGeometry
 from cutegen.ptx import instructions
 from cutegen.ptx.instructions import effects
 from cutegen.ptx.machine.lowering import Lowering, Step
+from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import memory_of
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Instruction
@@ -54,7 +55,7 @@ def prefetched(monkeypatch: pytest.MonkeyPatch) -> Lines:
 
         return step
 
-    monkeypatch.setitem(instructions._LOWERERS, "prefetch", lower)
+    monkeypatch.setitem(instructions._ROWS, "prefetch", Row(step=lower))
     return found
 
 

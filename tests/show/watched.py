@@ -6,7 +6,7 @@ Nothing here knows a plan: bytes are looked at as the executor moves them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -157,8 +157,8 @@ def _watch_global(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
 
 def _watch_registers(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watch]]) -> None:
     """What `ldmatrix` leaves in registers, and in whose registers sums are that are not zero."""
-    lowerers = instructions._LOWERERS
-    ldmatrix, mma = lowerers["ldmatrix"], lowerers["mma"]
+    rows = instructions._ROWS
+    ldmatrix, mma = rows["ldmatrix"].step, rows["mma"].step
 
     def lower_ldmatrix(context: Any, instruction: Any) -> Any:
         step = ldmatrix(context, instruction)
@@ -185,5 +185,5 @@ def _watch_registers(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[W
 
         return stepped
 
-    monkeypatch.setitem(lowerers, "ldmatrix", lower_ldmatrix)
-    monkeypatch.setitem(lowerers, "mma", lower_mma)
+    monkeypatch.setitem(rows, "ldmatrix", replace(rows["ldmatrix"], step=lower_ldmatrix))
+    monkeypatch.setitem(rows, "mma", replace(rows["mma"], step=lower_mma))

@@ -34,18 +34,10 @@ from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.text.syntax import Instruction
 
-_LOWERERS = {
-    **integer.LOWERERS,
-    **compare.LOWERERS,
-    **convert.LOWERERS,
-    **memory.LOWERERS,
-    **cluster.LOWERERS,
-    **atomics.LOWERERS,
-    **effects.LOWERERS,
-    **matrix.LOWERERS,
-}
+_BY_NAME = (integer, compare, convert, memory, cluster, atomics, effects, matrix)
+"""Modules whose instructions end nothing, hold nothing, and are issued by each thread for itself."""
 _ROWS = {
-    **{name: Row(step=lowerer) for name, lowerer in _LOWERERS.items()},
+    **{name: Row(step=lowerer) for each in _BY_NAME for name, lowerer in each.LOWERERS.items()},
     **barriers.ROWS,
     **calls.ROWS,
     **cluster.ROWS,
