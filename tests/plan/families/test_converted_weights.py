@@ -16,7 +16,7 @@ from cutegen.algebra import Extents
 from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.errors import ProofError, SpecError
-from cutegen.hardware import Instruction, Target
+from cutegen.hardware import Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
 from cutegen.plan.feeds.vectors import Vectors
@@ -28,7 +28,6 @@ from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.mma import MmaPlan
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
-from cutegen.spec import Family as SpecFamily
 from cutegen.spec import GemmSpec, Operand, Problem, S2r, S2rCopy, Tile
 from cutegen.verify import compare, float64_reference, random_operands
 from cutegen.verify.counts import count_launch
@@ -54,7 +53,7 @@ def family() -> Iterator[Family]:
         schedule=CtaPerTile(),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )
-    register(composed, SpecFamily(NAME, "mma.sync, cp.async", frozenset({Instruction.MMA_SYNC})))
+    register(composed, "mma.sync, cp.async")
     yield composed
     del FAMILIES[NAME], SPEC_FAMILIES[NAME]
 
