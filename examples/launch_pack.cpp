@@ -103,7 +103,7 @@ class JsonReader {
         while (next() != '}') {
           std::string key = string();
           need(':');
-          value.object[key] = any(depth + 1);
+          if (!value.object.emplace(key, any(depth + 1)).second) fail("the index has the key " + key + " twice");
           if (!take(',')) break;
         }
         need('}');

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ from cutegen.build.pack_file import read_pack
 from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.contract.launch import CallSize, SplitContract, Strides
 from tests.house.documents import ROOT
-from tests.pack.test_pack_file import put_together, taken_apart
+from tests.pack.test_pack_file import put_together, taken_apart, with_text
 
 SOURCE = ROOT / "examples" / "launch_pack.cpp"
 EXTENTS = (301, 130, 40)
@@ -76,6 +77,24 @@ def test_it_lists_what_is_in_a_pack(run: Run, pack_path: Path) -> None:
         "sm90_hgemm_tn for sm_90, every problem",
         "ldmatrix_probe for sm_80, every problem",
     ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b'"target": ', b'"target": "sm_90", "target": ', 1),
+        lambda text: b"\xef\xbb\xbf" + text,
+    ],
+)
+def test_an_index_that_two_readers_may_understand_differently_is_refused(
+    change: Callable[[bytes], bytes], run: Run, pack_path: Path, tmp_path: Path
+) -> None:
+    index, members = taken_apart(pack_path.read_bytes())
+    path = tmp_path / "ambiguous.cutepack"
+    path.write_bytes(with_text(change(json.dumps(index).encode()), members))
+    said = run(path)
+    assert said.returncode != 0
+    assert "the index" in said.stderr
 
 
 def expected_of(launch: LaunchContract, addresses: list[int]) -> tuple[list[int], list[tuple[int, ...]]]:
