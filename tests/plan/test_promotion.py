@@ -10,6 +10,7 @@ import pytest
 from cutegen.errors import SpecError
 from cutegen.plan import plan
 from cutegen.plan.kernel.accumulator import Promotion
+from cutegen.plan.rules.promotion import choose_promotion
 from cutegen.spec import GemmSpec, Mma, Operand, Tile
 from tests.plan.specs import promoted_k
 from tests.run.wgmma import spec
@@ -22,16 +23,19 @@ def of(dtype: str, asked: int | None = None, k: int = 64, accumulator: str | Non
 
 @pytest.mark.parametrize(
     ("dtype", "k", "promoted"),
-    [
-        *[("e4m3", 32, 128), ("e4m3", 64, 128), ("e5m2", 128, 128)],
-        *[("e4m3", 96, 96), ("e4m3", 160, 160), ("e4m3", 192, 192), ("e4m3", 256, 256)],
-        *[("s8", 64, 0), ("f16", 64, 0)],
-    ],
+    [("e4m3", 64, 128), ("e5m2", 128, 128), ("e4m3", 96, 96), ("e4m3", 256, 256), ("s8", 64, 0), ("f16", 64, 0)],
 )
 def test_every_128_of_k_in_whole_k_tiles(dtype: str, k: int, promoted: int) -> None:
     found = plan(of(dtype, k=k), "sm_90")
     assert promoted_k(found) == promoted
     assert ("mma.promote_k" in {decision.key for decision in found.decisions}) is (promoted > 0)
+
+
+@pytest.mark.parametrize(("k", "promoted"), [(32, 128), (64, 128), (96, 96), (128, 128), (160, 160), (256, 256)])
+def test_whole_k_tiles_within_128_of_k_or_one(k: int, promoted: int) -> None:
+    chosen = choose_promotion(of("e4m3", k=k), (128, 64, k))
+    assert chosen is not None
+    assert (chosen.value, chosen.decision.chosen) == (promoted, str(promoted))
 
 
 @pytest.mark.parametrize("asked", [0, 64, 192])
