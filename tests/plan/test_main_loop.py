@@ -131,10 +131,11 @@ WARPGROUPS = {
     "cluster_of_e4m3": promoted(2, 4, 2),
 }
 """Cooperative and ping-pong, that end in turns, and promoted sums in one set of registers and in two."""
+FAST = {"tn", "pingpong", "ends_in_turns", "e4m3_at_once", "e4m3_promoted_every_second"}
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("name", WARPGROUPS)
+@pytest.mark.parametrize("name", [x if x in FAST else pytest.param(x, marks=pytest.mark.slow) for x in WARPGROUPS])
 def test_emitted_warpgroups_run_these_steps(name: str, kernels: Cache) -> None:
     """Every step in the order of the text, and the loops that hold the turns."""
     found = of_warpgroups(name)

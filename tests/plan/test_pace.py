@@ -57,11 +57,11 @@ def test_the_generated_spec_keeps_it() -> None:
     "schedule",
     [
         {},
-        {"consumers": "pingpong"},
+        pytest.param({"consumers": "pingpong"}, marks=pytest.mark.slow),
         {"cluster": (2, 1)},
-        {"split_k": 2, "reduction": "cluster"},
-        {"split_k": 3, "reduction": "workspace"},
-        {"swap": True},
+        pytest.param({"split_k": 2, "reduction": "cluster"}, marks=pytest.mark.slow),
+        pytest.param({"split_k": 3, "reduction": "workspace"}, marks=pytest.mark.slow),
+        pytest.param({"swap": True}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -130,8 +130,13 @@ def test_one_stage_is_filled_when_it_is_empty(compiled: Any) -> None:
 FENCE = re.compile(r"fence\.proxy\.async\.shared::cta;")
 
 
-@pytest.mark.parametrize("policy", ["in-order", "reversed", "random:1"])
-@pytest.mark.parametrize("name", ["tn", "one_stage", "c_from_registers", "skinny"])
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param("in-order", marks=pytest.mark.slow), pytest.param("reversed", marks=pytest.mark.slow), "random:1"],
+)
+@pytest.mark.parametrize(
+    "name", ["tn", "one_stage", "c_from_registers", pytest.param("skinny", marks=pytest.mark.slow)]
+)
 def test_copies_into_a_stage_come_after_its_loads(compiled: Any, name: str, policy: str) -> None:
     """By a fence of the warp that copies: without it nothing orders the async proxy's writes after `ldmatrix`."""
     kernel = compiled(CASES[name])
