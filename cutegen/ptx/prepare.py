@@ -170,11 +170,13 @@ class _BlockLowering:
         for index in range(block.first, block.last):
             self._context.site = index
             instruction = self._entry.instructions[index]
-            rules = self._rules(instruction, index, suspects.reads.get(index, frozenset()))
+            reads = suspects.reads.get(index, frozenset())
             if self._rows.rows[index].ends is not Ends.NOTHING:
-                end = _with_rules(self._end(instruction, index), rules)
-                return Block(block.first, block.last, steps.finish(), end)
-            steps.append(self._step(instruction, index), rules)
+                end = self._end(instruction, index)
+                with_rules = _with_rules(end, self._rules(instruction, index, reads))
+                return Block(block.first, block.last, steps.finish(), with_rules)
+            step = self._step(instruction, index)  # first: it refuses operands that the rules do not expect
+            steps.append(step, self._rules(instruction, index, reads))
         return Block(block.first, block.last, steps.finish(), ends.fall_through(self._graph.block_at[block.last]))
 
     def _rules(self, instruction: Instruction, index: int, reads: frozenset[RegisterKey]) -> list[Step]:

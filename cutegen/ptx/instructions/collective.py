@@ -195,7 +195,7 @@ def names_members(instruction: Instruction) -> bool:
 
     With the whole mask only lanes that have exited, or that the block does not have, are absent.
     """
-    mask = instruction.operands[-1]
+    mask = instruction.operands[-1] if instruction.operands else None  # lowering refuses it then
     return not (isinstance(mask, Immediate) and isinstance(mask.value, int) and mask.value & _ALL_LANES == _ALL_LANES)
 
 
