@@ -21,9 +21,8 @@ from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import RequestError
-from cutegen.hardware import TARGETS, Target, resolve_target
+from cutegen.hardware import TARGETS, Target, resolve_target, runs_on
 from cutegen.hardware.targeting import present_target
-from cutegen.run.gpu.launch import runs_on
 from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
 from cutegen.support.literals import nearest

@@ -17,7 +17,7 @@ from cutegen.hardware.line_writes import line_write_wavefronts
 from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
-from cutegen.hardware.targets import TARGETS, Target, target, targets_with
+from cutegen.hardware.targets import TARGETS, Target, runs_on, target, targets_with
 from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ __all__ = [
     "order_of_byte_loads",
     "phases",
     "resolve_target",
+    "runs_on",
     "target",
     "targets_with",
     "universal_atom",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from cutegen.errors import RequestError
-from cutegen.hardware.targets import TARGETS, Target
+from cutegen.hardware.targets import TARGETS, Target, runs_on
 
 _PRODUCTS: Mapping[int, str] = {
     70: "v100 titanv gv100",
@@ -49,7 +49,7 @@ def resolve_target(text: str) -> Target:
     if (found := TARGETS.get(f"sm_{number}")) is not None:
         return found
     called = f"sm_{number}" if _capability(text) else f"{text} is sm_{number}, which"
-    runnable = [row.name for row in TARGETS.values() if _runs_on(row, number)]
+    runnable = [row.name for row in TARGETS.values() if runs_on(row.gpu_arch, divmod(number, 10))]
     way_out = f"kernels for {runnable[-1]} run on it" if runnable else "no kernel for another target runs on it"
     raise RequestError(
         f"unknown target {text!r}; {called} is not supported; {way_out}; expected one of {', '.join(TARGETS)}"
@@ -70,12 +70,6 @@ def _product(text: str) -> int | None:
     """Return that of the first word that names a product, whatever the other words are."""
     words = re.findall(r"[a-z0-9]+", _WORDS_OF_ALL.sub(" ", text.lower()))
     return next((GPU_NAMES[word] for word in words if word in GPU_NAMES), None)
-
-
-def _runs_on(target: Target, number: int) -> bool:
-    """Tell whether a cubin for `target`, if it has no `a`, runs on a GPU of its major and of no lesser minor."""
-    major, minor = target.compute_capability
-    return not target.gpu_arch.endswith("a") and major == number // 10 and minor <= number % 10
 
 
 def _way_out(text: str) -> str:

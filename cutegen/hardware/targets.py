@@ -6,9 +6,11 @@ shared memory per SM and per CTA), and `cuda_occupancy.h` of CUDA 13.0 (allocati
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cutegen.errors import DeviceError
 from cutegen.hardware.instructions import OF_SM_80, OF_SM_89, OF_SM_90A, OF_SM_100A, Instruction
 from cutegen.hardware.lookup import find
 
@@ -126,3 +128,21 @@ def target(name: str) -> Target:
     """
     by_gpu_arch = {row.gpu_arch: row for row in _ROWS}
     return by_gpu_arch[name] if name in by_gpu_arch else find(TARGETS, name, "target")
+
+
+def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
+    """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
+
+    It requires the same major and the same or a later minor; with the suffix `a`, exactly its own. Source: CUDA C++
+    Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
+
+    >>> runs_on("sm_80", (8, 9)), runs_on("sm_80", (9, 0)), runs_on("sm_90a", (9, 0)), runs_on("sm_100a", (10, 3))
+    (True, False, True, False)
+    """
+    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", gpu_arch)
+    if match is None:
+        raise DeviceError(f"the artifact names the architecture {gpu_arch!r}; expected one like sm_80 or sm_90a")
+    major, minor, suffix = int(match[1]), int(match[2]), match[3]
+    if suffix == "a":
+        return (major, minor) == capability
+    return major == capability[0] and minor <= capability[1]

@@ -15,13 +15,13 @@ import pytest
 
 from cutegen.contract.launch import LaunchGeometry
 from cutegen.errors import ArtifactError, DeviceError, OperandError, RequestError
+from cutegen.hardware import runs_on
 from cutegen.run import Kernel
 from cutegen.run.call import operands
 from cutegen.run.call.operands import Form
 from cutegen.run.call.storage import call_tensors, empty
 from cutegen.run.call.streams import stream_handle
 from cutegen.run.driver import Driver, load_driver
-from cutegen.run.gpu.launch import runs_on
 from cutegen.run.gpu.raw_driver import LaunchConfig
 from tests.run.conftest import CLUSTER_DIMENSION, MeetingApi
 

@@ -7,7 +7,6 @@ launches.
 from __future__ import annotations
 
 import ctypes
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from cutegen.contract.launch import ONE_CTA, RESULT, LaunchContract, LaunchGeometry
 from cutegen.errors import DeviceError
+from cutegen.hardware import TARGETS, runs_on
 from cutegen.run.call.check import CheckedCall
 from cutegen.run.call.fast_path import Launch
 from cutegen.run.driver import Driver
@@ -101,9 +101,14 @@ class GpuKernel:
         found = driver.compute_capability(ordinal)
         if not runs_on(self._gpu_arch, found):
             here = f"sm_{found[0]}{found[1]}"
+            way_out = (
+                f"build it for this GPU: cutegen build SPEC --arch {here}"
+                if any(runs_on(row.gpu_arch, found) for row in TARGETS.values())
+                else "no target of cutegen runs on it"
+            )
             raise DeviceError(
                 f"the kernel was compiled for {self._gpu_arch}; cuda:{ordinal} ({driver.device_name(ordinal)}) is "
-                f"{here}; build it for this GPU: cutegen build SPEC --arch {here}"
+                f"{here}; {way_out}"
             )
 
     def _allow_shared_memory(self, driver: Driver, function: Any, ordinal: int) -> None:
@@ -229,21 +234,3 @@ def launch_config(api: Any, geometry: LaunchGeometry) -> Any:
     config.sharedMemBytes = geometry.dynamic_smem_bytes
     config.attrs, config.numAttrs = [cluster], 1
     return config
-
-
-def runs_on(gpu_arch: str, capability: tuple[int, int]) -> bool:
-    """Return whether a cubin for `gpu_arch` runs on a GPU of this compute capability.
-
-    It requires the same major and the same or a later minor; with the suffix `a`, exactly its own. Source: CUDA C++
-    Programming Guide, "Binary Compatibility" and "Feature Set Compiler Targets".
-
-    >>> runs_on("sm_80", (8, 9)), runs_on("sm_80", (9, 0)), runs_on("sm_90a", (9, 0)), runs_on("sm_100a", (10, 3))
-    (True, False, True, False)
-    """
-    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", gpu_arch)
-    if match is None:
-        raise DeviceError(f"the artifact names the architecture {gpu_arch!r}; expected one like sm_80 or sm_90a")
-    major, minor, suffix = int(match[1]), int(match[2]), match[3]
-    if suffix == "a":
-        return (major, minor) == capability
-    return major == capability[0] and minor <= capability[1]
