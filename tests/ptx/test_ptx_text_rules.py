@@ -91,9 +91,15 @@ def test_an_integer_is_no_initial_value_of_a_float() -> None:
         Program.parse(HEAD + ".global .f32 g = 1;")
 
 
-@pytest.mark.parametrize("body", ["mov.b128 %rd2, smem;", "mov.b128 _, smem;", "mov.b128 %rd2, %rd3;"])
-def test_there_are_no_registers_of_128_bits(body: str) -> None:
-    with pytest.raises(PtxSyntaxError, match=r"mov\.b128 is not PTX, or not supported here"):
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("mov.b128 %rd2, %rd3;", "register %rd3 has 64 bits, type .b128 has 128"),
+        ("mov.b128 %rd2, smem;", "register %rd2 has 64 bits, type .b128 has 128"),
+    ],
+)
+def test_128_bits_do_not_fit_a_register_of_64(body: str, said: str) -> None:
+    with pytest.raises(PtxSyntaxError, match=said):
         run_elements(kernel(body, shared_bytes=16), np.uint32)
 
 
