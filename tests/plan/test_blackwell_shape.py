@@ -170,11 +170,11 @@ WRONG: dict[str, tuple[Edit, str]] = {
     ),
     "sums that are not freed": (
         without(EPILOGUE, Action.RELEASE, ACCUMULATOR),
-        "(ab|accumulator|tiles): all wait for ever.*mma waits for `empty` of accumulator",
+        "(ab|accumulator|tiles): all wait forever.*mma waits for `empty` of accumulator",
     ),
     "sums that are not completed": (
         without(MMA, Action.COMMIT, ACCUMULATOR),
-        "(ab|tiles): all wait for ever.*epilogue waits for `full` of accumulator",
+        "(ab|tiles): all wait forever.*epilogue waits for `full` of accumulator",
     ),
     "a tile's name that nobody waits for": (
         without(PRODUCER, Action.WAIT, TILES),

@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[Callable[[], KernelLoop], Edit, str]] = {
     "a credit too few": (
         lambda: produced(1, 4),
         more(AB, "empty", "credits", -1),
-        "ab: all wait for ever.* producer waits for `empty` of ab",
+        "ab: all wait forever.* producer waits for `empty` of ab",
     ),
     "a stage that is not released": (
         wgmma,
@@ -171,7 +171,7 @@ WRONG: dict[str, tuple[Callable[[], KernelLoop], Edit, str]] = {
     "bytes that are not copied": (
         wgmma,
         without(PRODUCER, Action.BULK_FETCH),
-        "ab: all wait for ever.*mma waits for `full` of ab",
+        "ab: all wait forever.*mma waits for `full` of ab",
     ),
     "a release during multiplications": (wgmma, without(MMA, Action.MMA_WAIT), "ab: mma releases .* being multiplied"),
     "a release before fragments are loaded": (
@@ -187,12 +187,12 @@ WRONG: dict[str, tuple[Callable[[], KernelLoop], Edit, str]] = {
     "nobody has the turn": (
         pingpong,
         at(TURN, "full", credits=0),
-        "(ab|turn): all wait for ever.*group 0 of mma waits for `full` of turn",
+        "(ab|turn): all wait forever.*group 0 of mma waits for `full` of turn",
     ),
     "a turn that is not passed on": (
         pingpong,
         without(MMA, Action.COMMIT, TURN),
-        "(ab|turn): all wait for ever.*`full` of turn",
+        "(ab|turn): all wait forever.*`full` of turn",
     ),
     "a turn that is counted twice": (in_turns, more(TURN, "full", "count", 4), "turn: `full` counts 8 .* makes 4"),
     "a turn without its pipeline": (pingpong, drop(TURN), "turn: mma uses it, and the kernel does not have it"),
@@ -217,7 +217,7 @@ WRONG: dict[str, tuple[Callable[[], KernelLoop], Edit, str]] = {
     "roles in a cycle": (
         wgmma,
         in_a_cycle,
-        "(ab|go): all wait for ever.* producer waits for `full` of go, .*mma waits for `full` of ab",
+        "(ab|go): all wait forever.* producer waits for `full` of go, .*mma waits for `full` of ab",
     ),
     "a role at the wrong end": (wgmma, changed(AB, consumers=(PRODUCER,)), "ab: (wait|release) by mma; expected prod"),
 }

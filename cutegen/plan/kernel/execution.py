@@ -399,7 +399,7 @@ class _Execution:
             f"{name} waits for `{x.at.name}` of {x.at.pipeline.name}, {self._item(x.at, x.item)}" for name, x in ops
         ]
         where = f"with {self.tiles} tiles of {self.k_tiles} k-tiles"
-        return wrong(ops[0][1].at.pipeline.name, f"all wait for ever, {where}: {'; '.join(words)}")
+        return wrong(ops[0][1].at.pipeline.name, f"all wait forever, {where}: {'; '.join(words)}")
 
     def _check_order(self) -> None:
         """Check that each operation on an item was ordered after all arrivals for it, in every execution."""
