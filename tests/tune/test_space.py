@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -24,6 +25,12 @@ PROBLEMS = [
 ]
 
 
+@cache
+def candidates(problem: ProblemShape) -> tuple[Any, ...]:
+    """Those of a spec that leaves everything open; found once, because each takes a second."""
+    return tuple(proposed(open_spec(), SM90, problem))
+
+
 def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
     made = plan(spec, SM90, problem)
     assert isinstance(made, GemmPlan)
@@ -32,7 +39,7 @@ def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -> None:
-    first, *others = proposed(open_spec(), SM90, problem)
+    first, *others = candidates(problem)
     models, settled = planned(open_spec(), problem), settled_plan(open_spec(), first.settled, SM90, problem)
     for name in ("family", "cta_tile", "stages", "swapped", "scheduler", "smem_bytes"):
         assert getattr(settled, name) == getattr(models, name), name
@@ -44,7 +51,7 @@ def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 def test_they_are_no_near_copies(problem: ProblemShape) -> None:
-    found = proposed(open_spec(), SM90, problem)
+    found = candidates(problem)
     tiles = [(each.settled.family, each.settled.tile.cta, each.settled.schedule.swap) for each in found]
     assert len(set(tiles)) >= 4
     assert max(map(tiles.count, tiles)) <= OF_ONE_TILE + 4  # with the favorite's other orders and its pace
@@ -53,7 +60,7 @@ def test_they_are_no_near_copies(problem: ProblemShape) -> None:
 @pytest.mark.parametrize(("problem", "groups"), list(zip(PROBLEMS[:3], ({4, 8}, set(), {8}), strict=True)), ids=str)
 def test_the_favorite_comes_in_other_orders(problem: ProblemShape, groups: set[int]) -> None:
     """Where the other mode has four tiles, bands of 4 and of 8 are alike; a single row of tiles has one order."""
-    first, *others = proposed(open_spec(), SM90, problem)
+    first, *others = candidates(problem)
     assert first.settled.family == "sm90"
     alike = [each.settled for each in others if _without_order(each.settled) == _without_order(first.settled)]
     raster = first.settled.schedule.raster
@@ -67,7 +74,7 @@ def test_the_favorite_comes_in_other_orders(problem: ProblemShape, groups: set[i
 )
 def test_the_favorite_comes_at_a_pace_where_l2_may_limit_it(problem: ProblemShape, pace: int | None) -> None:
     """128 x 256 x 64 takes 1024 cycles, and a tenth more is tried; few rows or a short K are not slowed."""
-    first, *others = proposed(open_spec(), SM90, problem)
+    first, *others = candidates(problem)
     assert first.settled.schedule.pace is None
     paced = [each for each in others if each.settled.schedule.pace]
     assert [each.settled.schedule.pace for each in paced] == [pace] * (pace is not None)
@@ -101,7 +108,9 @@ def test_what_the_spec_gives_is_kept() -> None:
         assert each.settled.schedule.raster == Raster("m", 4, False)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@pytest.mark.parametrize(
+    "problem", [pytest.param(x, marks=pytest.mark.slow) for x in PROBLEMS[:-1]] + PROBLEMS[-1:], ids=str
+)
 def test_none_is_refused_where_sums_are_promoted(problem: ProblemShape) -> None:
     """13 of 16 were: the registers of promoted sums were no part of the space."""
     asked = replace(load_spec("sm90_e4m3_tn"), tile=Tile())
