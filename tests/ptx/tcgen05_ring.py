@@ -93,7 +93,7 @@ class Ring:
 .visible .entry k(.param .align 64 .b8 a[128], .param .align 64 .b8 b[128], .param .u64 counts, .param .u64 out,
                   .param .u32 tiles)
 {{
-    .reg .pred %p<8>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .b32 %d<128>;
+    .reg .pred %p<8>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .b32 %d<256>;
     mov.u32 %r0, %tid.x; shr.u32 %r1, %r0, 5; mov.u32 %r63, smem; mov.u32 %r2, %ctaid.x; mov.u32 %r62, %nctaid.x;
     ld.param.u64 %rd0, [counts]; ld.param.u64 %rd1, [out]; ld.param.u32 %r61, [tiles];
     mov.b64 %rd2, a; cvta.param.u64 %rd2, %rd2; mov.b64 %rd3, b; cvta.param.u64 %rd3, %rd3;
