@@ -142,11 +142,10 @@ class _Row:
         box = table.get("box") if isinstance(table, dict) else None
         if not isinstance(box, list) or not all(type(each) is int for each in (*box, *_numbers_of(table))):
             raise RequestError(f"{self.where}: tensor_map: expected {{ box = [columns, rows], swizzle_bytes = 128 }}")
-        _refuse_others(table, {"box", "in_memory", *_MAP_NUMBERS}, f"{self.where}: tensor_map")
-        if not isinstance(table.get("in_memory", False), bool):
-            raise RequestError(
-                f"{self.where}: tensor_map: in_memory: found {table['in_memory']!r}; expected true or false"
-            )
+        _refuse_others(table, {"box", *_MAP_SWITCHES, *_MAP_NUMBERS}, f"{self.where}: tensor_map")
+        for key in _MAP_SWITCHES:
+            if not isinstance(table.get(key, False), bool):
+                raise RequestError(f"{self.where}: tensor_map: {key}: found {table[key]!r}; expected true or false")
         return {**table, "box": tuple(box)}
 
     @property
@@ -193,7 +192,8 @@ _KINDS["array"] = _ARRAY_KEYS - {"file"}
 
 
 _MAP_NUMBERS = ("swizzle_bytes", "swizzle_atom_bytes", "element_bits")
-"""The keys of a tensor map that are single numbers."""
+_MAP_SWITCHES = ("is_padded", "in_memory")
+"""The keys of a tensor map that are single numbers, and those that are true or false."""
 
 
 def _numbers_of(table: Mapping[str, Any]) -> list[Any]:
@@ -203,8 +203,14 @@ def _numbers_of(table: Mapping[str, Any]) -> list[Any]:
 def _tensor_map(array: NDArray[Any], given: Mapping[str, Any]) -> TensorMap | TensorMaps:
     """Return the tensor map of a row-major array, or a pointer to it: the array's last mode is the innermost."""
     fields = {key: value for key, value in given.items() if key != "in_memory"}
-    per_byte = 8 // given["element_bits"] if given.get("element_bits") == 4 else 1
+    bits = given.get("element_bits", 8)
     *outer, inner = array.shape
+    elems = inner * 8 // bits if 0 < bits < 8 else inner
     strides = tuple(reversed(array.strides[:-1]))
-    made = TensorMap(array=array, extents=(inner * per_byte, *outer[::-1]), strides_bytes=strides, **fields)
+    made = TensorMap(
+        array=array,
+        extents=(elems, *outer[::-1]),
+        strides_bytes=strides,
+        **fields,
+    )
     return TensorMaps((made,)) if given.get("in_memory") else made

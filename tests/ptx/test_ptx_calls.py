@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kernels import cuda_program, kernel
 
+from cutegen.cli.main import main
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx import ExecutionFault, LaunchReport, Program, ViolationKind
 
@@ -294,3 +297,28 @@ def test_formats(text: str, values: tuple[int, ...], printed: str | None) -> Non
         return
     assert program.launch("k", grid=1, block=1, args=[out]).printed == printed
     assert out[0] == len(values)
+
+
+PRINTS = kernel(
+    """
+    .local .align 8 .b8 args[8]; st.local.b32 [args], %r0; mov.b64 %rd2, args; cvta.local.u64 %rd2, %rd2;
+    mov.b64 %rd3, text; cvta.global.u64 %rd3, %rd3; { .param .b64 p0; .param .b64 p1; .param .b32 q;
+    st.param.b64 [p0], %rd3; st.param.b64 [p1], %rd2; call.uni (q), vprintf, (p0, p1); ld.param.b32 %r3, [q]; }
+    """,
+    before=f".global .align 1 .b8 text[11] = {{{', '.join(map(str, b'thread %d'))}, 10}};",
+)
+
+
+def test_check_and_run_show_what_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.ptx"
+    path.write_text(PRINTS)
+    options = [str(path), "--grid", "1", "--block", "2", "--arg", "u32[2]:zeros"]
+    assert main(["check", *options]) == 0
+    assert capsys.readouterr().out.endswith("printed in in-order:\n  thread 0\n  thread 1\n")
+    assert main(["run", "--ptx", *options]) == 0
+    assert "printed in in-order:\n  thread 0\n  thread 1\n" in capsys.readouterr().out
+    path.write_text(path.read_text().replace("st.global.b32 [%rd1], %r3;", "trap;"))
+    assert main(["run", "--ptx", *options]) != 0
+    said = capsys.readouterr()
+    assert said.err.startswith("thread 0\nthread 1\n")
+    assert "the program gave up" in said.err

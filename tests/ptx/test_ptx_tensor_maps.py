@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bulk_kernels import POLICIES, READY, dump, expect, wait
+from bulk_kernels import POLICIES, READY, dump, expect, store, wait
+from bulk_kernels import launch as run_bulk
 from kernels import cuda_program, kernel
 from test_ptx_bulk import loaded, matrix_map
 
@@ -51,19 +52,56 @@ def test_elements_of_4_bits(corner: tuple[int, int], policy: str) -> None:
     assert (found >> 4).tolist() == box[:, 1::2].reshape(-1).tolist()
 
 
+@EVERY_POLICY
+@pytest.mark.parametrize("swizzle_bytes", [0, 128])
+@pytest.mark.parametrize("bits", [4, 6])
+def test_padded_elements(bits: int, swizzle_bytes: int, policy: str) -> None:
+    """16 elements of 4 or 6 bits take 16 bytes of shared memory: theirs, then zeros."""
+    pitch = 256 * bits // 8
+    array = np.random.default_rng(5).integers(1, 256, (16, pitch)).astype(np.uint8)
+    tensor_map = TensorMap(
+        array=array, extents=(256, 16), strides_bytes=(pitch,), box=(128, 8), swizzle_bytes=swizzle_bytes,
+        element_bits=bits, is_padded=True,
+    )  # fmt: skip
+    assert tensor_map.box_bytes == 1024
+    expected = np.zeros((8, 8, 16), np.uint8)  # row, chunk, byte; rows past the tensor are zeros
+    for row in range(4):
+        for chunk in range(8):
+            start = (128 + 16 * chunk) * bits // 8
+            place = chunk ^ row if swizzle_bytes else chunk
+            expected[row, place, : 2 * bits] = array[12 + row, start : start + 2 * bits]
+    assert loaded(tensor_map, (128, 12), policy).tobytes() == expected.tobytes()
+    with pytest.raises(ExecutionFault, match="expected a multiple of 128"):
+        loaded(tensor_map, (64, 12), policy)
+
+
+def test_padded_elements_are_not_stored() -> None:
+    tensor_map = TensorMap(
+        array=np.zeros((16, 64), np.uint8), extents=(128, 16), strides_bytes=(64,), box=(128, 8), element_bits=4,
+        is_padded=True,
+    )  # fmt: skip
+    fill = "mov.u32 %r9, 0; shl.b32 %r8, %r0, 5; add.u32 %r8, %r8, %r4; st.shared.v4.u32 [%r8], {%r9, %r9, %r9, %r9};"
+    fill += "st.shared.v4.u32 [%r8+16], {%r9, %r9, %r9, %r9}; fence.proxy.async; bar.warp.sync -1;"
+    with pytest.raises(ExecutionFault, match="a store of padded elements"):
+        run_bulk(READY + fill + store((0, 0)) + "@%p0 cp.async.bulk.wait_group 0;", tensor_map)
+
+
 def test_an_odd_coordinate_of_4_bits_is_misaligned() -> None:
     tensor_map = TensorMap(
         array=np.zeros((16, 128), np.uint8), extents=(256, 16), strides_bytes=(128,), box=(64, 4), element_bits=4
     )
-    with pytest.raises(ExecutionFault, match="coordinate 3 of elements of 4 bits; expected an even one"):
+    with pytest.raises(ExecutionFault, match="coordinate 3 of elements of 4 bits; expected a multiple of 2"):
         loaded(tensor_map, (3, 0))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"element_bits": 6}, "elements of 6 bits in items of 1 bytes; expected 4 bits in bytes"),
-        ({"extents": (255, 16)}, "expected even ones along the first mode"),
+        ({"element_bits": 6}, r"elements of 6 bits; expected one of \(None, 4\)"),
+        ({"element_bits": 2, "is_padded": True}, r"elements of 2 bits; expected one of \(4, 6\)"),
+        ({"extents": (255, 16)}, "expected multiples of 2 along the first mode"),
+        ({"is_padded": True}, "expected multiples of 128 along the first mode"),
+        ({"is_padded": True, "box": (128, 4), "swizzle_bytes": 64}, "expected 0 or 128, and multiples of 32"),
         ({"swizzle_atom_bytes": 64}, "atoms of 64 bytes; expected 16 or 32"),
         ({"swizzle_atom_bytes": 32}, "atoms of 32 bytes under a swizzle of 0; expected 128"),
         ({"box": (512, 4)}, "expected 1 to 256 elements"),
@@ -83,12 +121,24 @@ def test_a_map_survives_its_bytes() -> None:
         array=np.zeros((16, 128), np.uint8), extents=(256, 16), strides_bytes=(128,), box=(256, 4),
         swizzle_bytes=128, swizzle_atom_bytes=32, element_bits=4,
     )  # fmt: skip
-    for given in (one, narrow):
+    padded = TensorMap(
+        array=np.zeros((16, 192), np.uint8), extents=(256, 16), strides_bytes=(192,), box=(128, 4), element_bits=6,
+        is_padded=True,
+    )  # fmt: skip
+    for given in (one, narrow, padded):
         octets = encode(given, 0x1234_5678_9AB0)
         found, address = decode(octets)
         assert len(octets) == 128
         assert address == 0x1234_5678_9AB0
-        for name in ("extents", "strides_bytes", "box", "swizzle_bytes", "swizzle_atom_bytes", "element_bits"):
+        for name in (
+            "extents",
+            "strides_bytes",
+            "box",
+            "swizzle_bytes",
+            "swizzle_atom_bytes",
+            "element_bits",
+            "is_padded",
+        ):
             assert getattr(found, name) == getattr(given, name)
         assert found.array.dtype.itemsize == given.array.dtype.itemsize
 
@@ -108,6 +158,9 @@ def test_maps_in_global_memory(policy: str) -> None:
     Program.parse(text).launch("k", grid=1, block=32, args=[maps, many, out], policy=policy)
     assert (out[32:160].reshape(4, 32) == arrays[1][2:6]).all()
     assert (out[160:].reshape(4, 32) == arrays[0][4:8]).all()
+    out[:] = 0
+    Program.parse(text).launch("k", grid=1, block=32, args=[maps, many, out], policy=policy, jobs=2)
+    assert (out[32:160].reshape(4, 32) == arrays[1][2:6]).all()
     wrong = text.replace("[%rd4+64,", "[%rd4,")
     with pytest.raises(ExecutionFault, match="the bytes are not a tensor map"):
         Program.parse(wrong).launch("k", grid=1, block=32, args=[maps, many, out], policy=policy)

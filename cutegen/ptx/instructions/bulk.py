@@ -265,12 +265,12 @@ class _Boxes:
         for lane, address, corner, place in lanes:
             at, thread = address + self._window, warp.thread0 + lane
             tensor, map_address = warp.cta.tensors.at(warp, site, thread, at, len(corner))
-            per_item = tensor.map.per_item
-            if corner[0] % per_item:
-                message = f"coordinate {corner[0]} of elements of {tensor.map.element_bits} bits; expected an even one"
+            align, bits = tensor.map.align_elems, tensor.map.element_bits
+            if corner[0] % align:
+                message = f"coordinate {corner[0]} of elements of {bits} bits; expected a multiple of {align}"
                 warp.cta.fault(ViolationKind.MISALIGNED, site, warp.thread0 + lane, message, always=True)
             with warp.narrowed(np.equal(LANES, lane)):
-                first = corner[0] // per_item, *corner[1:]
+                first = tensor.map.items(corner[0]), *corner[1:]
                 yield Box(tensor=tensor, corner=first, address=place, map_address=map_address)
 
 

@@ -312,6 +312,9 @@ class BulkCopies:
         access = self._chunks_of(warp, site, thread, region, region.address)
         if access is None:
             return None
+        if region.is_padded:
+            message = "a store of padded elements, which only loads have"
+            warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, thread, message, always=True)
         if not buffer.writeable:
             warp.cta.fault(ViolationKind.READ_ONLY, site, thread, f"a store to {buffer.name}, which is read-only")
         found = _check_global(warp, site, region, lambda shadow, written: shadow.write(written)[0])

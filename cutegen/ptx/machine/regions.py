@@ -41,6 +41,10 @@ class Region(Protocol):
     def map_address(self) -> int | None:
         """The tensor map in global memory that a copy of the region reads until it is complete, if it does."""
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether chunks of shared memory have padding that global memory lacks: such a region is only loaded."""
+
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""
 
@@ -84,6 +88,11 @@ class Box:
         """Bytes of the whole box: what lies outside of the tensor counts too."""
         return self.tensor.map.box_bytes
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether its elements are."""
+        return self.tensor.map.is_padded
+
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""
         return id(self.tensor), self.corner, self.address
@@ -120,6 +129,7 @@ class Run:
     address: int
     align_bytes: int = BULK_CHUNK_BYTES
     map_address: None = None
+    is_padded: bool = False
 
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""

@@ -33,8 +33,9 @@ class TensorMap:
     `array` is the storage: its element 0 is the tensor's first element, its dtype gives the element size. `extents` and
     `box` count elements, the innermost mode first; `strides_bytes` has one entry fewer, for the outer modes (the
     innermost mode is contiguous). `swizzle_bytes` is 0, 32, 64 or 128; a swizzle of 128 bytes moves atoms of 16 bytes,
-    or of 32 (`swizzle_atom_bytes`). `element_bits` is 4 if the array's bytes hold two elements each, as those of type
-    16U4_ALIGN8B.
+    or of 32 (`swizzle_atom_bytes`). `element_bits` is 4 if the array's bytes hold two elements each (16U4_ALIGN8B).
+    With `is_padded`, 16 elements of 4 or 6 bits take 16 bytes of shared memory, the last of them zeros (16U4_ALIGN16B,
+    16U6_ALIGN16B).
 
     >>> a = np.zeros((256, 64), np.float16)
     >>> TensorMap(array=a, extents=(64, 256), strides_bytes=(128,), box=(64, 128), swizzle_bytes=128).box_bytes
@@ -51,11 +52,12 @@ class TensorMap:
     swizzle_bytes: int = 0
     swizzle_atom_bytes: int = BULK_CHUNK_BYTES
     element_bits: int | None = None
+    is_padded: bool = False
 
     def __post_init__(self) -> None:
         """Checks all sizes."""
         rank, item = len(self.extents), self.array.dtype.itemsize
-        row_bytes = self.box[0] * item // self.per_item if self.box else 0
+        row_bytes = (self.box[0] if self.is_padded else self.items(self.box[0]) * item) if self.box else 0
         span = self.swizzle_bytes or row_bytes
         rules = (
             (1 <= rank <= MAX_RANK, f"{rank} extents; a tensor map has 1 to {MAX_RANK}"),
@@ -69,10 +71,16 @@ class TensorMap:
              f"strides {self.strides_bytes}; expected multiples of 16 bytes below 2^40"),
             (row_bytes % BULK_CHUNK_BYTES == 0, f"a box row of {row_bytes} bytes; expected a multiple of 16"),
             (self.swizzle_bytes in _SWIZZLE_MASKS, f"swizzle {self.swizzle_bytes}; expected 0, 32, 64 or 128"),
-            (self.element_bits in (None, 4) and (self.element_bits is None or item == 1),
-             f"elements of {self.element_bits} bits in items of {item} bytes; expected 4 bits in bytes"),
-            (all(size % self.per_item == 0 for size in (*self.extents[:1], *self.box[:1])),
-             f"extents {self.extents} and box {self.box} of 4-bit elements; expected even ones along the first mode"),
+            (self.element_bits in (widths := (4, 6) if self.is_padded else (None, 4)),
+             f"elements of {self.element_bits} bits; expected one of {widths}"),
+            (self.element_bits is None or item == 1, f"elements of {self.element_bits} bits in items of {item} bytes;"
+             " expected bytes"),
+            (all(size % self.align_elems == 0 for size in (*self.extents[:1], *self.box[:1])),
+             f"extents {self.extents} and box {self.box} of {self.element_bits}-bit elements; expected multiples of"
+             f" {self.align_elems} along the first mode"),
+            (not self.is_padded or (self.swizzle_bytes in (0, 128) and all(s % 32 == 0 for s in self.strides_bytes)),
+             f"a swizzle of {self.swizzle_bytes} and strides {self.strides_bytes} of padded elements; expected 0 or"
+             " 128, and multiples of 32"),
             (self.swizzle_atom_bytes in _ATOM_SHIFTS, f"atoms of {self.swizzle_atom_bytes} bytes; expected 16 or 32"),
             (self.swizzle_atom_bytes == BULK_CHUNK_BYTES or self.swizzle_bytes == 128,
              f"atoms of {self.swizzle_atom_bytes} bytes under a swizzle of {self.swizzle_bytes}; expected 128"),
@@ -83,25 +91,34 @@ class TensorMap:
             if not holds:
                 raise LaunchError(f"tensor map: {message}")
 
+    def items(self, elems: int) -> int:
+        """Items of the array that so many elements take."""
+        return elems if self.element_bits is None else elems * self.element_bits // 8
+
     @property
-    def per_item(self) -> int:
-        """Elements in an item of the array."""
-        return 1 if self.element_bits is None else 8 // self.element_bits
+    def align_elems(self) -> int:
+        """What the coordinate, the extent and the box along the innermost mode are multiples of."""
+        return 128 if self.is_padded else 1 if self.element_bits is None else 2
 
     @property
     def item_extents(self) -> tuple[int, ...]:
         """The extents in items of the array."""
-        return (self.extents[0] // self.per_item, *self.extents[1:])
+        return (self.items(self.extents[0]), *self.extents[1:])
 
     @property
     def item_box(self) -> tuple[int, ...]:
         """The box in items of the array."""
-        return (self.box[0] // self.per_item, *self.box[1:])
+        return (self.items(self.box[0]), *self.box[1:])
 
     @property
     def box_bytes(self) -> int:
         """Bytes of a box in shared memory, which are also the transaction bytes of a load."""
-        return int(np.prod(self.item_box)) * self.array.dtype.itemsize
+        return int(np.prod(self.box)) if self.is_padded else int(np.prod(self.item_box)) * self.array.dtype.itemsize
+
+    @property
+    def chunk_items(self) -> int:
+        """Items of the array in a 16-byte chunk of shared memory."""
+        return self.items(BULK_CHUNK_BYTES) if self.is_padded else BULK_CHUNK_BYTES // self.array.dtype.itemsize
 
     @property
     def reach_bytes(self) -> int:
@@ -166,7 +183,11 @@ class BoundTensor:
         places = self.clip(corner)
         if places is not None:
             box[places[1]] = self.tensor()[places[0]]
-        return box.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
+        if not self.map.is_padded:
+            return box.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
+        chunks = box.reshape(-1, self.map.chunk_items)
+        padded = np.pad(chunks, ((0, 0), (0, BULK_CHUNK_BYTES - self.map.chunk_items)))
+        return padded.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
 
     def write_box(self, corner: tuple[int, ...], chunks: npt.NDArray[Any]) -> None:
         """Writes the box's bytes to the tensor; bytes outside it are dropped."""
@@ -193,7 +214,7 @@ class BoundTensor:
         places = self.clip(corner)
         if places is not None:
             inside[places[1]] = True
-        return np.asarray(inside.reshape(-1, BULK_CHUNK_BYTES // self.map.array.dtype.itemsize).any(axis=1))
+        return np.asarray(inside.reshape(-1, self.map.chunk_items).any(axis=1))
 
 
 def swizzled(

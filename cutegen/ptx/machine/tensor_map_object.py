@@ -59,16 +59,34 @@ FIELDS = {
 """The fields by their names in `tensormap.replace`."""
 _SWIZZLES = (0, 32, 64, 128)
 _ATOMS = (16, 32)
-_PACKED = 13
-"""The element type `.b4x16`: two elements of 4 bits in a byte."""
-_ITEM_BYTES = {0: 1, 1: 2, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 4, 9: 8, 10: 2, 11: 4, 12: 4, _PACKED: 1}
+_NARROW = {13: (4, False), 14: (4, True), 15: (6, True)}
+"""Bits of an element, and whether it is padded, of the types `.b4x16`, `.b4x16_p64` and `.b6x16_p32`."""
+_ITEM_BYTES = {
+    0: 1,
+    1: 2,
+    2: 4,
+    3: 4,
+    4: 8,
+    5: 8,
+    6: 2,
+    7: 4,
+    8: 4,
+    9: 8,
+    10: 2,
+    11: 4,
+    12: 4,
+    **dict.fromkeys(_NARROW, 1),
+}
 _CODES = {"u1": 0, "i1": 0, "u2": 1, "i2": 1, "u4": 2, "i4": 3, "u8": 4, "i8": 5, "f2": 6, "f4": 7, "f8": 9}
 
 
 def encode(tensor_map: TensorMap, address: int) -> bytes:
     """The 128 bytes of a map whose tensor is at the global `address`."""
     words = np.zeros(TENSOR_MAP_BYTES // WORD_BYTES, np.uint32)
-    code = _PACKED if tensor_map.element_bits else _CODES[tensor_map.array.dtype.str[1:]]
+    narrow = tensor_map.element_bits, tensor_map.is_padded
+    code = next((code for code, key in _NARROW.items() if key == narrow), None)
+    if code is None:
+        code = _CODES[tensor_map.array.dtype.str[1:]]
     words[0], words[1], words[2] = address & 0xFFFFFFFF, address >> 32, _MARK << 24
     _put(words, "rank", 0, len(tensor_map.extents) - 1)
     _put(words, "elemtype", 0, code)
@@ -114,6 +132,7 @@ def decode(octets: bytes) -> tuple[TensorMap, int]:
     found = next((what for what, is_wrong in wrong.items() if is_wrong), None)
     if found is not None:
         raise LaunchError(f"a tensor map with {found} is not supported")
+    bits, is_padded = _NARROW.get(code, (None, False))
     tensor_map = TensorMap(
         array=np.zeros(0, f"u{_ITEM_BYTES[code]}"),
         extents=tuple(get("global_dim", at) for at in range(rank)),
@@ -121,7 +140,8 @@ def decode(octets: bytes) -> tuple[TensorMap, int]:
         box=tuple(get("box_dim", at) for at in range(rank)),
         swizzle_bytes=_SWIZZLES[mode],
         swizzle_atom_bytes=_ATOMS[atom],
-        element_bits=4 if code == _PACKED else None,
+        element_bits=bits,
+        is_padded=is_padded,
     )
     return tensor_map, int(words[0]) | int(words[1]) << 32
 
