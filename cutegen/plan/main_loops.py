@@ -392,8 +392,7 @@ def _produced(
             Program(MMA, consume, begin=begin, end=stored),
         ),
         least_k_tiles=1,
-        persistent=True,
-    )
+    ).over_tiles()
 
 
 def _by_every_thread(role: Role, ab: Pipeline, k_blocks: int, ranges: tuple[Range, ...]) -> KernelLoop:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
@@ -115,7 +115,9 @@ class Family:
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
         policy = self.feed.policy(spec, target, mma, split_k, in_flight)
-        loop = replace(self.feed.loop(roles, memory, mma, paths), persistent=scheduler.value.source.loops)
+        loop = self.feed.loop(roles, memory, mma, paths)
+        if scheduler.value.source.loops:
+            loop = loop.over_tiles()
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
         instructions = Counter({**self.multiplier.counted(written, counted), **epilogue.opcodes()})

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from cutegen.plan.kernel.execution import amount, prove_execution, wrong
 from cutegen.plan.kernel.pipeline import AB, Item, Pipeline, Scope, Sync
-from cutegen.plan.kernel.program import HANDSHAKES, Action, KernelLoop, Step
+from cutegen.plan.kernel.program import HANDSHAKES, Action, KernelLoop, Program, Section, Step
 
 REMEMBERED = 256
 """Loops that hold are not executed again: plans for many problems share them."""
@@ -141,44 +141,68 @@ def _prove_counts(loop: KernelLoop, pipeline: Pipeline) -> None:
             raise wrong(pipeline.name, words)
 
 
+class _Copies:
+    """The copies of a kernel whose threads all copy, in program order: what is on its way, there for all, and read."""
+
+    def __init__(self, program: Program, stages: int, k_tiles: int) -> None:
+        self.role, self.stages, self.k_tiles = program.role, stages, k_tiles
+        actions = {step.action for each in program.ranges for step in each.steps}
+        self.kinds = actions & {Action.FETCH, Action.STORE}
+        self.tile = 0
+        self.held: dict[int, tuple[int, int]] = {}  # tile and k-tile of each stage
+        self.sent: list[tuple[Action, int, int]] = []
+        self.groups: list[list[tuple[Action, int, int]]] = []
+        self.landed: set[tuple[Action, int, int]] = set()
+        self.visible: set[tuple[Action, int, int]] = set()
+        self.read: set[tuple[int, int]] = set()  # since the last barrier
+
+    def do(self, step: Step, k_tile: int) -> None:
+        """Follow one step on a k-tile; raise ProofError if a stage is used out of turn."""
+        match step.action:
+            case Action.FETCH | Action.STORE:
+                self._copy(step.action, k_tile)
+            case Action.COMMIT:
+                self.groups.append(self.sent)
+                self.sent = []
+            case Action.WAIT:
+                for group in self.groups[: len(self.groups) - (step.pending or 0)]:
+                    self.landed.update(group)
+            case Action.BARRIER:
+                self.visible |= self.landed
+                self.read.clear()
+            case Action.LOAD:
+                self._load(k_tile)
+
+    def _copy(self, kind: Action, k_tile: int) -> None:
+        stage = k_tile % self.stages
+        if self.held.get(stage) in self.read:
+            raise wrong(AB, f"a k-tile is copied to a stage that {self.role} may still read")
+        self.held[stage] = self.tile, k_tile
+        copy = kind, self.tile, k_tile
+        if kind is Action.FETCH:
+            self.sent.append(copy)
+        else:
+            self.landed.add(copy)
+
+    def _load(self, k_tile: int) -> None:
+        if k_tile >= self.k_tiles:  # is read and not multiplied
+            self.read.add(self.held.get(k_tile % self.stages, (self.tile, k_tile)))
+            return
+        there = self.visible.issuperset([(kind, self.tile, k_tile) for kind in self.kinds])
+        if self.held.get(k_tile % self.stages) != (self.tile, k_tile) or not there:
+            raise wrong(AB, f"a k-tile is read by {self.role} before a barrier after its copy")
+        self.read.add((self.tile, k_tile))
+
+
 def _prove_order(loop: KernelLoop, k_tiles: int, whole: int) -> None:
     """Prove, where all threads copy, that a k-tile is read between a barrier after its copy and one before the next."""
     (program,), taken = loop.programs, max(k_tiles, loop.least_k_tiles)
-    marks = (taken, whole, loop.stages)
-    committed: list[list[tuple[int, Action]]] = []
-    held: dict[int, int] = {}  # k-tile of each stage
-    unsent: list[tuple[int, Action]] = []
-    kinds = {step.action for each in program.ranges for step in each.steps} & {Action.FETCH, Action.STORE}
-    landed: set[tuple[int, Action]] = set()
-    visible: set[tuple[int, Action]] = set()
-    unread: dict[int, bool] = {}  # k-tiles with loads since the last barrier
-    for each in program.ranges:
-        first, last = each.first.of(*marks), each.last.of(*marks)
-        for k_tile in range(first, last):
-            for step in each.steps:
-                action, item = step.action, k_tile + step.ahead
-                if step.below is not None and item >= step.below.of(*marks):
-                    continue
-                stage = item % loop.stages
-                if action in (Action.FETCH, Action.STORE):
-                    if unread.get(held.get(stage, -1)):
-                        raise wrong(AB, f"{program.role} copies a k-tile to a stage that others may still read")
-                    held[stage] = item
-                    visible.discard((item, action))
-                    if action is Action.FETCH:
-                        unsent.append((item, action))
-                    else:
-                        landed.add((item, action))
-                elif action is Action.COMMIT:
-                    committed.append(unsent)
-                    unsent = []
-                elif action is Action.WAIT:
-                    for copies in committed[: len(committed) - (step.pending or 0)]:
-                        landed.update(copies)
-                elif action is Action.BARRIER:
-                    visible |= landed
-                    unread = {}
-                elif action is Action.LOAD and item < k_tiles:
-                    if held.get(stage) != item or not visible.issuperset([(item, kind) for kind in kinds]):
-                        raise wrong(AB, f"{program.role} reads a k-tile before a barrier after its copy")
-                    unread[item] = True
+    marks, copies = (taken, whole, loop.stages), _Copies(program, loop.stages, k_tiles)
+    for copies.tile in range(LEAST_TILES if loop.persistent else 1):
+        for each in program.tile:
+            k_tile_range = (0, 1) if isinstance(each, Section) else (each.first.of(*marks), each.last.of(*marks))
+            for k_tile in range(*k_tile_range):
+                for step in each.steps:
+                    item = k_tile + step.ahead
+                    if step.below is None or item < step.below.of(*marks):
+                        copies.do(step, item)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -260,6 +260,14 @@ class KernelLoop:
     def pipeline(self, name: str) -> Pipeline | None:
         """The pipeline of that name, if there is one."""
         return next((each for each in self.pipelines if each.name == name), None)
+
+    def over_tiles(self) -> KernelLoop:
+        """Return the loop of a CTA that runs one tile after another. Where all threads copy, they meet in between."""
+        programs = self.programs
+        if len(programs) == 1:
+            meeting = Section((Step(Action.BARRIER),))
+            programs = (replace(programs[0], tile=(*programs[0].tile, meeting)),)
+        return replace(self, programs=programs, persistent=True)
 
     @property
     def k_tiles_per_turn(self) -> int:
