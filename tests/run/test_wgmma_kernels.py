@@ -82,9 +82,8 @@ def test_many_tiles_in_any_order(compiled: Any, name: str, policy: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "k"),
     [
-        (policy, k)
-        for policy, ks in {"in-order": (8, 56, 200), "reversed": (48,), "random:7": (200,)}.items()
-        for k in ks
+        *(("in-order", 8), ("in-order", 56), ("reversed", 48), ("random:7", 200)),
+        pytest.param("in-order", 200, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("name", ["ends_in_turns", "cluster_ends_in_turns"])
@@ -107,7 +106,7 @@ def test_promoted_sums_take_two_sets_of_registers_in_turn(compiled: Any, k: int)
 
 
 @pytest.mark.parametrize("policy", ["in-order", "reversed"])
-@pytest.mark.parametrize("k", [64, 128, 144, 1296])
+@pytest.mark.parametrize("k", [64, 128, 144, pytest.param(1296, marks=pytest.mark.slow)])
 def test_a_second_warpgroup_that_promotes_begins_a_k_tile_behind(compiled: Any, k: int, policy: str) -> None:
     """One k-tile, behind which nobody can be, two and eleven, of a CTA's only tile and of several."""
     spec = CASES["e4m3_of_two_warpgroups"]
