@@ -83,7 +83,7 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
     def moved(x: OperandPath) -> Fraction:
         """Return the wavefronts of writing an operand to shared memory and of reading it there."""
         written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
-        return written + each(Action.LOAD if x.s2r.in_registers else Action.MULTIPLY, x.read_key)
+        return written + each(x.read_action, x.read_key)
 
     # The contract counts the tiles of a call, also if A and B are swapped and the plan's tile is the transposed one.
     k_tiles = plan.launch.tiles(problem) * -(-problem.k // k)

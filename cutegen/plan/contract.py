@@ -47,7 +47,8 @@ def launch_contract(
     """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
     fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
-    tensors = (*(tensor_contract(spec, name) for name in (*(x.name for x in operands), RESULT)), *extras)
+    of_paths = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in operands)
+    tensors = (*of_paths, tensor_contract(spec, RESULT), *extras)
     copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
     maps = tuple(found for name, copy in copies.items() if copy is not None for found in copy.tensor_maps(name))
     workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()

@@ -255,7 +255,8 @@ def _rankings(plan: PlannedGemm, everything: bool, width: int) -> Iterator[list[
     """Return the ranked layouts; operands with the same ranking share one table."""
     tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     whole: dict[tuple[tuple[str, ...], ...], list[tuple[str, ...]]] = {}
-    for key, smem in (("smem.a", plan.a.smem), ("smem.b", plan.b.smem), ("epilogue.smem", plan.epilogue.smem)):
+    tiles = [(f"smem.{x.name}", x.smem) for x in plan.operands]
+    for key, smem in (*tiles, ("epilogue.smem", plan.epilogue.smem)):
         if smem is not None:
             rows = tuple(ranking(smem, everything=everything))
             tables.setdefault(rows, []).append(key)

@@ -44,10 +44,11 @@ def prove(plan: GemmPlan) -> None:
         _demand(covered == along, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
-        _prove_fragments(operand, plan.tiled_mma)
-        read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
-        left = operand.multiplied
-        _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
+        if operand.is_multiplied:
+            _prove_fragments(operand, plan.tiled_mma)
+            read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
+            left = operand.multiplied
+            _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
     _prove_roles(plan)
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)
@@ -182,6 +183,7 @@ def _prove_fragments(operand: OperandPath, tiled_mma: TiledMma) -> None:
             plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
         ),
         described=lambda described: _prove_described(key, operand, described, tiled_mma),
+        read=lambda _: _demand(False, f"{key} has no fragments that an MMA multiplies"),
     )
 
 

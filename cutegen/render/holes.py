@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout
@@ -24,7 +24,7 @@ from cutegen.render.spec_lines import spec_lines
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
-    steps = plan.epilogue.fusion.steps
+    steps, shapes = plan.epilogue.fusion.steps, {x.name: extents_of(x) for x in plan.operands}
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
     return {
@@ -46,7 +46,10 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_host_holes(plan),
         **epilogue.type_holes(plan),
         "self_check": self_check(plan),
-        "tensors": [tensor_holes(x) for x in plan.launch.tensors],
+        "tensors": [
+            replace(tensor_holes(x), shape=shapes[x.name]) if x.name in shapes else tensor_holes(x)
+            for x in plan.launch.tensors
+        ],
         "tolerance": tolerance(plan),
         "checked": checked_mnk(plan),
     }

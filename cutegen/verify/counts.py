@@ -145,7 +145,8 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
 
     unit = {key: row.predicted for key, row in plan.predictions.wavefronts.items()}
     unit[AccessKey.G2S] = sum(unit[AccessKey.g2s(x.name)] for x in plan.operands)
-    unit[AccessKey.S2R] = sum(unit.get(AccessKey.s2r(x.name), 0) for x in plan.operands)
+    plainly_read = (x for x in plan.operands if x.s2r.in_registers and not x.s2r.by_ldmatrix)
+    unit[AccessKey.S2R] = sum(unit[AccessKey.s2r(x.name)] for x in plainly_read)
     written = (each for each in _copies(plan, report) if each.operand.g2s.fetch is Action.FETCH)
     counts = {each.key: count(often.step(Action.FETCH), unit[each.key], each.sites) for each in written}
     if key := _plain_key(plan):
@@ -153,7 +154,8 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
         unknown = STORES if "st.shared." in _spellings(plan) else ""
         counts[key] = _unless(unknown, often.step(Action.STORE), unit[key], stored)
         counts = dict(sorted(counts.items()))
-    counts |= {key: count(often.step(Action.LOAD), unit[key], sites) for key, sites in _loads(plan, report)}
+    actions = {x.read_key: x.read_action for x in plan.operands} | {AccessKey.S2R: Action.LOAD}
+    counts |= {key: count(often.step(actions[key]), unit[key], sites) for key, sites in _loads(plan, report)}
     if vectors := _clustered_vectors(plan):
         left = _epilogue_sites(plan, report, "st.shared")[:vectors]
         counts[AccessKey.CLUSTER_WRITE] = count(often.slice, unit[AccessKey.CLUSTER_WRITE], left)
@@ -352,17 +354,15 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     An operand that is read in place is not loaded.
     """
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
-    by_ldmatrix = {x.name: x.s2r.by_ldmatrix for x in plan.operands if x.s2r.in_registers}
-    if not by_ldmatrix:
-        return
-    if all(by_ldmatrix.values()):
-        of_a_block = {x.name: x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in plan.operands}
+    in_registers = [x for x in plan.operands if x.s2r.in_registers]
+    by_ldmatrix = [x for x in in_registers if x.s2r.by_ldmatrix]
+    others = [x for x in in_registers if not x.s2r.by_ldmatrix]
+    if by_ldmatrix:
+        of_a_block = {x.name: x.loads(plan.tiled_mma).total() // plan.mma.k_blocks for x in by_ldmatrix}
         yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, of_a_block).items())
-    elif any(by_ldmatrix.values()):
-        yield from (
-            (AccessKey.s2r(name), ldmatrix if is_ldmatrix else plain) for name, is_ldmatrix in by_ldmatrix.items()
-        )
-    else:
+    if len(others) == 1:
+        yield AccessKey.s2r(others[0].name), plain
+    elif others:
         yield AccessKey.S2R, plain
 
 

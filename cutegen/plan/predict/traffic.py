@@ -28,7 +28,11 @@ def predict_wavefronts(
         **{
             AccessKey.mma(x.name): x.smem.chosen.read.times(times)
             for x in operands
-            if (times := x.s2r.by_source(copied=lambda _: 0, described=lambda described: described.times))
+            if (
+                times := x.s2r.by_source(
+                    copied=lambda _: 0, described=lambda described: described.times, read=lambda _: 0
+                )
+            )
         },
         **{AccessKey.s2r(x.name): x.smem.chosen.read for x in operands if x.s2r.in_registers},
     }

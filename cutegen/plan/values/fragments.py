@@ -105,7 +105,13 @@ class LdmatrixLoads(_Loads):
         """Return what `ldmatrix` gives for it."""
         return ldmatrix(self)
 
-    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+    ) -> T:
         """Return what `copied` gives for it."""
         return copied(self)
 
@@ -150,7 +156,13 @@ class PlainLoads(_Loads):
         """Return what `plain` gives for it."""
         return plain(self)
 
-    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+    ) -> T:
         """Return what `copied` gives for it."""
         return copied(self)
 
@@ -199,13 +211,52 @@ class ByDescriptor:
             "encoded": f"{self.first.encode():#018x}",
         }
 
-    def by_source(self, *, copied: Callable[[FragmentCopy], T], described: Callable[[ByDescriptor], T]) -> T:
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+    ) -> T:
         """Return what `described` gives for it."""
         return described(self)
 
 
-Fragments: TypeAlias = FragmentCopy | ByDescriptor
-"""Source of a multiplier's fragments: copied to registers, or read from shared memory by a descriptor."""
+@dataclass(frozen=True, slots=True)
+class ReadByThreads:
+    """No fragments of a multiplication: each thread reads what it needs, such as the factors of its sums."""
+
+    in_registers: ClassVar[bool] = True
+    by_ldmatrix: ClassVar[bool] = False
+    words: ClassVar[str] = "plain loads"
+    matrices: ClassVar[None] = None
+
+    @property
+    def instruction(self) -> str:
+        """No opcode: the compiler may merge the loads."""
+        return self.words
+
+    def opcodes(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """Nothing is counted: the compiler may merge the loads."""
+        return Counter()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the keys of loads, without values."""
+        return {"atom": None, "bits": None, "matrices": None, "registers": None, "transpose": None, "rejected": []}
+
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+    ) -> T:
+        """Return what `read` gives for it."""
+        return read(self)
+
+
+Fragments: TypeAlias = FragmentCopy | ByDescriptor | ReadByThreads
+"""How an operand is read in shared memory: copied to registers, by a descriptor, or by threads that scale with it."""
 
 
 def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:

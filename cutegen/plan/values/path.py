@@ -55,14 +55,26 @@ class OperandPath:
         return self.modes.index(self.major)
 
     @property
+    def is_multiplied(self) -> bool:
+        """True for A and B; factors scale sums."""
+        return self.block == (1, 1)
+
+    @property
     def read_key(self) -> str:
         """Key of the accesses that read it in shared memory: of loads to registers, or of the MMA itself."""
         return AccessKey.s2r(self.name) if self.s2r.in_registers else AccessKey.mma(self.name)
 
     @property
+    def read_action(self) -> Action:
+        """The step that reads it in shared memory: its loads, or the multiplications that read it or that it scales."""
+        return self.s2r.by_source(
+            copied=lambda _: Action.LOAD, described=lambda _: Action.MULTIPLY, read=lambda _: Action.MULTIPLY
+        )
+
+    @property
     def fragment_copy(self) -> FragmentCopy:
         """The copy of its fragments to registers, if its multiplier reads them there."""
-        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None)
+        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None, read=lambda _: None)
         assert copy is not None, f"{self.name} is read from shared memory"
         return copy
 

@@ -53,12 +53,15 @@ class OperandFollower:
                 plain=lambda copy: self._by_plain_loads(copy, within, stage),
             ),
             described=lambda _: (),
+            read=lambda _: (),
         )
 
     def reads(self, within: tuple[int, int], stage: int) -> tuple[DescriptorRead, ...]:
         """Return the block in which the MMA reads it in shared memory; None if it is loaded to registers."""
         return self.operand.s2r.by_source(
-            copied=lambda _: (), described=lambda found: (self._by_descriptor(found, within, stage),)
+            copied=lambda _: (),
+            described=lambda found: (self._by_descriptor(found, within, stage),),
+            read=lambda _: (),
         )
 
     def meets(self, within: tuple[int, int]) -> tuple[Meeting, ...]:

@@ -85,6 +85,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPath, extents: tuple[int, int], 
         **operand.s2r.by_source(
             copied=lambda copy: _of_copy(plan, operand, copy, thread),
             described=lambda _: {f"tCr{x}": _descriptors(share, operand.dtype)},
+            read=lambda _: {},
         ),
     }
 

@@ -48,6 +48,7 @@ def _shown(
     return operand.s2r.by_source(
         copied=lambda _: _copied(plan, operand, thread, everything=everything),
         described=lambda found: _described(operand, found),
+        read=lambda found: ([section(f"{operand.name} by {found.words} of each thread", [])], found.to_json()),
     )
 
 
@@ -139,7 +140,9 @@ def picture(plan: GemmPlan, thread: int) -> Picture:
 
 def _part(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
     return operand.s2r.by_source(
-        copied=lambda _: _drawn(plan, operand, thread), described=lambda found: _drawn_in_place(plan, operand, found)
+        copied=lambda _: _drawn(plan, operand, thread),
+        described=lambda found: _drawn_in_place(plan, operand, found),
+        read=lambda _: arranged(),
     )
 
 
@@ -235,7 +238,9 @@ def page(plan: GemmPlan) -> dict[str, Any]:
 
 def _page_of(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     return operand.s2r.by_source(
-        copied=lambda copy: _copied_page(plan, operand, copy), described=lambda _: _described_page(plan, operand)
+        copied=lambda copy: _copied_page(plan, operand, copy),
+        described=lambda _: _described_page(plan, operand),
+        read=lambda found: {"kind": "read", "instruction": found.instruction},
     )
 
 
