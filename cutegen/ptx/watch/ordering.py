@@ -89,11 +89,11 @@ class Ordering:
         """
         if (ticks > self.known[warp][agents]).any():
             return False
-        if self._in_scope is not None and self.is_out_of_scope(warp, _NO_THREADS, ticks, agents).any():
-            return False
         generic = ~self._is_async[agents]
         if not generic.any():
             return True
+        if self._in_scope is not None and self.is_out_of_scope(warp, _NO_THREADS, ticks, agents).any():
+            return False
         return not self.lanes_arrived_alone and bool((ticks[generic] <= self._fenced[warp][agents[generic]]).all())
 
     def landed(self, agent: int, cause: Clock) -> Told:

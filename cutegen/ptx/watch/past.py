@@ -99,7 +99,9 @@ def join_pasts(a: Past, b: Past) -> Past:
     threads = dict(a.threads)
     for key, tick in b.threads.items():
         threads[key] = max(tick, threads.get(key, 0))
-    return Past(clocks, threads, join_parts(a.fences, b.fences), join_parts(a.shown, b.shown))
+    fences = join_parts(a.fences, b.fences) if b.fences else a.fences
+    shown = join_parts(a.shown, b.shown) if b.shown else a.shown
+    return Past(clocks, threads, fences, shown)
 
 
 def join_parts(a: Mapping[Audience, Past], b: Mapping[Audience, Past]) -> Mapping[Audience, Past]:
