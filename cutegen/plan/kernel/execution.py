@@ -158,8 +158,9 @@ class _Recorder:
         """
         if each.group not in (None, self.group):
             return []
-        blocks = (None, 0, self.loop.k_blocks - 1)
-        found = [(step, _end(step.below, marks, step.ahead)) for step in each.steps if step.k_block in blocks]
+        blocks = [step.k_block for step in each.steps if step.k_block is not None] or [0]
+        ends = (None, min(blocks), max(blocks))
+        found = [(step, _end(step.below, marks, step.ahead)) for step in each.steps if step.k_block in ends]
         if isinstance(each, Section):
             return [(step, 0, time) for time in range(each.times) for step, end in found if end > 0]
         first, last, copies = each.first.of(*marks), each.last.of(*marks), each.copies
