@@ -21,9 +21,9 @@ from cutegen.render.holes import (
     mma_functions,
     mma_imports,
     numerics,
-    order_parts,
     value_parts,
 )
+from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
 from cutegen.spec import STORE
 
 
@@ -34,6 +34,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **common,
         **fragment_context(plan),
         **chain_holes(plan, indent=12),
+        **pipeline_holes(plan),
         **persistent_holes(plan),
         "parts": _text_parts(plan),
         "imports": [
@@ -62,7 +63,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/boxes.py.j2#next_stage",
         "functions/boxes.py.j2#copy_k_tile",
         plan.scheduler.source.template,
-        *place_parts(plan),
+        *persistent_parts(plan),
         "roles/producer_and_mma.py.j2",
         "roles/producer_of_all.py.j2",
         *register_parts(plan),
@@ -93,33 +94,12 @@ def _unmapped(plan: GemmPlan) -> bool:
     return len(plan.launch.maps) < len(plan.launch.tensors)
 
 
-def place_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts that say which tiles, and which k-tiles of them, a persistent CTA computes."""
-    m, _, k = plan.mma.cluster
-    if plan.mma.shares_copies:
-        place = "schedulers/clusters_of_slices.py.j2" if k > 1 else "schedulers/clusters.py.j2"
-    elif k > 1:
-        place = "schedulers/clusters_along_k.py.j2"
-    else:
-        place = "schedulers/every_second_sm.py.j2" if plan.launch.spread else "schedulers/ctas.py.j2"
-    if plan.split_k is None:
-        block = ("schedulers/blocks_of_tiles.py.j2",) if plan.mma.shares_copies else ()
-        return (place, *block, "schedulers/whole_k_tiles.py.j2")
-    along_m = ("schedulers/tiles_along_m.py.j2",) if m > 1 else ()
-    launch = ("schedulers/slices_in_clusters.py.j2",) if plan.mma.cluster != (1, 1, 1) else ()
-    return (place, *along_m, *launch)
-
-
-def persistent_holes(plan: GemmPlan) -> dict[str, Any]:
-    """Return the holes of a grid of persistent CTAs, and of the tensor maps that their host side makes."""
-    clustered = plan.mma.shares_copies
+def pipeline_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of a kernel's pipelines, and of the tensor maps that its host side makes."""
     return {
         **{name: plan.loop.pipeline(name) for name in (AB, TURN, C_STORE, SLICES)},
-        "ctas": "clusters" if clustered else "ctas",
-        "grid_y": "1" if plan.split_k is None else "SPLIT_K",
-        "slices_of_tile": "" if plan.split_k is None else "SPLIT_K * ",
         "makes": "makes the tensor maps, and " if plan.launch.maps else "",
-        "in_any_cta": ", in any CTA that received them," if clustered else "",
+        "in_any_cta": ", in any CTA that received them," if plan.mma.shares_copies else "",
         "masks": "",
         "copy_options": {"a": "", "b": ""},
         "shared_by": {"a": "", "b": ""},

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from cutegen.algebra import Layout, inner_layout
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.fragments import FragmentCopy, LdmatrixLoads
 from cutegen.plan.values.path import OperandPath
@@ -30,7 +29,7 @@ def united(*tables: Mapping[str, Lines]) -> Settled:
 
 
 def shared_constants(plan: GemmPlan) -> Settled:
-    """Return the constants common to all families: the tile, A and B, their order, slices of K, the epilogue's tensors.
+    """Return the constants common to all families: the tile, A and B, the epilogue's tensors.
 
     The constants of C are not: a family may store it in parts.
     """
@@ -39,8 +38,6 @@ def shared_constants(plan: GemmPlan) -> Settled:
         "tile.cta": (f"CTA_M, CTA_N, CTA_K = {', '.join(map(str, plan.cta_tile))}",),
         **{f"g2s.{x.name}": _operand_constants(x) for x in operands},
         **{f"smem.{x.name}": _tile_constants(f"{x.name.upper()}_SMEM", x.smem, x.g2s, plan.stages) for x in operands},
-        "schedule.raster": (f"RASTER_GROUP = {plan.scheduler.order.group}",),
-        **_split_constants(plan.split_k),
         **{
             f"problem.{table}": tuple(
                 line for x in tensors if x.table == table for line in _element_constants(x.name, x.dtype, x.align_bytes)
@@ -86,22 +83,6 @@ def _cache_constant(x: str, copy: VectorCopy) -> Lines:
     if copy.through_registers:
         return ()
     return (f"{x}_CACHE = nvvm.LoadCacheModifierKind.{'CG' if copy.bypasses_l1 else 'CA'}",)
-
-
-def _split_constants(split_k: SplitK | None) -> Settled:
-    if split_k is None:
-        return {}
-    if split_k.atomics:
-        return {"schedule.split_k": (f"SPLIT_K = {split_k.slices}",)}
-    return {
-        "schedule.split_k": (
-            f"SPLIT_K, SLICES_IN_FLIGHT = {split_k.slices}, {split_k.in_flight}"
-            if split_k.leaves_sums
-            else f"SPLIT_K = {split_k.slices}",
-            f"SUM_DTYPE, SUM_VECTOR = cutlass.{split_k.dtype.dsl_name}, {SUM_VECTOR_ELEMS}",
-            *(("BEGUN, ARRIVED, DONE, GONE = 0, 8, 16, 24  # bits at which a counter's bytes begin",) * split_k.shared),
-        )
-    }
 
 
 def _copy_constants(prefix: str, copy: TileCopy) -> Lines:

@@ -18,6 +18,7 @@ from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.python_text import comment, docstring
+from cutegen.render.scheduler import order_holes, scheduler_constants
 from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
 
@@ -26,7 +27,9 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
     steps, shapes = plan.epilogue.fusion.steps, {x.name: extents_of(x) for x in plan.operands}
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
-    settled = united(shared_constants(plan), settled, comments, {MEMORY: memory_constants(plan)})
+    settled = united(
+        shared_constants(plan), scheduler_constants(plan), settled, comments, {MEMORY: memory_constants(plan)}
+    )
     return {
         "plan": plan,
         **stage_holes(plan),
@@ -34,8 +37,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         "constants": [x.text for x in head(plan.decisions, settled)],
         "about": about(plan.loop),
         "spec_lines": spec_lines(plan),
-        "along": plan.scheduler.order.along,
-        "across": "m" if plan.scheduler.order.along == "n" else "n",
+        **order_holes(plan),
         "formula": "epilogue(A[M,K] * B[N,K])" if steps else "A[M,K] * B[N,K]",
         "through_f32": epilogue.goes_through_f32(plan),
         "sums_in_f32": epilogue.sums_in_f32(plan),
@@ -75,12 +77,6 @@ def value_parts(plan: GemmPlan) -> tuple[str, ...]:
         *(("epilogues/coordinates.py.j2",) if fusion.tensors else ()),
         *(("epilogues/source_behind_beta.py.j2",) if fusion.source_behind_beta else ()),
     )
-
-
-def order_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts of the order of tiles."""
-    zigzag = ("schedulers/zigzag.py.j2",) if plan.scheduler.order.zigzag else ()
-    return ("functions/tile_order.py.j2#tile_order", *zigzag)
 
 
 def fragment_context(plan: GemmPlan) -> dict[str, Any]:

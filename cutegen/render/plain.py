@@ -7,9 +7,10 @@ from typing import Any
 from cutegen.plan import GemmPlan
 from cutegen.render import epilogue
 from cutegen.render.constants import Settled, c_constants
-from cutegen.render.holes import chain_holes, gemm_context, host_parts, order_parts
+from cutegen.render.holes import chain_holes, gemm_context, host_parts
 from cutegen.render.python_text import constant
-from cutegen.render.vectors import place_holes, place_parts, stored_parts
+from cutegen.render.scheduler import grid_parts, order_parts
+from cutegen.render.vectors import place_holes, stored_parts
 
 
 def context(plan: GemmPlan) -> dict[str, Any]:
@@ -21,7 +22,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "mma/fma.py.j2",
         *epilogue.tensor_functions(plan),
         "functions/tensors.py.j2#matrix_of_batch",
-        *place_parts(plan),
+        *grid_parts(plan),
+        "roles/every_thread.py.j2",
         "mainloops/stages.py.j2",
         f"mainloops/{loop}.py.j2",
         *stored_parts(plan),

@@ -6,7 +6,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.render import epilogue
-from cutegen.render.bulk import persistent_holes
+from cutegen.render.bulk import pipeline_holes
 from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.holes import (
     chain_holes,
@@ -18,9 +18,9 @@ from cutegen.render.holes import (
     mma_imports,
     numerics,
     operand_holes,
-    order_parts,
     value_parts,
 )
+from cutegen.render.scheduler import grid_holes, grid_parts, order_parts, persistent_holes
 
 LONGEST_LOADS = len("plain loads")
 """Length up to which the fragments' loads leave room for the copies in the docstring's first line."""
@@ -67,7 +67,8 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *(f"functions/vector_copies.py.j2#{name}" for name, used in copies.items() if used),
         *epilogue.tensor_functions(plan),
         "functions/tensors.py.j2#matrix_of_batch",
-        *place_parts(plan),
+        *grid_parts(plan),
+        "roles/every_thread.py.j2",
         "mainloops/stages.py.j2",
         "mainloops/vector_copies.py.j2",
         *(("mainloops/cp_async.py.j2",) if plan.asynchronous else ()),
@@ -87,38 +88,9 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     return ("epilogues/whole_tile.py.j2", *value_parts(plan), *(staged if smem else direct))
 
 
-def place_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts that say which tiles, or which slice of one, a CTA computes, if every thread does everything."""
-    source = plan.scheduler.source
-    k = ("schedulers/ctas.py.j2", "schedulers/whole_k_tiles.py.j2", "schedulers/whole_k.py.j2")
-    return (source.template, *(k if source.loops else _slice_parts(plan)), "roles/every_thread.py.j2")
-
-
-def _slice_parts(plan: GemmPlan) -> tuple[str, ...]:
-    split = plan.split_k
-    if split is None:
-        return "schedulers/whole_k.py.j2", "schedulers/cta_of_a_tile.py.j2"
-    slices = "schedulers/slices_of_a_tile.py.j2"
-    if split.atomics:
-        return slices, "schedulers/atomics.py.j2"
-    converted = ("schedulers/converted_sums.py.j2",) if split.dtype.name != plan.atom.c_dtype.name else ()
-    return (slices, "schedulers/workspace.py.j2", "schedulers/last_cta_adds.py.j2", *converted)
-
-
 def place_holes(plan: GemmPlan) -> dict[str, Any]:
-    """Return the holes of a grid of CTAs that compute one tile after another, or one tile each, or a slice of one."""
-    return {
-        **persistent_holes(plan),
-        "ctas_of_a_tile": "one CTA" if plan.split_k is None else "SPLIT_K CTAs",
-        "grid_y": "1" if plan.split_k is None else "SPLIT_K",
-        "tile_parameters": "",
-        "of_share": "",
-        "sum_threads": "THREADS",
-        "slices_left": "SPLIT_K",
-        "checked_tiles": "-(-m // CTA_M) * -(-n // CTA_N)",
-        "sums_of_tile": "SPLIT_K",
-        "counters_of_tiles": "tiles",
-    }
+    """Return the holes of a kernel whose threads all do the same, whatever gives its CTAs their tiles."""
+    return {**pipeline_holes(plan), **persistent_holes(plan), **grid_holes(plan)}
 
 
 def loads(plan: GemmPlan) -> str:

@@ -19,8 +19,7 @@ from cutegen.render.bulk import (
     ab_pipeline,
     empty_barrier,
     fed_by_boxes,
-    persistent_holes,
-    place_parts,
+    pipeline_holes,
     plain_tensors,
     register_parts,
     tensor_parts,
@@ -32,8 +31,17 @@ from cutegen.render.holes import (
     gemm_context,
     host_parts,
     numerics,
-    order_parts,
     tensor_holes,
+)
+from cutegen.render.scheduler import (
+    cluster_constants,
+    cluster_holes,
+    order_parts,
+    persistent_holes,
+    persistent_parts,
+    slice_parts,
+    sum_holes,
+    tile_range,
 )
 from cutegen.spec import STORE
 
@@ -57,9 +65,10 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     return {
         **common,
         **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
+        **pipeline_holes(plan),
         **persistent_holes(plan),
-        **_sums_context(plan),
-        **_host_clusters(plan),
+        **sum_holes(plan),
+        **cluster_holes(plan),
         **_cluster_holes(plan),
         **_turn_holes(plan),
         "parts": _text_parts(plan),
@@ -91,8 +100,9 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *epilogue.tensor_functions(plan, holds_vectors=_holds_vectors(plan)),
         *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or plan.prefetched else ()),
         plan.scheduler.source.template,
-        *place_parts(plan),
-        *_slice_parts(plan),
+        *persistent_parts(plan),
+        *_mask_parts(plan),
+        *slice_parts(plan),
         "functions/wgmma.py.j2#mma_operation",
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
@@ -128,24 +138,10 @@ def _pipeline_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
 
 
-def _slice_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the parts that add the slices of K, in a cluster, in a workspace, or in both."""
-    split, (m, n, k) = plan.split_k, plan.mma.cluster
-    masks = (("schedulers/masks_of_a.py.j2",) if n > 1 else ()) + (("schedulers/masks_of_b.py.j2",) if m > 1 else ())
-    if split is None:
-        return (*masks, "schedulers/all_parts.py.j2")
-    converts = _converts_sums(plan)
-    rank = ("schedulers/rank_of_slice.py.j2",) if plan.mma.shares_copies else ()
-    in_cluster = "schedulers/sums_in_cluster.py.j2", *rank, *(("schedulers/converted_share.py.j2",) if converts else ())
-    converted = ("schedulers/converted_tile.py.j2",) if converts and k == 1 else ()
-    owned = ("schedulers/owned_shares.py.j2",) if (m, k) != (1, 1) else ()
-    left = "schedulers/workspace.py.j2", "schedulers/ctas_add.py.j2", *converted, *owned
-    return (
-        *masks,
-        "schedulers/slices_of_k_tiles.py.j2",
-        *(in_cluster if k > 1 else ()),
-        *(left if split.leaves_sums else ("schedulers/share_of_parts.py.j2",)),
-    )
+def _mask_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that say which CTAs of a cluster receive a copy."""
+    m, n, _ = plan.mma.cluster
+    return (*(("schedulers/masks_of_a.py.j2",) if n > 1 else ()), *(("schedulers/masks_of_b.py.j2",) if m > 1 else ()))
 
 
 def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -265,7 +261,7 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
     """Return the holes of warpgroups that take turns."""
     in_turn = plan.mma.role.turns is Turns.LAST_K_TILES
     return {
-        "tile_range": _tile_range(plan),
+        "tile_range": tile_range(plan),
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
@@ -319,60 +315,6 @@ def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
     return ("for i in cutlass.range_constexpr(cute.size(tCrD)):", f"    {place}[i] = tCrD[i]")
 
 
-def _tile_range(plan: GemmPlan) -> str:
-    """Return the tiles of a warpgroup among those of its CTA: all of them, or every other one."""
-    step = "clusters" if plan.mma.shares_copies else "ctas"
-    return (
-        f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.role.alternates else f"first_tile, tiles, {step}"
-    )
-
-
-def _sums_context(plan: GemmPlan) -> dict[str, object]:
-    """Return the names of the tensor core's sums on their way to the epilogue, if slices are added.
-
-    `owned` are the number of a CTA's tile, or of its share, within one result, and their count, if these are not the
-    CTA's tiles.
-    """
-    (m, _, k), accumulators = plan.mma.cluster, "tCrR" if _converts_sums(plan) else "tCrC"
-    tile, tiles = ("tile * CLUSTER_M + rank_m", "tiles * CLUSTER_M") if m > 1 else ("tile", "tiles")
-    factor = f"({tile})" if m > 1 else tile
-    owned = f"{factor} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile}, {tiles}"
-    parts = "PARTS // CLUSTER_K" if k > 1 else "PARTS"
-    one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
-    return {
-        "accumulators": accumulators,
-        "tile_parameters": ", tile: Int32, tiles: Int32",
-        "of_share": " // CLUSTER_K" if k > 1 else "",
-        "added": "share" if k > 1 else "tile",
-        "adders": "clusters" if k > 1 else "slices",
-        "sums_left": "tCrX" if k > 1 else accumulators,
-        "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
-        "part_begin": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
-        "owned": owned,
-        "counted": f"{one}, {of}",
-        "counter": f"counters + (Int64(batch) * {of} + {one})",
-        "added_part": "share_part" if k > 1 else "part",
-        "parts_of_cta": parts,
-        "parts_to_add": f"{parts} * (SUM_THREADS // 128)",
-    }
-
-
-def _host_clusters(plan: GemmPlan) -> dict[str, str]:
-    """Return the host's expressions for a result's clusters if K is split, the CTAs of one, and its extents."""
-    m, _, k = plan.mma.cluster
-    along_m = "cute.ceil_div(m, CTA_M * CLUSTER_M)" if m > 1 else "cute.ceil_div(m, CTA_M)"
-    ctas = {(True, False): "CLUSTER_M", (False, True): "CLUSTER_K", (True, True): "(CLUSTER_M * CLUSTER_K)"}
-    return {
-        "cluster_tiles": f"{along_m} * cute.ceil_div(n, CTA_N)",
-        "cluster_ctas": ctas.get((m > 1, k > 1), ""),
-        "cluster_extents": f"({'CLUSTER_M' if m > 1 else 1}, {'CLUSTER_K' if k > 1 else 1}, 1)",
-        "launched_ctas": "clusters * CLUSTER_M" if m > 1 else "clusters",
-        "checked_tiles": f"-(-m // {'(CTA_M * CLUSTER_M)) * CLUSTER_M' if m > 1 else 'CTA_M)'} * -(-n // CTA_N)",
-        "sums_of_tile": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
-        "counters_of_tiles": "tiles * CLUSTER_K" if k > 1 else "tiles",
-    }
-
-
 def _operation(element: DType) -> tuple[str, str]:
     """Return the DSL's operation, and its operand types: 16-bit operands share one."""
     if element.bits == 16:
@@ -397,7 +339,7 @@ def _settled(plan: GemmPlan) -> Settled:
         "schedule.consumers": (),  # only a comment: the loop over tiles shows the decision
         "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.promoted_sums": (),
-        "schedule.cluster": _cluster_constants(plan),
+        "schedule.cluster": cluster_constants(plan),
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
@@ -415,11 +357,6 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
         f"MMA_WARPS, THREADS = {plan.mma.role.warps}, {plan.threads}",
         f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
     )
-
-
-def _converts_sums(plan: GemmPlan) -> bool:
-    """Return whether stored sums of slices have another type than the tensor core's sums."""
-    return plan.split_k is not None and plan.split_k.dtype is not plan.atom.c_dtype
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:
@@ -443,22 +380,6 @@ def _prefetch_constants(plan: GemmPlan) -> Settled:
         f"g2s.{x.operand}.prefetch": (f"{x.operand.upper()}_PREFETCHED = {x.k_tiles}", *(() if i else (line,)))
         for i, x in enumerate(plan.prefetched)
     }
-
-
-def _cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the masks; bit r is the CTA of rank r, and ranks run along M first."""
-    m, n, k = plan.mma.cluster
-    slices = f"CLUSTER_K = {k}"
-    if (split := plan.split_k) is not None and split.leaves_sums:
-        slices = f"CLUSTER_K, SLICE_GROUPS = {k}, {split.partials}"
-    lines = (
-        f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) and k == 1 else "",
-        f"CLUSTER_M = {m}" if m > 1 and k > 1 else "",
-        f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",
-        f"COLUMN_MASK = {(1 << m) - 1:#b}" if m > 1 else "",
-        slices if k > 1 else "",
-    )
-    return tuple(filter(None, lines))
 
 
 def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
