@@ -438,3 +438,20 @@ def test_addresses_of_32_bits_wrap(offset: int) -> None:
     out = np.zeros(32, np.uint32)
     Program.parse(kernel(body, shared_bytes=16)).launch("k", grid=1, block=1, args=[out])
     assert out[0] == 7
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "createpolicy.fractional.L2::evict_last.b64 %rd2, 0f3f800000;",
+        "createpolicy.fractional.L2::evict_first.L2::evict_unchanged.b64 %rd2;",
+        "createpolicy.range.global.L2::evict_last.b64 %rd2, [%rd1], 128, 256;",
+        "mov.b64 %rd3, 0; createpolicy.cvt.L2.b64 %rd2, %rd3;",
+    ],
+)
+def test_cache_policies_change_no_result(policy: str) -> None:
+    body = policy + "mov.u32 %r3, 5; st.global.L2::cache_hint.u32 [%rd1], %r3, %rd2;"
+    body += "ld.global.L2::cache_hint.u32 %r3, [%rd1], %rd2;"
+    out = np.zeros(32, np.uint32)
+    Program.parse(kernel(body)).launch("k", grid=1, block=32, args=[out])
+    assert (out == 5).all()

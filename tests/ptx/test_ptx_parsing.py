@@ -70,6 +70,8 @@ def test_debug_lines_sections_and_functions_are_read_over() -> None:
         ("shfl.sync.bfly.b32;", "expected 5 operands"),
         ("vote.sync.ballot.b32 %r9;", "expected 3 operands"),
         ("setp.lt %p1, %r9, %r1;", "setp.lt is not PTX"),
+        ("createpolicy.fractional.L2::evict_last.b32 %r1;", "is not PTX"),
+        ("createpolicy.range.L2::evict_last.b64 %rd1, [%rd1], 1;", "expected 4 operands, found 3"),
         ("selp.b32 %r1, %r9;", "expected 4 operands"),
         ("mov.u64 %rd1, %pm0;", "%pm0 is neither declared"),
         ("ld.global.v3.u32 {%r1, %r1, %r1}, [%rd1];", "a type is missing|modifier .v3"),

@@ -1,9 +1,11 @@
 """`trap`, fences, and instructions without an observable effect here: prefetches, hints.
 
-Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `griddepcontrol`, `setmaxnreg`.
+Source: PTX ISA, `trap`, `membar`/`fence`, `prefetch`, `nanosleep`, `createpolicy`, `griddepcontrol`, `setmaxnreg`.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from cutegen.ptx.instructions.order import fence_order
 from cutegen.ptx.machine.blocks import End, executing
@@ -14,8 +16,10 @@ from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction
+from cutegen.ptx.text.types import WARP_LANES, scalar_type
 from cutegen.ptx.watch.violations import ViolationKind
 
+_F32, _U32, _B64 = scalar_type("f32"), scalar_type("u32"), scalar_type("b64")
 _WITHOUT_EFFECT = {"prefetch": 1, "prefetchu": 1, "applypriority": 2, "nanosleep": 1, "pmevent": 1}
 """Instructions that change nothing, and their number of operands."""
 _ASYNC_FENCES = ("proxy.async", "proxy.async.shared::cta", "proxy.async.shared::cluster")
@@ -29,6 +33,21 @@ def lower_nothing(context: Lowering, instruction: Instruction) -> Step:
 
 def _nothing(warp: Warp) -> None:
     """Does nothing."""
+
+
+def lower_policy(context: Lowering, instruction: Instruction) -> Step:
+    """`createpolicy`: a cache policy, which changes no result; here all are one number."""
+    kind = instruction.parts[1] if len(instruction.parts) > 1 else ""
+    context.modifiers(instruction, {"fractional": (1, 2), "range": (4,)}.get(kind, (2,)))
+    target, *sources = instruction.operands
+    cell = context.target(instruction, target, _B64)
+    if kind == "range":
+        context.address(instruction, sources[0])
+        sources = sources[1:]
+    types = {"fractional": _F32, "range": _U32}
+    for source in sources:
+        context.source(instruction, source, types.get(kind, _B64))
+    return lambda warp: warp.put(cell, np.ones(WARP_LANES, np.uint64))
 
 
 def lower_dependency(context: Lowering, instruction: Instruction) -> Step:
@@ -112,6 +131,7 @@ def lower_trap(context: Lowering, instruction: Instruction) -> Step:
 LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(_WITHOUT_EFFECT, lower_nothing),
     **dict.fromkeys(("fence", "membar"), lower_fence),
+    "createpolicy": lower_policy,
     "griddepcontrol": lower_dependency,
     "trap": lower_trap,
 }

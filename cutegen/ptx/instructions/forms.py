@@ -69,6 +69,7 @@ _BETWEEN_INTEGERS = r"[us](8|16|32|64)\.[us](8|16|32|64)|" + _clamped()
 
 _SCOPE = r"(cta|cluster|gpu|sys)"
 _ORDER = r"(sc|acq_rel|acquire|release)"
+_PRIORITY = r"L2::evict_(last|normal|first|unchanged)"
 _PROXY = (
     rf"proxy\.(alias|async(\.(global|shared::(cta|cluster)))?|tensormap::generic\.(acquire|release)\.{_SCOPE}"
     r"|async::generic\.(acquire\.sync_restrict::shared::cluster|release\.sync_restrict::shared::cta)\.cluster)"
@@ -111,6 +112,7 @@ _SYNTAX = {
     "ldu": rf"(global\.)?(v[24]\.)?([bus]8|{_PLAIN})",
     "fence": rf"({_ORDER}\.)?{_SCOPE}|{_SCOPE}\.{_ORDER}|mbarrier_init\.release\.cluster|{_PROXY}",
     "membar": rf"cta|gl|sys|{_PROXY}",
+    "createpolicy": (rf"(fractional|range(\.global)?)\.{_PRIORITY}(\.L2::evict_(first|unchanged))?\.b64|cvt\.L2\.b64"),
     "prefetch": r"((global|local)\.)?L[12]|global\.L2::evict_(last|normal)|((const|param)\.)?tensormap",
     "prefetchu": "L1",
     "applypriority": r"(global\.)?L2::evict_normal",
