@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cutegen.ptx.instructions as instructions
+from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.memory import GlobalMemory
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.warp import Warp
@@ -87,7 +88,7 @@ def _watch_shared(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
     def writes(self: SharedMemory, warp: Warp, site: int, addresses: Any, size_bytes: int, data: Any) -> None:
         for each in marks():
             for row, at in each.places(data, len(addresses)):
-                where = each.shared(addresses[row] - SHARED_BASE + at)
+                where = each.shared(addresses[row] % CTA_WINDOW_BYTES - SHARED_BASE + at)
                 each.seen.written.append((int(warp.threads()[row]), where))
         write(self, warp, site, addresses, size_bytes, data)
 
@@ -96,7 +97,7 @@ def _watch_shared(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
         lanes = warp.lanes() if more.get("givers") is None else more["givers"]
         for each in marks():
             for row, at in each.places(data, len(addresses)):
-                where = each.shared(addresses[row] - SHARED_BASE)
+                where = each.shared(addresses[row] % CTA_WINDOW_BYTES - SHARED_BASE)
                 each.seen.loaded.append((warp.thread0 // 32, int(lanes[row]), where, where + at))
         return data
 

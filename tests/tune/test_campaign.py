@@ -118,7 +118,7 @@ def test_of_two_answers_the_first_counts(
     shared: Cache, journal: Journal, kept: list[Measured], monkeypatch: pytest.MonkeyPatch, mistaken: bool
 ) -> None:
     if mistaken:  # a journal that does not look whether a job is there: it must be seen by the tests above
-        monkeypatch.setattr(Journal, "read", lambda self: {})
+        monkeypatch.setattr(Journal, "_read", lambda self: ({}, []))
     workers = Twice(LocalWorkers(compilers=2, gpus=(None,)), journal)
     run_campaign(asks(2), workers, journal, keep=kept.append)
     workers.close()
