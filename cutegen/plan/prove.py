@@ -20,7 +20,7 @@ from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
-from cutegen.plan.kernel.pipeline import MBARRIER_BYTES, mbarriers_bytes
+from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
@@ -50,6 +50,7 @@ def prove(plan: GemmPlan) -> None:
             left = operand.multiplied
             _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
     _prove_roles(plan)
+    _prove_pipelines(plan)
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)
     _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
@@ -71,6 +72,27 @@ def _prove_roles(plan: GemmPlan) -> None:
     of_warpgroups = (set(registers[i : i + WARPGROUP // WARP]) for i in range(0, len(registers), WARPGROUP // WARP))
     equal = all(len(found) == 1 for found in of_warpgroups)
     _demand(equal, "the warps of a warpgroup request different numbers of registers")
+
+
+def _prove_pipelines(plan: GemmPlan) -> None:
+    """Prove that pipelines hold what the plan copies, stores and adds: their bytes, and the CTAs that share them."""
+    loop, (m, n, k) = plan.loop, plan.mma.cluster
+    ab, store = loop.pipeline(AB), loop.pipeline(C_STORE)
+    _demand(ab is not None and ab.stages == plan.stages, "the pipeline of k-tiles has other stages than the plan")
+    if len(plan.roles) == 1:
+        return
+    assert ab is not None
+    copied = sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in plan.operands)
+    _demand(ab.payload_bytes == copied, f"a stage waits for {ab.payload_bytes} bytes, and copies bring {copied}")
+    ctas = ab.empty.arrivals[0].ctas if ab.empty is not None else 0
+    _demand(ctas == m + n - 1, f"a stage is released in {ctas} CTAs, and {m + n - 1} fill it")
+    adds = any(each.within == AB for each in loop.pipelines)
+    _demand(adds == (k > 1), "a cluster's slices of K and the pipeline that adds them are not both there")
+    _demand((store is None) == (plan.epilogue.smem is None), "C's shared memory and its pipeline are not both there")
+    if store is not None and plan.epilogue.smem is not None:
+        groups = plan.mma.role.groups if store.scope is Scope.GROUP else 1
+        buffers_bytes = store.payload_bytes * store.stages * groups
+        _demand(buffers_bytes == plan.epilogue.smem.bytes, "C's shared memory is not that of its pipeline's buffers")
 
 
 def _demand(holds: bool, what: str) -> None:

@@ -10,10 +10,11 @@ import pytest
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.build.emission import count_mbarriers
-from cutegen.errors import EmissionError
+from cutegen.errors import EmissionError, ProofError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.kernel.pipeline import AB, TURN, Pipeline, initial_counts, mbarriers_bytes
+from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Pipeline, initial_counts, mbarriers_bytes
 from cutegen.plan.kernel.program import KernelLoop, Program, Range, Section
+from cutegen.plan.prove import prove
 from cutegen.render import render
 from cutegen.spec import GemmSpec, load_spec
 from tests.run.wgmma import CASES
@@ -104,3 +105,42 @@ def test_a_kernel_with_other_barriers_than_its_plan_is_refused(name: str, kernel
     mistaken = replace(request_of(other), mbarriers=request.mbarriers)
     with pytest.raises(EmissionError, match=r"emitted .* mbarriers, but the plan's pipelines have .*\(ab\.empty\)"):
         build(mistaken, kernels)
+
+
+INCONSISTENT: dict[str, tuple[str, Callable[[GemmPlan], GemmPlan], str]] = {
+    "bytes that are not copied": (
+        "tn",
+        lambda found: edited(found, AB, lambda ab: replace(ab, payload_bytes=ab.payload_bytes + 16)),
+        "a stage waits for .* bytes, and copies bring",
+    ),
+    "stages that the plan does not have": (
+        "tn",
+        lambda found: edited(found, AB, lambda ab: replace(ab, stages=ab.stages + 1)),
+        "other stages than the plan",
+    ),
+    "a CTA that is not told": (
+        "cluster_along_m",
+        lambda found: replace(found, mma=replace(found.mma, cluster=(1, 1, 1))),
+        "a stage is released in 2 CTAs, and 1 fill it",
+    ),
+    "buffers of C without a pipeline": ("tn", lambda found: without(found, C_STORE), "C's shared memory and its pipe"),
+    "a buffer of C more": (
+        "tn",
+        lambda found: edited(found, C_STORE, lambda x: replace(x, payload_bytes=2 * x.payload_bytes)),
+        "not that of its pipeline's buffers",
+    ),
+    "slices that nobody adds": (
+        "slices_of_a_cluster",
+        lambda found: without(found, SLICES),
+        "slices of K and the pipe",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INCONSISTENT)
+def test_pipelines_that_are_not_the_plans_are_not_proved(name: str) -> None:
+    kernel, edit, words = INCONSISTENT[name]
+    found = planned(kernel)
+    prove(found)
+    with pytest.raises(ProofError, match=words):
+        prove(edit(found))
