@@ -43,7 +43,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is settled of a plan when its memory is laid out."""
+    """Decisions that precede the layout of memory."""
 
     spec: GemmSpec
     target: Target

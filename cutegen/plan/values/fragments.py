@@ -1,7 +1,7 @@
-"""Sources of an operand's fragments: registers filled by loads, or shared memory by descriptor.
+"""Reads of an operand in shared memory: loads to registers, the multiplier's own by descriptor, or threads' that scale.
 
-`FragmentCopy` loads them to registers by `ldmatrix` or by plain loads; with `ByDescriptor` the multiplier reads them
-from shared memory. Code checks `in_registers` first: without a copy there are no loads, registers or wavefronts.
+`FragmentCopy` loads fragments by `ldmatrix` or by plain loads; with `ByDescriptor` the multiplier reads shared memory;
+with `ReadByThreads` there are no fragments. Code checks `in_registers` first: else there are no loads and registers.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class ReadByThreads:
 
 
 Fragments: TypeAlias = FragmentCopy | ByDescriptor | ReadByThreads
-"""How an operand is read in shared memory: copied to registers, by a descriptor, or by threads that scale with it."""
+"""Reader of an operand in shared memory: loads to registers, the MMA by a descriptor, or threads that scale with it."""
 
 
 def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:
