@@ -205,3 +205,8 @@ def test_bulk_reductions(form: str, dtype: type, there: float, added: float, lef
     text = kernel(body + store.replace("512", "256"), shared_bytes=16384).replace("sm_80", "sm_90a")
     Program.parse(text).launch("k", grid=1, block=32, args=[out], policy=policy)
     assert (out == dtype(left)).all()
+
+
+@EVERY_POLICY
+def test_reductions_of_blocks_do_not_race_after_they_were_waited_for(policy: str) -> None:
+    add_scaled_rows(TEXT.replace(READ_WAIT, "cp.async.bulk.wait_group 0;"), policy)
