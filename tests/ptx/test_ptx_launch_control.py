@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from cluster_kernels import HERE, SYNC, launch, ready, wait
 from kernels import cuda_program, kernel, run_elements
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx import ExecutionFault, Program, ViolationKind
+from cutegen.ptx import ALL_KINDS, ExecutionFault, Program, ViolationKind
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2", "random:3")
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
@@ -23,7 +25,7 @@ READ = "{ .reg .b128 h; .reg .pred q; ld.shared.b128 h, [%r4];"
 READ += "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 q, h; selp.u32 %r3, 1, 0, q; }"
 
 
-def tiles(policy: str, text: str = TEXT) -> int:
+def tiles(policy: str, text: str = TEXT, **options: Any) -> int:
     """Run 5 x 4 blocks; return how many requests there were."""
     out, counts = np.full((TILES, 4), -1, np.int32), np.zeros(1, np.int32)
     done: list[int] = []
@@ -35,6 +37,7 @@ def tiles(policy: str, text: str = TEXT) -> int:
         policy=policy,
         max_steps=200_000,
         progress=lambda now, total: done.append(now),
+        **options,
     )
     assert (out == 3 * np.arange(TILES)[:, None] + np.arange(4)).all()
     assert counts[0] == TILES
@@ -73,8 +76,7 @@ ASKED = "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 canceled, handl
 GUARDED = "@canceled clusterlaunchcontrol.query_cancel.get_first_ctaid"
 MISTAKES = [
     ("no request", (REQUEST, ""), {K.BARRIER, K.UNINITIALIZED, K.ASYNC_COPY}),
-    ("no query", (ASKED, "setp.eq.u32 canceled, %r1, %r1;"), {K.LAUNCH_CONTROL}),
-    ("the first CTA of a refused request", (GUARDED, GUARDED.removeprefix("@canceled ")), {K.LAUNCH_CONTROL}),
+    ("no query", (ASKED, "setp.eq.u32 canceled, %r1, %r1;"), {K.OUT_OF_BOUNDS}),
     ("no wait for the response", ("@!done bra again;", ""), {K.ASYNC_COPY, K.UNINITIALIZED, K.BARRIER}),
     ("too few bytes expected", ("shared.b64 _, [%r14], 16;", "shared.b64 _, [%r14], 8;"), {K.BARRIER, K.ASYNC_COPY}),
     ("no fence after mbarrier.init", ("fence.mbarrier_init.release.cluster;", ""), {K.RACE}),
@@ -93,6 +95,16 @@ def test_the_wrong_ones_are_caught(name: str, change: tuple[str, str], kinds: se
     with pytest.raises(ExecutionFault) as caught:
         tiles(policy, TEXT.replace(*change))
     assert caught.value.violation.kind in kinds
+
+
+@EVERY_POLICY
+def test_the_first_cta_of_a_refused_request_is_a_convention(policy: str) -> None:
+    """CUTLASS's persistent kernels read it before they look whether it is valid."""
+    text = TEXT.replace(GUARDED, GUARDED.removeprefix("@canceled "))
+    tiles(policy, text)
+    with pytest.raises(ExecutionFault, match="there is no first CTA") as caught:
+        tiles(policy, text, raise_on=ALL_KINDS)
+    assert caught.value.violation.kind is K.CONVENTION
 
 
 @EVERY_POLICY

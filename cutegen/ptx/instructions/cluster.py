@@ -61,8 +61,8 @@ def lower_mapa(context: Lowering, instruction: Instruction) -> Step:
         size = len(warp.cta.cluster.ctas)
         if (ranks >= size).any():
             lane = int(np.argmax(ranks >= size))
-            message = f"CTA {ranks[lane]} of a cluster of {size}"
-            warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, int(warp.threads()[lane]), message, always=True)
+            message = f"the address of CTA {ranks[lane]} of a cluster of {size}, which must not be accessed"
+            warp.cta.fault(ViolationKind.CONVENTION, site, int(warp.threads()[lane]), message)
         local = inside(warp, warp.cells[source][warp.mask].astype(np.int64) - start) % CTA_WINDOW_BYTES
         warp.put_active(target, (start + ranks * CTA_WINDOW_BYTES + local).astype(kind.dtype))
 

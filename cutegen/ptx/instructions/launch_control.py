@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.launch_control import read_responses, response
 from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.rows import Row
@@ -20,6 +21,7 @@ from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.watch.agents import Agent, Proxy
 from cutegen.ptx.watch.violations import ViolationKind
 
+_POISON = POISON_BYTE * 0x01010101
 _B128, _B32, _PRED = scalar_type("b128"), scalar_type("b32"), scalar_type("pred")
 
 
@@ -93,8 +95,9 @@ def _lower_query(context: Lowering, instruction: Instruction) -> Step:
         are_cancelled, first = read(warp)
         if not are_cancelled.all():
             thread = int(warp.threads()[np.argmin(are_cancelled)])
-            message = "the request was refused: there is no first CTA"
-            warp.cta.fault(ViolationKind.LAUNCH_CONTROL, site, thread, message)
+            message = "the request was refused: there is no first CTA, and the result is undefined"
+            warp.cta.fault(ViolationKind.CONVENTION, site, thread, message)
+            first = np.where(are_cancelled[:, None], first, np.uint32(_POISON))
         for axis, cell in targets:
             warp.put_active(cell, first[:, axis])
 
