@@ -112,6 +112,7 @@ def prepare(module: Module, entry: Entry) -> Executable:
     suspects = suspect_reads(entry, graph, rows.written, rows.only_compute(entry), rows.may_miss(entry))
     frame.watched, frame.unwritten = suspects.registers(), suspects.unwritten
     context.know_functions(entry, callees(entry, graph.block_at, frame.unwritten), layout)
+    frame.exits = frozenset(n for n in range(len(graph.blocks)) if _only_exits(entry, graph, rows, n))
     frame.held_rows, frame.filled_rows = rows.held(entry), rows.filled(entry)
     blocks = tuple(_BlockLowering(context, entry, rows, graph, n).lower(suspects) for n in range(len(graph.blocks)))
     asking = {site for site in context.semantics if entry.instructions[site].parts[0] in ("ld", "atom")}
@@ -130,6 +131,13 @@ def prepare(module: Module, entry: Entry) -> Executable:
         variables=_variables(entry, graph, rows, layout),
         keeps_seen=any(row.passes_seen for row in rows.rows),
     )
+
+
+def _only_exits(entry: Entry, graph: FlowGraph, rows: _Rows, number: int) -> bool:
+    """Return whether a block of the entry, not of a function, is a `ret` or `exit` of all of its lanes."""
+    block = graph.blocks[number]
+    leaves = rows.rows[block.first].ends in (Ends.EXIT, Ends.RETURN) and entry.instructions[block.first].guard is None
+    return leaves and block.last == block.first + 1 and function_end(entry, block.first) is None
 
 
 def _variables(entry: Entry, graph: FlowGraph, rows: _Rows, layout: MemoryLayout) -> dict[int, Extent]:

@@ -43,6 +43,7 @@ RIGHT = {
     "differences_of_12": lambda x: np.diff(x[:12]),
     "selected_differences_of_12": lambda x: np.append(np.diff(x[:12]), 0),
     "masked_next": lambda x: np.append(x[1:12], 0),
+    "sums_after_exits": lambda x: np.array([x[:32].sum(), x[32:48].sum()]),
     "looked_up": lambda x: np.append(x[x[1:12] & 7], -1),
 }
 WRONG = {
@@ -55,6 +56,7 @@ WRONG = {
     "wrong_turns": "bra",
     "wrong_atomic": "global.add",
     "wrong_second_shuffle": "st.global",
+    "wrong_sums_after_exits": "st.global",
 }
 """Where the value of an absent lane matters, by kernel."""
 

@@ -24,6 +24,8 @@ def check_members(warp: Warp, site: int, members: int, group: Mask | None = None
     """Faults if `members` names a lane that is not in `group`, or omits one; None: the group is the active lanes."""
     active, alive = ballot(warp.mask if group is None else group), ballot(warp.alive)
     missing, extra = members & alive & ~active, active & ~members
+    if missing:
+        missing &= ~ballot(warp.leaving())
     if missing or extra:
         lanes = [lane for lane in range(WARP_LANES) if (missing or extra) >> lane & 1]
         what = "leaves out lanes that execute it"

@@ -54,6 +54,8 @@ class Frame:
     """Registers that may have undefined values where they are read."""
     unwritten: frozenset[tuple[int, int]] = frozenset()
     """Those of them that may be read before they are written."""
+    exits: frozenset[int] = frozenset()
+    """Blocks that do nothing but exit."""
     held_rows: set[int] = field(default_factory=set)
     """Rows of the 32-bit file that `wgmma` uses as accumulators, or as A."""
     filled_rows: set[int] = field(default_factory=set)

@@ -108,7 +108,7 @@ class Warp:
         self.files = frame.allocate(place)
         self.cells = frame.views(self.files)
         self.alive: Mask = lanes > LANES
-        self.watched = frame.watched
+        self.watched, self._exits = frame.watched, frame.exits
         self.undefined = frame.undefined(self.alive)
         """The registers with undefined lanes."""
         self.is_whole = lanes == WARP_LANES
@@ -179,6 +179,15 @@ class Warp:
         if not offset:
             return base
         return base + offset & 0xFFFFFFFF if self.cells[cell].dtype.itemsize == 4 else base + offset
+
+    def leaving(self) -> Mask:
+        """The lanes that have nothing left to do but to exit: a `.sync` instruction does not wait for them."""
+        seen, leaving = np.zeros(WARP_LANES, bool), np.zeros(WARP_LANES, bool)
+        for path in reversed(self.stack):
+            if path.block in self._exits:
+                leaving |= path.mask & ~seen
+            seen |= path.mask
+        return leaving & self.alive & ~self.mask
 
     def retire(self) -> None:
         """The active lanes exit."""

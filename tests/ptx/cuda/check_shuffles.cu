@@ -140,3 +140,22 @@ extern "C" __global__ void wrong_second_shuffle(const int *x, int *y)
             y[0] = last;
     }
 }
+
+// All lanes' sums where the last 16 threads have left; a mask of the whole warp names them as well.
+template <bool checks> __device__ void after_exits(const int *x, int *y)
+{
+    const int t = threadIdx.x, lane = t & 31, here = t < 32 ? 32 : 16;
+    if (t >= 48)
+        return;
+    int sum = x[t];
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        const int other = __shfl_down_sync(0xffffffffu, sum, offset);
+        if (!checks || lane + offset < here)
+            sum += other;
+    }
+    if (lane == 0)
+        y[t >> 5] = sum;
+}
+
+extern "C" __global__ void sums_after_exits(const int *x, int *y) { after_exits<true>(x, y); }
+extern "C" __global__ void wrong_sums_after_exits(const int *x, int *y) { after_exits<false>(x, y); }
