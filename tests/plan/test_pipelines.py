@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,8 +14,18 @@ from cutegen.build import Cache, build
 from cutegen.build.emission import count_mbarriers
 from cutegen.errors import EmissionError, ProofError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Pipeline, initial_counts, mbarriers_bytes
-from cutegen.plan.kernel.program import KernelLoop, Program, Range, Section
+from cutegen.plan.kernel.pipeline import (
+    AB,
+    C_STORE,
+    SLICES,
+    TURN,
+    By,
+    Pipeline,
+    Sync,
+    initial_counts,
+    mbarriers_bytes,
+)
+from cutegen.plan.kernel.program import Action, KernelLoop, Program, Range, Section
 from cutegen.plan.prove import prove
 from cutegen.render import render
 from cutegen.spec import GemmSpec, load_spec
@@ -144,3 +156,44 @@ def test_pipelines_that_are_not_the_plans_are_not_proved(name: str) -> None:
     prove(found)
     with pytest.raises(ProofError, match=words):
         prove(edit(found))
+
+
+def written(loop: KernelLoop, action: Action, *, sync: Sync, by: By | None = None) -> int:
+    """How often the text of a kernel has an operation on barriers of one kind, in each CTA that it is for."""
+    found = 0
+    for program in loop.programs:
+        for each in program.sections:
+            for step in each.steps:
+                pipeline = loop.pipeline(step.pipeline)
+                if step.action is not action or pipeline is None:
+                    continue
+                barrier = pipeline.full if action is Action.COMMIT else pipeline.empty
+                if barrier is None or barrier.sync is not sync or by not in (None, barrier.arrivals[0].by):
+                    continue
+                times = each.times if isinstance(each, Section) else len(step.nth.of(each.copies))
+                found += times * barrier.arrivals[0].ctas
+    return found
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tn", "pingpong", "ends_in_turns", "cluster_along_m", "e4m3", "clusters_leave_shares", "sm120_hgemm_tn"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("cluster_taking_turns", "pingpong_e4m3", "nt")),
+    ],
+)
+def test_the_ptx_arrives_as_often_as_the_programs_say(name: str, kernels: Cache) -> None:
+    """A release in a cluster is one arrival for each CTA. Buffers of C are waited for, and once more before the end."""
+    found = planned(name)
+    counts = Counter(ARRIVALS.findall(build(request_of(found), kernels).ptx))
+    loop = found.loop
+    released = written(loop, Action.RELEASE, sync=Sync.MBARRIER)
+    passed_on = written(loop, Action.COMMIT, sync=Sync.MBARRIER, by=By.WARP)
+    stored = (Action.ACQUIRE, Action.TAIL)
+    assert counts["mbarrier.arrive.expect_tx"] == written(loop, Action.COMMIT, sync=Sync.MBARRIER, by=By.COPY)
+    assert counts["mbarrier.arrive"] == released + passed_on
+    assert counts["cp.async.bulk.wait_group"] == sum(written(loop, x, sync=Sync.STORE_GROUPS) for x in stored)
+
+
+ARRIVALS = re.compile(r"\bmbarrier\.arrive(?:\.expect_tx)?|\bcp\.async\.bulk\.wait_group")
