@@ -50,6 +50,11 @@ def test_the_timer_is_the_launchs() -> None:
     assert len(set(found.tolist())) == 4
 
 
+@pytest.mark.parametrize(("name", "value"), [("begin", 0), ("end", 1024), ("cap", 1024), ("0", 0), ("1", 0)])
+def test_shared_memory_of_the_system(name: str, value: int) -> None:
+    assert (run_elements(kernel(f"mov.u32 %r3, %reserved_smem_offset_{name};"), np.uint32) == value).all()
+
+
 @pytest.mark.parametrize("number", [0, 3, 31])
 def test_other_registers_of_the_environment_are_zero(number: int) -> None:
     assert (run_elements(kernel(f"mov.u32 %r3, %envreg{number};"), np.uint32) == 0).all()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.frame import POISON_BYTE
 from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES, in_cta
 from cutegen.ptx.machine.memory import MAX_CLUSTER_CTAS, Addresses, Bytes, Data, lost_write, poison
+from cutegen.ptx.machine.special import RESERVED_SMEM_BYTES
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.paged import MANY
@@ -19,7 +20,7 @@ from cutegen.ptx.watch.shadow import Access, Shadow
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import ViolationKind
 
-SHARED_BASE = 1024
+SHARED_BASE = RESERVED_SMEM_BYTES
 """The first shared address: from sm_80 on the first KiB of each CTA is reserved by the system, and 0 stays invalid."""
 
 BULK_CHUNK_BYTES = 16

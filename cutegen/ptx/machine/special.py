@@ -19,6 +19,13 @@ from cutegen.ptx.machine.grid import Shape
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 
 _DIM3 = ("%tid", "%ntid", "%ctaid", "%nctaid", "%clusterid", "%nclusterid", "%cluster_ctaid", "%cluster_nctaid")
+RESERVED_SMEM_BYTES = 1024
+"""Shared memory before a CTA's own, which the system keeps to itself from sm_80 on."""
+_RESERVED = {
+    **dict.fromkeys(("begin", "0", "1"), 0),
+    **dict.fromkeys(("end", "cap"), RESERVED_SMEM_BYTES),
+}
+"""The registers `%reserved_smem_offset_...`; debug builds read them, whether or not they use that memory."""
 _SCALARS = (
     *("%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%dynamic_smem_size", "%total_smem_size"),
     *("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt"),
@@ -37,6 +44,7 @@ WORKSPACE_ADDRESS, WORKSPACE_BYTES = 0x12C0_0000_0000, 64
 SPECIAL_BITS: dict[str, int] = {
     **{f"{name}.{axis}": 32 for name in _DIM3 for axis in "xyz"},
     **dict.fromkeys(_SCALARS, 32),
+    **{f"%reserved_smem_offset_{name}": 32 for name in _RESERVED},
     "%clock": 32,
     "%clock64": 64,
     "%globaltimer": 64,
@@ -81,6 +89,7 @@ def special_value(name: str, place: Place) -> npt.NDArray[np.int64] | int:
         "%cluster_ctarank": place.shape.grid.rank(place.cta),
         "%cluster_nctarank": place.shape.grid.cluster_size,
         "%is_explicit_cluster": int(place.shape.explicit_cluster),
+        **{f"%reserved_smem_offset_{name}": offset for name, offset in _RESERVED.items()},
         "%envreg1": WORKSPACE_ADDRESS >> 32,
         "%envreg2": WORKSPACE_ADDRESS & 0xFFFFFFFF,
     }
