@@ -85,6 +85,7 @@ def test_a_persistent_launch_has_no_more_ctas_than_tiles() -> None:
     assert ctas(Groups("m"), 1) == 2 * 2
     assert ctas(Groups("m"), 4) == (100 + 4 * 63) // 64 * 2
     assert ctas(Groups("n"), 4) == 2 * ((64 + 4 * 31) // 32)
+    assert ctas(Groups("n"), 9) == 2 * ((64 + 9 * 31) // 32)
     assert ctas(Groups("m", "padded"), 4) == 4 * 2 * 2
     assert ctas(Groups("k"), 4) == 4 * 2 * 2
     assert ctas(Groups("k"), 400) == 132

@@ -89,6 +89,16 @@ def test_every_tile_of_a_launch_is_computed_once(seed: int) -> None:
     assert len(found) == launch.tiles(problem) * scheduler.slices
 
 
+def test_of_two_ctas_on_a_tpc_the_second_exits_and_each_cta_is_named_by_its_rank() -> None:
+    """Which CTA has which tile, as the templates compute it: `index & spare` exits, ranks run along M first."""
+    few = TileScheduler(cta_tile=(64, 64, 64), order=TileOrder("n", 8, False), source=STATIC, spread=True)
+    problem = ProblemShape(192, 64, 64)
+    found = [list(few.work((x, 0, 0), (6, 1, 1), problem)) for x in range(6)]
+    assert found == [[WorkTile(0, 0)], [], [WorkTile(1, 0)], [], [WorkTile(2, 0)], []]
+    clusters = TileScheduler(cta_tile=(64, 64, 64), cluster=(2, 2, 1), order=TileOrder("n", 8, False), source=STATIC)
+    assert list(clusters.work((3, 1, 0), (4, 2, 1), ProblemShape(256, 256, 64))) == [WorkTile(1, 3), WorkTile(3, 3)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_an_order_and_its_inverse(seed: int) -> None:
     random = np.random.default_rng(seed)
