@@ -10,7 +10,8 @@ from cluster_kernels import HERE, SYNC, launch, ready, wait
 from kernels import cuda_program, kernel, run_elements
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx import ALL_KINDS, ExecutionFault, Program, ViolationKind
+from cutegen.ptx import ALL_KINDS, IN_ORDER, ExecutionFault, Program, ViolationKind
+from cutegen.ptx.machine.launch_control import ClusterQueue
 
 POLICIES = ("in-order", "reversed", "random:1", "random:2", "random:3")
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES)
@@ -191,3 +192,10 @@ def test_coordinates_of_the_first_cta(axis: int, policy: str) -> None:
     ran = {tuple(int(v) for v in np.unravel_index(i, (2, 3, 2)))[::-1] for i in np.flatnonzero((out != 77).all(axis=1))}
     cancelled = [place for place in np.ndindex(2, 3, 2) if tuple(place)[::-1] not in ran]
     assert sorted(seen) == sorted(place[::-1][axis] for place in cancelled)
+
+
+def test_clusters_of_a_large_grid_start_one_after_the_other() -> None:
+    """A million of them take a moment, not the minutes that shifting them each time takes."""
+    queue = ClusterQueue(range(1 << 20), IN_ORDER.schedule("test"), lambda: None)
+    assert [queue.start() for _ in range(1 << 20)] == list(range(1 << 20))
+    assert not queue

@@ -6,6 +6,7 @@ policy decides.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ class ClusterQueue:
     """The numbers of the clusters that have not started; `done` is called for each that is cancelled."""
 
     def __init__(self, numbers: Sequence[int], schedule: Schedule, done: Callable[[], None]) -> None:
-        self._pending, self._schedule, self._done, self._requests = list(numbers), schedule, done, 0
+        self._pending, self._schedule, self._done, self._requests = deque(numbers), schedule, done, 0
 
     def __len__(self) -> int:
         """How many have not started."""
@@ -31,7 +32,7 @@ class ClusterQueue:
 
     def start(self) -> int:
         """Take the next one off."""
-        return self._pending.pop(0)
+        return self._pending.popleft()
 
     def cancel(self) -> int | None:
         """The cluster that a request cancels; None if it is refused."""
