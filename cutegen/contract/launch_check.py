@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 
 from cutegen.contract.launch import (
     BESIDE_RESULT,
@@ -63,6 +64,8 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
     for kind, tensors in (("tensors", contract.tensors), ("given", contract.given)):
         for index, tensor in enumerate(tensors):
             yield from ((f"{kind}[{index}].{key}", found, expected) for key, found, expected in _of_tensor(tensor))
+    if contract.groups is not None:
+        yield "groups", asdict(contract.groups), "null: no call passes the sizes of groups"
     yield from _outside(contract)
     yield from _of_cluster(contract)
     yield from _of_maps(contract)
@@ -151,7 +154,7 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
     yield from ((name, "ptr") for name in contract.pointers)
     yield from ((name, "f32") for name in contract.scalars)
-    yield from ((name, "i32") for name in ("mnk" if contract.groups is None else ("m", "n", "k", "groups")))
+    yield from ((name, "i32") for name in "mnk")
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
             if leading := leading_stride(tensor):

@@ -41,9 +41,15 @@ def test_a_launch_passes_the_ends_and_their_number() -> None:
     strides = {name: Strides(64) for name in "abc"}
     size = CallSize(problem=ProblemShape(100, 64, 64), strides=strides, groups=7)
     assert launch.arguments((10, 20, 30, 40), (), size)[:8] == (10, 20, 30, 40, 100, 64, 64, 7)
-    check_launch(launch, "plan.json")
-    with pytest.raises(ArtifactError, match=r"launch.parameters\[3\].name: found 'ends'"):
+
+
+def test_a_file_with_groups_is_refused_as_long_as_no_call_passes_their_sizes() -> None:
+    launch = contract(Groups("m"))
+    with pytest.raises(ArtifactError, match=r"launch.groups: found .*'of': 'm'.*; expected null"):
+        check_launch(launch, "plan.json")
+    with pytest.raises(ArtifactError, match=r"launch.parameters\[3\].name: found .ends.; expected one of a, b, c"):
         check_launch(replace(launch, groups=None), "plan.json")
+    check_launch(contract(None), "plan.json")
 
 
 @pytest.mark.parametrize("of", ["m", "n", "k"])
