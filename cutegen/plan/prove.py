@@ -45,6 +45,8 @@ def prove(plan: GemmPlan) -> None:
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         if operand.is_multiplied:
+            source = plan.atom.source(operand.operand)
+            _demand(operand.home is source, f"{operand.name} is in {operand.home}, and the MMA reads {source}")
             _prove_fragments(operand, plan.tiled_mma)
             read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
             left = operand.multiplied

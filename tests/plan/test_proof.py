@@ -14,7 +14,7 @@ from cutegen.hardware import ldmatrix_atom, universal_atom
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.vectors import vector_copy
-from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile
+from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.changed import moved, with_path, with_region
 from tests.plan.specs import gemm
 
@@ -98,6 +98,10 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "a smaller target": (
         lambda p: replace(p, target=replace(p.target, smem_per_cta_bytes=p.smem_bytes - 1)),
         "does not fit the target",
+    ),
+    "A read by descriptor": (
+        lambda p: with_a(p, s2r=plan(load_spec("sm90_hgemm_tn"), "sm_90").a.s2r),
+        "a is in shared memory, and the MMA reads registers",
     ),
     "C at one offset": (smem_of_c(Layout((128, 128), (64, 1))), "two elements"),
     "C past its bytes": (smem_of_c(Layout((128, 128), (136, 1))), "reaches past"),

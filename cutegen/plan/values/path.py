@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cutegen.algebra import OperandName, TiledMma
-from cutegen.hardware import DType, Target
+from cutegen.hardware import DType, OperandSource, Target
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.accesses import AccessKey
 from cutegen.plan.values.copies import Landing, TileCopy
@@ -58,6 +58,11 @@ class OperandPath:
     def is_multiplied(self) -> bool:
         """True for A and B; factors scale sums."""
         return self.block == (1, 1)
+
+    @property
+    def home(self) -> OperandSource:
+        """Where its way ends, and the instruction reads it."""
+        return OperandSource.RMEM if self.s2r.in_registers else OperandSource.SMEM
 
     @property
     def read_key(self) -> str:
