@@ -50,6 +50,16 @@ def test_regions_of_other_phases_share_their_place() -> None:
     assert [x.offset_bytes for x in allocate((a, b, c, barriers)).regions] == [0, 128, 0, 304]
 
 
+@pytest.mark.parametrize(
+    ("begin", "overlap"),
+    [(0, True), (1, True), (9, True), (10, False), (15, False), (-1, True), (-9, True), (-10, False)],
+)
+def test_regions_overlap_if_they_have_a_byte_in_common(begin: int, overlap: bool) -> None:
+    one = Region(name="one", owner="one", bytes=10, align_bytes=1, offset_bytes=20)
+    other = Region(name="other", owner="other", bytes=10, align_bytes=1, offset_bytes=20 + begin)
+    assert one.overlaps(other) is other.overlaps(one) is overlap
+
+
 def test_a_map_is_asked_by_name() -> None:
     made = allocate((Region(name="a", owner="ab", bytes=4, align_bytes=4),))
     assert made.region("a") is made.regions[0] is made.find("a")
