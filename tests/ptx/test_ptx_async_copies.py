@@ -210,3 +210,16 @@ def test_bulk_reductions(form: str, dtype: type, there: float, added: float, lef
 @EVERY_POLICY
 def test_reductions_of_blocks_do_not_race_after_they_were_waited_for(policy: str) -> None:
     add_scaled_rows(TEXT.replace(READ_WAIT, "cp.async.bulk.wait_group 0;"), policy)
+
+
+@EVERY_POLICY
+def test_a_run_of_bytes_may_signal_an_mbarrier_whose_init_was_not_fenced(policy: str) -> None:
+    """As in cuda::memcpy_async with a cuda::barrier: a convention, if a barrier of the CTA comes between."""
+    unfenced = TEXT.replace("fence.mbarrier_init.release.cluster;", "")
+    scale_rows(unfenced, policy)
+    rows = np.ones((1, 256), np.float32)
+    args = [rows, np.zeros_like(rows), 2.0]
+    found = Program.parse(unfenced).launch("scale_rows", grid=1, block=64, args=args, policy=policy).conventions
+    assert [each.instruction.split()[0] for each in found] == [LOAD.split()[0]]
+    assert "no fence.mbarrier_init or fence.proxy.async" in found[0].message
+    assert not Program.parse(TEXT).launch("scale_rows", grid=1, block=64, args=args, policy=policy).conventions

@@ -132,7 +132,9 @@ class BulkCopies:
         for check in (_check_global, _check_map):
             check(warp, site, region, lambda shadow, access: shadow.read_by_agents(access, agents))
         for target, barrier in zip(targets, barriers, strict=True):
-            target.mbarriers.check_fenced(warp, site, thread, barrier)
+            is_own = target.mbarriers is self._mbarriers
+            unfenced = region.unfenced if is_own else ViolationKind.RACE
+            target.mbarriers.check_fenced(warp, site, thread, barrier, unfenced)
             access = target.copies._chunks_of(warp, site, thread, region, target.address)
             if access is not None:
                 target.copies._shared.shadow.begin_load(access)

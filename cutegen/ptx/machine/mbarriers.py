@@ -149,11 +149,13 @@ class Mbarriers:
             if barrier.made_by in threads and not barrier.is_fenced:
                 barrier.is_fenced, barrier.published_at = True, self._ordering.tick
 
-    def check_fenced(self, warp: Warp, site: int, thread: int, barrier: Mbarrier) -> None:
-        """A bulk copy will signal `barrier`: its initialization needs a fence."""
+    def check_fenced(
+        self, warp: Warp, site: int, thread: int, barrier: Mbarrier, kind: ViolationKind = ViolationKind.RACE
+    ) -> None:
+        """A bulk copy will signal `barrier`: its initialization needs a fence, or there is a violation of `kind`."""
         if not barrier.is_fenced and not self._ordering.is_fenced_after(thread, barrier.made_by, barrier.made_at):
             message = "no fence.mbarrier_init or fence.proxy.async between mbarrier.init and the bulk copy that uses it"
-            warp.cta.fault(ViolationKind.RACE, site, thread, message, barrier.address)
+            warp.cta.fault(kind, site, thread, message, barrier.address)
 
     def arrive(
         self,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.memory import Addresses, Buffer, Data
 from cutegen.ptx.machine.shared import BULK_CHUNK_BYTES
 from cutegen.ptx.machine.tensor_map import DESTINATION_ALIGN, BoundTensor, swizzled
+from cutegen.ptx.watch.violations import ViolationKind
 
 
 class Region(Protocol):
@@ -40,6 +41,10 @@ class Region(Protocol):
     @property
     def map_address(self) -> int | None:
         """The tensor map in global memory that a copy of the region reads until it is complete, if it does."""
+
+    @property
+    def unfenced(self) -> ViolationKind:
+        """What a load is that signals an mbarrier of its own CTA without a fence after `mbarrier.init`."""
 
     @property
     def is_padded(self) -> bool:
@@ -77,6 +82,7 @@ class Box:
     align_bytes: int = DESTINATION_ALIGN
     map_address: int | None = None
     """The tensor map in global memory; None if it is a parameter."""
+    unfenced: ViolationKind = ViolationKind.RACE
 
     @property
     def buffer(self) -> Buffer:
@@ -129,6 +135,8 @@ class Run:
     address: int
     align_bytes: int = BULK_CHUNK_BYTES
     map_address: None = None
+    unfenced: ViolationKind = ViolationKind.CONVENTION
+    """`cuda::memcpy_async` with a `cuda::barrier` has no fence."""
     is_padded: bool = False
 
     def key(self) -> Hashable:
