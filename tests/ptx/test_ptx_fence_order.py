@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernels import cuda_program
+from litmus import launch as launch_litmus
+from litmus import message_passing
 
 from cutegen.ptx import ExecutionFault, Program, ViolationKind
 
@@ -84,3 +86,17 @@ def test_without_one_of_them_it_is_a_race(program: Program, entry: str, policy: 
     with pytest.raises(ExecutionFault) as caught:
         launch(program, entry, policy)
     assert caught.value.violation.kind is ViolationKind.RACE
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("scopes", [("gpu", "gpu"), ("cta", "gpu"), ("gpu", "cta")])
+def test_a_flag_of_a_narrow_scope_tells_nothing_of_fences(scopes: tuple[str, str], policy: str) -> None:
+    """The accesses to the flag race if their scopes do not include each other, and then the data do, too."""
+    text = message_passing(
+        f"fence.sc.gpu; st.relaxed.{scopes[0]}.global.u32 [%rd1], 1;",
+        f"ld.relaxed.{scopes[1]}.global.u32 %r2, [%rd1];",
+        "fence.sc.gpu;",
+    )
+    report = launch_litmus(text, policy=policy, raise_on=frozenset()).report
+    found = {violation.instruction for violation in report.violations}
+    assert ("ld.global.u32 %r3, [%rd0];" in found or "st.global.u32 [%rd0], 42;" in found) is (scopes != ("gpu", "gpu"))

@@ -100,6 +100,7 @@ UNTOLD = {
     "one of the two": "setp.lt.u32 %p1, %r0, 9; selp.b32 %r9, %r7, %r8, %p1; ld.shared.u32 %r3, [%r9];",
     "a register that is used again": "mov.u32 %r7, %r8; ld.shared.u32 %r3, [%r7];",
     "on one path": "setp.lt.u32 %p1, %r0, 9; @%p1 bra S; mov.u32 %r7, %r8; S: ld.shared.u32 %r3, [%r7];",
+    "on the other path": "setp.ge.u32 %p1, %r0, 9; @%p1 bra S; mov.u32 %r7, %r8; S: ld.shared.u32 %r3, [%r7];",
     "from memory": "mov.u32 %r9, two; st.shared.u32 [one], %r9; bar.sync 0; ld.shared.u32 %r9, [one]; "
     "ld.shared.u32 %r3, [%r9];",
 }
