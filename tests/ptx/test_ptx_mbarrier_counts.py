@@ -21,6 +21,7 @@ WRONG = (
     "wrong_one_lane_too_many",
     "wrong_everybody_frees",
     "wrong_everybody_fills",
+    "wrong_everybody_frees_copies",
     "wrong_one_side",
 )
 
@@ -50,7 +51,7 @@ def test_all_threads_meet(program: Program, entry: str, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("entry", ["ring_of_lanes", "ring_of_elected"])
+@pytest.mark.parametrize("entry", ["ring_of_lanes", "ring_of_elected", "copies_of_lanes", "copies_of_elected"])
 def test_a_ring_of_two_slots(program: Program, entry: str, policy: str) -> None:
     x, y = launch(program, entry, policy)
     assert (y.reshape(-1, 32) == np.arange(2 * ROUNDS)[:, None] * x[LANES[:32] ^ 1]).all()

@@ -172,9 +172,11 @@ def _fetch_part(warp: Warp, site: int, addresses: Addresses, chosen: Addresses, 
     return np.concatenate(parts, axis=1)
 
 
+_COPY = Agent(noun="cp.async", proxy=Proxy.GENERIC)
 ROWS = {
     "cp": Row(step=lower_cp_async),
-    "cp.async": Row(step=lower_cp_async, agent=Agent(noun="cp.async", proxy=Proxy.GENERIC)),
+    "cp.async": Row(step=lower_cp_async, agent=_COPY),
+    "cp.async.mbarrier": Row(step=lower_cp_async, agent=_COPY, passes_seen=True),
     "cp.async.bulk": Row(step=lower_cp_async, agent=BULK_COPY),
     "cp.reduce.async.bulk": Row(step=lower_cp_async, agent=BULK_COPY),
 }

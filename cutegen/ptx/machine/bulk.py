@@ -28,7 +28,7 @@ from cutegen.ptx.machine.warp import TrackedCopy, Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import Stamps
-from cutegen.ptx.watch.past import Clock
+from cutegen.ptx.watch.past import Clock, later
 from cutegen.ptx.watch.shadow import Access
 from cutegen.ptx.watch.told import NOTHING, join
 from cutegen.ptx.watch.violations import ViolationKind
@@ -64,7 +64,10 @@ class _Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arrival:
-    """Arrivals of `threads` at `barrier` once `copies` have landed, which are written by `agent`."""
+    """Arrivals of `threads` at `barrier` once `copies` have landed, which are written by `agent`.
+
+    `cause` is what the threads had seen.
+    """
 
     warp: Warp
     site: int
@@ -72,10 +75,12 @@ class _Arrival:
     barrier: Mbarrier
     agent: int
     copies: tuple[TrackedCopy, ...]
+    cause: Clock
 
     def land(self) -> None:
         """The copies land, and the threads arrive."""
-        told = reduce(join, [copy.land(self.warp.cta, self.agent) for copy in self.copies], NOTHING)
+        seen = replace(NOTHING, seen=self.cause)
+        told = reduce(join, [copy.land(self.warp.cta, self.agent) for copy in self.copies], seen)
         count = self.warp.cta.mbarriers.count_arrivals
         count(self.warp, self.site, self.threads[0], self.barrier, len(self.threads), told)
 
@@ -263,7 +268,15 @@ class BulkCopies:
                 mbarriers.check_phase(warp, site, thread, barrier)
         agent = mbarriers.agent_of_copies(warp, site, threads[0], barrier)
         copies = tuple(warp.track_copies())
-        arrival = _Arrival(warp=warp, site=site, threads=threads, barrier=barrier, agent=agent, copies=copies)
+        arrival = _Arrival(
+            warp=warp,
+            site=site,
+            threads=threads,
+            barrier=barrier,
+            agent=agent,
+            copies=copies,
+            cause=reduce(later, map(self._ordering.seen_by, threads)),
+        )
         self._loads.append(arrival)
         if self._schedule.lands_at_once():
             self.land_newest()

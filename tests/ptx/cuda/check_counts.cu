@@ -102,6 +102,40 @@ extern "C" __global__ void ring_of_elected(const float *x, float *y) { ring<1, 1
 extern "C" __global__ void wrong_everybody_frees(const float *x, float *y) { ring<1, 1, true, false>(x, y); }
 extern "C" __global__ void wrong_everybody_fills(const float *x, float *y) { ring<1, 32, false, false>(x, y); }
 
+// The same ring filled by cp.async, whose landing is the arrival: nothing else tells warp 1 that the slot was empty.
+template <int empty_count, bool one_frees> __device__ void copies(const float *x, float *y)
+{
+    __shared__ float slots[2][32];
+    __shared__ uint64_t full[2], empty[2];
+    const int lane = threadIdx.x & 31;
+    if (threadIdx.x == 0)
+        for (int slot = 0; slot < 2; ++slot) {
+            init(&full[slot], 32);
+            init(&empty[slot], empty_count);
+        }
+    __syncthreads();
+    #pragma unroll 1
+    for (int i = 0; i < 2 * ROUNDS; ++i) {
+        const int slot = i & 1, parity = i >> 1 & 1;
+        if (threadIdx.x < 32) {
+            wait(&empty[slot], parity ^ 1);
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address(&slots[slot][lane])), "l"(x + lane)
+                         : "memory");
+            asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(address(&full[slot])) : "memory");
+        } else {
+            wait(&full[slot], parity);
+            y[32 * i + lane] = i * slots[slot][lane ^ 1];
+            __syncwarp();
+            if (!one_frees || lane == 0)
+                arrive(&empty[slot]);
+        }
+    }
+}
+
+extern "C" __global__ void copies_of_lanes(const float *x, float *y) { copies<32, false>(x, y); }
+extern "C" __global__ void copies_of_elected(const float *x, float *y) { copies<1, true>(x, y); }
+extern "C" __global__ void wrong_everybody_frees_copies(const float *x, float *y) { copies<1, false>(x, y); }
+
 // Warp 1 takes part in the first phase, and in no later one.
 extern "C" __global__ void dropped(const float *x, float *y)
 {
