@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tcgen05_operands import codes_of, values_of
 
 from cutegen.ptx import Program, TensorMap
 
@@ -27,6 +29,7 @@ KNOWN = (
     "a release at scope cta to another CTA",
     "an acquire at scope cta of what another CTA",
     "the address of CTA",
+    "tcgen05.cp overwrites words of the tcgen05.cp",
 )
 
 
@@ -53,6 +56,10 @@ OPERATORS = (
     Operator("2cta_cluster2x1x1_tile256x128x64_schedulerCLC_tma_store", 256, 128, 2, 2),
     Operator("2cta_cluster2x1x1_tile128x64x64_schedulerCLC_tma_store", 128, 64, 2, 2),
 )
+SCALED = (
+    Operator("2cta_cluster2x1x1_tile256x128x128_tma_store", 256, 128, 2, 2),
+    Operator("2cta_cluster2x1x1_tile128x64x128_tma_store", 128, 64, 1, 2),  # its name says 2cta; each CTA multiplies
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +70,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("the package nvidia-cutlass-operators is not installed")
     path = tmp_path_factory.mktemp("operators")
-    names = [operator.name for operator in OPERATORS]
+    names = [operator.name for operator in (*OPERATORS, *SCALED)]
     subprocess.run([sys.executable, str(SCRIPT), str(path), *names], check=True, timeout=300, capture_output=True)
     return path
 
@@ -105,3 +112,62 @@ def test_the_operator_is_right(folder: Path, operator: Operator, policy: str) ->
     assert (d == a.astype(np.float64) @ b.astype(np.float64).T).all()
     for convention in report.conventions:
         assert convention.message.startswith(KNOWN), convention.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", SCALED, ids=lambda operator: operator.name)
+@pytest.mark.parametrize("policy", ["in-order", "reversed", "random:1", "random:2", "random:3"])
+def test_the_operator_with_block_factors_is_right(folder: Path, operator: Operator, policy: str) -> None:
+    """Values of e4m3 and factors of 32 of them; three clusters take the tiles in turn."""
+    text = (folder / f"{operator.name}.ptx").read_text()
+    name = re.search(r"\.entry (\w+)", text)[1]  # type: ignore[index]
+    rng = np.random.default_rng(1)
+    values = [values_of("e4m3", (rows, K), rng) for rows in (M, N)]
+    codes = [rng.choice([126, 127, 128], (rows, K // 32)).astype(np.uint8) for rows in (M, N)]
+    scaled = [v * np.repeat(2.0 ** (c - 127.0), 32, axis=1) for v, c in zip(values, codes, strict=True)]
+    d = np.full((M, N), np.nan, np.float32)
+    rows = operator.m // operator.group
+    a, b = (codes_of("e4m3", each) for each in values)
+    tiles = np.uint32(M // rows), np.uint32(N // operator.n), np.uint32(1)
+    schedule = (*tiles, divisor(M // (rows * operator.cluster)), divisor(N // operator.n))
+    shape = bytes(12)
+    report = Program.parse(text).launch(
+        name,
+        grid=(operator.cluster, 1, 3),
+        block=192,
+        cluster=(operator.cluster, 1, 1),
+        args=[
+            *(bytes(12), bytes(12)),
+            *(tensor_map(a, (128, rows)), np.array((M, K, 1), np.int32).tobytes()),
+            *(tensor_map(b, (128, operator.n // 2)), np.array((N, K, 1), np.int32).tobytes()),
+            *(factor_map(codes[0], 256), shape, factor_map(codes[1], 128), shape),
+            *(tensor_map(d, (32, rows)), np.array((M, N, 1), np.int32).tobytes()),
+            *(*schedule, *schedule),
+        ],
+        dynamic_smem_bytes=231_000,
+        policy=policy,
+    )
+    assert (d == scaled[0] @ scaled[1].T).all()
+    for convention in report.conventions:
+        assert convention.message.startswith(KNOWN), convention.message
+
+
+def factor_map(codes: np.ndarray, box: int) -> TensorMap:
+    """Atoms of 128 rows and 4 factors, those along K first; `box` units of 2 bytes are loaded at once."""
+    rows, factors = np.indices(codes.shape)
+    atoms = np.zeros((len(codes) // 128, codes.shape[1] // 4, 512), np.uint8)
+    atoms[rows // 128, factors // 4, rows % 32 * 16 + rows % 128 // 32 * 4 + factors % 4] = codes
+    down, across = atoms.shape[:2]
+    return TensorMap(
+        array=atoms.reshape(-1).view(np.uint16),
+        extents=(256, down, across, 1),
+        strides_bytes=(across * 512, 512, atoms.nbytes),
+        box=(box, 1, 1, 1),
+        swizzle_bytes=0,
+    )
+
+
+def divisor(number: int) -> bytes:
+    """The DSL's FastDivmod (Granlund and Montgomery, "Division by invariant integers using multiplication")."""
+    bits = (number - 1).bit_length()
+    return struct.pack("<IIBBxx", number, ((1 << bits) - number << 32) // number + 1, min(bits, 1), max(bits - 1, 0))
