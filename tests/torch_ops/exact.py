@@ -136,7 +136,7 @@ class Exact:
             return terms > (self.b.shape[-1] if self.b.dim() > 1 else 1)
         if name == "b":  # a batch that it lacks becomes more rows of one product
             return self.b.dim() > 2 and terms > (self.a.shape[-2] if self.a.dim() > 1 else 1)
-        return name == "bias" or self.beta != 1.0
+        return self.beta != 1.0 if name == "c" else self._leaves()[name].dtype not in FLOAT8
 
     def _leaves(self) -> dict[str, Tensor]:
         named = {"a": self.a, "b": self.b, "bias": self.bias, "c": self.c}

@@ -207,6 +207,19 @@ def test_autocast_makes_c_the_type_of_the_result(out_dtype: torch.dtype | None) 
     close(out, Exact(x.bfloat16(), w.bfloat16(), c=c.to(out.dtype), beta=2.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_results_in_8_bit_floats_saturate(dtype: torch.dtype) -> None:
+    a, b, alpha = half(4, 8), half(8, 6), torch.finfo(dtype).max
+    found = cutegen.matmul(a, b, alpha=alpha, out_dtype=dtype)
+    close(found, Exact(a, b, alpha=alpha))
+    assert (found.float().abs() == alpha).any()
+
+
+def test_c_is_not_read_where_beta_is_0() -> None:
+    a, b, c = half(4, 8), half(8, 6), torch.full((4, 6), torch.nan, dtype=HALF)
+    assert torch.equal(cutegen.matmul(a, b, c=c, beta=0.0), cutegen.matmul(a, b))
+
+
 def test_results_that_are_no_numbers_become_the_integer_0() -> None:
     a, b = torch.full((2, 8), torch.inf, dtype=HALF), half(8, 6)
     assert torch.equal(cutegen.matmul(a, b - b, out_dtype=torch.int8), torch.zeros(2, 6, dtype=torch.int8))
@@ -272,6 +285,10 @@ def test_transforms_that_torch_has_not_for_custom_ops_are_refused() -> None:
         (lambda a, b: cutegen.matmul(a.to_sparse(), b), "without strided memory"),
         (
             lambda a, b: cutegen.matmul(a, b, scale_a=torch.ones(4).requires_grad_()),
+            "a scale that requires grad.*`scale.detach",
+        ),
+        (
+            lambda a, b: cutegen.matmul(a, b, scale_b=torch.ones(6).requires_grad_()),
             "a scale that requires grad.*`scale.detach",
         ),
         (
