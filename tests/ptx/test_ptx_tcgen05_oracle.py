@@ -19,6 +19,7 @@ from cutegen.ptx.arithmetic.tcgen05_mma import ELEMENT_TYPES, BlockFactors, fact
 from cutegen.ptx.machine.descriptor import Descriptor
 from cutegen.ptx.machine.instruction_descriptor import decode_instruction
 from cutegen.ptx.machine.tensor_layouts import SHAPES, accumulator_pieces, factor_words, warp_words
+from tests.seeding import new_generator
 
 COLUMNS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
 _FACTS: dict[str, int] = {}
@@ -329,9 +330,7 @@ def test_sums_have_the_bits_that_were_measured(simulator: Any, kind: str, a: str
     import torch
 
     depth = {"f16": 16, "tf32": 8, "f8f6f4": 32}[kind]
-    seed = np.random.SeedSequence().entropy
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
+    rng = new_generator()
     left, right = (_random_codes(rng, name, (64, depth)) for name in (a, b))
     c = (rng.standard_normal((64, 64)) * np.exp2(rng.integers(-14, 12, (64, 64)))).astype(
         {"f32": np.float32, "f16": np.float16}[d]
@@ -368,9 +367,7 @@ def test_scaled_sums_have_the_bits_that_were_measured(
     """Random bits of operands, and factors of wide ranges, NaNs among them."""
     import torch
 
-    seed = np.random.SeedSequence().entropy
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
+    rng = new_generator()
     packed, shape = depth == 64, f"m128n64k{depth}.kind::{kind}.{block}.f32.{a}.{b}.{scale}"
     codes = [rng.integers(0, 256, (rows, 32)).astype(np.uint8) for rows in (128, 64)]
     if not packed:
