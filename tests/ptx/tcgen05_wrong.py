@@ -134,6 +134,15 @@ def order() -> Iterator[Wrong]:
 
 def allocation() -> Iterator[Wrong]:
     """Columns: their number, their owner, their end."""
+    given = ("ld.shared.b32 %r20, [%r63+16]; add.u32", "mov.b32 %r20, 0; add.u32")
+    yield Wrong(
+        name="columns taken for granted",
+        right=PLAIN,
+        change=(given,),
+        kind=K.OUT_OF_BOUNDS,
+        says="is not allocated",
+        caught=("reversed",),
+    )
     fewer = [(text, text.replace(" 64;", " 32;")) for text in (ALLOC, DEALLOC)]
     yield wrong("too few columns", K.OUT_OF_BOUNDS, "is not allocated", *fewer, also=(K.TENSOR_MEMORY,))
     yield wrong(

@@ -54,6 +54,8 @@ def factors() -> Iterator[Wrong]:
 def stored() -> Iterator[Wrong]:
     """A in tensor memory."""
     yield wrong("no wait for stores", K.TENSOR_MEMORY, "may still write", (WAIT_ST, ""), right=STORED)
+    other = (WAIT_ST, WAIT_LD)
+    yield wrong("a wait for loads after stores", K.TENSOR_MEMORY, "may still write", other, right=STORED)
     meet = f"{BEFORE}\n    bar.sync 0;\n    {AFTER}\n    add"
     yield wrong(
         "no fence before the barrier",
@@ -124,6 +126,8 @@ def roles() -> Iterator[Wrong]:
     yield wrong(
         "sums released while their loads are in flight", K.TENSOR_MEMORY, "may still read", (WAIT_LD, ""), right=RING
     )
+    other = (WAIT_LD, WAIT_ST)
+    yield wrong("a wait for stores after loads", K.TENSOR_MEMORY, "may still read", other, right=RING)
     text = RING.text()
     stores = text[
         text.index("    st.global.b32 [%rd7+0]") : text.index(

@@ -194,6 +194,14 @@ def test_descriptors_refer_to_the_bytes_of_the_dsls_atoms(dsl: SimpleNamespace, 
             fact("descriptors")
 
 
+def test_atoms_of_32_bytes_repeat_every_4_k() -> None:
+    """The DSL's atoms are next to each other; a stride between them that is not their size shows where they end."""
+    found = Descriptor(
+        start=0, leading_bytes=0, stride_bytes=4096, base_offset=0, swizzle_bytes=128, atom_bytes=32
+    ).chunks(32, k_major=False, element_bytes=4)
+    assert found[:, 0].tolist() == [0, 160, 320, 480, 4096, 4256, 4416, 4576]  # atom 0 of line k is at atom k % 4
+
+
 def _chunks(places: np.ndarray, item: int, step: int, *, k_major: bool) -> np.ndarray:
     """The first byte of each 16-byte chunk of a step, as `Descriptor.chunks` orders them."""
     depth, per = 32 // item, 16 // item
