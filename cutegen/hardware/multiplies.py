@@ -32,7 +32,7 @@ class OperandSource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiply:
-    """What an instruction can do: its issuer, the homes that A and B may have, and that of the accumulators.
+    """Abilities of an instruction: its issuer, the homes that A and B may have, and that of the accumulators.
 
     An `asynchronous` one completes later, which its issuer waits for. `unit` executes it.
     """

@@ -76,7 +76,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyPolicy:
-    """How the copies of a CTA treat the L2 cache, and when it issues them.
+    """Hints of a CTA's copies to the L2 cache, and the times at which it issues them.
 
     Lines of `evicted_first` operands leave L2 before all others, and waiting warps prefetch the first k-tiles of the
     `prefetched` ones. With a `pace` a CTA requests k-tiles no faster than one in so many clock cycles. A `programmatic`
@@ -175,7 +175,7 @@ class Schedule(ABC):
     @property
     @abstractmethod
     def keys(self) -> PartKeys:
-        """What specs know of it."""
+        """The schedule as specs know it."""
 
     @property
     def short_of_l2(self) -> bool:

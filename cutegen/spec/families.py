@@ -11,7 +11,7 @@ from cutegen.support.words import either
 
 @dataclass(frozen=True, slots=True)
 class PartKeys:
-    """What a spec must know of a part of a family, its multiplier, feed or schedule.
+    """A part of a family as specs know it: its multiplier, its feed or its schedule.
 
     `needs` are instructions that a target must have, `without` keys that the part lacks, each with the reason.
     """

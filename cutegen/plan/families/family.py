@@ -57,7 +57,7 @@ class Family:
 
     @property
     def keys(self) -> tuple[PartKeys, ...]:
-        """What specs know of its parts."""
+        """The parts as specs know them: multiplier, feed, schedule."""
         return self.multiplier.keys, self.feed.keys, self.schedule.keys
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
