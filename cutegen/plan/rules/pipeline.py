@@ -31,7 +31,10 @@ def pipeline_bytes(stage_bytes: Iterable[int], stages: int) -> int:
     >>> pipeline_bytes((8200, 4096), 2)
     24704
     """
-    return sum(round_up(each * stages, BANK_ROW_BYTES) for each in stage_bytes)
+    total = 0
+    for each in stage_bytes:
+        total += round_up(each * stages, BANK_ROW_BYTES)
+    return total
 
 
 def choose_stages(

@@ -16,7 +16,7 @@ import math
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.plan.rules.tile_order import BAND
-from cutegen.plan.search.row_alignment import bytes_of, shares_aligned
+from cutegen.plan.search.row_alignment import shares_aligned
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 
 FEW = 2048
@@ -45,8 +45,9 @@ def of_apart(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu, us: float) ->
     tiles_m, tiles_n = -(-problem.m // m), -(-problem.n // n)
     clusters_m, clusters_n = -(-tiles_m // ctas_m), -(-tiles_n // ctas_n)
     rows, columns = problem.m * clusters_n, problem.n * clusters_m
+    a_bytes, b_bytes = work.element_bytes
     whole, *_ = shares_aligned(work.majors, problem, work.element_bytes, (rows, columns))
-    asked_bytes = problem.batch * bytes_of(rows, columns, work.element_bytes) * problem.k * (whole + TORN * (1 - whole))
+    asked_bytes = problem.batch * (rows * a_bytes + columns * b_bytes) * problem.k * (whole + TORN * (1 - whole))
     excess = asked_bytes / APART_BYTES_PER_US / us
     if excess <= 1:
         return 1.0

@@ -32,15 +32,6 @@ def element_bytes_of(spec: GemmSpec) -> ElementBytes:
     return dtype(spec.problem.a.dtype).bytes, dtype(spec.problem.b.dtype).bytes
 
 
-def bytes_of(rows: float, columns: float, element_bytes: ElementBytes) -> float:
-    """Return the bytes of so many elements of A, and of B.
-
-    >>> bytes_of(2, 3, (2, 1))
-    7
-    """
-    return rows * element_bytes[0] + columns * element_bytes[1]
-
-
 def is_k_major(spec: GemmSpec) -> bool:
     """Return whether K is contiguous in A and in B."""
     return majors_of(spec)[:2] == K_MAJOR[:2]
@@ -56,7 +47,8 @@ def shares_aligned(
     >>> shares_aligned(("k", "n", "n"), ProblemShape(8, 96, 64), (2, 2), (1.0, 3.0))
     (0.25, 0.75, 0.0, 0.0)
     """
-    of_a, of_b = map(_alignment, _row_bytes(majors, problem, element_bytes))
+    a_bytes, b_bytes = _row_bytes(majors, problem, element_bytes)
+    of_a, of_b = _alignment(a_bytes), _alignment(b_bytes)
     if of_a == of_b:
         return tuple(float(each == of_a) for each in ALIGNMENTS)
     shares = {of_a: sizes[0] / sum(sizes), of_b: sizes[1] / sum(sizes)}
@@ -73,8 +65,9 @@ def torn_results(majors: Majors, problem: ProblemShape, result_bytes: int) -> fl
     return float(problem.extents[majors[2]] * result_bytes % LINE_BYTES > 0)
 
 
-def _row_bytes(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> tuple[int, ...]:
-    return tuple(problem.extents[major] * each for major, each in zip(majors, element_bytes, strict=False))
+def _row_bytes(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> tuple[int, int]:
+    extents = problem.extents
+    return extents[majors[0]] * element_bytes[0], extents[majors[1]] * element_bytes[1]
 
 
 def _alignment(row_bytes: int) -> int:

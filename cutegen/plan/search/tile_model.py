@@ -18,7 +18,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP
 from cutegen.plan.kernel.scheduler import SUM_BYTES
-from cutegen.plan.search.row_alignment import ElementBytes, Majors, bytes_of, shares_aligned, torn_results
+from cutegen.plan.search.row_alignment import ElementBytes, Majors, shares_aligned, torn_results
 
 COPY_BYTES = 16
 """Bytes per copy of a thread: the widest `cp.async`."""
@@ -137,8 +137,9 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
     full, rest = divmod(-(-tiles * work.slices // gpu.sms), work.ctas_per_sm)
     whole = -(-problem.k // k)
     k_tiles = -(-whole // work.slices)
-    stage_bytes = bytes_of(m, n, work.element_bytes) * k
-    loaded_bytes = stage_bytes + bytes_of(m * warps_n, n * warps_m, work.element_bytes) * k
+    a_bytes, b_bytes = work.element_bytes
+    stage_bytes = (m * a_bytes + n * b_bytes) * k
+    loaded_bytes = stage_bytes + (m * warps_n * a_bytes + n * warps_m * b_bytes) * k
     cycles = 2 * m * n * k / work.mma_flops, loaded_bytes / BANK_ROW_BYTES
     whole_lines, *_ = shares_aligned(work.majors, problem, work.element_bytes, (problem.m, problem.n))
     stored_bytes = work.result_bytes if work.slices == 1 else SUM_BYTES
@@ -160,7 +161,7 @@ def quantities(work: Work, problem: ProblemShape, gpu: Gpu) -> TileQuantities:
         added_slices=float(work.slices if work.slices > 1 else 0),
         added_bytes=float(work.slices * m * n * SUM_BYTES),
         ctas=min(tiles * work.slices, gpu.sms) if work.persistent else tiles * work.slices,
-        operand_bytes=float(problem.batch * bytes_of(problem.m, problem.n, work.element_bytes) * problem.k),
+        operand_bytes=float(problem.batch * (problem.m * a_bytes + problem.n * b_bytes) * problem.k),
         torn_operands=1 - whole_lines,
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
         torn_results=torn_results(work.majors, problem, work.result_bytes),

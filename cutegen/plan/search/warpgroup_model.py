@@ -22,7 +22,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Gpu
 from cutegen.hardware.units import BANK_ROW_BYTES, SCHEDULERS, WARP, WGMMA_ROWS
 from cutegen.plan.kernel.scheduler import SUM_BYTES
-from cutegen.plan.search.row_alignment import ElementBytes, Majors, bytes_of, shares_aligned, torn_results
+from cutegen.plan.search.row_alignment import ElementBytes, Majors, shares_aligned, torn_results
 from cutegen.plan.search.tile_model import Estimate, larger, norm
 
 ISSUED = SCHEDULERS * WARP
@@ -221,6 +221,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     ctas = along_m * along_n * problem.batch * work.slices
     at_once = max(1, min(ctas, room_for(work.cluster, gpu)))
     rounds = -(-ctas // at_once)
+    a_bytes, b_bytes = work.element_bytes
     # Rows and columns beyond the problem's are not fetched.
     rows, columns, within_k = min(m, problem.m), min(n, problem.n), min(k, problem.k)
     mean_rows, mean_columns = problem.m / along_m, problem.n / along_n
@@ -234,13 +235,10 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
     k_tiles = -(-whole // work.slices)
     return Quantities(
         tensor_cycles=2 * m * n * k / work.mma_flops,
-        shared_cycles=bytes_of(m, n * (m // WGMMA_ROWS) * work.conflicts, work.element_bytes) * k / BANK_ROW_BYTES,
-        arriving_bytes=bytes_of(rows, columns, work.element_bytes) * within_k,
-        asked_bytes=bytes_of(asked_rows, asked_columns, work.element_bytes) * within_k,
-        asked_by_all_bytes=bytes_of(mean_rows / ctas_n, mean_columns / ctas_m, work.element_bytes)
-        * within_k
-        * ctas
-        / rounds,
+        shared_cycles=(m * a_bytes + n * (m // WGMMA_ROWS) * work.conflicts * b_bytes) * k / BANK_ROW_BYTES,
+        arriving_bytes=(rows * a_bytes + columns * b_bytes) * within_k,
+        asked_bytes=(asked_rows * a_bytes + asked_columns * b_bytes) * within_k,
+        asked_by_all_bytes=(mean_rows / ctas_n * a_bytes + mean_columns / ctas_m * b_bytes) * within_k * ctas / rounds,
         hiding_stages=work.stages - 1,
         sharers=ctas_m + ctas_n - 2,
         spread=float(work.spreads and max(work.cluster) == 1 and 2 * ctas <= gpu.sms and k_tiles > work.stages),
@@ -252,7 +250,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         rounds=rounds,
         ctas=at_once,
         crowd_ctas=max(min(along_m, at_once) / ctas_m, min(along_n, at_once) / ctas_n) - 1,
-        first_kib=bytes_of(rows, columns, work.element_bytes) * within_k / 1024,
+        first_kib=(rows * a_bytes + columns * b_bytes) * within_k / 1024,
         warpgroups=work.warpgroups,
         cluster_steps=ctas_m + ctas_n + ctas_k - 3,
         stored_kib=rows * columns * stored_bytes / 1024,
@@ -261,7 +259,7 @@ def quantities(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> Quantiti
         thin=float(work.thin),
         exchanged=float(work.swap),
         pingpong=float(work.pingpong),
-        operand_bytes=float(problem.batch * bytes_of(problem.m, problem.n, work.element_bytes) * problem.k),
+        operand_bytes=float(problem.batch * (problem.m * a_bytes + problem.n * b_bytes) * problem.k),
         result_bytes=float(problem.batch * problem.m * problem.n * work.result_bytes),
         torn_results=torn_results(work.majors, problem, work.result_bytes),
         clustered=float(ctas_k > 1),
@@ -287,7 +285,8 @@ def room_for(cluster: Extents, gpu: Gpu) -> int:
 
 def _overflows_l2(work: WarpgroupWork, problem: ProblemShape, gpu: Gpu) -> bool:
     """Return whether A and B evict the sums of slices from L2 before they are added."""
-    return problem.batch * bytes_of(problem.m, problem.n, work.element_bytes) * problem.k > gpu.l2_bytes
+    a_bytes, b_bytes = work.element_bytes
+    return problem.batch * (problem.m * a_bytes + problem.n * b_bytes) * problem.k > gpu.l2_bytes
 
 
 def _hidden(work: WarpgroupWork) -> float:

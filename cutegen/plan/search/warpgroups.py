@@ -367,6 +367,7 @@ def _ends_in_turns(spec: GemmSpec, row: Row) -> bool:
 
 def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
     """Return a row as the model sees it."""
+    multiplied = swapped.as_multiplied(spec) if row.swap else spec
     return WarpgroupWork(
         cta=row.cta,
         warpgroups=multiplying(row),
@@ -375,10 +376,10 @@ def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> W
         stages=candidate.stages,
         cluster=row.cluster,
         slices=row.slices,
-        element_bytes=element_bytes_of(swapped.as_multiplied(spec) if row.swap else spec),
+        element_bytes=element_bytes_of(multiplied),
         result_bytes=dtype(spec.problem.c.dtype).bytes,
         mma_flops=mma_flops(spec, target, Instruction.WGMMA),
-        majors=majors_of(swapped.as_multiplied(spec) if row.swap else spec),
+        majors=majors_of(multiplied),
         conflicts=LINE_BYTES // _span_bytes(spec, row),
         chain=chain_instructions(spec.epilogue.steps),
         columns=row.cta[1] // row.warpgroups[1],

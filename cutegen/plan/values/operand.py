@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from cutegen.algebra import Extents, OperandName, tile_to_shape
 from cutegen.contract.launch import OPERANDS
-from cutegen.hardware import DType, dtype
+from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.plan.geometry.access import contiguity
 from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, requested_options
 from cutegen.spec import MODES, GemmSpec, Operand
@@ -86,10 +85,11 @@ def k_tile_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
     >>> k_tile_bytes(load_spec("sm80_hgemm_tn"), (128, 64, 32))
     (8192, 4096)
     """
-    extents = dict(zip("mnk", cta_tile, strict=True))
-    return tuple(
-        prod(extents[mode] for mode in MODES[name]) * dtype(spec.problem.operand(name).dtype).bytes for name in OPERANDS
-    )
+    found = []
+    for name in OPERANDS:
+        (rows, k), operand = MODES[name], getattr(spec.problem, name)
+        found.append(cta_tile["mnk".index(rows)] * cta_tile["mnk".index(k)] * DTYPES[operand.dtype].bytes)
+    return tuple(found)
 
 
 def align_bytes(operand: Operand) -> int:
