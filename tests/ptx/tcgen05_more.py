@@ -159,7 +159,11 @@ class FromTensorMemory(Product):
         stores = "// operands\n    shl.b32 %r24, %r1, 21; add.u32 %r24, %r24, %r20;\n"
         across = tile.matrix.nbytes // len(tile.matrix) // 16
         rows = len(tile.matrix)
-        stores += f"    and.b32 %r30, %r0, {rows - 1}; shr.u32 %r31, %r30, 3; and.b32 %r32, %r30, 7;\n"
+        if self.m == 64:  # layout F: 16 rows in each quarter
+            stores += "    shl.b32 %r30, %r1, 4; and.b32 %r31, %r0, 15; or.b32 %r30, %r30, %r31;\n"
+        else:
+            stores += f"    and.b32 %r30, %r0, {rows - 1};\n"
+        stores += "    shr.u32 %r31, %r30, 3; and.b32 %r32, %r30, 7;\n"
         stores += f"    mul.lo.u32 %r31, %r31, {across * 128};\n"
         stores += "    shl.b32 %r32, %r32, 4; add.u32 %r31, %r31, %r32; add.u32 %r31, %r31, %r63;\n"
         for step in range(self.steps):
@@ -178,6 +182,36 @@ class FromTensorMemory(Product):
         return f"    add.u32 %r44, %r20, {self.columns + 8 * step};\n" + plain.replace(
             "%rd10, %rd11,", "[%r44], %rd11,"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masked(Product):
+    """A product whose steps after the first leave lanes `first` to `last` of D as they are."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """A short name for the test."""
+        return f"{Product.name.fget(self)}-without-{self.first}-{self.last}"  # type: ignore[attr-defined]
+
+    def expected(self) -> Array:
+        """The product of the first step alone in those lanes; the lanes of a pair count on."""
+        depth = K_OF_STEP[self.kind]
+        found, (a, b) = Product.expected(self), self.operands()
+        found[self.first : self.last + 1] = a[self.first : self.last + 1, :depth] @ b[:, :depth].T
+        return found
+
+    def _step(self, step: int) -> str:
+        plain, idesc = Product._step(self, step), f"{self.idesc():#x},"
+        if step == 0:
+            return plain
+        mask = sum(1 << lane for lane in range(self.first, self.last + 1))
+        words = [mask >> 32 * i & 0xFFFFFFFF for i in range(4 * self.ctas)]
+        moves = " ".join(f"mov.b32 %d{i}, {word:#x};" for i, word in enumerate(words))
+        names = ", ".join(f"%d{i}" for i in range(len(words)))
+        return f"    {moves}\n" + plain.replace(idesc, f"{idesc} {{{names}}},")
 
 
 # Lane and column of register r of lane l, by shape: the figures of the PTX ISA as CuTe's copy traits state them.
@@ -313,8 +347,15 @@ def from_tensor_memory() -> Iterator[FromTensorMemory]:
     yield FromTensorMemory(kind="tf32", m=128, n=32, a="tf32", b="tf32", swizzles=swizzles)
     yield FromTensorMemory(kind="f8f6f4", m=128, n=32, a="e4m3", b="e5m2", swizzles=swizzles)
     yield FromTensorMemory(kind="i8", m=128, n=32, a="s8", b="s8", d="s32", swizzles=swizzles)
+    yield FromTensorMemory(kind="f16", m=64, n=32, a="f16", b="f16", swizzles=swizzles)
     yield FromTensorMemory(kind="f16", m=256, n=64, a="bf16", b="bf16", swizzles=swizzles, ctas=2)
     yield FromTensorMemory(kind="f16", m=128, n=64, a="f16", b="f16", swizzles=swizzles, ctas=2)
+
+
+def masked() -> Iterator[Masked]:
+    """Disabled lanes, of one CTA and of a pair."""
+    yield Masked(kind="f16", m=128, n=32, a="f16", b="f16", first=40, last=70)
+    yield Masked(kind="f16", m=256, n=32, a="f16", b="f16", ctas=2, first=100, last=140)
 
 
 def round_trips() -> Iterator[RoundTrip]:
@@ -326,4 +367,4 @@ def round_trips() -> Iterator[RoundTrip]:
             yield RoundTrip(shape=shape, times=times, stores=stores, packed=True)
 
 
-RIGHT = (*scaled(), *from_tensor_memory(), *round_trips())
+RIGHT = (*scaled(), *from_tensor_memory(), *masked(), *round_trips())

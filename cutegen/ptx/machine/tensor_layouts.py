@@ -65,17 +65,16 @@ def warp_words(shape: str, repetitions: int, second_column: int = 0) -> tuple[In
     `second_column`: of `16x32bx2`, the column of the second half of the lanes.
     """
     lane = np.arange(QUARTER_LANES)
-    registers = np.arange(SHAPES[shape][0] * repetitions)[:, None]
-    if shape == "32x32b":
-        return np.broadcast_arrays(lane, registers)  # type: ignore[return-value]
-    if shape == "16x32bx2":
-        return np.broadcast_arrays(lane % 16, registers + np.where(lane >= 16, second_column, 0))  # type: ignore[return-value]
-    if shape == "16x64b":
-        return np.broadcast_arrays(8 * (lane % 2) + lane // 4, 2 * registers + lane // 2 % 2)  # type: ignore[return-value]
-    if shape == "16x128b":
-        return np.broadcast_arrays(lane // 4 + 8 * (registers % 2), 4 * (registers // 2) + lane % 4)  # type: ignore[return-value]
-    repetition, half, word = registers // 4, registers // 2 % 2, registers % 2
-    return np.broadcast_arrays(lane // 4 + 8 * half, 8 * repetition + 2 * (lane % 4) + word)  # type: ignore[return-value]
+    register = np.arange(SHAPES[shape][0] * repetitions)[:, None]
+    places = {
+        "32x32b": (lane, register),
+        "16x32bx2": (lane % 16, register + np.where(lane >= 16, second_column, 0)),
+        "16x64b": (8 * (lane % 2) + lane // 4, 2 * register + lane // 2 % 2),
+        "16x128b": (lane // 4 + 8 * (register % 2), 4 * (register // 2) + lane % 4),
+        "16x256b": (lane // 4 + 8 * (register // 2 % 2), 8 * (register // 4) + 2 * (lane % 4) + register % 2),
+    }
+    lanes, columns = np.broadcast_arrays(*places[shape])
+    return lanes, columns
 
 
 @dataclass(frozen=True, slots=True)
