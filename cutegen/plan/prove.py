@@ -473,7 +473,7 @@ def _prove_memory(plan: GemmPlan) -> None:
         apart = not (one.meets(other) and one.overlaps(other))
         _demand(apart, f"the shared memory of {one.name} overlaps that of {other.name}")
     slices = regions.get(SLICES)
-    end_of_stages = max(regions[x.name].end_bytes for x in plan.operands)
+    end_of_stages = max(region.end_bytes for region in plan.memory.of_owner(AB))
     held = slices is None or slices.end_bytes <= end_of_stages
     _demand(held, "the sums that a cluster adds do not fit in the stages")
     _demand(plan.smem_bytes <= plan.target.smem_per_cta_bytes, "the shared memory does not fit the target")

@@ -2,7 +2,7 @@
 
 ```text
 global memory --g2s--> stages of shared memory --s2r--> registers --convert--> multiplied
-                                               `------> in place, by descriptor
+                                               `------> in place, by descriptor, or by threads that scale with it
 ```
 
 A plan has one path for each operand that its k-tiles consist of. Everything that is said of all operands, such as the
@@ -102,8 +102,3 @@ class OperandPath:
 def k_tile_bytes(paths: Iterable[OperandPath], side: OperandName | None = None) -> int:
     """Return the bytes of a k-tile in global memory: of all operands, or of those of one side of the product."""
     return sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in paths if side in (None, x.operand))
-
-
-def stage_bytes(paths: Iterable[OperandPath], stages: int) -> int:
-    """Return the bytes of one of `stages` stages: of every operand's tile."""
-    return sum(path.smem.bytes // stages for path in paths)
