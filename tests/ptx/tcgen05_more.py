@@ -276,15 +276,19 @@ class RoundTrip:
         """The PTX."""
         lanes = (0,) if self.shape == "32x32b" else (0, 16)
         count = self.registers * len(lanes)
-        whole, wide = 64, 64
-        shaped = lambda name: "".join(  # noqa: E731
-            self._access(name, self.shape, self.times, lane, i * self.registers, packed=self.packed)
-            for i, lane in enumerate(lanes)
-        )
-        plain = lambda name: self._access(name, "32x32b", 64, 0, 0, packed=False)  # noqa: E731
-        read = "".join(f"    ld.global.b32 %d{i}, [%rd8+{4 * i}];\n" for i in range(whole))
-        clear = "".join(f"    mov.b32 %d{i}, 0;\n" for i in range(whole))
-        write = "".join(f"    st.global.b32 [%rd7+{4 * i}], %d{i};\n" for i in range(wide if self.stores else count))
+
+        def shaped(name: str) -> str:
+            return "".join(
+                self._access(name, self.shape, self.times, lane, i * self.registers, packed=self.packed)
+                for i, lane in enumerate(lanes)
+            )
+
+        def plain(name: str) -> str:
+            return self._access(name, "32x32b", 64, 0, 0, packed=False)
+
+        read = "".join(f"    ld.global.b32 %d{i}, [%rd8+{4 * i}];\n" for i in range(64))
+        clear = "".join(f"    mov.b32 %d{i}, 0;\n" for i in range(64))
+        write = "".join(f"    st.global.b32 [%rd7+{4 * i}], %d{i};\n" for i in range(64 if self.stores else count))
         wait = "    tcgen05.wait::{}.sync.aligned;\n"
         if self.stores:
             body = clear + plain("st") + wait.format("st") + read + shaped("st") + wait.format("st")

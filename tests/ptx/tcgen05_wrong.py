@@ -27,7 +27,7 @@ class Wrong:
     kind: ViolationKind | None
     says: str = ""
     also: tuple[ViolationKind, ...] = ()
-    caught: tuple[str, ...] = POLICIES
+    caught: tuple[str, ...] = POLICIES[:3]
 
     @property
     def text(self) -> str:
