@@ -59,7 +59,7 @@ class _Rows:
         return cls(rows, [written_registers(each, sources_only=row.sources_only) for each, row in both])
 
     def only_compute(self, entry: Entry) -> list[bool]:
-        """Whether each instruction does nothing but write registers."""
+        """True for each instruction that does nothing but write registers."""
         return [row.only_computes(each) for row, each in zip(self.rows, entry.instructions, strict=True)]
 
     def may_miss(self, entry: Entry) -> frozenset[int]:
@@ -188,7 +188,7 @@ class _BlockLowering:
         return Block(block.first, block.last, steps.finish(), ends.fall_through(self._graph.block_at[block.last]))
 
     def _rules(self, instruction: Instruction, index: int, reads: frozenset[RegisterKey]) -> list[Step]:
-        """What the instruction does to undefined values, `reads` among them; an end defines its results by itself."""
+        """The instruction's effect on undefined values, `reads` among them; an end defines its results by itself."""
         row, context, guard = self._rows.rows[index], self._context, _predicate(self._context, instruction)
         writes, rules = self._rows.written[index] & context.frame.watched, list[Step]()
         computes = row.only_computes(instruction)

@@ -1,4 +1,4 @@
-"""What a kernel's docstring says of its roles: the pipelines between them, and the order of its first k-tiles."""
+"""The lines of a kernel's docstring on its roles: the pipelines between them, and the order of its first k-tiles."""
 
 from __future__ import annotations
 

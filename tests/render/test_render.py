@@ -295,6 +295,7 @@ def test_a_part_stands_at_its_point_with_its_indentation() -> None:
     assert text == "def f():\n    x = 7\n    if x:\n\n        y = 1\n    return 7\n"
 
 
+@pytest.mark.slow
 def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file or a function that no plan lists would never be read."""
     used: set[str] = set()

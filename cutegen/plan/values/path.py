@@ -61,7 +61,7 @@ class OperandPath:
 
     @property
     def home(self) -> OperandSource:
-        """Where its way ends, and the instruction reads it."""
+        """The end of its way, where the instruction reads it."""
         return OperandSource.RMEM if self.s2r.in_registers else OperandSource.SMEM
 
     @property

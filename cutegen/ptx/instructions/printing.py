@@ -47,7 +47,7 @@ class _Arguments:
 
 
 def format_text(warp: Warp, site: int, pattern: int, arguments: int) -> tuple[str, int]:
-    """What the only active lane prints, and how many arguments it has; both are generic addresses."""
+    """Return the text that the only active lane prints, and the number of its arguments, from generic addresses."""
     given, found, end = _Arguments(warp, site, arguments), list[str](), 0
     text = text_at(warp, site, pattern)
     for match in _CONVERSION.finditer(text):

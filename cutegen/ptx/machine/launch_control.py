@@ -27,7 +27,7 @@ class ClusterQueue:
         self._pending, self._schedule, self._done, self._requests = deque(numbers), schedule, done, 0
 
     def __len__(self) -> int:
-        """How many have not started."""
+        """Number of CTAs that have not started."""
         return len(self._pending)
 
     def start(self) -> int:

@@ -72,7 +72,7 @@ class Mbarrier:
         return replace(told, in_scope=NOTHING.known)
 
     def told(self, *, reaches_cluster: bool) -> Told:
-        """What a thread learns that has observed the last phase complete, by an acquire at scope cluster or cta."""
+        """Knowledge of a thread that has observed the last phase complete, by an acquire at scope cluster or cta."""
         if not self.has_visitors or not reaches_cluster:
             return self.released
         return replace(self.released, in_scope=later(self.released.within_scopes(), self.from_visitors))

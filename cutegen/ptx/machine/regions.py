@@ -1,4 +1,4 @@
-"""What one bulk copy moves: a box of a tensor, or consecutive bytes of global memory, and its place in shared memory.
+"""The memory that one bulk copy moves: a box of a tensor, or consecutive bytes, and its place in shared memory.
 
 Source: PTX ISA, `cp.async.bulk`, `cp.async.bulk.tensor`. Both give their bytes in 16-byte chunks, in the order of their
 places in shared memory.
@@ -36,7 +36,7 @@ class Region(Protocol):
 
     @property
     def align_bytes(self) -> int:
-        """What the address in shared memory is a multiple of."""
+        """Bytes of which the address in shared memory is a multiple."""
 
     @property
     def map_address(self) -> int | None:
@@ -44,11 +44,11 @@ class Region(Protocol):
 
     @property
     def unfenced(self) -> ViolationKind:
-        """What a load is that signals an mbarrier of its own CTA without a fence after `mbarrier.init`."""
+        """The finding for a load that signals an mbarrier of its own CTA without a fence after `mbarrier.init`."""
 
     @property
     def is_padded(self) -> bool:
-        """Whether chunks of shared memory have padding that global memory lacks: such a region is only loaded."""
+        """True if chunks of shared memory have padding that global memory lacks: such a region is only loaded."""
 
     def key(self) -> Hashable:
         """Equal for copies of the same bytes to the same place."""
@@ -96,7 +96,7 @@ class Box:
 
     @property
     def is_padded(self) -> bool:
-        """Whether its elements are."""
+        """True if its elements are."""
         return self.tensor.map.is_padded
 
     def key(self) -> Hashable:

@@ -48,7 +48,7 @@ MAX_PRINTED = 1 << 20
 
 @dataclass(slots=True)
 class Printed:
-    """What the threads of a launch print, in order; `on_text` receives each text at once."""
+    """Text that the threads of a launch print, in order; `on_text` receives each at once."""
 
     on_text: Callable[[str], None] | None = None
     _texts: list[str] = field(default_factory=list)

@@ -97,7 +97,7 @@ class TensorMap:
 
     @property
     def align_elems(self) -> int:
-        """What the coordinate, the extent and the box along the innermost mode are multiples of."""
+        """Elements of which coordinate, extent and box along the innermost mode are multiples."""
         return 128 if self.is_padded else 1 if self.element_bits is None else 2
 
     @property

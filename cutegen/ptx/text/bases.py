@@ -23,7 +23,7 @@ _FIRST_ADDRESS = ("ld", "ldu", "st", "atom", "red", "ldmatrix", "stmatrix", "mba
 
 
 def accessed_variables(entry: Entry, graph: FlowGraph, written: Written, names: Collection[str]) -> dict[int, str]:
-    """For each instruction that accesses memory at addresses of a variable in `names`, that variable.
+    """The variable in `names` at whose addresses an instruction accesses memory, by instruction.
 
     `written` has the registers that each instruction writes.
     """

@@ -181,7 +181,7 @@ def _read_directives(cursor: Cursor) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Body:
-    """What stands between the braces of an entry or a function."""
+    """The text between the braces of an entry or a function."""
 
     variables: tuple[Variable, ...] = ()
     instructions: tuple[Instruction, ...] = ()

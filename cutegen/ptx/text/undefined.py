@@ -66,7 +66,7 @@ def suspect_reads(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Effect:
-    """What an instruction does to possibly undefined registers, as bits."""
+    """An instruction's effect on possibly undefined registers, as bits."""
 
     reads: int
     writes: int
@@ -99,7 +99,7 @@ def _spoiled(
 
 
 def _suspect_bits(graph: FlowGraph, effects: Sequence[_Effect]) -> dict[int, int]:
-    """For each instruction the registers that it reads and that may be undefined there, if there are any."""
+    """The registers that each instruction reads and that may be undefined there, if there are any."""
     everything = 0
     for effect in effects:
         everything |= effect.reads | effect.writes

@@ -232,7 +232,7 @@ class Ordering:
         self.tick += 1
 
     def _told_among(self, warp: int, threads: npt.NDArray[np.int64]) -> Told:
-        """What `threads`, some lanes of `warp`, tell each other: their accesses, and what each of them knows.
+        """Pass on among `threads`, some lanes of `warp`, their accesses and what each of them knows.
 
         Accesses that several lanes have made without a trace of who they were count as theirs.
         """
@@ -352,7 +352,7 @@ class Ordering:
         self._fences_of_lane[thread] = join_pasts(self._fences_of_lane.get(thread, NO_PAST), past)
 
     def _far_of_lanes(self, warp: int, threads: npt.NDArray[np.int64]) -> Past:
-        """What the warp knows of other clusters and of single threads, and its `threads` of `fence.sc`."""
+        """The warp's knowledge of other clusters and of single threads, and its `threads` of `fence.sc`."""
         lanes = (self._fences_of_lane[thread] for thread in threads.tolist() if thread in self._fences_of_lane)
         far = reduce(join_pasts, lanes, self._far[warp])
         return far if len(threads) < WARP_LANES else far.with_whole_warp(self.cluster, warp)

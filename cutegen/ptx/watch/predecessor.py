@@ -14,7 +14,7 @@ from cutegen.ptx.watch.ordering import Ordering
 
 
 class Predecessor:
-    """Which threads of a launch know that the grid before it has ended."""
+    """The threads of a launch that know that the grid before it has ended."""
 
     def __init__(self) -> None:
         self._waits: dict[tuple[int, int], tuple[int, int]] = {}

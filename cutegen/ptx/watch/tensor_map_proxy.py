@@ -52,7 +52,7 @@ class TensorMapProxy:
     def missing(
         self, thread: int, ordering: Ordering, address: int, octets: bytes, writers: Sequence[Writer]
     ) -> str | None:
-        """What is missing between the writes of a map by `writers` and its use by `thread`; None if nothing is."""
+        """The step missing between the writes of a map by `writers` and its use by `thread`; None if nothing is."""
         if not writers:
             return None
         if any(self._released.get((cluster, writer), -1) < tick for cluster, writer, tick in writers):

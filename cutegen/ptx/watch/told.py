@@ -1,4 +1,4 @@
-"""What an arrival, a release or a copy that lands passes on to those that wait for it: clocks, see `ordering`."""
+"""Clocks that an arrival, a release or a copy that lands passes on to those that wait for it, see `ordering`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Told:
     """`known`, without what a release or an acquire passes on that does not include the other side; None: all of it."""
 
     def within_scopes(self) -> Clock:
-        """What it passes on by releases and acquires that include each other."""
+        """Knowledge passed on by releases and acquires that include each other."""
         return self.known if self.in_scope is None else self.in_scope
 
 
