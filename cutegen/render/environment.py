@@ -14,8 +14,8 @@ with many functions, for the point `functions`. A hole without a value is an err
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, pass_context
@@ -39,21 +39,29 @@ class Points(Extension):
         return POINT.sub(lambda found: f'{{{{ at("{found[2]}", {len(found[1])}) }}}}', source)
 
 
+Block = Callable[[Context], Iterator[str]]
+
+
 @pass_context
 def at(context: Context, point: str, indent: int) -> str:
     """Return the text of all `parts` at a point, each line so far indented, empty ones excepted."""
-    texts = (_block(part, point, context) for part in context["parts"])
+    found = _blocks(context["parts"]).get(point, ())
+    texts = ("".join(block(part.new_context(context.get_all(), shared=True))) for part, block in found)
     lines = "".join(texts).splitlines(keepends=True)
     return "".join(" " * indent + line if line.strip() else line for line in lines)
 
 
-def _block(part: str, point: str, context: Context) -> str:
-    name, _, function = part.partition(FUNCTION) if "\n" not in part else (part, "", "")
-    if function and point != FUNCTIONS:
-        return ""
-    template = template_of(name)
-    block = template.blocks[function] if function else template.blocks.get(point)
-    return "".join(block(template.new_context(context.get_all(), shared=True))) if block else ""
+@lru_cache(maxsize=64)
+def _blocks(parts: tuple[str, ...]) -> Mapping[str, Sequence[tuple[Template, Block]]]:
+    """Return the blocks of all parts by the points that they are for, in the order of the parts."""
+    found: dict[str, list[tuple[Template, Block]]] = {}
+    for part in parts:
+        name, _, function = part.partition(FUNCTION) if "\n" not in part else (part, "", "")
+        template = template_of(name)
+        blocks = {FUNCTIONS: template.blocks[function]} if function else template.blocks
+        for point, block in blocks.items():
+            found.setdefault(point, []).append((template, block))
+    return found
 
 
 @cache
