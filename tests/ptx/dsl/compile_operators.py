@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 os.environ.update(CUTE_DSL_ARCH="sm_100a", CUTE_DSL_KEEP="ptx", CUTE_DSL_DISABLE_FILE_CACHING="1")
+os.environ["CUTE_DSL_DUMP_DIR"] = sys.argv[1]  # by default the working directory
 
 import cutlass
 import torch
