@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
@@ -17,6 +16,7 @@ from cutegen.plan.kernel.pipeline import AB, Pipeline
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.role import THREADS, Role
 from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.rules.groups import check_groups
 from cutegen.plan.rules.operand_choices import OperandChoices
 from cutegen.plan.rules.tile_order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
@@ -164,13 +164,13 @@ class Feed(ABC):
 class Schedule(ABC):
     """Schedule: distributes the tiles, and the K of one tile, among CTAs, which take them from `source`.
 
-    With `groups` the tiles are those of products whose sizes the device has. Kernels `short_of_l2` are limited by the
+    Tiles of groups, whose sizes the device has, come from `source_of_groups`. Kernels `short_of_l2` are limited by the
     requests to L2, which the CTAs of a GPC can share.
     """
 
     __slots__ = ()
     source: ClassVar[TileSource]
-    groups: ClassVar[Groups | None] = None
+    source_of_groups: ClassVar[TileSource | None] = None
 
     @property
     @abstractmethod
@@ -198,15 +198,19 @@ class Schedule(ABC):
         self, spec: GemmSpec, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
     ) -> Choice[TileScheduler]:
         """Return the tile scheduler, with the decision on the order of the tiles."""
-        order = self.order(spec, mma, in_flight)
+        order, source = self.order(spec, mma, in_flight), self.source
+        if (grouped := spec.problem.groups) is not None:
+            check_groups(spec, mma)
+            assert self.source_of_groups is not None, "specs refuse groups in a family without a source of their tiles"
+            source = self.source_of_groups
         scheduler = TileScheduler(
             cta_tile=mma.cta_tile,
             cluster=mma.cluster,
             order=order.value,
-            source=self.source,
+            source=source,
             split_k=split_k,
             spread=self.spreads(mma),
-            groups=self.groups,
+            groups=None if grouped is None else grouped.value,
         )
         return Choice(scheduler, order.decision)
 

@@ -31,6 +31,7 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
         c=_other_major(problem.c),
         residual=_other_extra(problem.residual),
         aux=_other_extra(problem.aux),
+        groups=problem.groups and replace(problem.groups, of=problem.groups.value.exchanged().of),
     )
     schedule = replace(spec.schedule, swap=None)
     return replace(spec, problem=exchanged, epilogue=_other_epilogue(spec.epilogue), schedule=schedule)

@@ -87,13 +87,22 @@ _OF_ONE_CTA = {
     "g2s.b.prefetch": "the threads that would prefetch issue the copies",
 }
 PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
-VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
+VECTORS = PartKeys(
+    frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}),
+    {**_OF_ONE_CTA, "problem.groups": "its CTAs have one tile each, of one product or of a batch"},
+)
 COPIED_BOXES = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}), _OF_ONE_CTA)
-DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
+DESCRIBED_BOXES = PartKeys(
+    frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
+    {"problem.groups": "its bulk tensor copies do not begin at a group"},
+)
 
 SPLITS_K = PartKeys()
-WHOLE_K = PartKeys(without={"schedule.reduction": "a CTA multiplies all of a tile's K"})
-WHOLE_K_PERSISTENT = PartKeys(without={"schedule.reduction": "a persistent CTA multiplies all of a tile's K"})
+_OF_ONE_PRODUCT = {"problem.groups": "its tiles are those of one product, or of a batch"}
+WHOLE_K = PartKeys(without={"schedule.reduction": "a CTA multiplies all of a tile's K", **_OF_ONE_PRODUCT})
+WHOLE_K_PERSISTENT = PartKeys(
+    without={"schedule.reduction": "a persistent CTA multiplies all of a tile's K", **_OF_ONE_PRODUCT}
+)
 
 FAMILIES: dict[str, Family] = {
     row.name: row

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from cutegen.contract.groups import Groups
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
@@ -22,6 +23,8 @@ from cutegen.spec.values import (
     EpilogueOps,
     Flag,
     G2sOp,
+    GroupedMode,
+    GroupsLayout,
     L2Eviction,
     MmaAtomName,
     Mode,
@@ -102,9 +105,36 @@ class Scale(Part):
     dtype: ScaleDTypeName | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Grouped(Part):
+    """The mode `of` a call that belongs to groups whose sizes the device has: rows of A and C, columns, or parts of K.
+
+    "packed" groups follow one another, by their ends; "padded" ones each have room for the whole extent, by their
+    sizes.
+    """
+
+    of: GroupedMode
+    layout: GroupsLayout = "packed"
+
+    def contradiction(self) -> Mismatch | None:
+        """Check that parts of K are packed."""
+        if (self.of, self.layout) != ("k", "padded"):
+            return None
+        found, expected = '"padded" groups of k', '"packed": parts of K follow one another in A and in B'
+        return Mismatch(key="layout", found=found, expected=expected, fix="a batch has room for every part of K")
+
+    def __str__(self) -> str:
+        return f"{{ of = {literal(self.of)}, layout = {literal(self.layout)} }}"
+
+    @property
+    def value(self) -> Groups:
+        """The groups as kernels and launches have them."""
+        return Groups(self.of, self.layout)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Part):
-    """C[M,N] = A[M,K] B[N,K], and the epilogue's tensors besides C."""
+    """C[M,N] = A[M,K] B[N,K], and the epilogue's tensors besides C; with `groups` one such product for each."""
 
     a: Operand
     b: Operand
@@ -114,6 +144,7 @@ class Problem(Part):
     bias: Bias | None = None
     scale: Scale | None = None
     aux: Extra | None = None
+    groups: Grouped | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that an operand's major is one of its own two modes, and an aligned address begins an element."""
@@ -127,6 +158,10 @@ class Problem(Part):
             if (asked := self.operand(name).transposed) is not None:
                 key, expected = f"{name}.transposed", "nothing: only B can have a transposed copy"
                 return Mismatch(key=key, found=literal(asked), expected=expected, fix="swap A and B, and M and N")
+        if self.groups is not None and self.b.transposed is not None:
+            expected = "nothing: with groups B has a matrix for each, or a part of K"
+            fix = "pass weights of the other major, or leave out groups"
+            return Mismatch(key="b.transposed", found=literal(self.b.transposed), expected=expected, fix=fix)
         for name in ("residual", "aux"):
             extra = getattr(self, name)
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from cutegen.contract.launch import KINDS
 from cutegen.hardware import (
@@ -53,7 +53,9 @@ DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
+GroupedMode: TypeAlias = Annotated[Literal["m", "n", "k"], OneOf(("m", "n", "k"))]
 Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
+GroupsLayout: TypeAlias = Annotated[Literal["packed", "padded"], OneOf(("packed", "padded"))]
 AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]

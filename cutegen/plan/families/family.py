@@ -20,6 +20,7 @@ from cutegen.plan.predict.occupancy import predict_occupancy
 from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
 from cutegen.plan.rules.fusion import choose_fusion
+from cutegen.plan.rules.groups import check_one_product, decide_groups
 from cutegen.plan.rules.pipeline import check_stage
 from cutegen.plan.rules.tile_order import tiles_in_flight
 from cutegen.plan.search.problem import Settled, first_that_holds
@@ -84,6 +85,7 @@ class Family:
 
     def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
         """Raise SpecError for a target or a spec that this family does not support, before anything is chosen."""
+        check_one_product(spec, problem)
         self.feed.check(spec, target, self.name)
         self.schedule.check(spec, problem, self.name)
         self.multiplier.check(spec, target)
@@ -157,6 +159,7 @@ class Family:
                 prefetched=tuple(each.operand for each in policy.prefetched),
             ),
             decisions=(
+                *decide_groups(spec),
                 *mma_decisions,
                 *(choice.decision for choice in (*copy_choices, memory.stages)),
                 *policy.of_l2,

@@ -14,7 +14,6 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.groups import Groups
 from cutegen.contract.launch import CallSize, Strides
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
@@ -27,7 +26,8 @@ from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.ptx import Program
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
-from cutegen.spec import GemmSpec, Operand, Problem, Tile
+from cutegen.spec import GemmSpec, Grouped, Operand, Problem, Tile
+from cutegen.spec.families import PartKeys
 
 NAME = "grouped_rows"
 SCHEDULER = """
@@ -79,15 +79,21 @@ def launch(
 class GroupedRows(Persistent):
     """Persistent CTAs whose tiles are those of packed groups of rows."""
 
-    source = TileSource(loops=True, template=SCHEDULER, opcodes=(("ld.global.b32", 2),))
-    groups = Groups("m")
+    source_of_groups = TileSource(loops=True, template=SCHEDULER, opcodes=(("ld.global.b32", 2),))
+    keys = PartKeys()
+
+
+class FeedOfGroups(Vectors):
+    """Vector copies, which do not mind groups."""
+
+    keys = PartKeys(Vectors.keys.needs)
 
 
 def registered(schedule: Persistent) -> Family:
     composed = Family(
         name=NAME,
         multiplier=MmaSync(),
-        feed=Vectors(),
+        feed=FeedOfGroups(),
         schedule=schedule,
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )
@@ -104,7 +110,7 @@ def leaves_no_family() -> Iterator[None]:
 def compiled(schedule: Persistent, kernels: Cache) -> tuple[GemmPlan, Program]:
     registered(schedule)
     row = Operand("f16", "k")
-    problem = Problem(a=row, b=row, c=Operand("f32", "n"), accumulator="f32")
+    problem = Problem(a=row, b=row, c=Operand("f32", "n"), accumulator="f32", groups=Grouped("m"))
     spec = GemmSpec(family=NAME, problem=problem, tile=Tile(TILE, 2), name=NAME)
     planned = plan(spec, "sm_80")
     assert isinstance(planned, GemmPlan)
@@ -184,7 +190,7 @@ def test_a_wrong_scheduler_is_noticed(mistake: str, kernels: Cache) -> None:
     assert SCHEDULER.count(PLANTED[mistake][0]) == 1
 
     class Wrong(GroupedRows):
-        source = replace(GroupedRows.source, template=SCHEDULER.replace(*PLANTED[mistake]))
+        source_of_groups = replace(GroupedRows.source_of_groups, template=SCHEDULER.replace(*PLANTED[mistake]))
 
     planned, program = compiled(Wrong("a test asks for it"), kernels)
     assert any(failure(planned, program, *given) for given in CASES.values())
