@@ -13,7 +13,7 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP, WARPGROUP
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 
 DESCRIPTOR = "descriptor"
 """Entry of `plan.json` for fragment loads if `wgmma` reads shared memory itself."""

@@ -18,8 +18,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
-from cutegen.plan.predict.occupancy import predict_occupancy
-from cutegen.plan.values.accesses import AccessKey, shared_accesses
+from cutegen.plan.predict import predict_occupancy
+from cutegen.plan.values.copies import AccessKey, shared_accesses
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
 from cutegen.tuned.answer import plan

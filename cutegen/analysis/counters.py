@@ -20,7 +20,7 @@ from cutegen.errors import OutsideError
 from cutegen.hardware import UNIVERSAL, Instruction, dtype
 from cutegen.hardware.units import LINE_BYTES, WARP
 from cutegen.plan.kernel.program import Action, KernelLoop
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 from cutegen.spec.families import FAMILIES, family_with
 from cutegen.support.tethered import run_tethered
 from cutegen.support.words import round_up

@@ -17,7 +17,7 @@ from cutegen.hardware import MULTIPLIES, SM_RATES, Instruction, SmRates, dtype
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.program import Action
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.path import OperandPath
 
 

@@ -13,7 +13,7 @@ from cutegen.build import Artifact, disassemble
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OutsideError
 from cutegen.plan import GemmPlan
-from cutegen.plan.predict.occupancy import predict_occupancy
+from cutegen.plan.predict import predict_occupancy
 from cutegen.plan.values.gemm_plan import Occupancy
 from cutegen.run import Kernel
 from cutegen.verify import random_extras, random_operands

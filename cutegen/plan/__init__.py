@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.hardware.targeting import choose_target
-from cutegen.plan import transposed
+from cutegen.plan import swapped
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.families.choice import plan_with_any_family
 from cutegen.plan.gemm_plan import GemmPlan
@@ -51,11 +51,11 @@ def plan(spec: SpecLike, arch: str | Target | None = None, problem: ProblemLike 
     spec = as_spec(spec)
     target = arch if isinstance(arch, Target) else choose_target(arch, least=spec.needs)
     try:
-        gemm = _plan_gemm(transposed.as_read(spec), target, ProblemShape.of(problem))
+        gemm = _plan_gemm(swapped.as_read(spec), target, ProblemShape.of(problem))
     except SpecError as refusal:
-        raise transposed.as_asked(refusal, spec) from None
+        raise swapped.as_asked(refusal, spec) from None
     if spec.problem.b.transposed is not None:
-        gemm = transposed.as_given(gemm, spec)
+        gemm = swapped.as_given(gemm, spec)
     return plan_probe(gemm) if spec.kind == PROBE else gemm
 
 

@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES, Instruction, Target
 from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.accesses import is_of_few
+from cutegen.plan.values.copies import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
 from cutegen.plan.values.smem import SmemCandidate, SmemTile

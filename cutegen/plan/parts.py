@@ -16,13 +16,12 @@ from cutegen.plan.kernel.pipeline import AB, Pipeline
 from cutegen.plan.kernel.program import KernelLoop
 from cutegen.plan.kernel.role import THREADS, Role
 from cutegen.plan.kernel.scheduler import SplitK, TileOrder, TileScheduler, TileSource
-from cutegen.plan.rules.groups import check_groups
-from cutegen.plan.rules.operand_choices import OperandChoices
-from cutegen.plan.rules.tile_order import InFlight
+from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.schedule.groups import check_groups
+from cutegen.plan.schedule.order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import Prefetch
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan, Prefetch
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
@@ -91,7 +90,7 @@ class CopyPolicy:
     of_time: tuple[Decision, ...] = ()
 
 
-class Multiplier(ABC):
+class Mma(ABC):
     """Multiplier: the rules for its atom and its threads, and the instructions of its kernels.
 
     `keys` are what specs know of it.
@@ -117,7 +116,7 @@ class Multiplier(ABC):
         return counts
 
 
-class Feed(ABC):
+class Mainloop(ABC):
     """Feed: copies A and B to shared memory, and stores C from it.
 
     `keys` are what specs know of it. `reserved_bytes` of shared memory stay free of stages, whatever the plan.

@@ -17,7 +17,7 @@ from cutegen.hardware.units import WARP
 from cutegen.plan import explain as texts
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.gemm_plan import Predictions
@@ -135,12 +135,12 @@ _READ_HEADER = ("access", "wavefronts", "ideal", "conflicts")
 
 def probed_family() -> str:
     """Name the family whose loads have a probe."""
-    return next(family.name for family in FAMILIES.values() if family.feed.has_probe)
+    return next(family.name for family in FAMILIES.values() if family.mainloop.has_probe)
 
 
 def plan_probe(gemm: GemmPlan) -> ProbePlan:
     """The probe of a planned GEMM's loads. Raises SpecError for a family that has no probe."""
-    if not FAMILIES[gemm.family].feed.has_probe:
+    if not FAMILIES[gemm.family].mainloop.has_probe:
         raise gemm.spec.error(
             "family",
             found=f'"{gemm.family}", which has no probe',

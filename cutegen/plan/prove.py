@@ -16,7 +16,7 @@ from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.geometry.access import Coordinates, along_and_across, fragment_loads, over_tile, vectors
+from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads, over_tile, vectors
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
@@ -26,7 +26,7 @@ from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
 

@@ -8,10 +8,16 @@ from typing import ClassVar
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.kernel.scheduler import GRID, STATIC, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.parts import Schedule
-from cutegen.plan.rules.split_k import check_together, choose_split_k, refuse_atomics, refuse_clusters, refuse_split_k
-from cutegen.plan.rules.tile_order import InFlight, least_read, shared_most
+from cutegen.plan.schedule.order import InFlight, least_read, shared_most
+from cutegen.plan.schedule.split_k import (
+    check_together,
+    choose_split_k,
+    refuse_atomics,
+    refuse_clusters,
+    refuse_split_k,
+)
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import SPLITS_K, WHOLE_K, WHOLE_K_PERSISTENT, PartKeys
 

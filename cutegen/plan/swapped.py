@@ -1,8 +1,4 @@
-"""Swaps A and B: the kernel multiplies B by A, so that the columns of narrow problems become rows.
-
-`wgmma` has at least 64 rows and 8 columns. The kernel is planned for the transposed product, and a launch passes B as
-its A. All keys except the problem's and the epilogue's refer to the kernel.
-"""
+"""A kernel that reads other operands than a call passes: A and B swapped, or a transposed copy of B."""
 
 from __future__ import annotations
 
@@ -10,15 +6,60 @@ import re
 from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
 from cutegen.hardware.units import WGMMA_ROWS
+from cutegen.plan.contract import tensor_contract
+from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.rules.fusion import choose_fusion
-from cutegen.plan.transposed import as_read
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
 
-KEY = "schedule.swap"
-_OTHER = {"m": "n", "n": "m", "k": "k"}
+# B passed with one major and read with the other: the kernel reads a transposed copy that calls cache.
+
+
+TRANSPOSED = "problem.b.transposed"
+_OTHER_MAJOR = {"n": "k", "k": "n"}
+
+
+def as_read(spec: GemmSpec) -> GemmSpec:
+    """Return the spec of the kernel alone, with the major of B's copy, which is always aligned."""
+    b = spec.problem.b
+    if b.transposed is None:
+        return spec
+    return replace(spec, problem=replace(spec.problem, b=Operand(b.dtype, _OTHER_MAJOR[b.major])))
+
+
+def as_asked(refusal: SpecError, spec: GemmSpec) -> SpecError:
+    """Return a refusal of the kernel's spec in terms of the user's spec, in which B has the other major."""
+    if spec.problem.b.transposed is None or refusal.key != "problem.b.major":
+        return refusal
+    found = (
+        f'"once", so that B, {spec.problem.b.major.upper()}-major, is read as "{_OTHER_MAJOR[spec.problem.b.major]}"'
+    )
+    return spec.error(TRANSPOSED, found=found, expected=refusal.expected, fix="leave transposed out")
+
+
+def as_given(plan: GemmPlan, spec: GemmSpec) -> GemmPlan:
+    """Return the kernel's plan with B as `spec` describes it: how a call passes it, and that a copy is kept."""
+    major, read = spec.problem.b.major.upper(), plan.launch.tensor("b").major.upper()
+    chosen = f"once: calls pass B {major}-major, the kernel reads a {read}-major copy"
+    why = "the first call with a B makes the copy, later calls reuse it until B changes or is freed"
+    return replace(
+        plan,
+        spec=spec,
+        decisions=(Decision.as_given(TRANSPOSED, chosen, why), *plan.decisions),
+        launch=replace(plan.launch, given=(tensor_contract(spec, "b"),)),
+    )
+
+
+# Swaps A and B: the kernel multiplies B by A, so that the columns of narrow problems become rows.
+#
+# `wgmma` has at least 64 rows and 8 columns. The kernel is planned for the transposed product, and a launch passes B as
+# its A. All keys except the problem's and the epilogue's refer to the kernel.
+
+
+SWAP = "schedule.swap"
+_OTHER_MODE = {"m": "n", "n": "m", "k": "k"}
 
 
 def as_multiplied(spec: GemmSpec) -> GemmSpec:
@@ -70,11 +111,11 @@ def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision
 
 
 def _other_major(operand: Operand) -> Operand:
-    return replace(operand, major=_OTHER[operand.major])
+    return replace(operand, major=_OTHER_MODE[operand.major])
 
 
 def _other_extra(extra: Extra | None) -> Extra | None:
-    return extra if extra is None or extra.major is None else replace(extra, major=_OTHER[extra.major])
+    return extra if extra is None or extra.major is None else replace(extra, major=_OTHER_MODE[extra.major])
 
 
 def _other_epilogue(epilogue: Epilogue) -> Epilogue:
@@ -85,7 +126,7 @@ def _other_epilogue(epilogue: Epilogue) -> Epilogue:
 
 
 def _other_vectors(text: str) -> str:
-    return re.sub(r"\b(bias|scale)_([mn])\b", lambda found: f"{found[1]}_{_OTHER[found[2]]}", text)
+    return re.sub(r"\b(bias|scale)_([mn])\b", lambda found: f"{found[1]}_{_OTHER_MODE[found[2]]}", text)
 
 
 def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] = ()) -> Decision:
@@ -93,9 +134,9 @@ def decide(problem: ProblemShape | None = None, rejected: tuple[Rejected, ...] =
     why = "rows of C become columns of an instruction, which can be as few as 8, instead of its 64 rows"
     chosen = "true: the kernel multiplies B by A, and its C is transposed"
     if problem is None:
-        return Decision.as_given(KEY, chosen, why)
+        return Decision.as_given(SWAP, chosen, why)
     if problem.m < WGMMA_ROWS:
         filled = f"{problem} would fill {problem.m} of the {WGMMA_ROWS} rows"
-        return Decision(KEY, chosen, why, rejected=rejected, for_problem=filled)
+        return Decision(SWAP, chosen, why, rejected=rejected, for_problem=filled)
     why = "the lowest predicted time: the tile is transposed, and so is the order of the tiles"
-    return Decision(KEY, chosen, why, rejected=rejected, for_problem=str(problem))
+    return Decision(SWAP, chosen, why, rejected=rejected, for_problem=str(problem))

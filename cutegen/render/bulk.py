@@ -8,7 +8,7 @@ from typing import Any
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
-from cutegen.plan.rules.bulk_memory import SWIZZLE_PERIOD_BYTES
+from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
 from cutegen.render import epilogue
 from cutegen.render.constants import Settled, c_constants, mma_constants
 from cutegen.render.holes import (

@@ -12,9 +12,9 @@ from typing import Any
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan import plan as plan_again
-from cutegen.plan.rules.cluster import CLUSTER
-from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.rules.eviction import EVICT_FIRST
+from cutegen.plan.mainloop.l2 import EVICT_FIRST
+from cutegen.plan.schedule.cluster import CLUSTER
+from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import G2s, GemmSpec, Raster, Tile
 from cutegen.spec.families import FAMILIES

@@ -11,7 +11,7 @@ from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope
 from cutegen.plan.kernel.role import Turns
-from cutegen.plan.main_loops import PROMOTED_TILES
+from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue

@@ -18,10 +18,10 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import GPUS, Target
 from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
-from cutegen.plan.rules.pace import KEY as PACE_KEY
-from cutegen.plan.rules.pace import tensor_cycles
-from cutegen.plan.rules.pipeline import DOUBLE_BUFFERED
-from cutegen.plan.rules.tile_order import BAND, BANDS_ALONG_N, bands_of, given_order
+from cutegen.plan.mainloop.l2 import PACE as PACE_KEY
+from cutegen.plan.mainloop.l2 import tensor_cycles
+from cutegen.plan.operands.stages import DOUBLE_BUFFERED
+from cutegen.plan.schedule.order import BAND, BANDS_ALONG_N, bands_of, given_order
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec, Raster, Schedule
 from cutegen.spec.values import RasterMode
@@ -226,7 +226,7 @@ def _pace(settled: GemmSpec, target: Target, problem: ProblemShape) -> int:
     tile, slices, row = settled.tile.cta, settled.schedule.slices, SPEC_FAMILIES[_family(settled)]
     if PACE_KEY in row.without or tile is None or min(problem.m, problem.n) < PACED_SIDE:
         return 0
-    (instruction,) = FAMILIES[row.name].multiplier.keys.needs
+    (instruction,) = FAMILIES[row.name].mma.keys.needs
     cycles = tensor_cycles(target, instruction, settled.problem.a.dtype, tile)
     return 0 if cycles is None or problem.k < PACED_K_TILES * slices * tile[2] else round(PACE * cycles)
 

@@ -18,8 +18,7 @@ from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
-from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.opcodes import load_global
+from cutegen.plan.values.copies import AccessKey, load_global
 from cutegen.plan.values.path import OperandPath
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.spec import STORE

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cutegen.hardware.units import REGISTER_BITS
 from cutegen.plan import ProbePlan
-from cutegen.plan.geometry.accumulators import Place
+from cutegen.plan.geometry import Place
 from cutegen.plan.values.fragment_table import FragmentTable
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.run.probe import Registers

@@ -7,7 +7,7 @@ from itertools import islice
 
 from cutegen.hardware.units import WARP
 from cutegen.plan import ProbePlan
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 from cutegen.ptx import InstructionReport, LaunchReport
 from cutegen.support.words import plural
 from cutegen.verify.counts import Count, LaunchCounts

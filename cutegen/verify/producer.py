@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.accumulators import place_of_sum, sums_of_tile
+from cutegen.plan.geometry import place_of_sum, sums_of_tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,19 +8,18 @@ from functools import cache
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
+from cutegen.plan.search.bulk import CANDIDATES as BULK_TILES
+from cutegen.plan.search.bulk import H200 as BULK
 from cutegen.plan.search.bulk import work_of as bulk_work
-from cutegen.plan.search.bulk_tiles import CANDIDATES as BULK_TILES
-from cutegen.plan.search.bulk_tiles import H200 as BULK
+from cutegen.plan.search.cp_async import CANDIDATES as CP_ASYNC_TILES
+from cutegen.plan.search.cp_async import H200 as CP_ASYNC
 from cutegen.plan.search.cp_async import work_of as cp_async_work
-from cutegen.plan.search.cp_async_tiles import CANDIDATES as CP_ASYNC_TILES
-from cutegen.plan.search.cp_async_tiles import H200 as CP_ASYNC
-from cutegen.plan.search.fitted_slices import in_slices
-from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import Work
 from cutegen.plan.search.tile_model import estimate as estimate_tiles
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from cutegen.plan.search.warpgroup_model import estimate as estimate_warpgroups
-from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
+from cutegen.plan.search.warpgroup_rows import H200, MEASURED, KernelConfig, as_nearest, in_slices
 from cutegen.plan.search.warpgroups import candidate_of, compared_rows, estimate_of
 from cutegen.plan.search.warpgroups import work_of as warpgroup_work
 from tests.gpu.settings import TARGET, Setting, filled
@@ -29,20 +28,20 @@ _OPEN = Setting(family="sm90", cta=(64, 64, 64)).open_spec
 
 
 @cache
-def row_of(setting: Setting) -> Row:
+def row_of(setting: Setting) -> KernelConfig:
     """A kernel of warpgroups as a row; its correction is that of the row that plans choose from, if there is one."""
     assert setting.warps is not None
     along_k = (setting.clustered or setting.slices) if setting.reduction == "cluster" else 1
     cluster = (*setting.cluster, along_k)
     consumers = "pingpong" if setting.consumers == "pingpong" else "cooperative"
-    found = Row(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
+    found = KernelConfig(setting.cta, setting.warps, consumers, cluster, setting.swap, setting.slices)
     if along_k == 1 < setting.slices:
         return in_slices(replace(found, slices=1), setting.slices)
     return _measured().get(found.kernel) or as_nearest(found)
 
 
 @cache
-def _measured() -> dict[tuple[object, ...], Row]:
+def _measured() -> dict[tuple[object, ...], KernelConfig]:
     """Rows that plans choose from, by their kernels."""
     return {row.kernel: row for row in MEASURED}
 
@@ -64,7 +63,7 @@ def work_of(setting: Setting) -> Work | WarpgroupWork:
     return bulk_work(spec, device, candidate)
 
 
-def setting_of(row: Row) -> Setting:
+def setting_of(row: KernelConfig) -> Setting:
     """The kernel of a row, in the default order of the tiles."""
     along_k = row.cluster[2]
     return filled(
@@ -88,7 +87,7 @@ def of_plans() -> tuple[Setting, ...]:
 
 
 @cache
-def _compared(shape: tuple[int, int, int]) -> dict[tuple[object, ...], Row]:
+def _compared(shape: tuple[int, int, int]) -> dict[tuple[object, ...], KernelConfig]:
     """Rows of warpgroups that plans compare for a problem, by their kernels."""
     return {row.kernel: row for row in compared_rows(_OPEN, target(TARGET), ProblemShape(*shape))}
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutegen.hardware import Target
-from cutegen.plan.search import bulk_tiles as sm120
-from cutegen.plan.search import cp_async_tiles as sm80
+from cutegen.plan.search import bulk as sm120
+from cutegen.plan.search import cp_async as sm80
 from cutegen.plan.search.bulk import work_of as sm120_work
 from cutegen.plan.search.cp_async import work_of as sm80_work
-from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import ModelConstants, Work
 from cutegen.spec import GemmSpec, Operand, Problem
 

@@ -29,7 +29,7 @@ import torch
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
-from cutegen.plan.search import bulk_tiles, cp_async_tiles, tile_model, warpgroup_model, warpgroup_tiles
+from cutegen.plan.search import bulk, cp_async, tile_model, warpgroup_model, warpgroup_rows
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
 from tests.gpu.estimates import compared_us, estimated_us, has_own_corrections, of_plans, row_of, work_of
 from tests.gpu.measured import (
@@ -48,9 +48,9 @@ from tests.gpu.settings import TARGET, Setting
 from tests.gpu.written import write, write_refined, write_regrets
 
 MODELS: Mapping[str, tuple[ModuleType, Any]] = {
-    "sm90": (warpgroup_model, warpgroup_tiles.H200),
-    "sm80": (tile_model, cp_async_tiles.H200),
-    "sm120": (tile_model, bulk_tiles.H200),
+    "sm90": (warpgroup_model, warpgroup_rows.H200),
+    "sm80": (tile_model, cp_async.H200),
+    "sm120": (tile_model, bulk.H200),
 }
 FAR = 0.9
 """The log of how many times the best a kernel takes that is left out of the fit."""
@@ -69,7 +69,7 @@ LARGE, MORE_OF_LARGE = 2**36, 5.0
 NEARBY, NEARBY_CONSTANTS = 0.3, 0.001
 """Weights of changes, squared, of corrections and of constants that are refined."""
 KEPT: Mapping[str, Collection[str]] = {
-    "sm120": tuple(asdict(bulk_tiles.H200)),
+    "sm120": tuple(asdict(bulk.H200)),
     "sm80": ("memory_share", "sum_cycles", "slice_cycles", "sum_bytes_per_cycle"),
 }
 """Constants that stay as they are: too few kernels of the sweep are bound by them."""
@@ -338,8 +338,8 @@ def _judged(table: Sequence[Measured], paths: Sequence[Path]) -> Iterable[tuple[
         if of_kind := [each for each in found if each.measured.kind == kind]:
             yield kind, of_kind, 0
     for name, path in zip(("held out", "held out, H100"), paths, strict=False):
-        if of_apart := [each for each in found if each.measured.problem in held_out(path)]:
-            yield name, of_apart, SHOWN // 2
+        if coincidence_factor := [each for each in found if each.measured.problem in held_out(path)]:
+            yield name, coincidence_factor, SHOWN // 2
 
 
 def main() -> int:

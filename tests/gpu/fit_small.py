@@ -20,9 +20,8 @@ import torch
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
-from cutegen.plan.search.small_tiles import SMALL
 from cutegen.plan.search.warpgroup_model import Quantities, WarpgroupWork, microseconds, quantities
-from cutegen.plan.search.warpgroup_tiles import H200, Row
+from cutegen.plan.search.warpgroup_rows import H200, SMALL, KernelConfig
 from tests.gpu.estimates import setting_of, work_of
 from tests.gpu.fit_kernels import descend
 from tests.gpu.measured import TORCH
@@ -77,7 +76,7 @@ def _times(table: Mapping[str, Any], rows: Mapping[str, int]) -> Iterator[tuple[
                 yield number, rows[name], us, best, quantities(plain, shape, GPUS[TARGET])
 
 
-def fitted(samples: Samples, steps: int = STEPS) -> tuple[Row, ...]:
+def fitted(samples: Samples, steps: int = STEPS) -> tuple[KernelConfig, ...]:
     """Return the rows with their corrections, by Adam along the slope of the loss."""
     k_tile, whole = (torch.zeros(len(SMALL), requires_grad=True) for _ in range(2))
     problems = int(samples.problem.max()) + 1

@@ -2,7 +2,7 @@
 //
 // A CTA that takes nearly all shared memory has a multiprocessor to itself. No register holds the number of its GPC,
 // but a cluster never leaves one: multiprocessors (%smid) that were seen in one cluster are of one GPC. What an H100
-// printed is what cutegen/plan/rules/tile_order.py goes by: without clusters 16 or 18 CTAs side by side, clusters in
+// printed is what cutegen/plan/schedule/order.py goes by: without clusters 16 or 18 CTAs side by side, clusters in
 // turn.
 #include <cstdio>
 #include <vector>

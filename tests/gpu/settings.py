@@ -8,11 +8,10 @@ from typing import Any
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
-from cutegen.plan.rules.bulk_memory import capacity_bytes
-from cutegen.plan.rules.pipeline import DEEPEST
-from cutegen.plan.rules.tile_order import mode_of_bands
-from cutegen.plan.search.bulk_tiles import CANDIDATES as SM120_TILES
-from cutegen.plan.search.cp_async_tiles import CANDIDATES as SM80_TILES
+from cutegen.plan.operands.stages import DEEPEST, capacity_bytes
+from cutegen.plan.schedule.order import mode_of_bands
+from cutegen.plan.search.bulk import CANDIDATES as SM120_TILES
+from cutegen.plan.search.cp_async import CANDIDATES as SM80_TILES
 from cutegen.spec import GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
 
 TARGET = "sm_90"

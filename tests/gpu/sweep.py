@@ -29,7 +29,7 @@ from cutegen.bench.measure import launch_times
 from cutegen.bench.suites import SUITES
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.problem import Candidate
 from cutegen.run import Kernel
 from cutegen.run.driver import load_driver
 from cutegen.spec import GemmSpec, Mma, Raster, Schedule, Tile

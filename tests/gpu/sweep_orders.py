@@ -1,4 +1,4 @@
-"""Measures the kernels that plans choose in other orders of the tiles, too: what `plan/rules/tile_order.py` goes by.
+"""Measures the kernels that plans choose in other orders of the tiles, too: what `plan/schedule/order.py` goes by.
 
     python -m tests.gpu.sweep_orders build INDEX.json [--random COUNT] [--problems FILE]    where there is the CuTe DSL
     python -m tests.gpu.sweep_orders measure INDEX.json OUT.json                            where there is the GPU

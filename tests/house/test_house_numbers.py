@@ -101,7 +101,7 @@ def test_the_main_loop_is_described_once() -> None:
     models_of_time = {f"cutegen/plan/search/{name}.py" for name in ("tile_model", "warpgroup_model")}
     assert counts.keys() == {
         "cutegen/plan/kernel/program.py",
-        "cutegen/plan/main_loops.py",
+        "cutegen/plan/mainloop/programs.py",
         "cutegen/tune/space.py",
         *models_of_time,
     }

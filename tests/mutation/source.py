@@ -150,7 +150,7 @@ def say(text: str) -> None:
 def module_name(path: str) -> str:
     """The dotted name under which the file is imported.
 
-    >>> module_name("cutegen/plan/rules/s2r.py"), module_name("cutegen/plan/__init__.py")
-    ('cutegen.plan.rules.s2r', 'cutegen.plan')
+    >>> module_name("cutegen/plan/operands/s2r.py"), module_name("cutegen/plan/__init__.py")
+    ('cutegen.plan.operands.s2r', 'cutegen.plan')
     """
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -129,7 +129,7 @@ def test_what_is_recorded_does_not_run_again() -> None:
     assert whole
     tests = sorted(test for test in first if test != recording.AT_IMPORT)
     assert len(tests) > 1
-    assert all("cutegen/plan/predict/occupancy.py" in first[test][1] for test in tests)
+    assert all("cutegen/plan/predict.py" in first[test][1] for test in tests)
     rest, _ = recording.run([path], 1, "not slow and not gpu", far, tests[1:])
     assert rest.keys() == {recording.AT_IMPORT, tests[0]}
     _, whole = recording.run([path], 1, "not slow and not gpu", time.monotonic())
@@ -261,12 +261,12 @@ def test_a_mistake_is_seen_by_the_test_that_is_there_for_it(tmp_path: Path) -> N
     """Of one line whose tests are given: recorded, rehearsed, tried, and written down."""
     (number,) = (
         i
-        for i, line in enumerate((ROOT / "cutegen/plan/predict/occupancy.py").read_text().splitlines(), 1)
+        for i, line in enumerate((ROOT / "cutegen/plan/predict.py").read_text().splitlines(), 1)
         if "return target.smem_per_sm_bytes // held" in line
     )
     words = [
         "--only",
-        f"cutegen/plan/predict/occupancy.py:{number}",
+        f"cutegen/plan/predict.py:{number}",
         "--tests",
         "tests/plan/test_occupancy.py",
         "--jobs",

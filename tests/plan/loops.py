@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutegen.plan import main_loops
 from cutegen.plan.kernel.program import Action, KernelLoop
 from cutegen.plan.kernel.role import MMA, PRODUCER, THREADS, Role, Turns
+from cutegen.plan.mainloop import programs
 
 ALL = Role(name=THREADS, threads=128)
 FETCH = Role(name=PRODUCER, threads=32)
@@ -17,26 +17,26 @@ def warpgroups(turns: Turns | None = None) -> Role:
 
 
 def pipelined(stages: int, k_blocks: int, k_tiles_per_turn: int, fetches: tuple[Action, ...]) -> KernelLoop:
-    ab = main_loops.copied_by_threads(ALL, stages, STAGE_BYTES)
-    return main_loops.pipelined(ALL, ab, k_blocks, k_tiles_per_turn, fetches)
+    ab = programs.copied_by_threads(ALL, stages, STAGE_BYTES)
+    return programs.pipelined(ALL, ab, k_blocks, k_tiles_per_turn, fetches)
 
 
 def through_registers(stages: int) -> KernelLoop:
-    return main_loops.through_registers(ALL, main_loops.copied_by_threads(ALL, stages, STAGE_BYTES))
+    return programs.through_registers(ALL, programs.copied_by_threads(ALL, stages, STAGE_BYTES))
 
 
 def produced(stages: int, k_blocks: int) -> KernelLoop:
     mma = Role(name=MMA, threads=128)
-    return main_loops.produced((mma, FETCH), (main_loops.copied_in_bulk(mma, stages, STAGE_BYTES),), k_blocks)
+    return programs.produced((mma, FETCH), (programs.copied_in_bulk(mma, stages, STAGE_BYTES),), k_blocks)
 
 
 def multiplied_from_shared(stages: int, k_blocks: int, turns: Turns | None = None) -> KernelLoop:
     mma = warpgroups(turns)
-    pipelines = (main_loops.copied_in_bulk(mma, stages, STAGE_BYTES), *main_loops.turns(mma))
-    return main_loops.multiplied_from_shared((mma, FETCH), pipelines, k_blocks)
+    pipelines = (programs.copied_in_bulk(mma, stages, STAGE_BYTES), *programs.turns(mma))
+    return programs.multiplied_from_shared((mma, FETCH), pipelines, k_blocks)
 
 
 def promoted(stages: int, k_blocks: int, sets: int) -> KernelLoop:
     mma = warpgroups()
-    ab = main_loops.copied_in_bulk(mma, stages, STAGE_BYTES)
-    return main_loops.promoted((mma, FETCH), (ab,), k_blocks, sets=sets)
+    ab = programs.copied_in_bulk(mma, stages, STAGE_BYTES)
+    return programs.promoted((mma, FETCH), (ab,), k_blocks, sets=sets)

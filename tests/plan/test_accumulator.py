@@ -12,11 +12,11 @@ from cutegen.errors import ProofError
 from cutegen.hardware import MMA_ATOMS, dtype
 from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.geometry.accumulators import sums_of_tile
+from cutegen.plan.epilogue.staged import choose_parts
+from cutegen.plan.geometry import sums_of_tile
 from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
 from cutegen.plan.kernel.role import Role
 from cutegen.plan.prove import prove, prove_sub_tiles
-from cutegen.plan.rules.epilogue_parts import choose_parts
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.plan.values.operand import operand_tile
 from cutegen.spec import Tile, load_spec

@@ -32,7 +32,7 @@ from cutegen.plan.kernel.pipeline import (
 from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Program, Range, RangeName, Section, Step
 from cutegen.plan.kernel.role import IDLE, MMA, PRODUCER, Role
 from cutegen.plan.kernel.timeline import shown
-from cutegen.plan.main_loops import FETCHED, stored_in_bulk
+from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from tests.plan.test_handshakes import Edit, at, more, without
 
 EPILOGUE, SCHEDULER, ACCUMULATOR, TILES = "epilogue", "scheduler", "accumulator", "tiles"

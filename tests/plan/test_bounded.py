@@ -14,11 +14,12 @@ from cutegen.algebra import offsets
 from cutegen.errors import SpecError
 from cutegen.hardware import wavefronts
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.epilogue import store
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.predict import tile_orders
-from cutegen.plan.predict.tile_orders import MOST_WAVES, TileGrid, traffic
-from cutegen.plan.rules import epilogue, operand_choices, smem
-from cutegen.plan.rules.smem import choose_smem
+from cutegen.plan.operands import choices, smem
+from cutegen.plan.operands.smem import choose_smem
+from cutegen.plan.schedule import order
+from cutegen.plan.schedule.order import MOST_WAVES, TileGrid, traffic
 from cutegen.plan.values.operand import OperandTile
 from cutegen.spec import GemmSpec, Smem, SmemLayout, Tile
 from tests.plan.specs import gemm
@@ -74,7 +75,7 @@ def test_tiles_whose_stages_cannot_fit_are_passed_over_unplanned(monkeypatch: py
         ranked.append(x.extents)
         return choose_smem(spec, x, *others)
 
-    for module in (operand_choices, epilogue):
+    for module in (choices, store):
         monkeypatch.setattr(module, "choose_smem", counting)
     spec = gemm(dtype="f16", tile=Tile(stages=8))
     found = plan(spec, "sm_120", (65536, 512, 1000))
@@ -123,7 +124,7 @@ def test_an_order_of_tiles_looks_at_each_wave_a_few_times(
 ) -> None:
     """Rows of a wave are looked at when it is read and when they go: twice, and once more for each wave after it."""
     seen = Counter[str]()
-    read, forget = tile_orders._Cache.read, tile_orders._Cache._forget
+    read, forget = order._Cache.read, order._Cache._forget
 
     def reading(cache: Any, rows: Any) -> int:
         seen["read"] += len(rows)
@@ -133,8 +134,8 @@ def test_an_order_of_tiles_looks_at_each_wave_a_few_times(
         seen["forgotten"] += len(cache._waves[0][1])
         forget(cache, excess_bytes)
 
-    monkeypatch.setattr(tile_orders._Cache, "read", reading)
-    monkeypatch.setattr(tile_orders._Cache, "_forget", forgetting)
+    monkeypatch.setattr(order._Cache, "read", reading)
+    monkeypatch.setattr(order._Cache, "_forget", forgetting)
     found = plan(gemm("mnm", tile=Tile((32, 8, 32))), "sm_86", problem)
     assert isinstance(found, GemmPlan)
     tiles_in_a_wave = 84 * found.predictions.occupancy.ctas_per_sm

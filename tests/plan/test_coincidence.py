@@ -11,10 +11,10 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan
-from cutegen.plan.search import coincidence, warpgroups
-from cutegen.plan.search.coincidence import of_apart
+from cutegen.plan.search import corrections, warpgroups
+from cutegen.plan.search.corrections import coincidence_factor
 from cutegen.plan.search.warpgroup_model import WarpgroupWork
-from cutegen.plan.search.warpgroup_tiles import Row
+from cutegen.plan.search.warpgroup_rows import KernelConfig
 from tests.gpu.measured import STORED, geometric_mean
 from tests.gpu.sweep_kernels import Shape
 from tests.plan.pages import words_of
@@ -36,18 +36,18 @@ def forgotten() -> Iterator[None]:
 
 
 def work_of(cta: Shape, cluster: Shape) -> WarpgroupWork:
-    row = Row(cta, {64: (1, 1), 128: (2, 1)}[cta[0]], cluster=cluster)
+    row = KernelConfig(cta, {64: (1, 1), 128: (2, 1)}[cta[0]], cluster=cluster)
     return warpgroups.work_of(OPEN, DEVICE, warpgroups.candidate_of(OPEN, DEVICE, row), row)
 
 
 def factor(problem: Shape, cta: Shape, cluster: Shape = (1, 1, 1), us: float = SOON) -> float:
-    return of_apart(work_of(cta, cluster), ProblemShape(*problem), GPUS["sm_90"], us)
+    return coincidence_factor(work_of(cta, cluster), ProblemShape(*problem), GPUS["sm_90"], us)
 
 
 def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
     problem, cta = (320, 4096, 4096), (128, 128, 64)
     requested = (320 * 32 + 4096 * 3) * 4096 * 2
-    in_time = requested / coincidence.APART_BYTES_PER_US
+    in_time = requested / corrections.APART_BYTES_PER_US
     assert factor(problem, cta, us=1.01 * in_time) == 1.0
     assert factor(problem, cta, us=0.9 * in_time) > 1.0
     assert factor(problem, cta, us=0.5 * in_time) > factor(problem, cta, us=0.9 * in_time)
@@ -56,7 +56,7 @@ def test_nothing_counts_if_l2_delivers_in_time_what_all_request_apart() -> None:
 
 
 def test_only_products_with_few_rows_or_columns_count() -> None:
-    few = coincidence.FEW
+    few = corrections.COINCIDENT_SIDE
     assert factor((few - 64, 8192, 4096), (128, 128, 64)) > 1.0
     assert factor((few + 64, 8192, 4096), (128, 128, 64)) == 1.0 == factor((8192, few + 64, 4096), (128, 128, 64))
 
@@ -96,13 +96,13 @@ def test_an_exchanged_product_comes_apart_alike(problem: Shape, ctas: tuple[int,
 
 def test_it_counts_in_what_plans_compare_but_for_slices_and_small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     def predicted(problem: Shape, slices: int = 1) -> float:
-        row = Row((128, 64, 64), (2, 1), slices=slices)
+        row = KernelConfig((128, 64, 64), (2, 1), slices=slices)
         candidate = warpgroups.candidate_of(OPEN, DEVICE, row)
         return warpgroups.estimate_of(OPEN, DEVICE, ProblemShape(*problem), row, candidate, candidate).us
 
     asked = [((264, 8192, 8192), 1), ((264, 8192, 8192), 2), ((264, 512, 512), 1)]
     known = [predicted(*each) for each in asked]
-    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    monkeypatch.setattr(warpgroups, "coincidence_factor", lambda *_: 1.0)
     before = [predicted(*each) for each in asked]
     assert known[0] > 1.1 * before[0]
     assert known[1:] == before[1:]
@@ -118,17 +118,17 @@ def test_kernels_that_stay_together_are_selected() -> None:
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("### CTAs that come apart")[2].partition("H100s measured")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d?) \|", part)
-    assert [float(each) for each in said] == [getattr(coincidence, name) for name in CONSTANTS]
-    assert f"{coincidence.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
-    assert f"{coincidence.TORN} times as much" in part
-    assert f"beyond {coincidence.UNNOTICED} of them" in part
-    assert f"more than {coincidence.FEW} rows and columns" in part
+    assert [float(each) for each in said] == [getattr(corrections, name) for name in CONSTANTS]
+    assert f"{corrections.APART_BYTES_PER_US / 1e6:.1f} TB/s" in part
+    assert f"{corrections.UNALIGNED_TRAFFIC} times as much" in part
+    assert f"beyond {corrections.UNNOTICED} of them" in part
+    assert f"more than {corrections.COINCIDENT_SIDE} rows and columns" in part
 
 
 @pytest.mark.slow
 def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
     found = worth(US)
-    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    monkeypatch.setattr(warpgroups, "coincidence_factor", lambda *_: 1.0)
     forget()
     before = worth(US)
     costs, costs_before = ([each.cost for each in choice] for choice in (found, before))
@@ -144,7 +144,7 @@ def test_the_page_says_how_good_the_choice_is(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_each_exponent_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = geometric_mean([each.cost for each in worth(US)])
-    monkeypatch.setattr(coincidence, constant, 0.0)
+    monkeypatch.setattr(corrections, constant, 0.0)
     forget()
     assert geometric_mean([each.cost for each in worth(US)]) > known
 

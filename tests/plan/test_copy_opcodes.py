@@ -11,10 +11,17 @@ import pytest
 from cutegen.algebra import Layout, TiledMma
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, cp_async_atom, dtype, target, universal_atom
 from cutegen.plan import plan
+from cutegen.plan.epilogue.store import vector_copy
 from cutegen.plan.kernel.program import Action, Check, Step
-from cutegen.plan.rules.vectors import vector_copy
-from cutegen.plan.values.copies import Landing, VectorCopy, passing_registers
-from cutegen.plan.values.opcodes import load_global, load_shared, store_joined, store_shared
+from cutegen.plan.values.copies import (
+    Landing,
+    VectorCopy,
+    load_global,
+    load_shared,
+    passing_registers,
+    store_joined,
+    store_shared,
+)
 from cutegen.spec import Epilogue, SmemLayout
 from tests.plan.specs import gemm
 

@@ -8,7 +8,7 @@ import pytest
 
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.predict.occupancy import predict_occupancy
+from cutegen.plan.predict import predict_occupancy
 from cutegen.spec import (
     Epilogue,
     G2s,

@@ -14,7 +14,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES
-from cutegen.plan.search.problem import Settled
+from cutegen.plan.search.problem import Proposal
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import PROBE, G2s, G2sCopy, GemmSpec, Mma, S2r, S2rCopy, Schedule, Tile, load_spec
 from tests.plan.specs import gemm
@@ -159,7 +159,7 @@ def test_a_candidate_whose_stages_do_not_fit_is_no_prediction(monkeypatch: pytes
     assert chosen(OPEN, "sm_90", problem)[0] == "sm90"
     family = FAMILIES["sm90"]
 
-    def search(*asked: Any) -> Iterator[Settled]:
+    def search(*asked: Any) -> Iterator[Proposal]:
         first, *_ = family.search(*asked)
         yield replace(first, predicted_us=1.0, fits=False)
         yield replace(first, predicted_us=1e6)

@@ -12,7 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.search import warpgroup_model
-from cutegen.plan.search.small_tiles import is_small
+from cutegen.plan.search.warpgroup_rows import is_small
 from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile
 from tests.gpu.estimates import compared_us, estimated_us
 from tests.gpu.measured import STORED, TORCH, geometric_mean

@@ -12,10 +12,16 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan, swapped
 from cutegen.plan.search import warpgroups
-from cutegen.plan.search.fitted_slices import SHORTEST, SLICES_HANDICAP, fitted_slices
 from cutegen.plan.search.warpgroup_model import WarpgroupConstants, estimate
-from cutegen.plan.search.warpgroup_tiles import H200 as CONSTANTS
-from cutegen.plan.search.warpgroup_tiles import MEASURED, Row, as_nearest
+from cutegen.plan.search.warpgroup_rows import H200 as CONSTANTS
+from cutegen.plan.search.warpgroup_rows import (
+    MEASURED,
+    SHORTEST_SLICE,
+    SLICES_HANDICAP,
+    KernelConfig,
+    as_nearest,
+    fitted_slices,
+)
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import parsed
 from tests.gpu.sweep_kernels import Shape, shape_of
@@ -33,7 +39,7 @@ Kernel = tuple[tuple[int, ...], str, tuple[int, ...], bool, int]
 """Tile, consumers, CTAs of a cluster along M, N and K, exchanged or not, slices."""
 
 
-def tiles(problem: ProblemShape, row: Row) -> int:
+def tiles(problem: ProblemShape, row: KernelConfig) -> int:
     m, n = (problem.n, problem.m) if row.swap else (problem.m, problem.n)
     return -(-m // row.cta[0]) * -(-n // row.cta[1]) * problem.batch
 
@@ -54,8 +60,8 @@ def test_slices_fill_the_gpu_once_and_have_the_corrections_of_the_tile_with_k_wh
         for row in fitted_slices(problem, H200):
             assert row.slices > 1
             assert tiles(problem, row) * row.slices <= H200.sms, (problem, row)
-            assert problem.k // row.slices >= SHORTEST, (problem, row)
-            whole = as_nearest(Row(row.cta, row.warpgroups, row.consumers, row.cluster, row.swap))
+            assert problem.k // row.slices >= SHORTEST_SLICE, (problem, row)
+            whole = as_nearest(KernelConfig(row.cta, row.warpgroups, row.consumers, row.cluster, row.swap))
             assert (row.correction, row.overall) == (whole.correction, pytest.approx(SLICES_HANDICAP * whole.overall))
             seen.add((row.cta, row.slices))
     assert len({slices for _, slices in seen}) > 30

@@ -10,22 +10,28 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.search.fitted_tiles import COLUMNS, COLUMNS_OF_SECTORS, WAVES, fitted_rows
-from cutegen.plan.search.sized_tiles import OF_ROWS, of_size
-from cutegen.plan.search.warpgroup_tiles import Row
+from cutegen.plan.search.warpgroup_rows import (
+    COLUMNS,
+    COLUMNS_OF_SECTORS,
+    OF_ROWS,
+    WAVES,
+    KernelConfig,
+    fitted_rows,
+    of_size,
+)
 from tests.plan.specs import gemm
 
 H200, MOST = GPUS["sm_90"], 132
 
 
-def ctas(problem: ProblemShape, row: Row, n: int) -> int:
+def ctas(problem: ProblemShape, row: KernelConfig, n: int) -> int:
     """CTAs of tiles of `n` columns, with those that fill up clusters."""
     of_m, of_n = (problem.n, problem.m) if row.swap else (problem.m, problem.n)
     (m, _, _), (ctas_m, ctas_n, _) = row.cta, row.cluster
     return -(-of_m // (m * ctas_m)) * ctas_m * -(-of_n // (n * ctas_n)) * ctas_n
 
 
-def at_once(row: Row) -> int:
+def at_once(row: KernelConfig) -> int:
     """Counted on an H200: all multiprocessors hold clusters of two, 120 larger ones."""
     return MOST if row.cluster[0] * row.cluster[1] <= 2 else 120
 
@@ -46,7 +52,7 @@ def test_grids_fill_the_gpu_and_tiles_are_no_wider_than_that_takes() -> None:
     assert len(seen) > 50
 
 
-def is_of_its_size(row: Row) -> bool:
+def is_of_its_size(row: KernelConfig) -> bool:
     """Return whether its corrections are those of tiles of its size."""
     return row.cta[0] in OF_ROWS and row == of_size(row)
 

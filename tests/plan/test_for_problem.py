@@ -17,11 +17,11 @@ from cutegen.hardware import GPUS, TARGETS, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import plan_json
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.predict.tile_orders import TileGrid, traffic
-from cutegen.plan.rules.pipeline import STAGES
-from cutegen.plan.search import bulk_tiles as sm120
-from cutegen.plan.search.cp_async_tiles import CANDIDATES, H200, SPLITS
-from cutegen.plan.search.options import Candidate
+from cutegen.plan.operands.stages import STAGES
+from cutegen.plan.schedule.order import TileGrid, traffic
+from cutegen.plan.search import bulk as sm120
+from cutegen.plan.search.cp_async import CANDIDATES, H200, SPLITS
+from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.tile_model import Work, estimate
 from cutegen.render import render

@@ -11,8 +11,8 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.rules import tile_order as tile_order_rules
-from cutegen.plan.rules.tile_order import bands_of
+from cutegen.plan.schedule import order as tile_order_rules
+from cutegen.plan.schedule.order import bands_of
 from cutegen.spec import GemmSpec, Operand, Problem, Schedule, Tile
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import Setting, parsed

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutegen.algebra import Layout, LayoutExpr, offsets, parse_layout, tile_to_shape
-from cutegen.plan.geometry.access import joined, vectors
+from cutegen.plan.geometry import joined, vectors
 
 TILE = (32, 32)
 GRIDS = [Layout((8, 4), (4, 1)), Layout((4, 8), (1, 4)), Layout((2, 8), (1, 2)), Layout((8, 1), (1, 8))]

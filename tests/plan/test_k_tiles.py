@@ -12,7 +12,7 @@ from cutegen.hardware import GPUS, target
 from cutegen.plan import swapped
 from cutegen.plan.search import warpgroups
 from cutegen.plan.search.warpgroup_model import estimate
-from cutegen.plan.search.warpgroup_tiles import H200, MEASURED
+from cutegen.plan.search.warpgroup_rows import H200, MEASURED
 from cutegen.spec import GemmSpec, Operand, Problem
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.settings import Setting, parsed

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from cutegen.algebra import ComposedLayout, Layout, inner_layout, offsets, size
-from cutegen.plan.geometry.smem_candidates import LayoutOption, all_options
+from cutegen.plan.smem_layouts import LayoutOption, all_options
 
 
 def swizzles(options: list[LayoutOption], atom_elems: int) -> set[tuple[int, int, int]]:

@@ -140,10 +140,10 @@ def said(found: GemmPlan) -> dict[str, Any]:
 def test_one_edit_changes_everything_and_the_old_template_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """One k-block ahead becomes none, in one constant of `cutegen/plan/main_loops.py`."""
+    """One k-block ahead becomes none, in one constant of `cutegen/plan/mainloop/programs.py`."""
     spec = load_spec("sm80_hgemm_tn")
     before = said(gemm_plan(spec))
-    monkeypatch.setattr(import_module("cutegen.plan.main_loops"), "BLOCKS_AHEAD", 0)
+    monkeypatch.setattr(import_module("cutegen.plan.mainloop.programs"), "BLOCKS_AHEAD", 0)
     with pytest.raises(ProofError, match="read by threads before a barrier after its copy"):
         gemm_plan(spec)
     monkeypatch.setattr(import_module("cutegen.plan.families.family"), "prove", lambda plan: None)

@@ -15,7 +15,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.program import Action, Range, RangeName, Step
 from cutegen.plan.kernel.role import Turns
 from cutegen.plan.kernel.timeline import Slot, residences, slots
-from cutegen.plan.main_loops import PROMOTED_TILES
+from cutegen.plan.mainloop.programs import PROMOTED_TILES
 from cutegen.run import Kernel
 from cutegen.verify import random_operands
 from tests.plan.loops import multiplied_from_shared, pipelined, promoted

@@ -11,9 +11,9 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan, swapped
-from cutegen.plan.search import cp_async, cp_async_tiles, tile_model, warpgroup_model, warpgroups
-from cutegen.plan.search.row_alignment import K_MAJOR, majors_of, shares_aligned, torn_operands, torn_results
-from cutegen.plan.search.warpgroup_tiles import Row
+from cutegen.plan.search import cp_async, tile_model, warpgroup_model, warpgroups
+from cutegen.plan.search.row_alignment import K_MAJOR, majors_of, shares_aligned, torn_results, unaligned_operands
+from cutegen.plan.search.warpgroup_rows import KernelConfig
 from cutegen.spec import GemmSpec
 from tests.gpu.measured import STORED, TORCH, geometric_mean
 from tests.gpu.sweep_kernels import Shape, shape_of
@@ -40,7 +40,7 @@ def spec_of(majors: str, c: str = "n") -> GemmSpec:
 
 
 def us_of(spec: GemmSpec, cta: Shape, problem: Shape, *, swap: bool = False) -> float:
-    row = Row(cta, WARPGROUPS[cta[0]], swap=swap)
+    row = KernelConfig(cta, WARPGROUPS[cta[0]], swap=swap)
     candidate = warpgroups.candidate_of(spec, DEVICE, row)
     return warpgroups.estimate_of(spec, DEVICE, ProblemShape(*problem), row, candidate, candidate).us
 
@@ -55,9 +55,9 @@ def test_rows_are_as_long_as_the_extent_of_the_major_mode() -> None:
     ):
         assert shares_aligned(majors, problem, (2, 2), (1.0, 3.0)) == (whole, half, quarter, less)
     assert shares_aligned(("m", "n", "n"), problem, (4, 4), (1.0, 3.0)) == (1.0, 0.0, 0.0, 0.0)
-    assert not torn_operands(("m", "n", "n"), problem, (4, 4))
-    assert torn_operands(("m", "n", "n"), problem, (2, 2))
-    assert torn_operands(("m", "k", "n"), problem, (2, 2))
+    assert not unaligned_operands(("m", "n", "n"), problem, (4, 4))
+    assert unaligned_operands(("m", "n", "n"), problem, (2, 2))
+    assert unaligned_operands(("m", "k", "n"), problem, (2, 2))
     assert [torn_results(("k", "k", c), problem, 2) for c in "mn"] == [0.0, 1.0]
 
 
@@ -67,7 +67,7 @@ def test_a_swapped_kernel_counts_the_rows_of_the_product_that_it_multiplies(majo
     """The spec that swaps, and the spec with A and B exchanged by hand, predict the same time but for the store's."""
     spec, (m, n, k) = spec_of(majors, c), (1048, 2240, 712)
     by_hand = swapped.as_multiplied(spec)
-    row = Row((128, 128, 64), (2, 1), swap=True)
+    row = KernelConfig((128, 128, 64), (2, 1), swap=True)
     work = warpgroups.work_of(spec, DEVICE, warpgroups.candidate_of(spec, DEVICE, row), row)
     plain = replace(row, swap=False)
     other = warpgroups.work_of(by_hand, DEVICE, warpgroups.candidate_of(by_hand, DEVICE, plain), plain)
@@ -93,11 +93,11 @@ def test_an_operand_counts_by_its_own_rows() -> None:
 
 def test_mma_sync_counts_them_too() -> None:
     problem = ProblemShape(2048, 24, 2056)
-    tile = cp_async_tiles.CANDIDATES[2]
+    tile = cp_async.CANDIDATES[2]
 
     def us(spec: GemmSpec) -> float:
         work = cp_async.work_of(replace(spec, family="sm80"), DEVICE, tile, 1)
-        return tile_model.estimate(work, problem, GPUS["sm_90"], cp_async_tiles.H200).us
+        return tile_model.estimate(work, problem, GPUS["sm_90"], cp_async.H200).us
 
     assert us(spec_of("NN")) < us(OPEN)  # A of 2048 rows is nearly all that is read
 
@@ -105,7 +105,7 @@ def test_mma_sync_counts_them_too() -> None:
 @pytest.mark.parametrize(("columns", "times"), [(64, 1), (192, 1), (96, 2), (160, 2), (144, 4), (80, 4), (8, 8)])
 def test_narrow_spans_are_read_again(columns: int, times: int) -> None:
     """128 bytes of shared memory hold so many spans of rows of an N-major B."""
-    row = Row((64, columns, 64), (1, 1))
+    row = KernelConfig((64, columns, 64), (1, 1))
     for spec, expected in ((spec_of("TT"), times), (spec_of("NN"), 1), (OPEN, 1)):
         work = warpgroups.work_of(spec, DEVICE, warpgroups.candidate_of(spec, DEVICE, row), row)
         assert work.conflicts == expected

@@ -13,9 +13,9 @@ import pytest
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import plan
-from cutegen.plan.search import middle_tiles, warpgroups
-from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
-from cutegen.plan.search.warpgroup_tiles import MEASURED
+from cutegen.plan.search import corrections, warpgroups
+from cutegen.plan.search.corrections import is_of_middle_size, request_factor
+from cutegen.plan.search.warpgroup_rows import MEASURED
 from tests.gpu.estimates import compared_us
 from tests.gpu.measured import STORED, STORED_H100, geometric_mean, load, regrets
 from tests.gpu.sweep_kernels import Shape
@@ -26,7 +26,7 @@ TABLE = json.loads(STORED.with_name("h100_middle.json").read_text())
 US = times_of(TABLE)
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
 PAGE = words_of("tile_model.md")
-CONSTANTS = ("ASKED", "COVERED", "TORN_READERS", "TORN_TOGETHER")
+CONSTANTS = ("ASKED", "COVERED", "UNALIGNED_READERS", "UNALIGNED_TOGETHER")
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_an_exchanged_product_asks_for_the_same() -> None:
         tile_m, tile_n = random.choice((64, 128, 192)), 8 * random.randint(5, 32)
         ctas_m, ctas_n = random.choice(((1, 1), (2, 1), (1, 4), (4, 2), (2, 2)))
         of_both = [
-            of_requests((*tile, 64), (*ctas, 1), ProblemShape(*sides, k), torn=bool(k % 64))
+            request_factor((*tile, 64), (*ctas, 1), ProblemShape(*sides, k), torn=bool(k % 64))
             for tile, ctas, sides in (
                 ((tile_m, tile_n), (ctas_m, ctas_n), (m, n)),
                 ((tile_n, tile_m), (ctas_n, ctas_m), (n, m)),
@@ -93,7 +93,7 @@ def test_less_counts_for_less() -> None:
     problem = ProblemShape(1024, 640, 1024)
 
     def share(cta: Shape, cluster: Shape = (1, 1, 1), *, torn: bool = False) -> float:
-        return of_requests(cta, cluster, problem, torn=torn)
+        return request_factor(cta, cluster, problem, torn=torn)
 
     assert share((128, 128, 64), (2, 1, 1)) < share((128, 128, 64))
     assert share((128, 80, 64)) < share((128, 96, 64))  # 640 is 8 x 80 and 6.7 x 96
@@ -112,13 +112,13 @@ def test_they_count_in_what_plans_compare(monkeypatch: pytest.MonkeyPatch) -> No
     known = predicted()
     without(monkeypatch, "is_of_middle_size")
     multiplied = ProblemShape(448, 1232, 3840) if row.swap else shape
-    assert known == pytest.approx(predicted() * of_requests(row.cta, row.cluster, multiplied, torn=False))
+    assert known == pytest.approx(predicted() * request_factor(row.cta, row.cluster, multiplied, torn=False))
 
 
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("**L2 requests of CTAs.**")[2].partition("These factors apply")[0]
     said = re.findall(r"\| \S[^|]+ \| (\d\.\d\d) \|", part)
-    assert said == [f"{getattr(middle_tiles, name):.2f}" for name in (*CONSTANTS, "SOONER")]
+    assert said == [f"{getattr(corrections, name):.2f}" for name in (*CONSTANTS, "SOONER")]
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def known_cost() -> float:
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = known_cost()
-    monkeypatch.setattr(middle_tiles, constant, 1.0)
+    monkeypatch.setattr(corrections, constant, 1.0)
     assert cost(US) > known
 
 
@@ -171,7 +171,7 @@ def test_families_are_compared_by_what_kernels_take_today(problem: Shape, monkey
     """On an H100 a kernel of `sm80` took 1.26 times as long on the first as one of `wgmma`."""
     any_family = replace(OPEN, family=None)
     assert plan(any_family, DEVICE.name, problem).family == "sm90"
-    monkeypatch.setattr(middle_tiles, "SOONER", 1.0)
+    monkeypatch.setattr(corrections, "SOONER", 1.0)
     assert plan(any_family, DEVICE.name, problem).family == "sm80"
 
 

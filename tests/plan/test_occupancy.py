@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.hardware import target
-from cutegen.plan.predict.occupancy import allocated_registers, ctas_by_registers, ctas_by_smem, predict_occupancy
+from cutegen.plan.predict import allocated_registers, ctas_by_registers, ctas_by_smem, predict_occupancy
 
 KIB = 1024
 

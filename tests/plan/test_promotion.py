@@ -10,7 +10,7 @@ import pytest
 from cutegen.errors import SpecError
 from cutegen.plan import plan
 from cutegen.plan.kernel.accumulator import Promotion
-from cutegen.plan.rules.promotion import choose_promotion
+from cutegen.plan.mma.wgmma import choose_promotion
 from cutegen.spec import GemmSpec, Mma, Operand, Tile
 from tests.plan.specs import promoted_k
 from tests.run.wgmma import spec

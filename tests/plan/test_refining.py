@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cutegen.plan.search.warpgroup_tiles import H200  # noqa: E402
+from cutegen.plan.search.warpgroup_rows import H200  # noqa: E402
 from tests.gpu import written  # noqa: E402
 from tests.gpu.estimates import compared_us, of_plans, row_of  # noqa: E402
 from tests.gpu.fit_kernels import Fitted, Samples, predicted, refined  # noqa: E402

@@ -11,12 +11,12 @@ import pytest
 from cutegen.algebra import Layout, offsets_2d, parse_layout
 from cutegen.errors import CompileError, EmissionError, SpecError
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.geometry.access import fragment_loads, vectors
+from cutegen.plan.epilogue.store import accumulators
+from cutegen.plan.geometry import fragment_loads, vectors
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.timeline import residences, shown
+from cutegen.plan.operands.smem import Access
 from cutegen.plan.prove import prove
-from cutegen.plan.rules.epilogue import accumulators
-from cutegen.plan.rules.smem import Access
 from cutegen.run import Kernel
 from cutegen.spec import (
     G2s,

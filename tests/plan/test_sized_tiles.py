@@ -9,15 +9,14 @@ from dataclasses import replace
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.rules.consumers import COOPERATIVE
-from cutegen.plan.search.sized_tiles import LOWEST_OF_MANY, OF_ROWS, is_sized, of_size
-from cutegen.plan.search.warpgroup_tiles import Row, as_nearest
+from cutegen.plan.schedule.consumers import COOPERATIVE
+from cutegen.plan.search.warpgroup_rows import LOWEST_OF_MANY, OF_ROWS, KernelConfig, as_nearest, is_sized, of_size
 from tests.gpu.estimates import compared_us, row_of, work_of
 from tests.gpu.measured import STORED_H100, Measured, geometric_mean, held_out, load
 from tests.plan.pages import words_of
 
 PAGE = words_of("tile_model.md")
-TILE = Row((64, 112, 64), (1, 1), COOPERATIVE, (4, 2, 1))
+TILE = KernelConfig((64, 112, 64), (1, 1), COOPERATIVE, (4, 2, 1))
 
 
 def of_middle_size(problem: tuple[int, int, int]) -> bool:
@@ -62,10 +61,10 @@ def test_estimates_of_tiles_by_size_are_off_by_a_tenth_at_most_on_average(measur
         assert statistics.mean(map(abs, found)) < 0.1, m
 
 
-def _by_size_us(setting: object, row: Row, problem: tuple[int, int, int]) -> float:
+def _by_size_us(setting: object, row: KernelConfig, problem: tuple[int, int, int]) -> float:
     from cutegen.hardware import GPUS
     from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
-    from cutegen.plan.search.warpgroup_tiles import H200
+    from cutegen.plan.search.warpgroup_rows import H200
 
     work, sized = work_of(setting), of_size(row)  # type: ignore[arg-type]
     assert isinstance(work, WarpgroupWork)
@@ -88,6 +87,6 @@ def test_parts_of_half_a_sector_cost_the_whole_but_where_operands_are_exchanged(
 
 
 def test_a_measured_tile_keeps_its_own_corrections() -> None:
-    measured = as_nearest(Row((64, 64, 64), (1, 1), COOPERATIVE, (4, 2, 1)))
+    measured = as_nearest(KernelConfig((64, 64, 64), (1, 1), COOPERATIVE, (4, 2, 1)))
     assert as_nearest(of_size(measured)) == measured
     assert as_nearest(of_size(TILE)) == of_size(TILE)

@@ -13,9 +13,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import target
 from cutegen.plan import plan
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search import cp_async, cp_async_tiles, small_tiles, warpgroups
-from cutegen.plan.search.small_tiles import EIGHT_WIDE, SMALL, is_small
-from cutegen.plan.search.warpgroup_tiles import MEASURED
+from cutegen.plan.search import cp_async, warpgroup_rows, warpgroups
+from cutegen.plan.search.warpgroup_rows import EIGHT_WIDE, MEASURED, SMALL, is_small
 from cutegen.spec import GemmSpec, Schedule, Tile
 from tests.gpu.estimates import setting_of
 from tests.gpu.fit_small import STORED, fitted, samples_of
@@ -212,7 +211,7 @@ def test_the_page_says_how_good_the_choice_is_for_few_rows_or_columns() -> None:
 
 @pytest.mark.slow
 def test_the_page_says_what_slices_of_mma_sync_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    constants, known = cp_async_tiles.H200, geometric_mean(costs_among(LONG_AND_NARROW))
+    constants, known = cp_async.H200, geometric_mean(costs_among(LONG_AND_NARROW))
     each, for_all = constants.slice_cycles, constants.sum_cycles
     said = f"With {each:.0f} cycles for each slice, and {for_all:.0f} instead of 900 for all"
     monkeypatch.setattr(cp_async, "H200", replace(constants, sum_cycles=900.0, slice_cycles=0.0))
@@ -239,10 +238,10 @@ def test_the_page_says_what_was_measured() -> None:
     kernels = {name for us in US.values() for name in us} - {TORCH}
     assert f"{count:,} times of {len(kernels)} kernels on {len(US)} such products" in PAGE
     small = [shape for shape in US if is_small(OPEN, ProblemShape(*shape))]
-    assert all(math.prod(shape) < small_tiles.MOST for shape in US)
+    assert all(math.prod(shape) < warpgroup_rows.SMALL_MOST for shape in US)
     assert f"{len(US) - len(small)} of the {len(US)} are narrow with a long K" in PAGE
     assert f"plans compare {len(SMALL)} kernels" in PAGE
-    assert f"take {small_tiles.OF_MMA_SYNC} times as long as predicted" in PAGE
+    assert f"take {warpgroup_rows.OF_MMA_SYNC} times as long as predicted" in PAGE
 
 
 def test_the_page_says_what_the_choice_gains_on_problems_drawn_apart() -> None:

@@ -9,7 +9,7 @@ import pytest
 from cutegen.errors import SpecError
 from cutegen.hardware import dtype, target
 from cutegen.plan import plan
-from cutegen.plan.values.opcodes import load_global, load_shared, store_shared
+from cutegen.plan.values.copies import load_global, load_shared, store_shared
 from cutegen.spec import Epilogue, Extra, G2s, G2sCopy, GemmSpec, Mma, Operand, Smem, SmemLayout, Tile
 from tests.plan.kernels import Build
 from tests.plan.specs import gemm

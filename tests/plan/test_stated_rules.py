@@ -19,13 +19,14 @@ from cutegen.plan import GemmPlan, plan
 from cutegen.plan.explain import ranking, ranking_lines
 from cutegen.plan.families.choice import _decision, _Option
 from cutegen.plan.kernel.scheduler import SplitK
-from cutegen.plan.predict.occupancy import estimate_registers
+from cutegen.plan.mma import fma
+from cutegen.plan.operands import stages
+from cutegen.plan.operands.stages import expected_registers
+from cutegen.plan.predict import estimate_registers
 from cutegen.plan.prove import prove
-from cutegen.plan.rules import fma_threads, pipeline, plain_stages, tile_order
-from cutegen.plan.rules.register_staging import expected_registers
-from cutegen.plan.search import bulk, cp_async, cp_async_tiles
-from cutegen.plan.search.options import Option
-from cutegen.plan.search.reasons import microseconds
+from cutegen.plan.schedule import order
+from cutegen.plan.search import bulk, cp_async
+from cutegen.plan.search.problem import Option, microseconds
 from cutegen.plan.search.tile_model import quantities
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import (
@@ -154,7 +155,7 @@ def test_times_have_three_digits() -> None:
         us = 12.3456
 
     assert microseconds(Estimate()) == "12.3 us"  # type: ignore[arg-type]
-    one = Option(cp_async_tiles.CANDIDATES[0], 1, Estimate())  # type: ignore[arg-type]
+    one = Option(cp_async.CANDIDATES[0], 1, Estimate())  # type: ignore[arg-type]
     assert str(replace(one, slices=3)) == f"{one}, 3 slices of K"
 
 
@@ -167,11 +168,11 @@ def test_every_tile_of_the_search_is_shared_out_by_whole_warps(search: Any) -> N
     found = [*search._rows(gemm(), target("sm_90"))]
     rows = {(row.cta, row.atom_layout): row.stages for row in found}
     assert len(rows) == len(found)
-    for ((m, n, k), (wm, wn, wk)), stages in rows.items():
+    for ((m, n, k), (wm, wn, wk)), depth in rows.items():
         assert (m % (16 * wm), n % (8 * wn), k % 32, wk) == (0, 0, 0, 1)
         assert wm * wn >= min(4, (m // 16) * (n // 16))
         mirrored = rows.get(((n, m, k), (wn, wm, wk)))
-        assert mirrored in (None, stages)
+        assert mirrored in (None, depth)
     assert {layout for ((m, n, _), layout) in rows if m == n > 16} <= {(2, 2, 1), (2, 4, 1)}
 
 
@@ -223,15 +224,15 @@ def test_registers_that_a_k_tile_passes_through_by_hand() -> None:
 
 
 def test_threads_of_simt_by_hand() -> None:
-    k = fma_threads.choose_cta_tile(simt()).decision.rejected
+    k = fma.choose_cta_tile(simt()).decision.rejected
     assert [(row.what, row.why) for row in k] == [
         ("K = 4", "2 times the barriers"),
         ("K = 16", "16,384 bytes, and 2 times as much unrolled code"),
     ]
-    assert fma_threads._divisors(12) == [1, 2, 3, 4, 6, 12]
-    chosen = fma_threads.choose_threads(simt(), (128, 128, 8), target("sm_80"))
+    assert fma._divisors(12) == [1, 2, 3, 4, 6, 12]
+    chosen = fma.choose_threads(simt(), (128, 128, 8), target("sm_80"))
     assert chosen.value.shape == (16, 16)
-    few = fma_threads.choose_threads(simt(), (64, 8, 16), target("sm_80"))
+    few = fma.choose_threads(simt(), (64, 8, 16), target("sm_80"))
     for found in (chosen, few):
         counts = [np.prod([*map(int, row.what.split()[0].split("x"))]) for row in found.decision.rejected]
         assert set(counts) == {np.prod(found.value.shape)}
@@ -258,18 +259,18 @@ def test_what_simt_cannot_share_out(parts: dict[str, Any], said: str) -> None:
 def test_a_tile_of_which_one_stage_does_not_fit_is_refused_first() -> None:
     row = target("sm_80")
     with pytest.raises(SpecError, match="not even one stage fits; use a smaller tile"):
-        pipeline.check_stage(gemm(), row, (512, 512, 128))
-    pipeline.check_stage(gemm(), row, (512, 512, 64))
+        stages.check_stage(gemm(), row, (512, 512, 128))
+    stages.check_stage(gemm(), row, (512, 512, 64))
     with pytest.raises(SpecError, match="not even one stage fits"):
-        pipeline.choose_stages(gemm(), row, (200_000, 200_000), 1)
+        stages.choose_stages(gemm(), row, (200_000, 200_000), 1)
     with pytest.raises(SpecError, match="not even one stage fits"):
-        plain_stages.choose_stages(simt(), row, (200_000, 128))
+        stages.choose_plain_stages(simt(), row, (200_000, 128))
     with pytest.raises(SpecError, match=r"2 stages: 2 x \(100,000 \+ 128\) = 200,320 bytes .* one stage fits"):
-        plain_stages.choose_stages(simt(tile=Tile(stages=2)), row, (100_000, 128))
+        stages.choose_plain_stages(simt(tile=Tile(stages=2)), row, (100_000, 128))
 
 
 def test_one_stage_of_plain_copies_where_two_do_not_fit() -> None:
-    found = plain_stages.choose_stages(simt(), target("sm_80"), (100_000, 128))
+    found = stages.choose_plain_stages(simt(), target("sm_80"), (100_000, 128))
     assert found.value == 1
     (rejected,) = found.decision.rejected
     assert (rejected.what, rejected.why.split(" bytes")[0]) == ("2 stages", "200,320")
@@ -352,7 +353,7 @@ def test_slices_go_through_the_tiles_once_each() -> None:
     found = plan(gemm(schedule=Schedule(split_k=4)), "sm_80")
     shape = ProblemShape(1024, 1024, 4096, 3)
     one, four = (
-        tile_order.tiles_in_flight(shape, found.target, found.mma, found.operands, found.predictions.occupancy, split)
+        order.tiles_in_flight(shape, found.target, found.mma, found.operands, found.predictions.occupancy, split)
         for split in (None, found.split_k)
     )
     assert one is not None
@@ -430,7 +431,7 @@ def test_copies_of_16_bytes_fill_the_stages() -> None:
     """128 x 64 and 128 x 64 elements of 2 bytes are 2048 copies, 16 for each thread of four warps; three stages,
     or as many as there are k-tiles.
     """
-    work = cp_async.work_of(gemm(), target("sm_80"), cp_async_tiles.CANDIDATES[2], 1)
+    work = cp_async.work_of(gemm(), target("sm_80"), cp_async.CANDIDATES[2], 1)
     assert (work.cta, work.warps, work.stages) == ((128, 128, 64), (2, 2), 3)
     for k, filled in ((4096, 3), (128, 2), (8, 1)):
         counted = quantities(work, ProblemShape(4096, 4096, k), GPUS["sm_80"])

@@ -15,11 +15,11 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Instruction, dtype
 from cutegen.plan import plan
-from cutegen.plan.rules.tile_order import in_flight_of
-from cutegen.plan.search import streamed_tiles, warpgroups
-from cutegen.plan.search.options import Candidate
-from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
-from cutegen.plan.search.warpgroup_tiles import MEASURED
+from cutegen.plan.schedule.order import in_flight_of
+from cutegen.plan.search import corrections, warpgroups
+from cutegen.plan.search.corrections import as_streamed, is_streamed, stream_factor
+from cutegen.plan.search.problem import Candidate
+from cutegen.plan.search.warpgroup_rows import MEASURED
 from cutegen.spec import GemmSpec
 from tests.gpu import estimates
 from tests.gpu.measured import STORED, Measured, geometric_mean, load, regrets
@@ -110,7 +110,7 @@ def test_an_exchanged_product_is_read_as_it_is() -> None:
         (m, n, k), (ctas_m, ctas_n, ctas_k) = candidate.cta, candidate.cluster
         turned = replace(candidate, cta=(n, m, k), cluster=(ctas_n, ctas_m, ctas_k))
         factors = [
-            of_stream(
+            stream_factor(
                 each,
                 slices,
                 in_flight_of(shape, DEVICE, each.cta[:2], (f16, f16), slices, Instruction.WGMMA),
@@ -124,8 +124,8 @@ def test_an_exchanged_product_is_read_as_it_is() -> None:
 @pytest.mark.parametrize("problem", [(64, 8192, 8192), (8192, 64, 8192), (128, 4096, 14336), (96, 1408, 5504)], ids=str)
 def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[bool] = []
-    rule = streamed_tiles.goes_through_once
-    monkeypatch.setattr(streamed_tiles, "goes_through_once", lambda *about: said.append(rule(*about)) or said[-1])
+    rule = corrections.goes_through_once
+    monkeypatch.setattr(corrections, "goes_through_once", lambda *about: said.append(rule(*about)) or said[-1])
     agreed = set()
     # Specs are settled, and so sorted, when the last has been asked about.
     settled = list(warpgroups.settled_for(OPEN, DEVICE, ProblemShape(*problem)))
@@ -137,7 +137,7 @@ def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkey
             slices, f16 = made.split_k.slices if made.split_k else 1, dtype("f16")
             about = in_flight_of(shape, DEVICE, made.cta_tile[:2], (f16, f16), slices, Instruction.WGMMA)
             said.clear()
-            of_stream(candidate, slices, about, made.cta_tile[2] * 2)
+            stream_factor(candidate, slices, about, made.cta_tile[2] * 2)
             stream = "a" if shape.m >= shape.n else "b"
             assert said == [stream in made.evicted_first], one.spec
             agreed.add(said[0])
@@ -147,10 +147,18 @@ def test_search_and_rules_agree_on_what_l2_gives_up_first(problem: Shape, monkey
 def test_the_page_has_the_constants() -> None:
     part = PAGE.partition("### Streams")[2].partition("### ")[0]
     said = [cells.split(" | ")[-1] for cells in re.findall(r"\| (\S[^|]+ \| \d\.\d\d(?:, \d\.\d\d)?) \|", part)]
-    names = ["GIVEN_UP_FIRST", "LONGER_K_TILE", "CLUSTERED", "THROUGH_WORKSPACE", "UNEVEN", "APART", "ALMOST_IDLE"]
-    assert said[:7] == [f"{getattr(streamed_tiles, name):.2f}" for name in names]
-    assert said[7] == f"{streamed_tiles.SHORT:.2f}, {streamed_tiles.TALL:.2f}"
-    assert f"power of {streamed_tiles.SHARE}" in part
+    names = [
+        "GIVEN_UP_FIRST",
+        "LONGER_K_TILE",
+        "STREAM_CLUSTERED",
+        "THROUGH_WORKSPACE",
+        "STREAM_UNEVEN",
+        "STREAM_APART",
+        "ALMOST_IDLE",
+    ]
+    assert said[:7] == [f"{getattr(corrections, name):.2f}" for name in names]
+    assert said[7] == f"{corrections.SHORT:.2f}, {corrections.TALL:.2f}"
+    assert f"power of {corrections.STREAM_SHARE}" in part
 
 
 @pytest.mark.slow
@@ -199,11 +207,20 @@ def known_cost() -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "constant",
-    ["GIVEN_UP_FIRST", "LONGER_K_TILE", "UNEVEN", "APART", "CLUSTERED", "THROUGH_WORKSPACE", "ALMOST_IDLE", "TALL"],
+    [
+        "GIVEN_UP_FIRST",
+        "LONGER_K_TILE",
+        "STREAM_UNEVEN",
+        "STREAM_APART",
+        "STREAM_CLUSTERED",
+        "THROUGH_WORKSPACE",
+        "ALMOST_IDLE",
+        "TALL",
+    ],
 )
 def test_each_correction_is_worth_having(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = known_cost()
-    monkeypatch.setattr(streamed_tiles, constant, 1.0)
+    monkeypatch.setattr(corrections, constant, 1.0)
     assert cost(US) > known
 
 
@@ -219,9 +236,9 @@ def test_clusters_that_read_the_same_rows_apart_are_not_chosen(problem: Shape, m
         return ctas_m * ctas_n == 1 or readers <= sharing
 
     assert shares_no_rows()
-    monkeypatch.setattr(warpgroups, "of_apart", lambda *_: 1.0)
+    monkeypatch.setattr(warpgroups, "coincidence_factor", lambda *_: 1.0)
     assert shares_no_rows()
-    monkeypatch.setattr(streamed_tiles, "APART", 1.0)
+    monkeypatch.setattr(corrections, "STREAM_APART", 1.0)
     assert not shares_no_rows()
 
 
@@ -234,7 +251,7 @@ def test_short_tiles_of_the_stream_are_not_chosen(problem: Shape, monkeypatch: p
         return made.cta_tile[0] if made.swapped else made.cta_tile[1]
 
     assert rows_of_the_stream() == 64
-    monkeypatch.setattr(streamed_tiles, "SHORT", 1.0)
+    monkeypatch.setattr(corrections, "SHORT", 1.0)
     assert rows_of_the_stream() == 32
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cutegen.hardware import GPUS
 from cutegen.plan import plan
-from cutegen.plan.search.options import Candidate
+from cutegen.plan.search.problem import Candidate
 from cutegen.plan.search.tile_model import estimate
 from tests.gpu.families import FAMILIES, name_of
 from tests.gpu.fit import Measured, Regret, load, mean_factor, regrets, works

@@ -15,8 +15,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS
 from cutegen.plan import plan
 from cutegen.plan.kernel.scheduler import TileOrder
-from cutegen.plan.predict.tile_orders import TileGrid, traffic
-from cutegen.plan.rules.tile_order import ONE_BAND, bands_of, given_order, mode_of_bands
+from cutegen.plan.schedule.order import ONE_BAND, TileGrid, bands_of, given_order, mode_of_bands, traffic
 from cutegen.spec import GemmSpec, Operand, Problem, Raster, Schedule, Tile
 from tests.gpu.families import FAMILIES
 from tests.gpu.measured import STORED, geometric_mean

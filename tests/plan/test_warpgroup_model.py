@@ -17,12 +17,10 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, target
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.search import small_tiles, warpgroups
-from cutegen.plan.search.fitted_slices import fitted_slices
-from cutegen.plan.search.fitted_tiles import fitted_rows
+from cutegen.plan.search import warpgroup_rows, warpgroups
 from cutegen.plan.search.row_alignment import K_MAJOR
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, busy_us, estimate, quantities
-from cutegen.plan.search.warpgroup_tiles import H200, MEASURED, Row, as_nearest
+from cutegen.plan.search.warpgroup_rows import H200, MEASURED, KernelConfig, as_nearest, fitted_rows, fitted_slices
 from cutegen.spec import Bias, Epilogue, Mma, Schedule, Tile
 from tests.gpu.estimates import compared_us, of_plans, since_in_turns
 from tests.gpu.measured import (
@@ -75,7 +73,7 @@ def made(spec: Any, problem: tuple[int, int, int]) -> GemmPlan:
     return planned
 
 
-def compared_for(shape: ProblemShape) -> tuple[Row, ...]:
+def compared_for(shape: ProblemShape) -> tuple[KernelConfig, ...]:
     gpu = GPUS["sm_90"]
     return tuple(dict.fromkeys((*MEASURED, *map(as_nearest, fitted_rows(shape, gpu)), *fitted_slices(shape, gpu))))
 
@@ -101,11 +99,13 @@ def test_the_page_says_how_good_they_are() -> None:
         assert said is not None
         assert (int(said[1]), float(said[2])) == (len(regret), round(geometric_mean(factors(regret)), 3))
         assert float(said[3]) == round(max(factors(regret)), 2)
-    others = [each for each in found() if not small_tiles.is_small(OPEN, ProblemShape(*each.measured.problem))]
+    others = [each for each in found() if not warpgroup_rows.is_small(OPEN, ProblemShape(*each.measured.problem))]
     of_others = f"on the {len(others):,} other problems it takes {geometric_mean(factors(others)):.3f} times the best"
     assert of_others in words_of(PAGE)
-    of_apart = f"{geometric_mean(factors(apart())):.3f} times the best of all measured kernels on average and "
-    assert f"{of_apart}{max(factors(apart())):.2f} at most" in words_of("performance.md")
+    coincidence_factor = (
+        f"{geometric_mean(factors(apart())):.3f} times the best of all measured kernels on average and "
+    )
+    assert f"{coincidence_factor}{max(factors(apart())):.2f} at most" in words_of("performance.md")
 
 
 def test_the_page_says_what_large_products_take_in_both_states() -> None:
@@ -152,7 +152,7 @@ def test_a_model_that_does_not_know_it_would_choose_worse(
 
 
 def test_the_page_says_how_many_kernels_are_compared() -> None:
-    said = re.search(r"(\d+) kernels are compared \(`cutegen/plan/search/warpgroup_tiles.py`\)", words_of(PAGE))
+    said = re.search(r"(\d+) kernels are compared \(`cutegen/plan/search/warpgroup_rows.py`\)", words_of(PAGE))
     assert said is not None
     assert int(said[1]) == len(MEASURED)
 
@@ -320,7 +320,7 @@ def test_tuning_compares_joined_k_tiles_and_others() -> None:
 def test_rows_of_16_bytes_cost_a_result_twice_its_time(columns: int, exchanged: bool, thin: bool) -> None:
     """Parts of 8 columns have them, where rows of C are the tile's; lines of an exchanged one are whole."""
     asked = replace(OPEN, tile=Tile((192, columns, 64)), schedule=Schedule(swap=exchanged))
-    row = Row((192, columns, 64), (3, 1), swap=exchanged)
+    row = KernelConfig((192, columns, 64), (3, 1), swap=exchanged)
     work = warpgroups.work_of(asked, target("sm_90"), warpgroups.candidate_of(asked, target("sm_90"), row), row)
     assert work.thin is thin
     counted = quantities(work, ProblemShape(384, 5696, 1088), GPUS["sm_90"])

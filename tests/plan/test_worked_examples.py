@@ -14,12 +14,12 @@ from cutegen.contract.problem import MAX_EXTENT
 from cutegen.errors import SpecError
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, target
 from cutegen.plan import GemmPlan, plan
+from cutegen.plan.epilogue.store import held_together
 from cutegen.plan.explain import plan_json, ranking, ranking_lines
-from cutegen.plan.predict.occupancy import ADDRESS_REGISTERS
-from cutegen.plan.predict.tile_orders import _Cache
-from cutegen.plan.rules.epilogue import held_together
-from cutegen.plan.rules.register_split import Reallocation, split_registers
-from cutegen.plan.search.options import Candidate, with_stages
+from cutegen.plan.predict import ADDRESS_REGISTERS
+from cutegen.plan.schedule.consumers import Reallocation, split_registers
+from cutegen.plan.schedule.order import _Cache
+from cutegen.plan.search.problem import Candidate, with_stages
 from cutegen.plan.values.decision import Decision
 from cutegen.spec import (
     Bias,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.plan import plan
-from cutegen.plan.rules.fusion import choose_fusion
+from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.values.epilogue import Fusion
 from cutegen.render import render
 from cutegen.render.epilogue import DSL, helpers, kernel_lines, torch_lines, written

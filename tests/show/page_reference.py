@@ -10,7 +10,7 @@ from cutegen.algebra import Layout, LayoutExpr, inner_layout, offsets, offsets_2
 from cutegen.hardware import ldmatrix_trace, wavefronts
 from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import fragment_loads, vectors
+from cutegen.plan.geometry import fragment_loads, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragments import LdmatrixLoads
 from cutegen.plan.values.path import OperandPath

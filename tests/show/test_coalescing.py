@@ -7,8 +7,7 @@ import re
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.copies import VectorCopy
+from cutegen.plan.values.copies import AccessKey, VectorCopy
 from cutegen.show.canvas.colors import CONFLICT
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Box

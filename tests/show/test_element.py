@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.geometry.access import vectors
+from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandWay, ResultWay, follow
 from cutegen.show.follow.places import VectorStep

@@ -11,7 +11,7 @@ import pytest
 from cutegen.algebra import offsets, tile_to_shape
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import joined, vectors
+from cutegen.plan.geometry import joined, vectors
 from cutegen.show.page import page_of_plan
 from tests.seeding import new_generator
 from tests.show.browser import Page, until

@@ -11,8 +11,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search.problem import Settled
-from cutegen.plan.search.reasons import foretold
+from cutegen.plan.search.problem import Proposal, foretold
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
@@ -34,7 +33,7 @@ class _Option:
     """
 
     name: str
-    proposed: Iterable[Settled] = ()
+    proposed: Iterable[Proposal] = ()
     predicted_us: float | None = None
     handicap: float = 1.0
     how: str = "predicted"

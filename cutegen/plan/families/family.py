@@ -14,26 +14,25 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
 from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
+from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.parts import CountedPlan, Draft, Feed, Multiplier, Schedule
-from cutegen.plan.predict.occupancy import predict_occupancy
-from cutegen.plan.predict.traffic import predict_line_writes, predict_sectors, predict_wavefronts
+from cutegen.plan.operands.stages import check_stage
+from cutegen.plan.parts import CountedPlan, Draft, Mainloop, Mma, Schedule
+from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
-from cutegen.plan.rules.fusion import choose_fusion
-from cutegen.plan.rules.groups import check_one_product, decide_groups
-from cutegen.plan.rules.pipeline import check_stage
-from cutegen.plan.rules.tile_order import tiles_in_flight
-from cutegen.plan.search.problem import Settled, first_that_holds
+from cutegen.plan.schedule.groups import check_one_product, decide_groups
+from cutegen.plan.schedule.order import tiles_in_flight
+from cutegen.plan.search.problem import Proposal, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import PartKeys
 
 CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]
-Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Settled]]
+Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Proposal]]
 
 
-def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
+def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
     """Return no candidates: the rules choose."""
     return ()
 
@@ -48,8 +47,8 @@ class Family:
     """
 
     name: str
-    multiplier: Multiplier
-    feed: Feed
+    mma: Mma
+    mainloop: Mainloop
     schedule: Schedule
     cta_tile: CtaTileRule
     search: Search = no_search
@@ -59,9 +58,9 @@ class Family:
     @property
     def keys(self) -> tuple[PartKeys, ...]:
         """The parts as specs know them: multiplier, feed, schedule."""
-        return self.multiplier.keys, self.feed.keys, self.schedule.keys
+        return self.mma.keys, self.mainloop.keys, self.schedule.keys
 
-    def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Settled]:
+    def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
         """Return the candidates for tuning, the fastest by predicted time first."""
         return (self.space or self.search)(spec, target, problem)
 
@@ -69,7 +68,7 @@ class Family:
         """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if that fails."""
         return self.plan_first(self.proposed(spec, target, problem), spec, target, problem)
 
-    def proposed(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Iterable[Settled]:
+    def proposed(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> Iterable[Proposal]:
         """Return the candidates for a problem, the fastest by predicted time first; none without one.
 
         Raises SpecError for a target or a spec that this family does not support.
@@ -78,7 +77,7 @@ class Family:
         return self.search(spec, target, problem) if problem else ()
 
     def plan_first(
-        self, proposed: Iterable[Settled], spec: GemmSpec, target: Target, problem: ProblemShape | None
+        self, proposed: Iterable[Proposal], spec: GemmSpec, target: Target, problem: ProblemShape | None
     ) -> GemmPlan:
         """Return the plan of the first of `proposed` that the rules accept, else of `spec`. Raises SpecError."""
         return first_that_holds(spec, proposed, lambda filled: self._exchange(filled, target, problem))
@@ -86,9 +85,9 @@ class Family:
     def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
         """Raise SpecError for a target or a spec that this family does not support, before anything is chosen."""
         check_one_product(spec, problem)
-        self.feed.check(spec, target, self.name)
+        self.mainloop.check(spec, target, self.name)
         self.schedule.check(spec, problem, self.name)
-        self.multiplier.check(spec, target)
+        self.mma.check(spec, target)
 
     def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """Plan the kernel of the product that the spec requests, or of the swapped one."""
@@ -102,13 +101,13 @@ class Family:
         """Apply the rules in order: each sees only what earlier ones settled."""
         cta_tile = self.cta_tile(spec, target)
         # A tile that does not fit one stage is refused before tables are made of it.
-        check_stage(spec, target, cta_tile.value, self.feed.reserved_bytes)
-        mma, mma_decisions = self.multiplier.choose(spec, target, cta_tile)
+        check_stage(spec, target, cta_tile.value, self.mainloop.reserved_bytes)
+        mma, mma_decisions = self.mma.choose(spec, target, cta_tile)
         split_k, split_decisions = self.schedule.split(spec, mma)
-        operands = self.feed.operands(spec, mma, target)
-        roles = self.feed.roles(spec, target, mma, self.multiplier.registers(target, mma, operands))
+        operands = self.mainloop.operands(spec, mma, target)
+        roles = self.mainloop.roles(spec, target, mma, self.mma.registers(target, mma, operands))
         fusion, fusion_decisions = choose_fusion(spec)
-        memory = self.feed.memory(Draft(spec, target, mma, operands, fusion, roles))
+        memory = self.mainloop.memory(Draft(spec, target, mma, operands, fusion, roles))
         stages, epilogue = memory.stages.value, memory.epilogue.value
         paths = tuple(each.plan(stages) for each in operands)
 
@@ -116,13 +115,13 @@ class Family:
         occupancy = predict_occupancy(target, threads, memory.regions.bytes, roles.registers_at_launch)
         in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
         scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
-        policy = self.feed.policy(spec, target, mma, split_k, in_flight)
-        loop = self.feed.loop(roles, memory, mma, paths)
+        policy = self.mainloop.policy(spec, target, mma, split_k, in_flight)
+        loop = self.mainloop.loop(roles, memory, mma, paths)
         if scheduler.value.source.loops:
             loop = loop.over_tiles()
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
-        instructions = Counter({**self.multiplier.counted(written, counted), **epilogue.opcodes()})
+        instructions = Counter({**self.mma.counted(written, counted), **epilogue.opcodes()})
         instructions.update(dict(scheduler.value.source.opcodes))
         copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))
         plan = GemmPlan(

@@ -6,15 +6,14 @@ The preconditions of CuTe's gemm_device are errors here, under the same names.
 from __future__ import annotations
 
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.plain import Plain
-from cutegen.plan.multipliers.fma import Fma
-from cutegen.plan.rules.fma_threads import choose_cta_tile
+from cutegen.plan.mainloop.plain import Plain
+from cutegen.plan.mma.fma import Fma, choose_cta_tile
 from cutegen.plan.schedules import CtaPerTile
 
 SIMT = Family(
     name="simt",
-    multiplier=Fma(),
-    feed=Plain(),
+    mma=Fma(),
+    mainloop=Plain(),
     schedule=CtaPerTile(splits=False),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
 )

@@ -9,9 +9,9 @@ from cutegen.algebra import Extents
 from cutegen.hardware import Target, dtype
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.copied import CopiedFragments
-from cutegen.plan.multipliers.mma_sync import MmaSync
-from cutegen.plan.rules.mma import becomes_f16, choose_cta_tile
+from cutegen.plan.mainloop.tma import TmaRs
+from cutegen.plan.mma.atom import becomes_f16, choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.bulk import settled_for
 from cutegen.plan.values.decision import Choice, Decision
@@ -41,8 +41,8 @@ def choose_large_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
 
 SM120 = Family(
     name="sm120",
-    multiplier=MmaSync(),
-    feed=CopiedFragments(),
+    mma=MmaSync(),
+    mainloop=TmaRs(),
     schedule=Persistent("one CTA fills an SM's registers; the next tile's copies overlap the stores of C"),
     cta_tile=choose_large_tile,
     search=settled_for,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.multipliers.mma_sync import MmaSync
-from cutegen.plan.rules.mma import choose_cta_tile
+from cutegen.plan.mainloop.cp_async import CpAsync
+from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.schedules import CtaPerTile
 from cutegen.plan.search.cp_async import settled_for
 
 SM80 = Family(
     name="sm80",
-    multiplier=MmaSync(),
-    feed=Vectors(),
+    mma=MmaSync(),
+    mainloop=CpAsync(),
     schedule=CtaPerTile(),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
     search=settled_for,

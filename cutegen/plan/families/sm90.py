@@ -6,16 +6,15 @@ CTAs are persistent, so that the next tile's copies overlap the stores of C.
 from __future__ import annotations
 
 from cutegen.plan.families.family import Family
-from cutegen.plan.feeds.described import DescribedTiles
-from cutegen.plan.multipliers.wgmma import Wgmma
-from cutegen.plan.rules.warpgroups import choose_cta_tile
+from cutegen.plan.mainloop.tma import TmaSs
+from cutegen.plan.mma.wgmma import Wgmma, choose_cta_tile
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.search.warpgroups import settled_for, space_for
 
 SM90 = Family(
     name="sm90",
-    multiplier=Wgmma(),
-    feed=DescribedTiles(),
+    mma=Wgmma(),
+    mainloop=TmaSs(),
     schedule=Persistent(
         "one CTA fills an SM's shared memory; the next tile's copies overlap the stores of C",
         splits=True,

@@ -1,28 +1,246 @@
-"""Chooses the tile, its warps and stages, and the slices of K for a problem by predicted time, before the rules run.
-
-Only open keys are chosen. The family's rules then run on the spec with these keys filled in; a tile that they refuse is
-skipped for the next best. The family provides the candidates.
-"""
+"""Chooses the tile, its warps and stages, and the slices of K for a problem by predicted time, before the rules run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import Target
+from cutegen.hardware import GPUS, SM_RATES, Instruction, Issuer, Target
+from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
+from cutegen.plan import swapped
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search.options import Candidate, Option, reduction_in, tile_is_open
-from cutegen.plan.search.reasons import decisions
-from cutegen.plan.values.decision import Decision
+from cutegen.plan.operands.stages import DOUBLE_BUFFERED
+from cutegen.plan.schedule.cluster import ALONE, CLUSTER
+from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
+from cutegen.plan.search.tile_model import Estimate
+from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
+from cutegen.spec.values import Consumers, Reduction
+from cutegen.support.words import extents, plural
+
+# Reasons of decisions for a problem: the predicted time, and that of the rejected alternatives.
+
+
+SHOWN_DIGITS = 3
+
+
+def decisions(
+    spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
+) -> Mapping[str, Decision]:
+    """Return the decisions that `option` makes on keys that `spec` leaves open, by key; `ranked` are all options."""
+    found = (
+        *(_tile(spec, target, problem, option, ranked) if tile_is_open(spec) else ()),
+        *(_slices(target, problem, option, ranked) if spec.schedule.split_k is None else ()),
+        *(_warpgroups(spec, problem, option, ranked) if option.candidate.schedules else ()),
+    )
+    return {decision.key: decision for decision in found}
+
+
+def _tile(
+    spec: GemmSpec, target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]
+) -> Iterator[Decision]:
+    """Yield the decisions on the tile, its warps and its stages. Every other tile is named in its best form."""
+    candidate = option.candidate
+    (m, n, _), (warps_m, warps_n, _) = candidate.cta, candidate.atom_layout
+    fetched = f"{m * n // (m + n)} multiply-adds per element fetched"
+    why = f"the tile with the lowest predicted time for the problem; {fetched}"
+    how = foretold(target)
+    rejected = tuple(
+        Rejected(str(other), f"{microseconds(other.estimate)} {how}, bound by {other.estimate.bound}")
+        for other in _best_of_others(option, ranked, lambda other: other.candidate.tile)
+    )
+    gpu = GPUS[target.name]
+    for_problem = f"{problem} on {gpu}: {microseconds(option.estimate)} {how}, bound by {option.estimate.bound}"
+    yield Decision("tile.cta", extents(candidate.cta), why, rejected=rejected, for_problem=for_problem)
+    why = f"comes with the tile; warp tiles of {m // warps_m} x {n // warps_n}"
+    yield Decision("mma.atom_layout", extents(candidate.atom_layout), why)
+    if spec.tile.stages is None:
+        yield Decision("tile.stages", str(candidate.stages), "comes with the tile")
+
+
+def _slices(target: Target, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
+    candidate = option.candidate
+    (m, n, k), gpu, how = candidate.cta, GPUS[target.name], foretold(target)
+    multiplied = swapped.shape_multiplied(problem) if candidate.swap else problem
+    tiles = -(-multiplied.m // m) * -(-multiplied.n // n) * problem.batch
+    for_problem = (
+        f"{plural(tiles, 'tile')} of {plural(-(-problem.k // k), 'k-tile')} on {gpu}: "
+        f"{microseconds(option.estimate)} {how}"
+    )
+    alike = [other for other in ranked if replace(other.candidate, cluster=candidate.cluster) == candidate]
+    rejected = tuple(
+        Rejected(plural(other.slices, "slice"), f"{microseconds(other.estimate)} {how}")
+        for other in _best_of_others(option, alike, lambda other: other.slices)
+    )
+    why = "the slices with the lowest predicted time for the problem"
+    yield Decision("schedule.split_k", str(option.slices), why, rejected=rejected, for_problem=for_problem)
+
+
+def _warpgroups(spec: GemmSpec, problem: ProblemShape, option: Option, ranked: Sequence[Option]) -> Iterator[Decision]:
+    """Return the decisions on the consumers' schedule, the cluster, and whether A and B are swapped."""
+    candidate, schedule = option.candidate, spec.schedule
+    assert candidate.consumers is not None
+    if schedule.consumers is None:
+        rejected = _rejected(option, ranked, lambda other: other.candidate.consumers or "")
+        yield Decision("schedule.consumers", candidate.consumers, WHY_CONSUMERS[candidate.consumers], rejected=rejected)
+    if schedule.cluster is None:
+        rejected = _rejected(option, ranked, lambda other: cluster_text(other.candidate.cluster))
+        why = _why_cluster(candidate.cluster)
+        yield Decision("schedule.cluster", cluster_text(candidate.cluster), why, rejected=rejected)
+    if schedule.swap is None and candidate.swap:
+        rejected = _rejected(option, ranked, lambda other: str(other.candidate.swap).lower())
+        yield swapped.decide(problem, rejected)
+
+
+def _why_cluster(cluster: Extents) -> str:
+    if cluster == ALONE:
+        return "each CTA copies its own operands, and waits for no other"
+    if cluster[2] > 1:
+        return "CTAs of one tile add its slices of K through distributed shared memory"
+    shared = " and ".join(name for name, ctas in zip("BA", cluster, strict=False) if ctas > 1)
+    return f"adjacent CTAs read {shared} from L2 once, and wait for each other's copies"
+
+
+def _rejected(option: Option, ranked: Sequence[Option], value: Callable[[Option], str]) -> tuple[Rejected, ...]:
+    """Return the other values of a key, each with its fastest option."""
+    return tuple(
+        Rejected(value(other), f"at best {other}: {microseconds(other.estimate)} predicted")
+        for other in _best_of_others(option, ranked, value)
+    )
+
+
+def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[Option], object]) -> list[Option]:
+    """Return the fastest option of each value other than that of `option`, fastest first."""
+    found: dict[object, Option] = {}
+    for other in ranked:
+        found.setdefault(value(other), other)
+    found.pop(value(option), None)
+    return list(found.values())
+
+
+def foretold(target: Target) -> str:
+    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it.
+
+    >>> from cutegen.hardware import TARGETS
+    >>> [foretold(TARGETS[name]) for name in ("sm_90", "sm_80", "sm_100")]
+    ['predicted', 'estimated', 'estimated at an assumed rate']
+    """
+    if GPUS[target.name].fitted:
+        return "predicted"
+    known = SM_RATES[target.name].flops.get(Instruction.MMA_SYNC) is not None
+    return "estimated" if known else "estimated at an assumed rate"
+
+
+def microseconds(estimated: Estimate) -> str:
+    """Format a predicted time with three digits, or as whole microseconds.
+
+    >>> microseconds(Estimate(12.345, "device memory")), microseconds(Estimate(2345.6, "tensor cores"))
+    ('12.3 us', '2,346 us')
+    """
+    return f"{estimated.us:,.{SHOWN_DIGITS}g} us" if estimated.us < 1000 else f"{estimated.us:,.0f} us"
+
+
+# Options for a problem: candidates with their slices of K, and the prediction of the performance model for each.
+
+
+def cluster_text(cluster: Extents) -> str:
+    """Format a cluster as in specs: with K only if slices are added there.
+
+    >>> cluster_text((2, 1, 1)), cluster_text((1, 1, 4))
+    ('2x1', '1x1x4')
+    """
+    return extents(cluster if cluster[2] > 1 else cluster[:2])
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Candidate:
+    """A CTA tile, the issuers of its multiplications along M, N and K, and its stages.
+
+    If it `schedules`, it has also the consumers' schedule, the CTAs of a cluster, and whether A and B are swapped: the
+    tile is then one of the swapped product. `overall` is a measured factor on the model's time.
+    """
+
+    cta: tuple[int, int, int]
+    atom_layout: tuple[int, int, int]
+    stages: int
+    consumers: Consumers | None = None
+    cluster: Extents = ALONE
+    swap: bool = False
+    overall: float = 1.0
+    issued_by: Issuer = Issuer.WARP
+
+    @property
+    def schedules(self) -> bool:
+        """True if it says how its consumers share tiles."""
+        return self.consumers is not None
+
+    def __str__(self) -> str:
+        m, n, k = self.cta
+        warps_m, warps_n, _ = self.atom_layout
+        shared = f"{warps_m}x{warps_n} {self.issued_by}s" if self.consumers != PINGPONG else PINGPONG
+        text = f"{m}x{n}x{k}, {shared}, {plural(self.stages, 'stage')}"
+        if self.cluster != ALONE:
+            text += f", clusters of {cluster_text(self.cluster)}"
+        return f"{text}, swapped" if self.swap else text
+
+    @property
+    def tile(self) -> tuple[object, ...]:
+        """The part of the name that candidates of one tile have in common."""
+        return self.cta, self.atom_layout, self.swap
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A candidate with slices of K, and the model's prediction."""
+
+    candidate: Candidate
+    slices: int
+    estimate: Estimate
+
+    def __str__(self) -> str:
+        return f"{self.candidate}, {plural(self.slices, 'slice')} of K" if self.slices > 1 else str(self.candidate)
+
+
+def reduction_in(cluster: Extents) -> Reduction:
+    """Return the reduction of slices for such a cluster."""
+    return CLUSTER if cluster[2] > 1 else "workspace"
+
+
+def tile_is_open(spec: GemmSpec) -> bool:
+    """Return whether the spec leaves the tile and its warps open."""
+    return spec.tile.cta is None and spec.mma.atom_layout is None and spec.mma.permutation is None
+
+
+def for_elements(candidates: Iterable[Candidate], element_bytes: int) -> Iterator[Candidate]:
+    """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
+    for row in candidates:
+        m, n, k = row.cta
+        yield replace(row, cta=(m, n, k * 2 // element_bytes))
+
+
+def with_stages(
+    spec: GemmSpec, candidates: Iterable[Candidate], most: Callable[[tuple[int, int, int]], int]
+) -> Iterator[Candidate]:
+    """Return each with the stages that the spec gives, else `most` of its CTA tile, as many as fit."""
+    for row in candidates:
+        if spec.tile.stages is not None:
+            yield replace(row, stages=spec.tile.stages)
+        elif (stages := min(row.stages, most(row.cta))) >= DOUBLE_BUFFERED:
+            yield replace(row, stages=stages)
+
+
+def mma_flops(spec: GemmSpec, target: Target, by: Instruction = Instruction.MMA_SYNC) -> float:
+    """Return the operations per cycle and SM on the spec's operands, for the multiplier `by`."""
+    return SM_RATES[target.name].flops_of(by, spec.problem.a.dtype) or ASSUMED_MMA_FLOPS
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
     """A spec with every key filled in that the problem decides, and these decisions by key.
 
     `fits` is true if shared memory holds its stages, and registers hold the sums of warpgroups.
@@ -34,7 +252,7 @@ class Settled:
     decisions: Callable[[], Mapping[str, Decision]]
 
 
-def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callable[[GemmSpec], GemmPlan]) -> GemmPlan:
+def first_that_holds(spec: GemmSpec, settled: Iterable[Proposal], decide: Callable[[GemmSpec], GemmPlan]) -> GemmPlan:
     """Return the plan of the first settled spec that the rules accept; of `spec` itself if they refuse them all.
 
     Raises SpecError if that is refused too.
@@ -55,7 +273,7 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Settled], decide: Callabl
     return decide(spec)
 
 
-def _as_far_as_they_come(settled: Iterable[Settled]) -> Iterator[Settled]:
+def _as_far_as_they_come(settled: Iterable[Proposal]) -> Iterator[Proposal]:
     """End a search at a spec that the rules refuse: they then report the same error as without a problem."""
     with suppress(SpecError):
         yield from settled
@@ -67,11 +285,11 @@ def settle(
     problem: ProblemShape,
     options: Iterable[Option],
     fits: Callable[[Candidate], bool],
-) -> Iterator[Settled]:
+) -> Iterator[Proposal]:
     """Return specs with the open keys filled in, the fastest for `problem` first."""
     ranked = sorted(options, key=lambda option: (option.estimate.us, option.slices))
     for option in ranked:
-        yield Settled(
+        yield Proposal(
             spec=_filled(spec, option),
             predicted_us=option.estimate.us,
             fits=fits(option.candidate),

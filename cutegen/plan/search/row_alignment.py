@@ -55,7 +55,7 @@ def shares_aligned(
     return tuple(shares.get(each, 0.0) for each in ALIGNMENTS)
 
 
-def torn_operands(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> bool:
+def unaligned_operands(majors: Majors, problem: ProblemShape, element_bytes: ElementBytes) -> bool:
     """Return whether rows of A or of B are not aligned to lines."""
     return any(row_bytes % LINE_BYTES for row_bytes in _row_bytes(majors, problem, element_bytes))
 

@@ -17,40 +17,41 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Issuer, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
-from cutegen.plan.rules.bulk_memory import capacity_bytes
-from cutegen.plan.rules.chain_cost import chain_instructions
-from cutegen.plan.rules.cluster import ALONE, CLUSTER
-from cutegen.plan.rules.consumers import COOPERATIVE, PINGPONG
-from cutegen.plan.rules.epilogue_parts import WIDTHS
-from cutegen.plan.rules.last_k_tiles import busy_alone, may_end_in_turns
-from cutegen.plan.rules.parted_epilogue import BUFFERS
-from cutegen.plan.rules.pipeline import DEEPEST, DOUBLE_BUFFERED
-from cutegen.plan.rules.promotion import promotes
-from cutegen.plan.rules.tile_order import in_flight_of
-from cutegen.plan.rules.warpgroups import choose_warpgroups
-from cutegen.plan.rules.wgmma_sums import lacks_room, promoted_sets
-from cutegen.plan.search.coincidence import of_apart
-from cutegen.plan.search.fitted_slices import fitted_slices
-from cutegen.plan.search.fitted_tiles import fitted_rows
-from cutegen.plan.search.middle_tiles import is_of_middle_size, of_requests
-from cutegen.plan.search.options import Candidate, Option, mma_flops, reduction_in, tile_is_open
-from cutegen.plan.search.problem import Settled, settle
-from cutegen.plan.search.row_alignment import element_bytes_of, is_k_major, majors_of, torn_operands
-from cutegen.plan.search.small_tiles import is_small, rows_of
-from cutegen.plan.search.streamed_tiles import as_streamed, is_streamed, of_stream
+from cutegen.plan.epilogue.staged import BUFFERS, WIDTHS, chain_instructions
+from cutegen.plan.mma.wgmma import busy_alone, choose_warpgroups, lacks_room, may_end_in_turns, promoted_sets, promotes
+from cutegen.plan.operands.stages import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
+from cutegen.plan.schedule.cluster import ALONE, CLUSTER
+from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
+from cutegen.plan.schedule.order import in_flight_of
+from cutegen.plan.search.corrections import (
+    as_streamed,
+    coincidence_factor,
+    is_of_middle_size,
+    is_streamed,
+    request_factor,
+    stream_factor,
+)
+from cutegen.plan.search.problem import Candidate, Option, Proposal, mma_flops, reduction_in, settle, tile_is_open
+from cutegen.plan.search.row_alignment import element_bytes_of, is_k_major, majors_of, unaligned_operands
 from cutegen.plan.search.tile_model import Estimate, of_doublings
 from cutegen.plan.search.warpgroup_model import WarpgroupWork, estimate
-from cutegen.plan.search.warpgroup_space import CLUSTERED_SPLITS, every_row, splits_of_given
-from cutegen.plan.search.warpgroup_tiles import (
+from cutegen.plan.search.warpgroup_rows import (
+    CLUSTERED_SPLITS,
     H200,
     MEASURED,
     PROMOTED,
     PROMOTED_CORRECTIONS,
     UNMEASURED,
     WIDE_EXCHANGED,
-    Row,
+    KernelConfig,
     as_nearest,
     each_kernel_once,
+    every_row,
+    fitted_rows,
+    fitted_slices,
+    is_small,
+    rows_of,
+    splits_of_given,
 )
 from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.spec import GemmSpec, Schedule
@@ -84,19 +85,21 @@ there.
 """
 
 
-def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Proposal]:
     """Return specs with the open keys filled in, the fastest for `problem` first."""
     compared = compared_rows(spec, target, problem)
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared))
 
 
-def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Settled]:
+def space_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Proposal]:
     """Return the same for all candidates of tuning, including kernels without a fitted time."""
     compared = compared_rows(spec, target, problem, every_row())
     return _ranked(spec, target, problem, _candidates(spec, target, problem, compared, wide=True), apart=True)
 
 
-def compared_rows(spec: GemmSpec, target: Target, problem: ProblemShape, others: Iterable[Row] = ()) -> tuple[Row, ...]:
+def compared_rows(
+    spec: GemmSpec, target: Target, problem: ProblemShape, others: Iterable[KernelConfig] = ()
+) -> tuple[KernelConfig, ...]:
     """Return the rows that plans compare, with their corrections for the problem, then all `others`.
 
     A small product has rows of its own. The rest follows only if the spec gives keys that these may not have.
@@ -117,7 +120,7 @@ def _leaves_kernel_open(spec: GemmSpec) -> bool:
     return tile_is_open(spec) and all(key is None for key in given)
 
 
-def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[Row]:
+def _fitted(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[KernelConfig]:
     """Yield rows whose slices of K, or N, follow from the problem, for the element size of their measurements."""
     if dtype(spec.problem.a.dtype).bits == 16:
         yield from map(as_nearest, fitted_rows(problem, GPUS[target.name]))
@@ -128,10 +131,10 @@ def _ranked(
     spec: GemmSpec,
     target: Target,
     problem: ProblemShape,
-    candidates: Iterator[tuple[Row, Candidate]],
+    candidates: Iterator[tuple[KernelConfig, Candidate]],
     *,
     apart: bool = False,
-) -> Iterator[Settled]:
+) -> Iterator[Proposal]:
     """Rank candidates, with two k-tiles in one if that is not slower; with `apart` the originals are kept too.
 
     Both have the predicted time of the original, except where corrections depend on the length of k-tiles.
@@ -145,7 +148,7 @@ def _ranked(
 
 
 def estimate_of(
-    spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate, built: Candidate
+    spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig, candidate: Candidate, built: Candidate
 ) -> Estimate:
     """Return the prediction for a row's candidate; `built` is its kernel, possibly with longer k-tiles."""
     multiplied = swapped.shape_multiplied(problem) if row.swap else problem
@@ -154,7 +157,7 @@ def estimate_of(
     predicted = estimate(replace(work, overall=work.overall * share), multiplied, gpu, H200)
     if row.slices > 1 or is_small(spec, problem):
         return predicted
-    return replace(predicted, us=predicted.us * of_apart(work, multiplied, gpu, predicted.us))
+    return replace(predicted, us=predicted.us * coincidence_factor(work, multiplied, gpu, predicted.us))
 
 
 def _share_of_reads(
@@ -164,14 +167,16 @@ def _share_of_reads(
     element = dtype(spec.problem.a.dtype)
     if is_streamed(spec, problem):
         in_flight = in_flight_of(multiplied, target, built.cta[:2], (element, element), slices, Instruction.WGMMA)
-        return of_stream(built, slices, in_flight, built.cta[2] * element.bytes)
+        return stream_factor(built, slices, in_flight, built.cta[2] * element.bytes)
     if is_of_middle_size(spec, problem):
-        torn = torn_operands(majors_of(spec), problem, element_bytes_of(spec))
-        return of_requests(built.cta, built.cluster, multiplied, torn=torn)
+        torn = unaligned_operands(majors_of(spec), problem, element_bytes_of(spec))
+        return request_factor(built.cta, built.cluster, multiplied, torn=torn)
     return 1.0
 
 
-def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, candidate: Candidate) -> Candidate:
+def _joined(
+    spec: GemmSpec, target: Target, problem: ProblemShape, row: KernelConfig, candidate: Candidate
+) -> Candidate:
     """Return the candidate with two k-tiles in one, 256 bytes of each row at a time, if that is not slower."""
     (m, n, k), element_bytes = row.cta, dtype(spec.problem.a.dtype).bytes
     is_line = k * element_bytes == LINE_BYTES
@@ -184,8 +189,8 @@ def _joined(spec: GemmSpec, target: Target, problem: ProblemShape, row: Row, can
 
 
 def _candidates(
-    spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[Row, ...], *, wide: bool = False
-) -> Iterator[tuple[Row, Candidate]]:
+    spec: GemmSpec, target: Target, problem: ProblemShape, compared: tuple[KernelConfig, ...], *, wide: bool = False
+) -> Iterator[tuple[KernelConfig, Candidate]]:
     """Yield the rows that agree with the spec, each with the stages that it gives, else as many as fit."""
     rows = list(_for_elements(spec, compared))
     if not tile_is_open(spec):
@@ -206,7 +211,7 @@ def _candidates(
             yield replace(row, correction=correction), candidate
 
 
-def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
+def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterator[KernelConfig]:
     """Return rows written for 2-byte elements: rows of shared memory are 128 or 256 bytes for any type."""
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if promotes(spec):  # with three warpgroups, only those measured with promoted sums
@@ -216,7 +221,7 @@ def _for_elements(spec: GemmSpec, compared: tuple[Row, ...]) -> Iterator[Row]:
         yield replace(row, cta=(m, n, k * 2 // element_bytes))
 
 
-def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
+def _of_bytes(spec: GemmSpec, target: Target, row: KernelConfig) -> float:
     """Return the correction for 8-bit elements relative to f16."""
     if promotes(spec):
         asked = replace(spec, schedule=replace(spec.schedule, consumers=row.consumers))
@@ -226,7 +231,7 @@ def _of_bytes(spec: GemmSpec, target: Target, row: Row) -> float:
     return WIDE_EXCHANGED if (a.bytes, c.bytes) == (1, 4) and row.swap and row.consumers == PINGPONG else 1.0
 
 
-def _span_bytes(spec: GemmSpec, row: Row) -> int:
+def _span_bytes(spec: GemmSpec, row: KernelConfig) -> int:
     """Return the bytes along which rows of B are copied at most: a line, or less of an N-major B. A's are lines."""
     operand = spec.problem.a if row.swap else spec.problem.b
     if operand.major == "k":
@@ -234,12 +239,14 @@ def _span_bytes(spec: GemmSpec, row: Row) -> int:
     return gcd(LINE_BYTES, row.cta[1] * dtype(operand.dtype).bytes)
 
 
-def _of_majors(spec: GemmSpec, row: Row) -> float:
+def _of_majors(spec: GemmSpec, row: KernelConfig) -> float:
     """Return the factor on the whole time for operands that are not K-major."""
     return 1.0 if is_k_major(spec) else of_doublings(CLUSTERED_SLICES, row.cluster[2])
 
 
-def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: list[Row]) -> Iterator[Row]:
+def _of_given_tile(
+    spec: GemmSpec, target: Target, problem: ProblemShape, rows: list[KernelConfig]
+) -> Iterator[KernelConfig]:
     """Return the spec's own tile, also swapped if C has fewer rows than an instruction: as `rows` have it, if they do.
 
     A given tile then gets the schedule and the cluster that a search which finds the same tile gives it. What `rows`
@@ -265,7 +272,7 @@ def _of_given_tile(spec: GemmSpec, target: Target, problem: ProblemShape, rows: 
         having = {(row.cluster, row.swap) for row in found}
         for cluster, swap in product(CLUSTERS, swaps):
             if (cluster, swap) not in having:
-                yield Row(spec.tile.cta, warpgroups, consumers, cluster, swap)
+                yield KernelConfig(spec.tile.cta, warpgroups, consumers, cluster, swap)
 
 
 def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
@@ -273,7 +280,7 @@ def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return cluster and (*cluster, 1)[:3]
 
 
-def _having(rows: list[Row], key: str, open_value: object, asked: object) -> list[Row]:
+def _having(rows: list[KernelConfig], key: str, open_value: object, asked: object) -> list[KernelConfig]:
     """Return the rows with the value that the spec requests; if none has it, others with that value set.
 
     These are the rows with `open_value`, or all if another key has left none of them.
@@ -286,7 +293,7 @@ def _having(rows: list[Row], key: str, open_value: object, asked: object) -> lis
     return having or [replace(row, **changed) for row in others]
 
 
-def _added_as_asked(rows: list[Row], schedule: Schedule) -> list[Row]:
+def _added_as_asked(rows: list[KernelConfig], schedule: Schedule) -> list[KernelConfig]:
     """Return the rows with the slices that the spec requests, added as it requests."""
     if schedule.reduction is not None:  # warpgroups do not add slices by atomics
         rows = [row for row in rows if row.slices == 1 or reduction_in(row.cluster) == schedule.reduction]
@@ -294,14 +301,14 @@ def _added_as_asked(rows: list[Row], schedule: Schedule) -> list[Row]:
     return [_in_cluster(row) for row in rows] if schedule.reduction == CLUSTER else rows
 
 
-def _in_cluster(row: Row) -> Row:
+def _in_cluster(row: KernelConfig) -> KernelConfig:
     """Return the row with its slices in a cluster: as many as the rules choose if the cluster is open."""
     m, n, together = row.cluster
     most = next((k for k in reversed(CLUSTERED_SPLITS) if row.slices % k == 0 and k * m * n <= MAX_CLUSTER_CTAS), 1)
     return row if together > 1 else replace(row, cluster=(m, n, most))
 
 
-def candidate_of(spec: GemmSpec, target: Target, row: Row) -> Candidate:
+def candidate_of(spec: GemmSpec, target: Target, row: KernelConfig) -> Candidate:
     """Return a row with the stages that the spec gives, else as many as fit."""
     return Candidate(
         cta=row.cta,
@@ -325,47 +332,47 @@ def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:
     return stages_fit and lacks_room(asked, candidate.atom_layout, candidate.cta, target) is None
 
 
-def _most_stages(spec: GemmSpec, target: Target, row: Row) -> int:
+def _most_stages(spec: GemmSpec, target: Target, row: KernelConfig) -> int:
     """Return as many as fit with the parts of C: two per warpgroup, 64 rows by at most a line of elements."""
     parts_bytes = multiplying(row) * BUFFERS * WGMMA_ROWS * _part_row_bytes(spec, row)
     return (capacity_bytes(target) - parts_bytes) // _stage_bytes(spec, row.cta, swap=row.swap)
 
 
-def _part_row_bytes(spec: GemmSpec, row: Row) -> int:
+def _part_row_bytes(spec: GemmSpec, row: KernelConfig) -> int:
     """Return the bytes of a row of C's parts, if its rows are the tile's."""
     c_bytes, columns = dtype(spec.problem.c.dtype).bytes, row.cta[1] // row.warpgroups[1]
     line = LINE_BYTES // c_bytes
     return c_bytes * next((wide for wide in WIDTHS if wide <= line and columns % wide == 0), columns)
 
 
-def _of_parts(spec: GemmSpec, row: Row) -> float:
+def _of_parts(spec: GemmSpec, row: KernelConfig) -> float:
     """Return the correction for the narrow parts of C that CTAs sharing a tile need."""
     return NARROW_PARTS if row.slices > row.cluster[2] and _has_rows_of_c(spec, row) else 1.0
 
 
-def _is_thin(spec: GemmSpec, row: Row) -> bool:
+def _is_thin(spec: GemmSpec, row: KernelConfig) -> bool:
     """Return whether rows of C are the tile's, and are stored 16 bytes at a time."""
     return _has_rows_of_c(spec, row) and _part_row_bytes(spec, row) <= THIN_BYTES
 
 
-def _has_rows_of_c(spec: GemmSpec, row: Row) -> bool:
+def _has_rows_of_c(spec: GemmSpec, row: KernelConfig) -> bool:
     """Return whether rows of the tile are C's, swapped or not."""
     return (spec.problem.c.major == "n") != row.swap
 
 
-def multiplying(row: Row) -> int:
+def multiplying(row: KernelConfig) -> int:
     """Return the number of consumer warpgroups: those that share a tile, or the two of ping-pong."""
     return 2 if row.consumers == PINGPONG else row.warpgroups[0] * row.warpgroups[1]
 
 
-def _ends_in_turns(spec: GemmSpec, row: Row) -> bool:
+def _ends_in_turns(spec: GemmSpec, row: KernelConfig) -> bool:
     """Return whether the row's warpgroups run the last k-tiles of a tile one after the other."""
     alone, warpgroups = row.consumers == PINGPONG, (*row.warpgroups, 1)
     may = may_end_in_turns(warpgroups, pingpong=alone, promotes=promotes(spec), slices=row.slices)
     return may and busy_alone(warpgroups, row.cta)
 
 
-def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: Row) -> WarpgroupWork:
+def work_of(spec: GemmSpec, target: Target, candidate: Candidate, row: KernelConfig) -> WarpgroupWork:
     """Return a row as the model sees it."""
     multiplied = swapped.as_multiplied(spec) if row.swap else spec
     return WarpgroupWork(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.copies import TileCopy
-from cutegen.plan.values.opcodes import load_element
+from cutegen.plan.values.copies import TileCopy, load_element
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import Step as ChainStep
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.geometry.accumulators import Place, place_of_value, shares_of_threads
+from cutegen.plan.geometry import Coordinates, Place, place_of_value, shares_of_threads
 from cutegen.plan.values.path import OperandPath
 
 

@@ -17,9 +17,9 @@ from cutegen.hardware.gmma_layouts import GmmaLayout
 from cutegen.hardware.ldmatrix import ROW_BYTES
 from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import REGISTER_BITS
-from cutegen.plan.geometry.access import Coordinates, by_warp, fragment_loads
+from cutegen.plan.geometry import Coordinates, by_warp, fragment_loads
+from cutegen.plan.values.copies import load_shared
 from cutegen.plan.values.decision import Rejected
-from cutegen.plan.values.opcodes import load_shared
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from cutegen.algebra import Extents, OperandName, tile_to_shape
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import DTYPES, DType, dtype
-from cutegen.plan.geometry.access import contiguity
-from cutegen.plan.geometry.smem_candidates import VECTOR_BYTES, LayoutOption, requested_options
+from cutegen.plan.geometry import contiguity
+from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, requested_options
 from cutegen.spec import MODES, GemmSpec, Operand
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 

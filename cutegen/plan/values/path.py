@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from cutegen.algebra import OperandName, TiledMma
 from cutegen.hardware import DType, OperandSource, Target
 from cutegen.plan.kernel.program import Action, Step
-from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.copies import Landing, TileCopy
+from cutegen.plan.values.copies import AccessKey, Landing, TileCopy
 from cutegen.plan.values.fragments import FragmentCopy, Fragments
 from cutegen.plan.values.smem import SmemTile
 

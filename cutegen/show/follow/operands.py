@@ -11,8 +11,7 @@ from cutegen.algebra import inner_layout, offsets, offsets_2d
 from cutegen.hardware import LdmatrixTrace, ldmatrix_trace, phases, wavefronts
 from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.geometry.accumulators import sums_of_tile
+from cutegen.plan.geometry import Coordinates, sums_of_tile
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table

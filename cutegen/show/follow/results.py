@@ -10,8 +10,7 @@ from cutegen.algebra import modes, offsets, size
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.geometry.accumulators import place_of_sum, sums_of_tile
+from cutegen.plan.geometry import Coordinates, place_of_sum, sums_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.show.follow.operands import held_value

@@ -10,7 +10,7 @@ import numpy as np
 
 from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import SECTOR_BYTES, WARP
-from cutegen.plan.geometry.access import Coordinates, vectors
+from cutegen.plan.geometry import Coordinates, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.show.follow.places import BoxStep, CopyStep, VectorStep
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.hardware.units import SECTOR_BYTES
-from cutegen.plan.geometry.access import Coordinates, by_warp, vectors
+from cutegen.plan.geometry import Coordinates, by_warp, vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.canvas.banks import Table
 from cutegen.show.canvas.colors import CONFLICT, hue

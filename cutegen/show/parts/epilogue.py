@@ -11,11 +11,9 @@ from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
+from cutegen.plan.epilogue.staged import ROW_BYTES, matrix_rows, part_mma
 from cutegen.plan.explain import ways
-from cutegen.plan.geometry.access import Coordinates, by_warp
-from cutegen.plan.geometry.accumulators import accumulators, held_together, written_together
-from cutegen.plan.rules.epilogue_parts import part_mma
-from cutegen.plan.rules.parted_epilogue import ROW_BYTES, matrix_rows
+from cutegen.plan.geometry import Coordinates, accumulators, by_warp, held_together, written_together
 from cutegen.plan.swapped import spec_of_kernel
 from cutegen.plan.values.copies import TileCopy, VectorCopy
 from cutegen.plan.values.operand import LAST_MODE, operand_tile

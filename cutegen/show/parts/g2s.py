@@ -10,8 +10,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan, Sectors, Wavefronts
 from cutegen.plan.explain import ways
-from cutegen.plan.values.accesses import AccessKey
-from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
+from cutegen.plan.values.copies import AccessKey, BulkTensorCopy, VectorCopy
 from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.picture import Picture, above, arranged, beside, captioned, titled

@@ -13,7 +13,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.accumulators import sums_of_tile
+from cutegen.plan.geometry import sums_of_tile
 from cutegen.show.canvas.colors import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled

@@ -12,8 +12,8 @@ from cutegen.hardware.matrix_descriptor import BLOCK_K_BYTES, operand_descriptor
 from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
-from cutegen.plan.geometry.access import Coordinates
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.geometry import Coordinates
+from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
 from cutegen.plan.values.path import ROWS, OperandPath

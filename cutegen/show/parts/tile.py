@@ -10,7 +10,7 @@ from cutegen.hardware import DType
 from cutegen.hardware.units import BANK_BYTES, BANKS
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import hidden_lines, ranking, ranking_lines, ways
-from cutegen.plan.values.accesses import AccessKey
+from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import SmemCandidate, SmemTile, Wavefronts
 from cutegen.show.canvas.banks import Table, bank_tile, word_elems

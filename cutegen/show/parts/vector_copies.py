@@ -9,7 +9,7 @@ import numpy as np
 from cutegen.algebra import TiledCopy, format_layout, spec_notation
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry.access import by_warp, vectors
+from cutegen.plan.geometry import by_warp, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.show.canvas.banks import Table
 from cutegen.show.canvas.grid import sparse_grid

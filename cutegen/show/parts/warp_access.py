@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.hardware import wavefronts
 from cutegen.hardware.units import BANK_BYTES, BANKS
-from cutegen.plan.geometry.access import Coordinates
+from cutegen.plan.geometry import Coordinates
 from cutegen.show.canvas.banks import Table, phase_charts, phase_lanes
 from cutegen.show.canvas.picture import Picture
 from cutegen.show.parts.tile import Tile

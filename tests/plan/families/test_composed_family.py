@@ -15,13 +15,13 @@ from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL, Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.multipliers.mma_sync import MmaSync
-from cutegen.plan.rules.mma import choose_cta_tile
-from cutegen.plan.rules.operand_choices import OperandChoices
+from cutegen.plan.mainloop.cp_async import CpAsync
+from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
+from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.render import render
 from cutegen.run import Kernel
@@ -33,7 +33,7 @@ from cutegen.verify.counts import count_launch
 NAME = "persistent_plain"
 
 
-class PlainVectors(Vectors):
+class PlainVectors(CpAsync):
     """Vector copies through registers alone."""
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
@@ -45,8 +45,8 @@ class PlainVectors(Vectors):
 def family() -> Iterator[Family]:
     composed = Family(
         name=NAME,
-        multiplier=MmaSync(),
-        feed=PlainVectors(),
+        mma=MmaSync(),
+        mainloop=PlainVectors(),
         schedule=Persistent("a test asks for it"),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )

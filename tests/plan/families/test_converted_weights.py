@@ -19,13 +19,13 @@ from cutegen.errors import ProofError, SpecError
 from cutegen.hardware import Target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.multipliers.mma_sync import MmaSync
+from cutegen.plan.mainloop.cp_async import CpAsync
+from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.prove import prove
-from cutegen.plan.rules.mma import choose_cta_tile
 from cutegen.plan.schedules import CtaPerTile
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import k_tile_bytes
 from cutegen.run import Kernel
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
@@ -49,8 +49,8 @@ class ConvertedMma(MmaSync):
 def family() -> Iterator[Family]:
     composed = Family(
         name=NAME,
-        multiplier=ConvertedMma(),
-        feed=Vectors(),
+        mma=ConvertedMma(),
+        mainloop=CpAsync(),
         schedule=CtaPerTile(),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )

@@ -19,10 +19,10 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import PtxFault
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.feeds.vectors import Vectors
 from cutegen.plan.kernel.scheduler import TileSource
-from cutegen.plan.multipliers.mma_sync import MmaSync
-from cutegen.plan.rules.mma import choose_cta_tile
+from cutegen.plan.mainloop.cp_async import CpAsync
+from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
 from cutegen.plan.schedules import Persistent
 from cutegen.ptx import Program
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
@@ -83,17 +83,17 @@ class GroupedRows(Persistent):
     keys = PartKeys()
 
 
-class FeedOfGroups(Vectors):
+class FeedOfGroups(CpAsync):
     """Vector copies, which do not mind groups."""
 
-    keys = PartKeys(Vectors.keys.needs)
+    keys = PartKeys(CpAsync.keys.needs)
 
 
 def registered(schedule: Persistent) -> Family:
     composed = Family(
         name=NAME,
-        multiplier=MmaSync(),
-        feed=FeedOfGroups(),
+        mma=MmaSync(),
+        mainloop=FeedOfGroups(),
         schedule=schedule,
         cta_tile=lambda spec, target: choose_cta_tile(spec),
     )

@@ -20,19 +20,18 @@ from cutegen.errors import PtxFault
 from cutegen.hardware import Target, dtype
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.families import FAMILIES, Family, register
-from cutegen.plan.feeds.vectors import Vectors
-from cutegen.plan.geometry.access import by_warp, over_tile
-from cutegen.plan.geometry.smem_candidates import all_options
-from cutegen.plan.multipliers.mma_sync import MmaSync
+from cutegen.plan.geometry import by_warp, over_tile
+from cutegen.plan.mainloop.cp_async import CpAsync, choose_g2s
+from cutegen.plan.mma.atom import choose_cta_tile
+from cutegen.plan.mma.mma_sync import MmaSync
+from cutegen.plan.operands.choices import OperandChoices, write_access
+from cutegen.plan.operands.smem import Access, rank_options
 from cutegen.plan.parts import Operands
-from cutegen.plan.rules.g2s import choose_g2s
-from cutegen.plan.rules.mma import choose_cta_tile
-from cutegen.plan.rules.operand_choices import OperandChoices, write_access
-from cutegen.plan.rules.smem import Access, rank_options
 from cutegen.plan.schedules import CtaPerTile
+from cutegen.plan.smem_layouts import all_options
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.fragments import ReadByThreads
-from cutegen.plan.values.mma import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.ptx import Program
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
@@ -63,7 +62,7 @@ tCrC = tSrC
 """
 
 
-class VectorsAndFactors(Vectors):
+class VectorsAndFactors(CpAsync):
     """Vector copies of A, B and the factors."""
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
@@ -108,8 +107,8 @@ def leaves_no_family() -> Iterator[None]:
 def compiled(scaling: str, kernels: Cache) -> tuple[GemmPlan, Program]:
     composed = Family(
         name=NAME,
-        multiplier=MmaSync(),
-        feed=VectorsAndFactors(),
+        mma=MmaSync(),
+        mainloop=VectorsAndFactors(),
         schedule=CtaPerTile(),
         cta_tile=lambda spec, target: choose_cta_tile(spec),
         parts=(scaling,),

@@ -1,1 +1,0 @@
-"""The tile elements that threads and instructions access, and the possible layouts of a tile, by layout algebra."""

@@ -1,0 +1,146 @@
+"""`mma.sync`: a warp multiplies fragments that its threads hold in registers; the tile that a thread repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cutegen.algebra import Extents, Layout, TiledMma, format_layout
+from cutegen.hardware import UNIVERSAL, MmaAtom, Target, dtype
+from cutegen.plan.kernel.accumulator import in_registers
+from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.mma.atom import check_dtypes, choose_atom, choose_atom_layout, choose_tf32_rounding
+from cutegen.plan.operands.s2r import transposing
+from cutegen.plan.parts import CountedPlan, Mma, Operands
+from cutegen.plan.predict import estimate_registers
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.spec import GemmSpec
+from cutegen.spec.families import MMA_SYNC, PartKeys
+from cutegen.support.words import extents
+
+# Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and the columns of a warp.
+
+
+Permutation = tuple[int, int | Layout, int]
+
+K_BLOCK_BYTES = 32
+"""Bytes of a row of A or B: two rows of ldmatrix."""
+
+
+def choose_permutation(
+    spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents, target: Target
+) -> Choice[Permutation]:
+    """Choose the tiled MMA's tile: beyond warps x atom, a thread repeats the atom, and one ldmatrix feeds several.
+
+    Its extents may be given. Along N the atoms of the warps are interleaved, unless B is loaded in rows of 16 bytes
+    along N.
+    """
+    found = _choose_extents(spec, cta_tile, atom, atom_layout)
+    m, n, k = found.value
+    pairs = n // (2 * atom_layout[1] * atom.shape_mnk[1])
+    if not _takes_pairs(spec, target) or pairs * 2 * atom_layout[1] * atom.shape_mnk[1] != n:
+        return Choice((m, n, k), found.decision)
+    columns = _in_pairs(atom.shape_mnk[1], atom_layout[1], pairs)
+    chosen = f"{extents(found.value)}, N as {format_layout(columns).replace('_', '')}"
+    why = f"{found.decision.why}; a warp's atoms lie in pairs along N, as an ldmatrix of 8-bit elements loads them"
+    decision = Decision("mma.permutation", chosen, why, found.decision.given, found.decision.rejected)
+    return Choice((m, columns, k), decision)
+
+
+def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
+    """Return whether an ldmatrix that transposes bytes loads B."""
+    b, plain = spec.problem.b, spec.s2r.of("b").atom == UNIVERSAL
+    bits = dtype(b.dtype).bits
+    return b.major == "n" and bits == 8 and not plain and bool(transposing(bits, target))
+
+
+def _in_pairs(columns: int, warps: int, pairs: int) -> Layout:
+    """Column of the tile by (column of the atom, warp, atom of the pair, pair).
+
+    >>> _in_pairs(8, 2, 1)
+    Layout((8, 2, 2), (1, 16, 8))
+    """
+    shape, stride = (columns, warps, 2, pairs), (1, 2 * columns, columns, 2 * columns * warps)
+    return Layout(shape[: 3 + (pairs > 1)], stride[: 3 + (pairs > 1)])
+
+
+def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents) -> Choice[Extents]:
+    base = (atom_layout[0] * atom.shape_mnk[0], atom_layout[1] * atom.shape_mnk[1], atom.shape_mnk[2])
+    if spec.mma.permutation is not None:
+        return _given_extents(spec, cta_tile, base)
+    n = 2 * base[1] if cta_tile[1] % (2 * base[1]) == 0 else base[1]
+    k_block = K_BLOCK_BYTES // atom.a_dtype.bytes
+    k = k_block if cta_tile[2] % k_block == 0 and cta_tile[2] >= 2 * k_block else base[2]
+    chosen = (base[0], n, k)
+    if chosen == base:
+        why = f"warps x atom; the CTA tile {extents(cta_tile)} leaves no room to repeat it"
+        return Choice(chosen, Decision("mma.permutation", extents(chosen), why))
+    repeats = [
+        f"{new // old} times along {letter}"
+        for letter, new, old in zip("NK", (n, k), base[1:], strict=True)
+        if new > old
+    ]
+    why = f"warps x atom is {extents(base)}; {' and '.join(repeats)}, so that one ldmatrix feeds more atoms"
+    rejected = (Rejected(extents(base), "each ldmatrix would load fewer matrices"),)
+    return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
+
+
+def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[Extents]:
+    permutation = spec.mma.permutation
+    assert permutation is not None
+    for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
+        # A k-tile holds at least two k-blocks: one is multiplied while the next is loaded.
+        longest = extent // 2 if letter == "K" else extent
+        valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
+        if found not in valid:
+            twice = " at least twice" if letter == "K" else ""
+            raise spec.error(
+                "mma.permutation",
+                found=f"{extents(permutation)}: {found} along {letter}",
+                expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
+                "(CuTe rounds up silently)",
+                fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
+            )
+    return Choice(permutation, Decision.as_given("mma.permutation", extents(permutation)))
+
+
+# `mma.sync`: a warp multiplies fragments that its threads hold in registers.
+
+
+@dataclass(frozen=True, slots=True)
+class MmaSync(Mma):
+    """Every `mma.sync` of `cutegen/hardware/mma_atoms.py`."""
+
+    keys: ClassVar[PartKeys] = MMA_SYNC
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for element types that the target does not have."""
+        check_dtypes(spec, target)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
+        """Choose the atom, the warps, and how a warp repeats the atom in its registers."""
+        atom = choose_atom(spec, cta_tile.value)
+        tf32 = choose_tf32_rounding(spec, atom.value)
+        atom_layout = choose_atom_layout(spec, cta_tile.value, atom.value, target)
+        permutation = choose_permutation(spec, cta_tile.value, atom.value, atom_layout.value, target)
+        choices = (cta_tile, atom, *((tf32,) if tf32 else ()), atom_layout, permutation)
+        tiled_mma = TiledMma(atom.value, atom_layout.value, permutation.value)
+        mma = MmaPlan(
+            cta_tile=cta_tile.value,
+            atom=atom.value,
+            tiled_mma=tiled_mma,
+            role=Role(name=MMA, threads=tiled_mma.threads),
+            accumulator=in_registers(tiled_mma, cta_tile.value[:2], atom.value.c_dtype),
+            rounds_to_tf32=tf32 is not None and tf32.value,
+        )
+        return mma, tuple(choice.decision for choice in choices)
+
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
+        """Accumulators, two buffers of fragments, data on its way to shared memory, and addresses."""
+        passing = sum(each.passing_registers for each in operands)
+        return estimate_registers(target, mma.cta_tile, mma.tiled_mma, mma.atom, passing)
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """All but plain loads of fragments, which the compiler may merge."""
+        return {opcode: count for opcode, count in counts.items() if not opcode.startswith("ld.shared")}

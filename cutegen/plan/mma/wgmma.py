@@ -1,0 +1,581 @@
+"""`wgmma`: a warpgroup multiplies operands in shared memory asynchronously; its rules, from atom to last k-tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import ClassVar
+
+from cutegen.algebra import Extents, OperandName, TiledMma
+from cutegen.errors import SpecError
+from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSource, Target, dtype
+from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
+from cutegen.hardware.wgmma_atoms import columns_of
+from cutegen.plan.kernel.accumulator import Promotion, in_registers
+from cutegen.plan.kernel.role import MMA, Role, Turns
+from cutegen.plan.mma.atom import (
+    DEFAULT_ACCUMULATOR,
+    WHY_F32_SUMS,
+    accumulator_among,
+    check_dtypes,
+    default_accumulator,
+)
+from cutegen.plan.parts import Mma, Operands
+from cutegen.plan.predict import available_registers
+from cutegen.plan.schedule.cluster import choose_cluster
+from cutegen.plan.schedule.consumers import COOPERATIVE, choose_consumers, most_registers, pingpong
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.spec import GemmSpec, Operand
+from cutegen.spec.families import WGMMA, PartKeys, family_with
+from cutegen.support.words import either, extents, plural
+
+# Rules for wgmma: the operands that it reads, and the instruction.
+
+
+def other_family() -> str:
+    """Say which family multiplies what no wgmma does."""
+    return f'family = "{family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)}" multiplies by mma.sync'
+
+
+def check_operands(spec: GemmSpec, target: Target) -> None:
+    """Raise SpecError for types and majors that no wgmma has."""
+    a, b = spec.problem.a, spec.problem.b
+    of_types = _of_types(a.dtype, b.dtype)
+    if not of_types:
+        raise _no_atom(spec)
+    parts: tuple[tuple[str, Operand, OperandName], ...] = (("a", a, "A"), ("b", b, "B"))
+    for name, operand, op in parts:
+        if operand.major not in of_types[0].majors(op):
+            way_out = ', or keep a copy of B: transposed = "once"' if name == "b" else ""
+            elsewhere = spec.in_family(family_with(Instruction.CP_ASYNC))
+            raise spec.error(
+                f"problem.{name}.major",
+                found=f'"{operand.major}" with {operand.dtype} operands',
+                expected='"k": wgmma reads 8-bit operands only K-major',
+                fix=f'major = "k"{way_out}; {elsewhere} accepts it, by plain loads instead of ldmatrix',
+            )
+
+
+def _from_shared() -> Iterator[MmaAtom]:
+    """Return the forms that read both operands from shared memory."""
+    return (atom for atom in WGMMA_ATOMS.values() if atom.a_source is OperandSource.SMEM)
+
+
+@cache  # a search calls this for each candidate
+def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
+    """Return those that multiply elements of such types."""
+    return tuple(atom for atom in _from_shared() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
+
+
+def _no_atom(spec: GemmSpec) -> SpecError:
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    beside_a = list(dict.fromkeys(atom.b_dtype.name for atom in _from_shared() if atom.a_dtype.name == a))
+    if beside_a:
+        return spec.error(
+            "problem.b.dtype",
+            found=f'"{b}"',
+            expected=f"{either(beside_a)} with A's {a}: wgmma mixes no other types",
+            fix=f'write dtype = "{beside_a[0]}"',
+        )
+    known = list(dict.fromkeys(atom.a_dtype.name for atom in _from_shared()))
+    others = {
+        "tf32": f"{spec.in_family(family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR))} multiplies by mma.sync",
+        "f32": f"{spec.in_family(family_with(Instruction.FMA))} multiplies f32 by fma; tensor cores read them as tf32",
+    }
+    return spec.error(
+        "problem.a.dtype",
+        found=f'"{a}"',
+        expected=f"{either(known)}: the CuTe DSL has no wgmma for other types",
+        fix=others.get(a, "only C may be s32"),
+    )
+
+
+def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choice[MmaAtom]:
+    """Choose the wgmma of the operands' types that has all of a warpgroup's columns."""
+    _, n, k = cta_tile
+    columns = n // warpgroups[1]
+    of_types = _atoms_for(spec)
+    fitting = next((atom for atom in of_types if atom.shape_mnk[1] == columns), None)
+    if fitting is None:
+        raise _no_columns(spec, cta_tile, warpgroups, of_types)
+    if k % fitting.shape_mnk[2]:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {k}",
+            expected=f"K a multiple of {fitting.shape_mnk[2]}, the K of one wgmma",
+            fix=f"K = {max(1, round(k / fitting.shape_mnk[2])) * fitting.shape_mnk[2]} is the nearest",
+        )
+    if spec.mma.atom is not None and spec.mma.atom != fitting.name:
+        raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
+    if spec.mma.atom is not None:
+        return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
+    why = f"{fitting.flops:,} operations per instruction: all {columns} columns that a warpgroup has of the tile"
+    if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
+        why += f"; {WHY_F32_SUMS}"
+    in_registers = Rejected(
+        fitting.name.replace("_SS", "_RS"),
+        "A would occupy registers that sums need, in exchange for less shared memory traffic",
+    )
+    return Choice(fitting, Decision("mma.atom", fitting.name, why, rejected=(in_registers,)))
+
+
+def _atoms_for(spec: GemmSpec) -> list[MmaAtom]:
+    """Return the forms for the problem's types, narrow ones first. Raises SpecError for sums that none has."""
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    of_operands = _of_types(a, b)
+    if not of_operands:
+        raise _no_atom(spec)
+    known = list(dict.fromkeys(atom.c_dtype.name for atom in of_operands))
+    accumulator = accumulator_among(spec, known)
+    fitting = [atom for atom in of_operands if atom.c_dtype.name == accumulator]
+    if not fitting:
+        raise spec.error(
+            "problem.accumulator",
+            found=f'"{accumulator}" with {a} operands',
+            expected=f"{either(known)}: no wgmma sums products of {a} in {accumulator}",
+            fix=f'accumulator = "{default_accumulator(known)}"',
+        )
+    return fitting
+
+
+def _no_columns(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents, atoms: list[MmaAtom]) -> SpecError:
+    """Return the error if no form is as wide as a warpgroup's share of the tile."""
+    across, widths = warpgroups[1], [atom.shape_mnk[1] for atom in atoms]
+    nearest = min(widths, key=lambda width: abs(width * across - cta_tile[1])) * across
+    shared = f", {plural(across, 'warpgroup')} along N" if across > 1 else ""
+    return spec.error(
+        "tile.cta",
+        found=f"{extents(cta_tile)}: N = {cta_tile[1]}{shared}",
+        expected=f"columns per warpgroup that one wgmma on {spec.problem.a.dtype} supports: {_run(widths)}",
+        fix=f"N = {nearest} is the nearest",
+    )
+
+
+def _run(widths: list[int]) -> str:
+    """Format a list of extents."""
+    return f"{widths[0]} to {widths[-1]} in steps of {widths[-1] - widths[-2]}"
+
+
+def _other_atom(spec: GemmSpec, atom: MmaAtom, fitting: MmaAtom, warpgroups: Extents) -> SpecError:
+    """Return the error for an atom that does not suit the tile."""
+    if atom.a_source is not OperandSource.SMEM:
+        expected = "an atom that reads A from shared memory: no copy loads fragments of A to registers"
+    elif (atom.a_dtype, atom.b_dtype, atom.c_dtype) != (fitting.a_dtype, fitting.b_dtype, fitting.c_dtype):
+        types = " and ".join(dict.fromkeys((fitting.a_dtype.name, fitting.b_dtype.name)))
+        expected = f"an atom for {types} operands and {fitting.c_dtype.name} sums"
+    else:
+        expected = f"all columns of a warpgroup in one instruction: N = {fitting.shape_mnk[1]}"
+    columns = atom.shape_mnk[1] * warpgroups[1]
+    fix = f"use {fitting.name}"
+    if atom.shape_mnk[1] != fitting.shape_mnk[1]:
+        fix += f", or a tile.cta with N = {columns}"
+    return spec.error("mma.atom", found=atom.name, expected=expected, fix=fix)
+
+
+def accumulator(spec: GemmSpec) -> DType:
+    """Return the type of the sums."""
+    return _atoms_for(spec)[0].c_dtype
+
+
+# Register budget for the sums of warpgroups: of a thread's share of the tile, and of one instruction.
+
+
+REGISTERS_BESIDE_SUMS = 32
+"""Registers that addresses, barriers and the epilogue took in practice."""
+MOST_SUMS = 200
+"""Approximate registers per thread for the sums of compared tiles: more leave no room for everything else."""
+REGISTERS_BESIDE_ONE_WGMMA = 26
+"""Registers that ptxas 13 needs in addition to the sums of one instruction, out of those at launch (C7602)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LackOfRoom:
+    """Lack of registers for the sums: how many they need, what is expected, and the fix."""
+
+    found: str
+    why: str
+    expected: str
+    fix: str
+
+
+def check_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> None:
+    """Raise SpecError if the sums do not fit in registers: they would spill."""
+    if (lack := lacks_room(spec, warpgroups, cta_tile, target)) is not None:
+        raise spec.error(
+            "tile.cta" if spec.mma.atom_layout is None else "mma.atom_layout",
+            found=f"{extents(cta_tile)} for {extents(warpgroups)} warpgroups: {lack.found}",
+            expected=lack.expected,
+            fix=lack.fix,
+        )
+
+
+def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target) -> LackOfRoom | None:
+    """Return the sums that do not fit; None if all fit."""
+    sums, most = sums_of(spec, warpgroups, cta_tile), _most_sums(spec, warpgroups, target)
+    if sums > most:
+        found = f"{sums} registers per thread for sums"
+        return LackOfRoom(
+            found=found,
+            why=f"{found}, more than {most}",
+            expected=f"at most {most}, with {REGISTERS_BESIDE_SUMS} for everything else",
+            fix=_smaller_share(spec, cta_tile, fits_two=sums <= 2 * most),
+        )
+    columns = cta_tile[1] // warpgroups[1]
+    one = sum_registers((WGMMA_ROWS, columns), accumulator(spec), WARPGROUP)
+    most = _most_sums_of_one(spec, warpgroups, target)
+    if one > most:
+        found, of_launch = f"{one} registers for one wgmma's sums", "of those that a thread has at launch"
+        return LackOfRoom(
+            found=found,
+            why=f"{found}, more than {most} {of_launch}",
+            expected=f"at most {most} {of_launch}, {columns * most // one // 8 * 8} columns per warpgroup",
+            fix="use a narrower tile, or fewer warpgroups",
+        )
+    return None
+
+
+def _smaller_share(spec: GemmSpec, cta_tile: Extents, *, fits_two: bool) -> str:
+    """Return the fix for a warpgroup's share with too many sums. In ping-pong it is the tile, which two could share."""
+    if pingpong(spec):
+        shared = f', or schedule.consumers = "{COOPERATIVE}", whose warpgroups share it'
+        return "use a smaller tile.cta" + (shared if fits_two and cta_tile[0] % (2 * WGMMA_ROWS) == 0 else "")
+    return "use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta"
+
+
+def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
+    """Return the registers per thread for the sums of its share of the tile, and for promoted sums."""
+    threads = WARPGROUP * warpgroups[0] * warpgroups[1]
+    return sum_registers(cta_tile[:2], accumulator(spec), threads, promoted=promotes(spec))
+
+
+def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
+    """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit."""
+    if promote_k != cta_tile[2]:
+        return 1
+    one = sums_of(spec, warpgroups, cta_tile) // 2
+    return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
+
+
+def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, promoted: bool = False) -> int:
+    """Return the registers of each of `threads` for so many sums; twice as many if they are promoted."""
+    sums = extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)
+    return 2 * sums if promoted else sums
+
+
+def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    """Return the most registers of a consumer thread, less what it needs for everything else."""
+    return most_registers(target, WARPGROUP * _groups(spec, warpgroups)) - REGISTERS_BESIDE_SUMS
+
+
+def _most_sums_of_one(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
+    """Return the most that the compiler allots to one instruction: the registers before setmaxnreg adds more."""
+    return available_registers(target, WARPGROUP * (_groups(spec, warpgroups) + 1)) - REGISTERS_BESIDE_ONE_WGMMA
+
+
+def _groups(spec: GemmSpec, warpgroups: Extents) -> int:
+    """Return the number of consumer warpgroups: those of one tile, or both that take turns."""
+    return warpgroups[0] * warpgroups[1] * (2 if pingpong(spec) else 1)
+
+
+# Rules for the sums of 8-bit floats: the K after which the tensor core's sums are added to float32 registers, and how.
+#
+# The tensor core of sm_90 keeps about 14 bits of a sum of products of 8-bit floats: small later addends are lost.
+# (DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv 2412.19437, section 3.3.2, which promotes every 128 too.)
+
+
+DEFAULT_K = 128
+SUMS, TWO_SETS, ONE_SET = "schedule.promoted_sums", "two sets in turn", "one set"
+BEHIND = "the second warpgroup one k-tile later"
+
+
+def promotes(spec: GemmSpec) -> bool:
+    """Return whether a second set of registers holds promoted sums in addition to the tensor core's."""
+    return _can_promote(spec) and spec.mma.promote_k != 0
+
+
+def _can_promote(spec: GemmSpec) -> bool:
+    """Return whether operands are 8-bit floats and sums float32."""
+    element = dtype(spec.problem.a.dtype)
+    return element.bits == 8 and not element.is_integer and _sums(spec) != "f16"
+
+
+def _sums(spec: GemmSpec) -> str:
+    """Name the type of the tensor core's sums."""
+    return accumulator_among(spec, ("s32",) if dtype(spec.problem.a.dtype).is_integer else ("f32",))
+
+
+def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
+    """The K between promotions, in whole k-tiles; None if neither the spec nor the types ask for any."""
+    asked, k = spec.mma.promote_k, cta_tile[2]
+    if asked and not _can_promote(spec):
+        raise spec.error(
+            "mma.promote_k",
+            found=f"{asked} with {spec.problem.a.dtype} operands and {_sums(spec)} sums",
+            expected="8-bit floats and f32 sums: only these lose digits in the tensor core",
+            fix="leave the key out",
+        )
+    if asked is not None and asked % k:
+        raise spec.error(
+            "mma.promote_k",
+            found=f"{asked} with k-tiles of {k}",
+            expected=f"a multiple of {k}: sums are promoted between k-tiles",
+            fix=f"{max(1, round(asked / k)) * k} is the nearest; 0 promotes nothing",
+        )
+    if asked is not None:
+        return Choice(asked, Decision.as_given("mma.promote_k", str(asked)))
+    if not _can_promote(spec):
+        return None
+    chosen = max(DEFAULT_K // k, 1) * k
+    why = (
+        "the tensor core keeps about 14 bits of a sum of 8-bit floats: sums are added to float32 registers before they "
+        "grow long, and restart from zero"
+    )
+    return Choice(chosen, Decision("mma.promote_k", str(chosen), why))
+
+
+def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool) -> Choice[bool] | None:
+    """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
+
+    Return None if sums are not promoted. The tensor core's sums use `sets` sets of registers, as many as fit.
+    """
+    if promote_k == 0:
+        return None
+    if sets == 1:
+        alone = warpgroups == 1 and not pingpong
+        why = (
+            "no warpgroup multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
+        )
+        lacking = (
+            f"the sums of {promote_k // k} k-tiles accumulate in one set"
+            if promote_k > k
+            else "no registers for a second set"
+        )
+        return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
+    behind = warpgroups == 2 and not pingpong
+    why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
+    rejected = [Rejected(ONE_SET, "tensor cores would wait for promotions")]
+    if behind:
+        together = "both would store C at the same time, and no warpgroup would multiply"
+        rejected.append(Rejected("both warpgroups at the same k-tile", together))
+    chosen = f"{TWO_SETS}, {BEHIND}" if behind else TWO_SETS
+    return Choice(behind, Decision(SUMS, chosen, why, rejected=tuple(rejected)))
+
+
+# Rules for the tile that warpgroups multiply, and the number that share it.
+#
+# One instruction multiplies 64 rows by all columns that a warpgroup has of the tile, since each instruction reads A
+# from shared memory once: more columns need less shared memory bandwidth.
+
+
+WARPGROUPS = (1, 2, 3)
+"""Consumer warpgroups: four would leave each thread fewer registers than their tile needs."""
+
+
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
+    """The extents along M, N and K that one CTA computes at a time."""
+    if spec.tile.cta is not None:
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
+    element = dtype(spec.problem.a.dtype)
+    m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
+    why = (
+        f"{m * n // (m + n)} multiply-adds per element fetched; {_shares(spec, m)}; {k} "
+        f"elements along K are one {LINE_BYTES}-byte line"
+    )
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why))
+
+
+def _default_rows(spec: GemmSpec) -> tuple[int, int]:
+    """Return rows and columns: as many as leave each thread registers for its sums."""
+    if pingpong(spec):
+        return (WGMMA_ROWS, 128) if promotes(spec) else (128, 128)
+    return (128, 128) if promotes(spec) else (128, 256)
+
+
+def _shares(spec: GemmSpec, m: int) -> str:
+    return "each warpgroup has a whole tile" if pingpong(spec) else f"two warpgroups have {m // 2} rows each"
+
+
+def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choice[Extents]:
+    """Choose the warpgroups along M, N and K: two if the tile's rows allow, so that one works while another waits.
+
+    They lie along M, so that each has all columns, and A is read from shared memory once.
+    """
+    if spec.mma.atom_layout is not None:
+        given = _given_warpgroups(spec, cta_tile)
+        check_room(spec, given, cta_tile, target)
+        return Choice(given, Decision.as_given("mma.atom_layout", extents(given)))
+    m = cta_tile[0]
+    numbers = (1,) if pingpong(spec) else WARPGROUPS
+    options = [(groups, 1, 1) for groups in numbers if m % (WGMMA_ROWS * groups) == 0]
+    if not options:
+        raise spec.error(
+            "tile.cta",
+            found=extents(cta_tile),
+            expected=f"M a multiple of {WGMMA_ROWS}, the rows of a wgmma",
+            fix=f"M = {max(1, round(m / WGMMA_ROWS)) * WGMMA_ROWS} is the nearest; {other_family()} on 16 rows",
+        )
+    chosen = min(options, key=lambda option: _rank(spec, option, cta_tile, target))
+    check_room(spec, chosen, cta_tile, target)
+    rejected = tuple(
+        Rejected(extents(option), _why_not(spec, option, chosen, cta_tile, target))
+        for option in options
+        if option != chosen
+    )
+    who = (
+        "one warpgroup for the whole tile"
+        if chosen[0] == 1
+        else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
+    )
+    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
+    return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+
+
+def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:
+    """Smaller is better: sums fit, then two warpgroups, then the fewest."""
+    return lacks_room(spec, option, cta_tile, target) is not None, abs(option[0] - 2)
+
+
+def _why_not(spec: GemmSpec, option: Extents, chosen: Extents, cta_tile: Extents, target: Target) -> str:
+    if (lack := lacks_room(spec, option, cta_tile, target)) is not None:
+        return lack.why
+    if option[0] < chosen[0]:
+        return "nothing would be multiplied while the warpgroup stores its part of C"
+    return f"{option[0]} warpgroups, but {chosen[0]} suffice; fewer registers each"
+
+
+def _given_warpgroups(spec: GemmSpec, cta_tile: Extents) -> Extents:
+    """Return the layout that the spec requests. Raises SpecError if it does not divide the tile."""
+    layout = spec.mma.atom_layout
+    assert layout is not None
+    m, n, k = layout
+    if pingpong(spec) and layout != (1, 1, 1):
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{extents(layout)} warpgroups, with ping-pong consumers",
+            expected="1x1x1: each of the two has a tile of its own",
+            fix='leave mma.atom_layout out, or schedule.consumers = "cooperative"',
+        )
+    if k != 1 or m * n not in WARPGROUPS:
+        raise spec.error(
+            "mma.atom_layout",
+            found=f"{extents(layout)} warpgroups",
+            expected=f"{either([str(groups) for groups in WARPGROUPS])} warpgroups, 1 along K: in family "
+            f"{spec.family} the layout counts warpgroups of 128 threads, not warps",
+            fix="use 2x1x1",
+        )
+    for mode, unit, found in ((0, WGMMA_ROWS * m, m), (1, n, n)):
+        if cta_tile[mode] % unit:
+            letter = "MN"[mode]
+            raise spec.error(
+                "mma.atom_layout",
+                found=f"{extents(layout)}: {plural(found, 'warpgroup')} along {letter} of {extents(cta_tile)}",
+                expected=f"a divisor of the CTA tile's {letter} = {cta_tile[mode]}, in units of {unit // found}",
+                fix=f"{letter} = {max(1, round(cta_tile[mode] / unit)) * unit} is the nearest tile",
+            )
+    return layout
+
+
+# Rule for the last k-tiles of a tile that two warpgroups share: both at once, or one warpgroup after the other.
+#
+# Side by side both finish at once, and tensor cores idle while C is stored. When the rest of K fits into the stages,
+# the tile needs no more copies: one warpgroup can multiply its share first, store its part of C, and continue with the
+# next tile, while the other follows.
+
+
+NAME, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by side"
+LEAST_ALONE = WGMMA_ROWS * 192
+"""Least values of C per warpgroup for multiplying alone.
+
+Measured on an H200, launches in a graph, in turns against side by side: up to 4 % less with 64 x 256, 128 x 128 and 192
+x 96 values (0.1 % more at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or 6 % more with 64 x 160, up to 4
+% more with 64 x 128 except in clusters of four, and up to a quarter more with 64 x 64.
+"""
+
+
+def may_end_in_turns(warpgroups: Extents, *, pingpong: bool, promotes: bool, slices: int) -> bool:
+    """Return whether two warpgroups share a tile, and one can store its part while the other multiplies.
+
+    All warpgroups of a CTA add slices of K together, so the first would wait. A warpgroup that promotes its sums waits
+    for each k-tile, so alone it leaves tensor cores idle.
+    """
+    return prod(warpgroups) == 2 and not (pingpong or promotes or slices > 1)
+
+
+def busy_alone(warpgroups: Extents, cta_tile: Extents) -> bool:
+    """Return whether one of the warpgroups that share a tile keeps tensor cores busy while the others wait."""
+    return prod(cta_tile[:2]) // prod(warpgroups) >= LEAST_ALONE
+
+
+def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, promote_k: int) -> Choice[bool] | None:
+    """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
+    if not may_end_in_turns(warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.slices):
+        return None
+    share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
+    of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
+    if not busy_alone(warpgroups, cta_tile):
+        why = (
+            f"{of_warpgroup} per warpgroup: with less than {least}, one warpgroup alone does not keep tensor cores busy"
+        )
+        in_turns = Rejected(IN_TURNS, "tensor cores would wait longer than the stores of C take")
+        return Choice(False, Decision(NAME, SIDE_BY_SIDE, why, rejected=(in_turns,)))
+    why = (
+        "those that fit into the stages: the first warpgroup stores its part of C while the second one multiplies; "
+        f"{of_warpgroup} per warpgroup, at least {least}, keep tensor cores busy"
+    )
+    together = Rejected(SIDE_BY_SIDE, "tensor cores would wait while both store C")
+    return Choice(True, Decision(NAME, IN_TURNS, why, rejected=(together,)))
+
+
+# `wgmma`: a warpgroup multiplies operands in shared memory asynchronously.
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma(Mma):
+    """Every `wgmma.mma_async` of `cutegen/hardware/wgmma_atoms.py` that reads both operands from shared memory."""
+
+    keys: ClassVar[PartKeys] = WGMMA
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for element types and majors that no wgmma has."""
+        check_dtypes(spec, target)
+        check_operands(spec, target)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
+        """Choose the warpgroups, and the atom that covers all columns of one."""
+        consumers = choose_consumers(spec)
+        warpgroups = choose_warpgroups(spec, cta_tile.value, target)
+        atom = choose_atom(spec, cta_tile.value, warpgroups.value)
+        cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
+        promotion = choose_promotion(spec, cta_tile.value)
+        promote_k = promotion.value if promotion else 0
+        last = choose_last_k_tiles(spec, warpgroups.value, cta_tile.value, promote_k)
+        sets = promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k)
+        sums = choose_promoted_sums(
+            sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
+        )
+        turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
+        groups = 2 if consumers.value else prod(warpgroups.value)
+        choices = filter(None, (cta_tile, atom, warpgroups, consumers, last, cluster, promotion, sums))
+        tiled_mma = TiledMma(atom.value, warpgroups.value)
+        mma = MmaPlan(
+            cta_tile=cta_tile.value,
+            atom=atom.value,
+            tiled_mma=tiled_mma,
+            role=Role(name=MMA, threads=WARPGROUP * groups, groups=groups, turns=turns),
+            accumulator=in_registers(
+                tiled_mma,
+                cta_tile.value[:2],
+                atom.value.c_dtype,
+                widths=columns_of(atom.value),
+                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value) if promote_k else None,
+            ),
+            cluster=cluster.value,
+        )
+        return mma, tuple(choice.decision for choice in choices)
+
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
+        """Accumulators, addresses and barriers: operands stay in shared memory."""
+        return mma.accumulator.registers + REGISTERS_BESIDE_SUMS

@@ -1,1 +1,0 @@
-"""Predicts the behavior of a plan: occupancy, memory traffic, tile orders in L2."""

@@ -1,1 +1,0 @@
-"""The rules, a file each: what one key of a spec is settled to, and why."""
