@@ -1,4 +1,4 @@
-"""The parts of a family of kernels and their decisions: multiplier, feed and schedule."""
+"""The parts of a family of kernels and their decisions: MMA, main loop and schedule."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ class Mainloop(ABC):
         """Raise SpecError if the target does not support it."""
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
-        """Return one role, unless the feed has others: all threads copy and multiply, with `estimate` registers."""
+        """Return one role, unless there are others: all threads copy and multiply, with `estimate` registers."""
         return Roles(roles=(Role(name=THREADS, threads=mma.threads),), registers_at_launch=estimate)
 
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
-        """The operands of a k-tile: A and B, and what else a feed copies with them."""
+        """The operands of a k-tile: A and B, and what else a main loop copies with them."""
         types = zip(OPERANDS, (mma.atom.a_dtype, mma.atom.b_dtype), strict=True)
         tiles = (replace(operand_tile(spec, x, mma.cta_tile), multiplied=element) for x, element in types)
         return tuple(self.operand(spec, x, mma, target) for x in tiles)
@@ -152,7 +152,7 @@ class Mainloop(ABC):
     def policy(
         self, spec: GemmSpec, target: Target, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
     ) -> CopyPolicy:
-        """Return how copies treat L2, and when they are issued: at once, without hints, unless the feed can do more."""
+        """Return how copies treat L2, and when they are issued: at once, without hints, by default."""
         return CopyPolicy()
 
     @abstractmethod

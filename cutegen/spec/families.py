@@ -11,7 +11,7 @@ from cutegen.support.words import either
 
 @dataclass(frozen=True, slots=True)
 class PartKeys:
-    """A part of a family as specs know it: its multiplier, its feed or its schedule.
+    """A part of a family as specs know it: its MMA, its main loop or its schedule.
 
     `needs` are instructions that a target must have, `without` keys that the part lacks, each with the reason.
     """

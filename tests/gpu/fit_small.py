@@ -1,4 +1,4 @@
-"""Fits the corrections of the rows for small products, and prints them as they stand in `small_tiles.py`.
+"""Fits the corrections of the rows for small products, and prints them as they stand in `warpgroup_rows.py`.
 
     python -m tests.gpu.fit_small
 
@@ -104,7 +104,7 @@ def main() -> int:
     for row in fitted(samples_of(json.loads(STORED.read_text()))):
         cluster = "ALONE" if row.cluster == (1, 1, 1) else str(row.cluster)
         corrections = f"{row.correction:.3g}, {row.overall:.3g}"
-        print(f"    Row({row.cta}, (1, 1), COOPERATIVE, {cluster}, {row.swap}, {row.slices}, {corrections}),")
+        print(f"    KernelConfig({row.cta}, (1, 1), COOPERATIVE, {cluster}, {row.swap}, {row.slices}, {corrections}),")
     return 0
 
 

@@ -19,7 +19,7 @@ from tests.gpu.settings import Setting
 
 ROOT = Path(__file__).parents[2]
 SEARCH, PAGE = ROOT / "cutegen" / "plan" / "search", ROOT / "docs" / "tile_model.md"
-MODULES = {"sm90": "warpgroup_tiles.py", "sm80": "cp_async_tiles.py", "sm120": "bulk_tiles.py"}
+MODULES = {"sm90": "warpgroup_rows.py", "sm80": "cp_async.py", "sm120": "bulk.py"}
 WORTH = 0.0001
 """The log of the mean gain that a row must bring to be compared."""
 HOPELESS = 0.7
@@ -128,9 +128,8 @@ def _with_rows(text: str, rows: Sequence[tuple[Setting, float, float]]) -> str:
         consumers = "PINGPONG" if row.consumers == "pingpong" else "COOPERATIVE"
         cluster = "ALONE" if row.cluster == (1, 1, 1) else str(row.cluster)
         corrections = f"{digits(math.exp(k_tile))}, {digits(math.exp(whole))}"
-        line = (
-            f"    Row({row.cta}, {row.warpgroups}, {consumers}, {cluster}, {row.swap}, {row.slices}, {corrections}),\n"
-        )
+        arguments = f"{row.cta}, {row.warpgroups}, {consumers}, {cluster}, {row.swap}, {row.slices}, {corrections}"
+        line = f"    KernelConfig({arguments}),\n"
         m, n, k = row.cta
         lines.append((-m * n, -m, k, consumers, row.swap, row.cluster, row.slices, line))
     body = "MEASURED = (\n" + "".join(line[-1] for line in sorted(lines)) + ")\n"

@@ -1,6 +1,6 @@
 """The families of kernels by name; they are registered only here.
 
-A family is a composition (`family.py`) of a multiplier, a feed and a schedule. To add one, compose it, write its
+A family is a composition (`family.py`) of an MMA, a main loop and a schedule. To add one, compose it, write its
 template, and `register` it with its row for specs.
 """
 

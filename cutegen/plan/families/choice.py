@@ -17,7 +17,7 @@ from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
 
 ORDER = ("sm90", "sm120", "sm80", "simt")
-"""Families in the expected order of speed without a problem: by multiplier, then by feed."""
+"""Families in the expected order of speed without a problem: by MMA, then by main loop."""
 
 HANDICAPS: Mapping[str, float] = {"sm120": 1.2}
 """Factor on a prediction when compared with one for warpgroups: few kernels of that family were measured against them.

@@ -1,4 +1,4 @@
-"""A family of kernels is a composition: a multiplier, its feed, and the schedule of tiles over CTAs.
+"""A family of kernels is a composition: an MMA, its main loop, and the schedule of tiles over CTAs.
 
 Each part makes its own decisions (`cutegen/plan/parts.py`); `Family.plan` calls them in one order for all families.
 """
@@ -57,7 +57,7 @@ class Family:
 
     @property
     def keys(self) -> tuple[PartKeys, ...]:
-        """The parts as specs know them: multiplier, feed, schedule."""
+        """The parts as specs know them: MMA, main loop, schedule."""
         return self.mma.keys, self.mainloop.keys, self.schedule.keys
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:

@@ -233,7 +233,7 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
 # Bulk tensor copies (TMA) that one producer warp issues.
 #
 # The producer warp and the MMA warps synchronize through two mbarriers per stage; no thread waits for a whole CTA. The
-# MMA warps load fragments of a stage (`copied.py`), or read it in shared memory (`described.py`).
+# MMA warps load fragments of a stage (`TmaRs`), or read it in shared memory (`TmaSs`).
 
 
 INSTRUCTIONS = {Instruction.WGMMA: "wgmma", Instruction.BULK_TENSOR: "bulk tensor copies"}

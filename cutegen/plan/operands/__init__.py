@@ -1,0 +1,1 @@
+"""Rules for one operand: its layout in shared memory, the copies there and to registers, and the stages."""

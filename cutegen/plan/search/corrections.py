@@ -133,7 +133,7 @@ def request_factor(cta: Extents, cluster: Extents, problem: ProblemShape, *, tor
 
     `problem` is what it multiplies; `torn` operands have rows that are not aligned to lines.
 
-    >>> of_requests((64, 64, 64), (1, 1, 1), ProblemShape(1024, 1024, 1024), torn=False) == SOONER
+    >>> request_factor((64, 64, 64), (1, 1, 1), ProblemShape(1024, 1024, 1024), torn=False) == SOONER
     True
     """
     (m, n, _), (ctas_m, ctas_n, _) = cta, cluster
