@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from cutegen.api import compile, emit
     from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.dispatch.settings import matmul_settings
@@ -100,9 +101,19 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in __all__:
         return _room(name)
     value = globals()[name] = getattr(_imported(_ROOM_OF.get(name, "cutegen.spec"), name), name)
+    return value
+
+
+def _version() -> str:
+    """Return the installed distribution's version, read when it is first asked for: that takes 40 ms."""
+    from importlib.metadata import version
+
+    value = globals()["__version__"] = version(__name__)
     return value
 
 

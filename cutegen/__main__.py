@@ -8,10 +8,16 @@ import signal
 import sys
 from typing import Any
 
+import cutegen
+
 
 def main() -> int:
     """Run the command line; if its dependencies are not installed, say so and return 3."""
     _prepare_streams()
+    if sys.argv[1:] == ["--version"]:  # without the command line, whose import takes longer than the answer
+        sys.stdout.write(f"cutegen {cutegen.__version__}\n")
+        sys.stdout.flush()
+        return 0
     try:
         from cutegen.cli.main import INTERRUPTED
         from cutegen.cli.main import main as command_line

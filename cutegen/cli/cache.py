@@ -12,17 +12,17 @@ import typer
 from cutegen.api import build_request
 from cutegen.build import Cache, Damage, Entry, Removed, explain_miss
 from cutegen.build.tables import miss_lines, miss_table
-from cutegen.cli.options import ArchOption, JsonOption, OutOption
+from cutegen.cli.options import ArchOption, JsonOption, OutOption, named_spec
 from cutegen.cli.output import Answer
 from cutegen.cli.parsing import Verbs
+from cutegen.cli.verbs import VERBS
 from cutegen.errors import ArtifactError, CacheError, CheckError
-from cutegen.spec import load_spec
 from cutegen.support.columns import aligned, wrapped
 from cutegen.support.environment import parse_size_bytes
 
 SHOWN_KEY_DIGITS = 16
 
-verbs = Verbs(help="What is cached, why a lookup missed, sizes.")
+verbs = Verbs(help=VERBS["cache"].summary)
 
 
 @verbs.command("list")
@@ -82,7 +82,7 @@ def info(
 
 
 def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict[str, Any]]:
-    request = build_request(load_spec(spec), arch)
+    request = build_request(named_spec(spec), arch)
     key = request.inputs.key
     if cache.holds(key):
         return [f"{spec}: in the cache under {key}"], {"key": key, "hit": True, "miss": None}

@@ -29,6 +29,7 @@ from cutegen.cli.options import (
     RoundsOption,
     complete_spec,
     named_problem,
+    named_spec,
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver
@@ -37,7 +38,6 @@ from cutegen.errors import DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan
 from cutegen.run import Kernel
-from cutegen.spec import load_spec
 
 
 def compare(
@@ -86,7 +86,7 @@ def compare(
     if len(specs) < 2:
         raise RequestError(f"compare: found {specs[0]} alone; expected at least two specs; `cutegen plan` shows one")
     wanted, cache = named_problem(problem, batch), Cache.from_environment()
-    made = make_comparison(list(map(load_spec, specs)), arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
+    made = make_comparison(list(map(named_spec, specs)), arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
     why_not = _why_not_timed(made)
     if time and why_not:
         raise DeviceError(f"--time: {why_not}; --no-time compares without")

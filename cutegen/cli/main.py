@@ -7,34 +7,18 @@ import io
 import logging
 import sys
 import traceback
-from collections.abc import Sequence
-from importlib import import_module, metadata
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
+import cutegen
 from cutegen.cli.output import complain
 from cutegen.cli.parsing import Verbs
+from cutegen.cli.verbs import VERBS
 from cutegen.errors import CutegenError, OutsideError, SpecError
 
-VERBS = (
-    "list",
-    "show",
-    "plan",
-    "compare",
-    "emit",
-    "build",
-    "pack",
-    "run",
-    "probe",
-    "check",
-    "bench",
-    "tune",
-    "report",
-    "cache",
-    "doctor",
-)
-"""Each has a module of its name, with a function of that name, or with the typer.Typer `verbs` of its own verbs."""
 _OUT_OF = (errno.ENOSPC, errno.EDQUOT)
 INTERRUPTED = 130  # as in shells: 128 + SIGINT
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: neither the request nor the environment is to blame
@@ -89,10 +73,16 @@ def _verdict(error: Exception, words: Sequence[str]) -> tuple[int, str]:
 
 
 def application(words: Sequence[str]) -> typer.Typer:
-    """Return the command line for `words`: with the verb that they begin with, or with all verbs for help and mistakes.
+    """Return the command line for `words`: with the verb that they begin with, or with the names of all.
 
-    Only one verb is imported because `plan` would otherwise wait for everything that `run` imports.
+    Only one verb is imported because `plan` would otherwise wait for everything that `run` imports; help and mistakes
+    need none.
     """
+    return with_verbs(words[:1] if words[0] in VERBS else ())
+
+
+def with_verbs(imported: Collection[str]) -> typer.Typer:
+    """Return the command line, whose verbs can be called if they are `imported`; help lists the others."""
     app = Verbs(
         name="cutegen",
         help="Write a layout spec, get a compiled tensor-core GEMM kernel, and see why it is correct.",
@@ -100,18 +90,25 @@ def application(words: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options_of_all_verbs)
-    for verb in words[:1] if words[0] in VERBS else VERBS:
+    for verb, about in VERBS.items():
+        if verb not in imported:
+            app.command(verb, help=about.summary)(_not_imported)
+            continue
         module = import_module(f"cutegen.cli.{verb}")
         if hasattr(module, "verbs"):
-            app.add_typer(module.verbs, name=verb)
+            app.add_typer(module.verbs, name=verb, epilog=about.epilog)
         else:
-            app.command(verb)(getattr(module, verb))
+            app.command(verb, epilog=about.epilog)(getattr(module, verb))
     return app
+
+
+def _not_imported() -> None:
+    """Stand for a verb in the list of all."""
 
 
 def _say_version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"cutegen {metadata.version('cutegen')}\n")
+        sys.stdout.write(f"cutegen {cutegen.__version__}\n")
         raise typer.Exit
 
 

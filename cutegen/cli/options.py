@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -16,13 +17,14 @@ from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS
 from cutegen.hardware.naming import GPU_NAMES
-from cutegen.spec import shipped_specs
+from cutegen.spec import GemmSpec, load_spec, parse_spec, shipped_specs
 from cutegen.support.words import naturals
 
 MOST_JOBS = 1024
 MOST_ROUNDS = 10_000
 MOST_SMEM_BYTES = 1 << 20
 """Above what any GPU has."""
+MOST_SPEC_CHARACTERS = 1 << 20
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
 
@@ -38,7 +40,7 @@ def complete_arch(begun: str) -> list[str]:
 
 _SPEC = typer.Argument(
     metavar="SPEC",
-    help="A spec file, or the name of a shipped spec.",
+    help="A spec file, the name of a shipped spec, or - for stdin.",
     show_default=False,
     autocompletion=complete_spec,
 )
@@ -46,7 +48,7 @@ SpecArgument: TypeAlias = Annotated[str, _SPEC]
 OptionalSpec: TypeAlias = Annotated[str | None, _SPEC]
 _KERNEL = typer.Argument(
     metavar="SPEC",
-    help="A spec file, the name of a shipped spec, a `build --out` folder, or a kernel.py (edited or not).",
+    help="A spec file, the name of a shipped spec, a `build --out` folder, a kernel.py (edited or not), or - (stdin).",
     show_default=False,
     autocompletion=complete_spec,
 )
@@ -266,6 +268,25 @@ def refuse_options(context: typer.Context, names: Collection[str], why: str) -> 
         source = context.get_parameter_source(parameter.name or "")
         if parameter.name in names and source is not None and source.name == "COMMANDLINE":
             raise RequestError(f"{parameter.opts[0]}: found {why}; leave it out")
+
+
+def named_spec(words: str) -> GemmSpec:
+    """Return the spec in a file, the shipped spec of that name, or with `-` the one on stdin. Raises CutegenError."""
+    return parse_spec(_from_stdin(), file="stdin", name="stdin") if words == "-" else load_spec(words)
+
+
+def _from_stdin() -> str:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise RequestError("-: found a terminal; expected a spec on stdin, such as `cutegen plan - < mine.toml`")
+    try:
+        text = sys.stdin.read(MOST_SPEC_CHARACTERS + 1)
+    except UnicodeDecodeError as error:
+        raise RequestError(f"-: found {error.object[error.start]:#04x} on stdin, which is not UTF-8") from error
+    if len(text) > MOST_SPEC_CHARACTERS:
+        raise RequestError(f"-: found more than {MOST_SPEC_CHARACTERS} characters on stdin; expected a spec")
+    if not text.strip():
+        raise RequestError("-: found nothing on stdin; expected a spec, which one verb reads once")
+    return text.removeprefix("\ufeff")
 
 
 def named_file(option: str, path: Path, expected: str) -> Path:

@@ -14,9 +14,9 @@ from cutegen.cli.options import (
     ProblemOption,
     SpecArgument,
     named_problem,
+    named_spec,
 )
 from cutegen.cli.output import Answer
-from cutegen.spec import load_spec
 from cutegen.tuned.answer import plan as make_plan
 
 
@@ -31,5 +31,5 @@ def plan(
 ) -> None:
     """Shows every decision, the reason, the rejected alternatives with their reasons, and the predictions."""
     answer = Answer.asked(json=json, out=out)
-    made = make_plan(load_spec(spec), arch, named_problem(problem, batch))
+    made = make_plan(named_spec(spec), arch, named_problem(problem, batch))
     answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())

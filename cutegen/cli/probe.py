@@ -18,11 +18,12 @@ from cutegen.cli.options import (
     SpecArgument,
     StepsOption,
     StrictOption,
+    named_spec,
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.run import Wanted, choose_device, run_probe
 from cutegen.plan import ProbePlan, plan
-from cutegen.spec import PROBE, load_spec
+from cutegen.spec import PROBE
 
 
 def probe(
@@ -40,7 +41,7 @@ def probe(
     """Executes a spec's loads to registers and compares each with what the MMA needs. Exit 1 if one differs."""
     answer = Answer.asked(json=json, out=out)
     execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
-    planned = plan(replace(load_spec(spec), kind=PROBE), arch)
+    planned = plan(replace(named_spec(spec), kind=PROBE), arch)
     assert isinstance(planned, ProbePlan)
     where = choose_device(device, execution)
     wanted = Wanted(device=where, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)

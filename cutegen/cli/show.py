@@ -1,4 +1,4 @@
-"""`cutegen show`: the layouts of a plan, part by part, or any layout expression, as text or as a picture."""
+"""`cutegen show`: the layouts of a plan, part by part, or any layout expression, as text or picture."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cutegen.cli.options import (
     OptionalSpec,
     ProblemOption,
     named_problem,
+    named_spec,
     parse_problem,
     refuse_options,
 )
@@ -36,7 +37,7 @@ from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values,
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
-from cutegen.spec import GemmSpec, load_spec
+from cutegen.spec import GemmSpec
 from cutegen.support.words import naturals
 from cutegen.tuned.answer import plan as make_plan
 
@@ -105,7 +106,7 @@ def show(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Shows layouts as CuTe C++ prints them, thread-value maps, swizzled offsets and banks, as text or as a picture."""
+    """Shows layouts as CuTe C++ prints them, thread-value maps, swizzled offsets and banks, as text or picture."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
@@ -220,7 +221,7 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
 def _spec(name: str) -> GemmSpec:
     """Load a spec. Raises SpecError, or RequestError for a layout in its place."""
     try:
-        return load_spec(name)
+        return named_spec(name)
     except SpecError:
         with suppress(ValueError):
             parse_expression(name)

@@ -11,6 +11,7 @@ from cutegen.api import compile as compile_spec
 from cutegen.api import open_folder, read_file, request_of_file
 from cutegen.build import Artifact, Cache, build
 from cutegen.build.artifact import MANIFEST
+from cutegen.cli.options import named_spec
 from cutegen.cli.output import complain
 from cutegen.contract import ProblemShape
 from cutegen.contract.source import KernelSource
@@ -19,7 +20,7 @@ from cutegen.hardware.targeting import choose_target
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.render import ReadKernel, render
 from cutegen.run import Kernel, Probe
-from cutegen.spec import PROBE, load_spec
+from cutegen.spec import PROBE
 from cutegen.tuned.answer import plan as make_plan
 
 KERNEL_SUFFIX = ".py"
@@ -86,7 +87,7 @@ def named_subject(words: str, arch: str | None, problem: ProblemShape | None = N
 
 
 def _of_spec(words: str, arch: str | None, problem: ProblemShape | None) -> Subject:
-    spec = load_spec(words)
+    spec = named_spec(words)
     plan = make_plan(spec, arch, problem)
     return Subject(
         name=spec.name,

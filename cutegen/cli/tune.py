@@ -26,17 +26,18 @@ from cutegen.cli.options import (
     SpecArgument,
     named_file,
     named_problems,
+    named_spec,
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.parsing import Verbs
 from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
+from cutegen.cli.verbs import VERBS
 from cutegen.contract import ProblemShape
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
 from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
-from cutegen.spec import load_spec
 from cutegen.support.words import naturals
 from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
@@ -60,26 +61,26 @@ _FORMS = (Format.TEXT, Format.SVG)
 
 
 class _SpecOrVerb(TyperGroup):
-    """Treat a word that is not a verb as a spec."""
+    """Treat a word that is not a verb as a spec; help is that of measuring, which names the verbs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "-h", "--help"):
+        if args and args[0] not in self.commands:
             args = [_MEASURE, *args]
         return super().parse_args(ctx, args)
 
 
-verbs = Verbs(
-    cls=_SpecOrVerb,
-    help="The fastest spec for each problem on this GPU: cutegen tune SPEC --problem M,N,K (`cutegen tune SPEC --help` "
-    "has its options). Also lists the results.",
-)
+verbs = Verbs(cls=_SpecOrVerb, help=VERBS["tune"].summary)
 RecordsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="RECORD...", help="Names from `tune list`, or unambiguous prefixes.", show_default=False),
 ]
 
 
-@verbs.command(_MEASURE, hidden=True)
+@verbs.command(
+    _MEASURE,
+    hidden=True,
+    epilog="The results: `cutegen tune list`, `show`, `export`, `import` and `forget`. " + VERBS["tune"].epilog,
+)
 def measure(
     spec: SpecArgument,
     problem: ProblemsOption = None,
@@ -124,7 +125,7 @@ def measure(
     found = _problems(problem, batch, suite, problems)
     if scheduler is None and stand_in is None:
         require_gpu()
-    loaded = load_spec(spec)
+    loaded = named_spec(spec)
     settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
     timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
     with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:

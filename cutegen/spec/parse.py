@@ -14,6 +14,7 @@ from cutegen.support.literals import literal, nearest, quoted_key
 
 DEEPEST_NESTING = 16  # a spec has four levels of tables; deeper ones would break messages
 _A_SPEC = "a spec: family, and under [problem] the operands a, b and c"
+_AS_TOML = '{"problem": {"a": {"dtype": "f16"}}} is written problem.a.dtype = "f16"'
 EVIDENCE = "tuned"
 """The table that a record of `cutegen tune` has in addition to its spec; specs ignore it."""
 _KEYS_BY_DOTTED_NAME = dict(known_keys(GemmSpec))
@@ -55,6 +56,8 @@ def _table(toml: str, file: str) -> dict[str, Any]:
     except RecursionError:
         found, fix = "tables or lists nested too deeply to read", ""
     except ValueError as error:  # TOMLDecodeError, and int() for a number of thousands of digits
+        if toml.lstrip().startswith("{"):
+            raise SpecError(file=file, key="", found="JSON", expected="TOML", fix=_AS_TOML) from error
         found, fix = f"a syntax error: {error}", _offending_line(toml, str(error))
     raise SpecError(file=file, key="", found=found, expected="TOML", fix=fix)
 

@@ -265,7 +265,7 @@ def test_a_defect_says_so_and_keeps_its_traceback(cli: Cli, monkeypatch: pytest.
     def broken(name: str) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(plan_verb, "load_spec", broken)
+    monkeypatch.setattr(plan_verb, "named_spec", broken)
     outcome = cli("plan sm80_hgemm_tn")
     assert outcome.code == 70
     assert "Traceback" in outcome.err

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from cutegen.cli.main import VERBS, application
+from cutegen.cli.main import with_verbs
+from cutegen.cli.verbs import VERBS
 from tests.cli.commands import Cli
 
 REPEATABLE = {
@@ -33,7 +34,7 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def options() -> Iterator[tuple[str, Any]]:
-    for name, command in commands(typer.main.get_command(application(["--help"])), ""):
+    for name, command in commands(typer.main.get_command(with_verbs(VERBS)), ""):
         yield from ((name, option) for option in command.params if option.param_type_name == "option")
 
 

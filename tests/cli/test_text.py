@@ -7,7 +7,7 @@ import re
 import pytest
 
 from cutegen.cli import doctor
-from cutegen.cli.main import VERBS
+from cutegen.cli.verbs import VERBS
 from cutegen.hardware import TARGETS
 from cutegen.spec import GEMM, load_spec, shipped_specs
 from tests.cli.commands import Cli, Golden

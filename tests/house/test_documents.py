@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from cutegen.cli.main import VERBS, application
+from cutegen.cli.main import with_verbs
+from cutegen.cli.verbs import VERBS
 from tests.house.documents import DOCUMENTS, ROOT, commands, fences, inline_code
 
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -27,7 +28,7 @@ by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: st
 def complaint(command: str) -> str:
     """What the command line says against `command`, which is parsed and not run; empty when it is fine."""
     words = [word for word in shlex.split(command)[1:] if word != "--verbose"]
-    parser = typer.main.get_command(application(["--help"]))
+    parser = typer.main.get_command(with_verbs(VERBS))
     while words and (verbs := getattr(parser, "commands", {})) and not words[0].startswith("-"):
         if words[0] not in verbs and "measure" in verbs:  # of `cutegen tune SPEC`
             words.insert(0, "measure")

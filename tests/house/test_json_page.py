@@ -13,8 +13,8 @@ from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.conditions import Conditions
 from cutegen.bench.tables import bench_table
 from cutegen.build import Cache
-from cutegen.cli.main import VERBS
 from cutegen.cli.output import SCHEMA, Answer
+from cutegen.cli.verbs import VERBS
 from cutegen.contract.problem import ProblemShape
 from tests.bench.conftest import ceilings as ceilings
 from tests.bench.conftest import result
