@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
+    from cutegen.torch_ops.replacing import replace_linear, restore_linear
     from cutegen.tuned.answer import plan
 
 __all__ = [
@@ -80,6 +81,8 @@ __all__ = [
     "matmul_settings",
     "plan",
     "prepare",
+    "replace_linear",
+    "restore_linear",
     "shipped_specs",
 ]
 
@@ -92,6 +95,7 @@ _ROOMS = {
     "cutegen.matmul": ("explain", "matmul", "prepare"),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),
+    "cutegen.torch_ops.replacing": ("replace_linear", "restore_linear"),
     "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),
 }

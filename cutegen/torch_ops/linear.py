@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -81,40 +81,57 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 _STATE = {"parameter": "_parameters", "buffer": "_buffers", "module": "_modules"}
 
 
+class Obstacle(NamedTuple):
+    """Part of a layer's output or state that a `Linear` with its weight and bias would not have, and the way out."""
+
+    found: str
+    fix: str
+
+
+def obstacle(linear: torch.nn.Linear, cls: type[Linear]) -> Obstacle | None:
+    """Return the first reason against a `cls` in the place of `linear`; None if it would be the same layer."""
+    for name in ("weight", "bias"):
+        if is_lazy(linear._parameters.get(name)):
+            return Obstacle(f"{name} has no shape yet", "expected parameters; call the layer once before")
+        if name not in linear._parameters:
+            return Obstacle(
+                f"{name} is computed from others",
+                "expected parameters; parametrize the new layer, or have the value for a parameter by "
+                f'`torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`, or by `prune.remove` or '
+                "`remove_weight_norm` if they compute it",
+            )
+    base = next(each for each in (cls, Linear, torch.nn.Linear) if isinstance(linear, each))
+    for name in _CALLED:
+        if name in vars(linear) or getattr(type(linear), name, None) is not getattr(base, name, None):
+            return Obstacle(
+                f"{name} is its own",
+                f"expected that of {base.__module__}.{base.__qualname__}: the new layer would compute something else; "
+                "merge what it adds into the weight, or adopt the layers inside of it",
+            )
+    for kind in _HOOKS:
+        if hooks := getattr(linear, kind):
+            return Obstacle(
+                f"{kind} has {len(hooks)}",
+                "expected none: the new layer would not run them; remove them with their handles, and register them "
+                "on the new layer",
+            )
+    for kind, name in ((kind, name) for kind, group in _STATE.items() for name in getattr(linear, group)):
+        if name not in ("weight", "bias"):
+            return Obstacle(
+                f"{kind} {name} is its own",
+                "expected weight and bias alone: the new layer would drop it from its state; "
+                f"`delattr(linear, {name!r})` if nothing reads it",
+            )
+    return None
+
+
 def _check_adoptable(linear: Any, cls: type[Linear]) -> None:
     """Reject a module whose output or state a `cls` with its weight and bias would not have. Raises RequestError."""
     whose = f"Linear.from_linear: found a {type(linear).__qualname__}"
     if not isinstance(linear, torch.nn.Linear):
         raise RequestError(f"{whose}; expected a torch.nn.Linear")
-    whose += " whose"
-    for name in ("weight", "bias"):
-        if is_lazy(linear._parameters.get(name)):
-            raise RequestError(f"{whose} {name} has no shape yet; expected parameters; call the layer once before")
-        if name not in linear._parameters:
-            raise RequestError(
-                f"{whose} {name} is computed from others; expected parameters; parametrize the new layer, or have the "
-                f'value for a parameter by `torch.nn.utils.parametrize.remove_parametrizations(linear, "{name}")`, or '
-                "by `prune.remove` or `remove_weight_norm` if they compute it"
-            )
-    base = next(each for each in (cls, Linear, torch.nn.Linear) if isinstance(linear, each))
-    for name in _CALLED:
-        if name in vars(linear) or getattr(type(linear), name, None) is not getattr(base, name, None):
-            raise RequestError(
-                f"{whose} {name} is its own; expected that of {base.__module__}.{base.__qualname__}: the new layer "
-                "would compute something else; merge what it adds into the weight, or adopt the layers inside of it"
-            )
-    for kind in _HOOKS:
-        if hooks := getattr(linear, kind):
-            raise RequestError(
-                f"{whose} {kind} has {len(hooks)}; expected none: the new layer would not run them; remove them with "
-                "their handles, and register them on the new layer"
-            )
-    for kind, name in ((kind, name) for kind, group in _STATE.items() for name in getattr(linear, group)):
-        if name not in ("weight", "bias"):
-            raise RequestError(
-                f"{whose} {kind} {name} is its own; expected weight and bias alone: the new layer would drop it from "
-                f"its state; `delattr(linear, {name!r})` if nothing reads it"
-            )
+    if (why := obstacle(linear, cls)) is not None:
+        raise RequestError(f"{whose} whose {why.found}; {why.fix}")
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:

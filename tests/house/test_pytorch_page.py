@@ -24,7 +24,7 @@ def test_what_the_page_shows_is_what_happens(tmp_path: Path, monkeypatch: pytest
         elif fence.language == "text":
             compare(f"{fence.document}:{fence.line}", fence.text, printed)
             compared += 1
-    assert compared == 5
+    assert compared == 6
 
 
 def test_the_page_lists_every_activation() -> None:

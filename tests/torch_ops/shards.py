@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import OrderedDict
 from typing import Any
 
 import torch
@@ -26,6 +27,17 @@ def model(device: str) -> torch.nn.Sequential:
     first, inner, last = WIDTHS[device]
     layers = cutegen.Linear(first, inner, activation="gelu"), cutegen.Linear(inner, last)
     return torch.nn.Sequential(*layers).to(device, TYPES[device][0])
+
+
+def replaced(device: str) -> torch.nn.Sequential:
+    """The same model of torch's layers, replaced, with a place for the activation."""
+    mine = model(device)
+    theirs = [torch.nn.Linear(x.in_features, x.out_features, device=device, dtype=x.weight.dtype) for x in mine]
+    for one, other in zip(theirs, mine, strict=True):
+        one.load_state_dict(other.state_dict())
+    made = torch.nn.Sequential(OrderedDict({"0": theirs[0], "gelu": torch.nn.GELU(), "1": theirs[1]}))
+    assert len(cutegen.replace_linear(made, fold_activations=True).replaced) == 2
+    return made
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -87,9 +99,17 @@ def main(rank: int, port: int, device: str) -> None:
     reference = model(device)
     wanted = reference(x)
     wanted.float().square().sum().backward()
-    parallel = parallelize_module(model(device), mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
-    sharded = fully_shard(model(device), mesh=mesh)
-    for name, made in (("tensor parallel", parallel), ("FSDP2", sharded)):
+    columns_and_rows = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    layers = replaced(device)
+    for layer in (layers[0], layers[2]):
+        fully_shard(layer, mesh=mesh)
+    them = {
+        "tensor parallel": parallelize_module(model(device), mesh, columns_and_rows),
+        "tensor parallel, replaced": parallelize_module(replaced(device), mesh, columns_and_rows),
+        "FSDP2": fully_shard(model(device), mesh=mesh),
+        "FSDP2, replaced": fully_shard(layers, mesh=mesh),
+    }
+    for name, made in them.items():
         found = whole(made(x))
         close(found, wanted, tolerance, name)
         found.float().square().sum().backward()
