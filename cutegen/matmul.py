@@ -1,14 +1,16 @@
-"""`cutegen.matmul` in one call, an explanation of the call, and its preparation.
+"""`cutegen.matmul` in one call, an explanation of the call, and its preparation, or that of a model.
 
 c = cutegen.matmul(x, w.T, bias=b, activation="gelu")
 print(cutegen.explain(x, w.T, bias=b, activation="gelu"))
 cutegen.prepare(x, w.T, bias=b, activation="gelu", rows=range(1, 257))
+cutegen.prepare(model, tokens)
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -19,7 +21,7 @@ from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
-from cutegen.dispatch.providers import providers
+from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
@@ -89,7 +91,7 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
     Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, such as "h100", instead of
     that of the tensors. Raises as `matmul` does.
     """
-    call = _arguments("explain", a, b, terms)
+    call = _arguments("explain", a, b, **terms)
     said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
@@ -99,18 +101,39 @@ def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) 
 
 
 def prepare(
-    a: Any, b: Any, *, rows: Iterable[int] | None = None, arch: str | None = None, **terms: Unpack[Terms]
-) -> int:
-    """Compile the kernel of `matmul(a, b, **terms)`, or those for an `a` with each of these numbers of `rows`.
+    a: Any,
+    *inputs: Any,
+    rows: Iterable[int] | None = None,
+    arch: str | None = None,
+    backward: bool = False,
+    progress: Progress | None = None,
+    **terms: Any,
+) -> Prepared:
+    """Compile the kernels of a call, `prepare(a, b, **terms)`, or those of a model, `prepare(model, *inputs, **named)`.
 
-    Returns the number of different kernels. With `rows`, `a` has two dimensions, and `residual`, `c` and `out` have one
-    row or are omitted. Tensors may be torch's on the device "meta"; `arch` is as in `explain`. Raises as `matmul` does.
+    Returns the different kernels, with their times. `progress` is called with a line for each, such as `print`.
+
+    With `rows`, the kernels are those for an `a` with each of these numbers of rows. `a` then has two dimensions, and
+    `residual`, `c` and `out` have one row or are omitted. Tensors may be torch's on the device "meta"; `arch` is as in
+    `explain`. Raises as `matmul` does.
+
+    A model runs on tensors without values, as torch's grad mode and autocast say, and is not changed; with `backward`,
+    its backward pass as well. Raises RequestError if its run depends on values.
     """
-    call = _arguments("prepare", a, b, terms)
-    tensors = call.tensors()
-    resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else _whole_rows(rows))]
-    requests = dict.fromkeys(each.request for each in resolved if not each.empty)
-    return len({providers.kernel_for(request).kernel for request in requests})
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(a, torch.nn.Module):
+        if rows is not None:
+            raise RequestError("prepare: rows: found with a model; expected inputs of these sizes, in a call for each")
+        from cutegen.torch_ops.model_calls import calls_of
+
+        resolved = calls_of(a, inputs, terms, arch=arch, backward=backward)
+    else:
+        if backward:
+            raise RequestError("prepare: backward: found with a call; expected a model; prepare each product of it")
+        call = _arguments("prepare", a, *inputs, **terms)
+        tensors = call.tensors()
+        resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else _whole_rows(rows))]
+    return build_prepared(Counter(each.request for each in resolved if not each.empty), progress)
 
 
 def _whole_rows(rows: Iterable[int]) -> list[int]:
@@ -194,7 +217,7 @@ class Arguments(NamedTuple):
         return resolved_tensors(tensors, self.formula(), self.out_dtype, arch, rows)
 
 
-def _arguments(function: str, a: Any, b: Any, terms: Terms) -> Arguments:
+def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
     """Return the arguments of `explain` or `prepare`. Raises TypeError for keywords that `matmul` lacks."""
     for name in terms:
         if name not in Terms.__annotations__:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.patience import be_patient
@@ -64,7 +65,8 @@ def resolved_tensors(
 
     Raises OperandError, RequestError.
 
-    Tensors on the device "meta" represent aligned ones on a GPU of that target, or of the default one.
+    Tensors on the device "meta" represent aligned ones on a GPU of that target, or of the default one. Fake tensors
+    represent aligned ones on their device.
     """
     a = tensors["a"]
     with torch.no_grad():
@@ -75,7 +77,7 @@ def resolved_tensors(
 
 
 def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
-    if tensor.device.type == "meta":
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
         return form_of(tensor), 0
     view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
     return view.form, view.pointer

@@ -9,7 +9,7 @@ They are defined once, on import, and stay until the process ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -68,6 +68,12 @@ def refuse_out_with_grad(call: Call) -> None:
             expected="only one of them: autograd does not record a result in given memory",
             fix="omit out=, or call under `torch.no_grad()`",
         )
+
+
+def call_of(op: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Call:
+    """Return the call that an op of `torch.ops.cutegen` makes with these arguments."""
+    given = {each.name: value for each, value in zip(op._schema.arguments, arguments, strict=False)} | dict(named)
+    return Call(**given)._replace(aux=op is OPS.matmul_aux.default)
 
 
 def _call(arguments: tuple[Any, ...]) -> Call:

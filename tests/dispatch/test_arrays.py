@@ -112,7 +112,7 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
 @pytest.mark.dsl
 def test_prepare_builds_and_the_call_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     w = half(32, 64).T
-    assert cutegen.prepare(half(1, 64), w, rows=np.array([9, 20, 24])) == 1
+    assert int(cutegen.prepare(half(1, 64), w, rows=np.array([9, 20, 24]))) == 1
     monkeypatch.setattr("cutegen.build.builder.compile_source", None)
     a = half(21, 64)
     near(cutegen.matmul(a, w), a, w)
@@ -169,7 +169,7 @@ def test_explain_and_prepare_show_every_keyword_of_matmul_in_their_signatures() 
     terms = [each for each in inspect.signature(cutegen.matmul).parameters.values() if each.kind is each.KEYWORD_ONLY]
     assert [each.name for each in terms] == list(Terms.__annotations__)
     assert Arguments._fields == ("a", "b", *Terms.__annotations__)
-    for function, own in ((cutegen.explain, ["arch"]), (cutegen.prepare, ["rows", "arch"])):
+    for function, own in ((cutegen.explain, ["arch"]), (cutegen.prepare, ["rows", "arch", "backward", "progress"])):
         shown = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
         assert shown[: len(terms)] == terms
         assert [each.name for each in shown[len(terms) :]] == own
