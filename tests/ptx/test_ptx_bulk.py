@@ -345,10 +345,19 @@ def test_a_tensor_map_that_the_driver_would_refuse(changes: dict[str, Any], mess
         TensorMap(**(right | changes))
 
 
-def test_a_tensor_lies_within_its_array_and_at_a_multiple_of_16() -> None:
-    tall = TensorMap(array=MATRIX, extents=(64, 65), strides_bytes=(128,), box=(64, 8))
-    with pytest.raises(LaunchError, match="8320 bytes of an array that has 8192"):
-        launch(READY, tall)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_map_may_describe_more_than_its_array_but_no_box_may_leave_it(policy: str) -> None:
+    """As the driver knows nothing of arrays. The rows from each row on, as kernels for groups of rows have it."""
+    array = words(np.random.default_rng(2), 64, 64)
+    rows = TensorMap(array=array, extents=(64, 64, 64), strides_bytes=(128, 128), box=(64, 8, 1))
+    assert (loaded(rows, (0, 30, 26), policy).view(np.uint16).reshape(8, 64) == array[56:64]).all()
+    for each in (load, store):
+        found = fault(READY + expect(1024) + each((0, 31, 26)), rows)
+        assert found.kind is ViolationKind.OUT_OF_BOUNDS
+        assert "the box at (0, 31, 26) reaches 128 bytes beyond" in str(found)
+
+
+def test_a_tensor_lies_at_a_multiple_of_16_bytes() -> None:
     shifted = TensorMap(array=MATRIX.reshape(-1)[4:], extents=(64, 60), strides_bytes=(128,), box=(64, 8))
     with pytest.raises(LaunchError, match="multiple of 16 bytes"):
         launch(READY, shifted)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels import kernel
 
-from cutegen.ptx import Program, ViolationKind
+from cutegen.ptx import ALL_KINDS, LaunchReport, Program, ViolationKind
 from cutegen.ptx.watch.violations import ExecutionFault
 
 WARPGROUP = 128
@@ -75,3 +75,57 @@ def test_what_nobody_gives_is_waited_for_without_an_end() -> None:
         results(shared_out(232, 40, ".reqntid 384, 1, 1 .minnctapersm 1", gives=False), 3, "in-order")
     with pytest.raises(ExecutionFault, match="waits for registers"):
         results(shared_out(120, 24, ".reqntid 640, 1, 1 .minnctapersm 1"), 5, "in-order")
+
+
+def branched(first: str, second: str) -> str:
+    """Odd warps execute `first`, even ones `second`."""
+    return kernel(
+        f"""
+    shr.u32 %r4, %r0, 5;
+    and.b32 %r4, %r4, 1;
+    setp.eq.u32 %p1, %r4, 1;
+    @%p1 bra ODD;
+    {second}
+    bra MEET;
+    ODD:
+    {first}
+    MEET:
+    mov.u32 %r3, 7;
+"""
+    )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("second", [64, 48])
+def test_warps_of_a_warpgroup_that_change_theirs_at_unlike_places_rely_on_a_convention(
+    second: int, policy: str
+) -> None:
+    """PTX wants one instruction of the warpgroup; roles of single warps have each its own, FlashAttention-4's too."""
+    count = "setmaxnreg.dec.sync.aligned.u32 {};".format
+    text = branched(count(64), count(second))
+    (found, *_) = conventions(text, WARPGROUP, policy)
+    assert "other warps of the warpgroup execute" in found
+    together = kernel(f"mov.u32 %r3, 7; {count(64)}")
+    assert conventions(together, WARPGROUP, policy, strict=True) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_warpgroup_of_three_warps_that_changes_its_registers_relies_on_a_convention(policy: str) -> None:
+    text = kernel("mov.u32 %r3, 7; setmaxnreg.dec.sync.aligned.u32 64;")
+    (found,) = conventions(text, 224, policy)
+    assert found.startswith("warps [4, 5, 6] are no whole warpgroup")
+
+
+def test_a_warp_that_keeps_its_registers_while_others_exit_with_fewer_is_no_convention() -> None:
+    text = branched("setmaxnreg.dec.sync.aligned.u32 64;", "")
+    with pytest.raises(ExecutionFault, match="have exited") as found:
+        conventions(text, WARPGROUP, "in-order")
+    assert found.value.violation.kind is ViolationKind.DIVERGENCE
+
+
+def conventions(text: str, threads: int, policy: str, *, strict: bool = False) -> list[str]:
+    """The conventions of a launch whose threads all reach the end."""
+    out, more = np.zeros(threads, np.uint32), {"raise_on": ALL_KINDS} if strict else {}
+    report: LaunchReport = Program.parse(text).launch("k", grid=1, block=threads, args=[out], policy=policy, **more)
+    assert (out == 7).all()
+    return [found.message for found in report.conventions]

@@ -39,6 +39,21 @@ def test_a_register_lives_in_its_scope() -> None:
         run_elements(kernel("{ .reg .b32 %t; } mov.u32 %t, 5;"), np.uint32)
 
 
+def test_a_vector_register_is_its_elements() -> None:
+    """PTX ISA, "Vectors": `.reg .v4 .s32 v` has the elements v.x to v.w, and stands for them where a vector may."""
+    store = ".shared .align 16 .b8 room[16]; st.shared.v4.s32 [room], v; ld.shared.b32 %r3, [room+8];"
+    moves = "".join(f"add.s32 v.{each}, %r0, {10 * i};" for i, each in enumerate("xyzw"))
+    body = "bar.warp.sync -1; setp.ne.u32 %p1, %r0, 5; @%p1 bra NOT;" + store + "NOT:"
+    text = kernel(".reg .v4 .s32 v; mov.u32 %r3, 0;" + moves + body)
+    assert run_elements(text, np.uint32).tolist() == [25 * (lane == 5) for lane in range(32)]
+    pair = kernel("{ .reg .v2 .b32 v; mov.b32 v.x, 3; mov.b32 v.y, 4; add.u32 %r3, v.x, v.y; }")
+    assert (run_elements(pair, np.uint32) == 7).all()
+    with pytest.raises(PtxSyntaxError, match=r"v\.z"):
+        run_elements(kernel("{ .reg .v2 .b32 v; mov.b32 v.z, 3; }"), np.uint32)
+    with pytest.raises(PtxSyntaxError, match="expected a register as the destination"):
+        run_elements(kernel(".reg .v4 .s32 v; add.s32 v, %r0, %r0;"), np.uint32)
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("017", 15), ("0", 0), ("10", 10), ("0x1F", 31), ("0b101", 5), ("017U", 15), ("-010", -8)]
 )

@@ -271,6 +271,10 @@ class _Boxes:
                 warp.cta.fault(ViolationKind.MISALIGNED, site, warp.thread0 + lane, message, always=True)
             with warp.narrowed(np.equal(LANES, lane)):
                 first = tensor.map.items(corner[0]), *corner[1:]
+                excess = tensor.excess_bytes(first)
+                if excess:
+                    message = f"the box at {tuple(corner)} reaches {excess} bytes beyond the tensor map's array"
+                    warp.cta.fault(ViolationKind.OUT_OF_BOUNDS, site, warp.thread0 + lane, message, always=True)
                 yield Box(tensor=tensor, corner=first, address=place, map_address=map_address)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from cutegen.ptx.instructions.order import fence_order
 from cutegen.ptx.machine.blocks import End, executing
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Predicate, Step
-from cutegen.ptx.machine.registers import RegisterPool
+from cutegen.ptx.machine.registers import RegisterChange, RegisterPool
 from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.tensor_map import TENSOR_MAP_BYTES
 from cutegen.ptx.machine.warp import Path, Warp
@@ -92,15 +92,15 @@ def _register_change(context: Lowering, instruction: Instruction, predicate: Pre
     count = operand.value if isinstance(operand, Immediate) else None
     if not isinstance(count, int) or not 24 <= count <= 256 or count % 8:
         raise instruction.error("the number of registers is a multiple of 8 from 24 to 256")
-    site = context.site
+    site, change = context.site, RegisterChange(count=count, increase=increase)
 
     def end(warp: Warp, path: Path) -> RegisterPool | None:
         with warp.narrowed(executing(warp, predicate)):
-            group = warp.cta.warpgroups.of(warp, site) if warp.count else None
+            group = warp.cta.warpgroups.of(warp, site, short=ViolationKind.CONVENTION) if warp.count else None
         if group is not None:
-            if not warp.cta.registers.change(warp, count, increase=increase):
+            if not warp.cta.registers.change(warp, change):
                 return warp.cta.registers
-            group.note(warp, site)
+            group.note(warp, site, change)
         path.block = ways.following
         return None
 

@@ -7,6 +7,8 @@ with the most that the SM has for it, and gets no more: if its warps request mor
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.syntax import Entry
 
@@ -18,6 +20,14 @@ def launch_registers(entry: Entry, threads: int) -> int:
     """Registers per thread at the start of a CTA of `threads`."""
     most = min(MOST, OF_MULTIPROCESSOR // (entry.min_ctas * threads) // STEP * STEP)
     return most if entry.max_registers is None else min(most, entry.max_registers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterChange:
+    """A `setmaxnreg`: its warps get `count` registers per thread."""
+
+    count: int
+    increase: bool
 
 
 class RegisterPool:
@@ -33,13 +43,13 @@ class RegisterPool:
         have = ", ".join(map(str, self._of_warp[::4]))
         return f"registers: its CTA has {self._free} a thread of one warp left, and its warpgroups have {have} a thread"
 
-    def change(self, warp: Warp, count: int, *, increase: bool) -> bool:
-        """Give `warp` `count` registers per thread; False if it must wait until others have released theirs.
+    def change(self, warp: Warp, to: RegisterChange) -> bool:
+        """Changes what `warp` has; False if it must wait until others have released theirs.
 
         An increase to fewer and a decrease to more, which PTX leaves open, change nothing.
         """
-        has = self._of_warp[warp.number]
-        if (count > has) is not increase:
+        has, count = self._of_warp[warp.number], to.count
+        if (count > has) is not to.increase:
             return True
         if count - has > self._free:
             return False

@@ -42,7 +42,7 @@ class TensorMap:
     16384
 
     Raises:
-        LaunchError: arguments that `cuTensorMapEncodeTiled` would refuse, or a tensor that is larger than its array.
+        LaunchError: arguments that `cuTensorMapEncodeTiled` would refuse.
     """
 
     array: npt.NDArray[Any]
@@ -120,12 +120,6 @@ class TensorMap:
         """Items of the array in a 16-byte chunk of shared memory."""
         return self.items(BULK_CHUNK_BYTES) if self.is_padded else BULK_CHUNK_BYTES // self.array.dtype.itemsize
 
-    @property
-    def reach_bytes(self) -> int:
-        """Bytes from the tensor's first byte to its last."""
-        strides = (self.array.dtype.itemsize, *self.strides_bytes)
-        return sum((e - 1) * s for e, s in zip(self.item_extents, strides, strict=True)) + strides[0]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorMaps:
@@ -149,18 +143,30 @@ class BoundTensor:
 
     def __post_init__(self) -> None:
         """Checks conditions that depend on the array's address."""
-        room = len(self.buffer.bytes.data) - self.offset
-        if self.map.reach_bytes > room:
-            message = f"the tensor reaches over {self.map.reach_bytes} bytes of an array that has {room}"
-            raise LaunchError(f"tensor map: {message}")
         if (self.buffer.start + self.offset) % BULK_CHUNK_BYTES:
             raise LaunchError(f"tensor map: the tensor's address is not a multiple of {BULK_CHUNK_BYTES} bytes")
 
-    def tensor(self) -> npt.NDArray[Any]:
-        """The tensor as an array, the innermost mode last; elements are raw bits."""
-        item = self.map.array.dtype.itemsize
-        shape, strides = self.map.item_extents[::-1], (*self.map.strides_bytes[::-1], item)
-        return np.ndarray(shape, np.dtype(f"u{item}"), self.buffer.bytes.data, self.offset, strides)
+    @property
+    def _element(self) -> np.dtype[Any]:
+        return np.dtype(f"u{self.map.array.dtype.itemsize}")
+
+    def _part(self, inside: Slices) -> npt.NDArray[Any]:
+        """A part of the tensor as an array, the innermost mode last; elements are raw bits."""
+        strides = (*self.map.strides_bytes[::-1], self._element.itemsize)
+        first = sum(part.start * stride for part, stride in zip(inside, strides, strict=True))
+        shape = [part.stop - part.start for part in inside]
+        return np.ndarray(shape, self._element, self.buffer.bytes.data, self.offset + first, strides)
+
+    def excess_bytes(self, corner: tuple[int, ...]) -> int:
+        """Bytes beyond the array that the part of a box at `corner` inside the tensor reaches; 0 if none.
+
+        A map may describe more than there is: kernels of groups of rows give one that begins again at each row.
+        """
+        places, strides = self.clip(corner), (*self.map.strides_bytes[::-1], self.map.array.dtype.itemsize)
+        if places is None:
+            return 0
+        last = sum((part.stop - 1) * stride for part, stride in zip(places[0], strides, strict=True))
+        return max(0, self.offset + int(last) + strides[-1] - len(self.buffer.bytes.data))
 
     def clip(self, corner: tuple[int, ...]) -> tuple[Slices, Slices] | None:
         """(slices of the tensor, slices of the box) of the intersection of a box at `corner` with the tensor.
@@ -179,10 +185,10 @@ class BoundTensor:
 
     def read_box(self, corner: tuple[int, ...]) -> npt.NDArray[Any]:
         """The box's bytes in 16-byte chunks, before the swizzle; zeros outside the tensor."""
-        box = np.zeros(self.map.item_box[::-1], self.tensor().dtype)
+        box = np.zeros(self.map.item_box[::-1], self._element)
         places = self.clip(corner)
         if places is not None:
-            box[places[1]] = self.tensor()[places[0]]
+            box[places[1]] = self._part(places[0])
         if not self.map.is_padded:
             return box.reshape(-1).view(f"V{BULK_CHUNK_BYTES}")
         chunks = box.reshape(-1, self.map.chunk_items)
@@ -193,7 +199,7 @@ class BoundTensor:
         """Writes the box's bytes to the tensor; bytes outside it are dropped."""
         places = self.clip(corner)
         if places is not None:
-            self.tensor()[places[0]] = chunks.view(self.tensor().dtype).reshape(self.map.item_box[::-1])[places[1]]
+            self._part(places[0])[...] = chunks.view(self._element).reshape(self.map.item_box[::-1])[places[1]]
 
     def pieces(self, corner: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], int]:
         """(offsets into the buffer, size) of the equal, aligned pieces that a box at `corner` accesses."""

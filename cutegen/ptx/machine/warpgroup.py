@@ -18,6 +18,7 @@ import numpy as np
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import TensorCore
 from cutegen.ptx.machine.policy import Schedule
+from cutegen.ptx.machine.registers import RegisterChange
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.held_registers import RegisterList
@@ -117,7 +118,7 @@ class Warpgroup:
         self._warps, self._shared, self._ordering = warps, parts.shared, parts.ordering
         self._schedule, self._core = parts.schedule, parts.tensor_core
         self._members = [_Member() for _ in warps]
-        self._history: list[tuple[int, Operands | None]] = []
+        self._history: list[tuple[int, Operands | RegisterChange | None]] = []
         self._multiplications: dict[int, _Mma] = {}
         self._agent: int | None = None
         self.phase = 0
@@ -152,9 +153,9 @@ class Warpgroup:
             del self._multiplications[number]
             self._begin(mma)
 
-    def note(self, warp: Warp, site: int) -> None:
-        """An instruction of one warp that all four must execute."""
-        self._execute(warp, site, None)
+    def note(self, warp: Warp, site: int, change: RegisterChange) -> None:
+        """`setmaxnreg` of one warp: all four execute one, by PTX the same, by convention each its own."""
+        self._execute(warp, site, change)
 
     def fence(self, warp: Warp, site: int) -> None:
         """`wgmma.fence` of one warp."""
@@ -196,7 +197,7 @@ class Warpgroup:
     def _member(self, warp: Warp) -> _Member:
         return self._members[warp.number % WARPS]
 
-    def _execute(self, warp: Warp, site: int, operands: Operands | None) -> int:
+    def _execute(self, warp: Warp, site: int, operands: Operands | RegisterChange | None) -> int:
         """Compares an instruction of `warp` with those of the other warps; returns its number."""
         member = self._member(warp)
         number = member.executed
@@ -207,8 +208,10 @@ class Warpgroup:
             return number
         others, given = self._history[number]
         if others != site:
+            both_change = isinstance(operands, RegisterChange) and isinstance(given, RegisterChange)
+            kind = ViolationKind.CONVENTION if both_change else ViolationKind.DIVERGENCE
             message = f"other warps of the warpgroup execute {warp.cta.describe(others)} in its place"
-            warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
+            warp.cta.fault(kind, site, int(warp.threads()[0]), message)
         elif given != operands:
             message = f"the warps of the warpgroup do not agree on descriptors and scale-d: {operands} and {given}"
             warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
@@ -310,20 +313,18 @@ class Warpgroups:
         self._warps, self._parts = warps, parts
         self._groups: dict[int, Warpgroup] = {}
 
-    def of(self, warp: Warp, site: int) -> Warpgroup:
-        """The warpgroup of `warp`, whose lanes must all be active."""
+    def of(self, warp: Warp, site: int, *, short: ViolationKind = ViolationKind.DIVERGENCE) -> Warpgroup:
+        """The warpgroup of `warp`, whose lanes must all be active; `short`: the kind of finding if it has not four."""
         number = warp.number // WARPS
         if not warp.full:
             lane = int(np.argmin(warp.mask))
             message = "it needs all 32 lanes of the warp together"
             warp.cta.fault(ViolationKind.DIVERGENCE, site, warp.thread0 + lane, message)
+        members = self._warps[number * WARPS : (number + 1) * WARPS]
+        if len(members) < WARPS or not members[-1].is_whole:
+            message = f"warps {[w.number for w in members]} are no whole warpgroup: the CTA has not 128 threads here"
+            warp.cta.fault(short, site, int(warp.threads()[0]), message)
         if number not in self._groups:
-            members = self._warps[number * WARPS : (number + 1) * WARPS]
-            if len(members) < WARPS or not members[-1].is_whole:
-                message = (
-                    f"warps {[w.number for w in members]} are no whole warpgroup: the CTA has not 128 threads here"
-                )
-                warp.cta.fault(ViolationKind.DIVERGENCE, site, int(warp.threads()[0]), message)
             self._groups[number] = Warpgroup(members, self._parts)
             for member in members:
                 if not member.alive.any():

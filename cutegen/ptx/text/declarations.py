@@ -18,6 +18,8 @@ from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 MAX_REGISTERS = 1 << 17
 MAX_VARIABLE_BYTES = 1 << 24
 MAX_ALIGN_BYTES = 1 << 12
+_ELEMENTS = {".v2": "xy", ".v4": "xyzw"}
+"""Names of the elements of a vector register, by its prefix."""
 
 
 def read_type(cursor: Cursor) -> ScalarType:
@@ -32,6 +34,7 @@ def read_type(cursor: Cursor) -> ScalarType:
 class _Scope:
     named: dict[str, Register] = field(default_factory=dict)
     numbered: dict[str, tuple[ScalarType, int]] = field(default_factory=dict)
+    vectors: dict[str, tuple[Register, ...]] = field(default_factory=dict)
 
 
 class RegisterScopes:
@@ -55,12 +58,17 @@ class RegisterScopes:
         return len(self._scopes)
 
     def declare(self, cursor: Cursor) -> None:
-        """Reads the rest of a `.reg` statement: `.b32 %r<10>, %x;`."""
+        """Reads the rest of a `.reg` statement: `.b32 %r<10>, %x;`, `.v4 .b32 %v;`."""
+        elements = _ELEMENTS[cursor.take()] if cursor.peek() in _ELEMENTS else ""
         kind = read_type(cursor)
         scope = self._scopes[-1]
         while True:
             name = cursor.word("a register's name")
-            if cursor.accept("<"):
+            if elements:
+                parts = {f"{name}.{each}": self._allocate(f"{name}.{each}", kind, cursor) for each in elements}
+                scope.named |= parts
+                scope.vectors[name] = tuple(parts.values())
+            elif cursor.accept("<"):
                 scope.numbered[name] = kind, cursor.integer("the number of registers", limit=MAX_REGISTERS)
                 cursor.expect(">")
             else:
@@ -81,6 +89,13 @@ class RegisterScopes:
                 if int(digits) < count:
                     scope.named[name] = self._allocate(name, kind, cursor)
                     return scope.named[name]
+        return None
+
+    def find_vector(self, name: str) -> tuple[Register, ...] | None:
+        """The elements of the vector register that `name` means here, or None."""
+        for scope in reversed(self._scopes):
+            if name in scope.vectors or name in scope.named:
+                return scope.vectors.get(name)
         return None
 
     def _allocate(self, name: str, kind: ScalarType, cursor: Cursor) -> Register:

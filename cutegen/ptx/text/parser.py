@@ -374,6 +374,10 @@ class _BodyReader:
             return self._read_vector()
         if cursor.accept("("):
             return self._read_group()
+        vector = self._scopes.find_vector(cursor.peek())
+        if vector is not None:
+            cursor.take()
+            return Vector(vector)
         first = self._read_simple()
         if cursor.accept("|"):
             return Pair(first, self._read_simple())
