@@ -327,8 +327,8 @@ def named_archs(text: str | None) -> tuple[str, ...]:
 def parse_problem(text: str) -> ProblemShape:
     """Parse `M,N,K`. Raises RequestError.
 
-    >>> parse_problem("5120,5120,4096")
-    ProblemShape(m=5120, n=5120, k=4096, batch=1)
+    >>> str(parse_problem("5120,5120,4096"))
+    '5120x5120x4096'
     """
     extents = naturals(text) or ()
     if len(extents) == 3 and all(1 <= extent <= MAX_EXTENT for extent in extents):

@@ -9,6 +9,8 @@ from typing import Literal
 from cutegen.contract.problem import ProblemShape
 
 Mode = Literal["m", "n", "k"]
+GROUP = "g"
+"""The mode of a tensor that has one matrix, one vector or one number per group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,19 @@ class Groups:
             end = min(max(number, begin), room)
             yield replace(every, **{self.of: range(begin, end)})
             begin = end if self.layout == "packed" else 0
+
+    def packs(self, modes: tuple[str, ...]) -> bool:
+        """Return whether a tensor of these modes has the groups one after another, instead of a matrix for each.
+
+        >>> Groups("m").packs(("m", "k")), Groups("m").packs(("n", "k")), Groups("m", "padded").packs(("m", "k"))
+        (True, False, False)
+        """
+        return self.layout == "packed" and self.of in modes
+
+    @property
+    def leaves_elements(self) -> bool:
+        """Return whether C has elements that no group has: rows or columns past an end."""
+        return self.of != "k"
 
     def exchanged(self) -> Groups:
         """Return the groups of the swapped product, whose rows are columns here."""

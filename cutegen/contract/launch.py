@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from cutegen.contract.groups import Groups
+from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
 from cutegen.hardware import dtype
@@ -47,6 +47,8 @@ SUMS, COUNTERS = "sums", "counters"
 
 ENDS = "ends"
 """Kernel name of the ends, or sizes, of groups: one int32 each."""
+CLEARED = "cleared"
+"""Kernel name of the extent of the grouped mode up to which elements of C that no group has become 0."""
 
 ONE_CTA = (1, 1)
 """Extents without a cluster."""
@@ -127,11 +129,14 @@ class Strides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSize:
-    """The integers of one call: its problem's extents, each tensor's strides by its role, and its number of groups."""
+    """The integers of one call: its problem's extents, and each tensor's strides by its role.
+
+    With `clears` the kernel sets the elements of C that no group has to 0; otherwise it leaves them.
+    """
 
     problem: ProblemShape
     strides: Mapping[str, Strides]
-    groups: int = 1
+    clears: bool = False
 
 
 def gemm_parameters(
@@ -159,7 +164,7 @@ def gemm_parameters(
         *(Parameter(tensor.name, "ptr") for tensor in plain),
         *(Parameter(name, "ptr") for name in (*_addresses(groups), *workspace)),
         *(Parameter(name, "f32") for name in scalars),
-        *(Parameter(name, "i32") for name in _integers(groups)),
+        *(Parameter(name, "i32") for name in integers(groups)),
         *(Parameter(leading, stride_type(tensor)) for tensor in plain if (leading := leading_stride(tensor))),
         *(Parameter(f"batch_stride_{tensor.name}", "i64") for tensor in plain),
     )
@@ -169,8 +174,11 @@ def _addresses(groups: Groups | None) -> tuple[str, ...]:
     return () if groups is None else (ENDS,)
 
 
-def _integers(groups: Groups | None) -> tuple[str, ...]:
-    return ("m", "n", "k") if groups is None else ("m", "n", "k", "groups")
+def integers(groups: Groups | None) -> tuple[str, ...]:
+    """Name the parameters of a problem's extents, and of its groups: their number, and CLEARED if some of C belongs to none."""
+    if groups is None:
+        return "m", "n", "k"
+    return ("m", "n", "k", "groups", CLEARED) if groups.leaves_elements else ("m", "n", "k", "groups")
 
 
 def leading_stride(tensor: TensorContract) -> str:
@@ -209,7 +217,8 @@ class LaunchContract:
     With `programmatic` the kernel itself waits for earlier work on the stream, so it may be launched while that still
     runs (CUDA's programmatic dependent launch).
 
-    With `groups` the tiles are those of products whose sizes only the device has; `grid.z` is 1.
+    With `groups` the tiles are those of products whose sizes only the device has; `grid.z` is 1. Their ends or sizes
+    follow the tensors of a call.
     """
 
     entry: str
@@ -249,6 +258,11 @@ class LaunchContract:
     def beside_result(self) -> tuple[TensorContract, ...]:
         """Return the other tensors that the epilogue reads and writes."""
         return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
+
+    @property
+    def passed(self) -> tuple[TensorContract, ...]:
+        """Return what a call passes: the tensors, and then the ends or sizes of groups."""
+        return self.tensors if self.groups is None else (*self.tensors, _ENDS)
 
     def of_a_call(self) -> LaunchContract:
         """Return the contract as a call sees it: `given` instead of what the kernel reads."""
@@ -298,7 +312,7 @@ class LaunchContract:
     def tiles(self, problem: ProblemShape) -> int:
         """Return the tiles of the complete batch, including partial ones and those that fill up clusters."""
         tiles_m, tiles_n = self._cluster_tiles
-        return self._clusters_of_one(problem, 1) * tiles_m * tiles_n * problem.batch
+        return self._clusters_of_one(problem) * tiles_m * tiles_n * problem.batch
 
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
@@ -306,7 +320,7 @@ class LaunchContract:
         x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
         return (y, x) if self.swapped else (x, y)
 
-    def _clusters_of_one(self, problem: ProblemShape, groups: int) -> int:
+    def _clusters_of_one(self, problem: ProblemShape) -> int:
         """Return the clusters that cover one result, or at most those of all groups; slices of a tile count once."""
         (tile_m, tile_n), (tiles_m, tiles_n) = self.cta_tile, self._cluster_tiles
         blocks = {"m": tile_m * tiles_m, "n": tile_n * tiles_n}
@@ -314,17 +328,17 @@ class LaunchContract:
         if self.groups is None:
             return along["m"] * along["n"]
         if (mode := self.groups.of) == "k":
-            return groups * along["m"] * along["n"]
-        along[mode] = self.groups.most_tiles(problem.extents[mode], groups, blocks[mode])
+            return problem.groups * along["m"] * along["n"]
+        along[mode] = self.groups.most_tiles(problem.extents[mode], problem.groups, blocks[mode])
         return along["m"] * along["n"]
 
     def geometry(
-        self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None, groups: int = 1
+        self, problem: ProblemShape, *, multiprocessors: int = 1, active_clusters: int | None = None
     ) -> LaunchGeometry:
         """Return grid, block, cluster and dynamic shared memory for a problem on a GPU with so many SMs.
 
         `active_clusters` is the number of clusters that the GPU holds at once; the default follows from the CTAs per
-        SM. `groups` is the number of groups of a contract that has them.
+        SM.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> contract = LaunchContract(entry="gemm", tensors=(c,), parameters=gemm_parameters((c,), ()),
@@ -332,7 +346,7 @@ class LaunchContract:
         >>> contract.geometry(ProblemShape(257, 64, 32)).grid
         (3, 1, 1)
         """
-        (x, y), clusters = self.cluster, self._clusters_of_one(problem, groups)
+        (x, y), clusters = self.cluster, self._clusters_of_one(problem)
         grid_y = y if self.split is None else self.split.slices
         if self.ctas_per_multiprocessor is not None:
             room = self.ctas_per_multiprocessor * multiprocessors
@@ -353,7 +367,10 @@ class LaunchContract:
 
         `addresses`, `scalars` and `maps` have the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
-        values: dict[str, Address | int | float] = {**size.problem.extents, "groups": size.groups}
+        extents = size.problem.extents
+        values: dict[str, Address | int | float] = {**extents, "groups": size.problem.groups}
+        if self.groups is not None:
+            values[CLEARED] = extents[self.groups.of] if size.clears else 0
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)
         values |= zip(self.pointers, addresses, strict=True)
         values |= zip(self.scalars, scalars, strict=True)
@@ -395,6 +412,8 @@ _WHERE_THERE: dict[str, object] = {
     "groups": None,
 }
 """Fields that the plain form leaves out, and their default values."""
+
+_ENDS = TensorContract(ENDS, "s32", (GROUP,), GROUP, dtype("s32").bytes)
 
 _EXCHANGED = {"m": "n", "n": "m"} | {
     f"{prefix}{name}": f"{prefix}{other}"

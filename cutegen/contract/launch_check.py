@@ -20,6 +20,7 @@ from cutegen.contract.launch import (
     SOURCE,
     LaunchContract,
     TensorContract,
+    integers,
     leading_stride,
     stride_type,
 )
@@ -64,8 +65,10 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
     for kind, tensors in (("tensors", contract.tensors), ("given", contract.given)):
         for index, tensor in enumerate(tensors):
             yield from ((f"{kind}[{index}].{key}", found, expected) for key, found, expected in _of_tensor(tensor))
-    if contract.groups is not None:
-        yield "groups", asdict(contract.groups), "null: no call passes the sizes of groups"
+    if (groups := contract.groups) is not None and (groups.of, groups.layout) == ("k", "padded"):
+        yield "groups.layout", groups.layout, '"packed" for parts of K'
+    if contract.groups is not None and contract.split is not None:
+        yield "split", asdict(contract.split), "null with groups"
     yield from _outside(contract)
     yield from _of_cluster(contract)
     yield from _of_maps(contract)
@@ -154,7 +157,7 @@ def _parameter_types(contract: LaunchContract) -> Iterable[tuple[str, str]]:
     yield from ((f"map_{each.name}", "tensormap") for each in contract.maps)
     yield from ((name, "ptr") for name in contract.pointers)
     yield from ((name, "f32") for name in contract.scalars)
-    yield from ((name, "i32") for name in "mnk")
+    yield from ((name, "i32") for name in integers(contract.groups))
     for tensor in contract.tensors:
         if tensor.name not in REGISTERS.values():
             if leading := leading_stride(tensor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cutegen.errors import RequestError
@@ -27,8 +27,11 @@ ProblemLike: TypeAlias = "ProblemShape | tuple[int, int, int] | tuple[int, int, 
 class ProblemShape:
     """C[M,N] = A[M,K] B[N,K], `batch` times. A call may have extents of 0. Raises RequestError below that.
 
-    >>> ProblemShape(64, 8192, 8192), str(ProblemShape(8, 16, 32, 4))
-    (ProblemShape(m=64, n=8192, k=8192, batch=1), '4 x 8x16x32')
+    With `groups` of one of its modes, the extent of that mode is the room for all of them if they are packed, and for
+    each if they are padded.
+
+    >>> str(ProblemShape(64, 8192, 8192)), str(ProblemShape(8, 16, 32, 4)), str(ProblemShape(512, 16, 32, groups=8))
+    ('64x8192x8192', '4 x 8x16x32', '512x16x32 in 8 groups')
     >>> ProblemShape(4096, 4096, 4096).flops, ProblemShape(2, 3, 4, 5).flops
     (137438953472, 240)
     """
@@ -37,13 +40,17 @@ class ProblemShape:
     n: int
     k: int
     batch: int = 1
+    groups: int = 1
 
     def __post_init__(self) -> None:
         _check(self.m, self.n, self.k, self.batch, least=0)
+        if not 0 <= self.groups <= MAX_EXTENT:
+            raise RequestError(f"problem: found {self.groups} groups; expected 0 to {MAX_EXTENT}")
 
     def __str__(self) -> str:
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        return f"{batch}{self.m}x{self.n}x{self.k}"
+        groups = f" in {self.groups} groups" if self.groups > 1 else ""
+        return f"{batch}{self.m}x{self.n}x{self.k}{groups}"
 
     @classmethod
     def of(cls, problem: ProblemLike | None) -> ProblemShape | None:
@@ -53,8 +60,10 @@ class ProblemShape:
         """
         if problem is None:
             return None
-        given = astuple(problem) if isinstance(problem, ProblemShape) else problem
-        numbers = tuple(map(whole, given)) if isinstance(given, Iterable) else ()
+        if isinstance(problem, ProblemShape):
+            _check(problem.m, problem.n, problem.k, problem.batch, least=1)
+            return problem
+        numbers = tuple(map(whole, problem)) if isinstance(problem, Iterable) else ()
         values = [number for number in numbers if number is not None]
         if len(values) not in (3, 4) or len(values) < len(numbers):
             raise RequestError(f"problem: found {problem!r}; expected (M, N, K) or (M, N, K, batch), integers")
@@ -69,7 +78,7 @@ class ProblemShape:
     @property
     def empty(self) -> bool:
         """Return whether there is no element to compute."""
-        return 0 in (self.m, self.n, self.batch)
+        return 0 in (self.m, self.n, self.batch, self.groups)
 
     @property
     def operand_batch(self) -> int | None:

@@ -21,7 +21,7 @@ from cutegen.plan.schedule.groups import check_groups
 from cutegen.plan.schedule.order import InFlight
 from cutegen.plan.values.decision import Choice, Decision
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
-from cutegen.plan.values.gemm_plan import MmaPlan, Prefetch
+from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy, Prefetch
 from cutegen.plan.values.operand import OperandTile, operand_tile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
@@ -131,6 +131,10 @@ class Mainloop(ABC):
     def check(self, spec: GemmSpec, target: Target, family: str) -> None:  # noqa: B027 - every target has plain copies
         """Raise SpecError if the target does not support it."""
 
+    def as_copied(self, spec: GemmSpec) -> GemmSpec:
+        """Return the spec with the alignments of what is copied: those of addresses and strides, unless groups shift it."""
+        return spec
+
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
         """Return one role, unless there are others: all threads copy and multiply, with `estimate` registers."""
         return Roles(roles=(Role(name=THREADS, threads=mma.threads),), registers_at_launch=estimate)
@@ -193,8 +197,12 @@ class Schedule(ABC):
     def split(self, spec: GemmSpec, mma: MmaPlan) -> tuple[SplitK | None, tuple[Decision, ...]]:
         """The slices of K, and the decision on them."""
 
+    def resident(self, occupancy: Occupancy) -> int:
+        """Return the persistent CTAs of an SM for tiles of groups."""
+        return 1
+
     def choose(
-        self, spec: GemmSpec, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None
+        self, spec: GemmSpec, mma: MmaPlan, split_k: SplitK | None, in_flight: InFlight | None, occupancy: Occupancy
     ) -> Choice[TileScheduler]:
         """Return the tile scheduler, with the decision on the order of the tiles."""
         order, source = self.order(spec, mma, in_flight), self.source
@@ -210,6 +218,7 @@ class Schedule(ABC):
             split_k=split_k,
             spread=self.spreads(mma),
             groups=None if grouped is None else grouped.value,
+            resident=1 if grouped is None else self.resident(occupancy),
         )
         return Choice(scheduler, order.decision)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.kernel.scheduler import GRID, STATIC, SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.kernel.scheduler import GRID, GROUPED, STATIC, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.parts import Schedule
 from cutegen.plan.schedule.order import InFlight, least_read, shared_most
 from cutegen.plan.schedule.split_k import (
@@ -17,17 +17,18 @@ from cutegen.plan.schedule.split_k import (
     refuse_split_k,
 )
 from cutegen.plan.values.decision import Choice, Decision
-from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import SPLITS_K, WHOLE_K, WHOLE_K_PERSISTENT, PartKeys
 
 
 @dataclass(frozen=True, slots=True)
 class CtaPerTile(Schedule):
-    """One CTA per tile; with `splits`, several may share a tile's K."""
+    """One CTA per tile; with `splits`, several may share a tile's K. Those of groups are persistent."""
 
     splits: bool = True
     source: ClassVar[TileSource] = GRID
+    source_of_groups: ClassVar[TileSource] = GROUPED
 
     @property
     def keys(self) -> PartKeys:
@@ -45,6 +46,10 @@ class CtaPerTile(Schedule):
         if not self.splits:
             return None, ()
         return choose_split_k(spec, mma)
+
+    def resident(self, occupancy: Occupancy) -> int:
+        """Return as many as fit: each waits for its own copies, and for no other CTA."""
+        return occupancy.ctas_per_sm
 
     def order(self, spec: GemmSpec, mma: MmaPlan, in_flight: InFlight | None) -> Choice[TileOrder]:
         """Return the order of the tiles that reads least from device memory."""

@@ -8,7 +8,16 @@ from typing import Any
 
 from cutegen.algebra import Layout
 from cutegen.contract import TensorContract
-from cutegen.contract.launch import COUNTERS, ENDS, SUMS, Parameter, gemm_parameters, leading_stride
+from cutegen.contract.launch import (
+    COUNTERS,
+    ENDS,
+    RESULT,
+    SUMS,
+    Parameter,
+    gemm_parameters,
+    integers,
+    leading_stride,
+)
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
@@ -16,6 +25,7 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
+from cutegen.render.groups import group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.scheduler import order_holes, scheduler_constants
@@ -140,6 +150,10 @@ _POINTERS_BESIDE = {ENDS: "(Int32, 1)", SUMS: "(SUM_DTYPE, SUM_VECTOR)", COUNTER
 """Element type and alignment, in elements, of the addresses that a launch passes beside the tensors."""
 
 
+_CHECKED_GROUPS = ("", "1, ", "1, 0, ")
+"""What the self-check passes behind the extents, for none, one or two numbers: one group, and nothing is cleared."""
+
+
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the host side, which makes tensor maps."""
     launch = plan.launch
@@ -160,7 +174,9 @@ def _host_holes(plan: GemmPlan) -> dict[str, Any]:
             *(example for x in host if (example := parameter_holes(x).example)),
             *(("Int32(1)",) * (2 if plan.scheduler.source.loops else 1)),
         ],
-        "addressed": "(*tensors, sums, counters)" if workspace else "tensors",
+        "addressed": f"(*tensors, {', '.join(beside)})" if beside else "tensors",
+        "checked_groups": _CHECKED_GROUPS[len(integers(launch.groups)) - len("mnk")],
+        **group_holes(plan, tensors[RESULT].shape, tensors[RESULT].stride),
         "launched_with": "multiprocessors, " if plan.scheduler.source.loops else "",
         "maps": [_map_holes(plan, tensors[each.name]) for each in launch.maps],
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.render.constants import Settled
+from cutegen.render.groups import group_parts
 
 
 def scheduler_constants(plan: GemmPlan) -> Settled:
@@ -55,6 +56,8 @@ def order_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def grid_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that say which tiles, or which slice of one, a CTA computes, if every thread does everything."""
+    if of_groups := group_parts(plan):
+        return (*of_groups, "schedulers/whole_k.py.j2")
     source = plan.scheduler.source
     k = ("schedulers/ctas.py.j2", "schedulers/whole_k_tiles.py.j2", "schedulers/whole_k.py.j2")
     return (source.template, *(k if source.loops else _grid_slice_parts(plan)))

@@ -87,10 +87,7 @@ _OF_ONE_CTA = {
     "g2s.b.prefetch": "the threads that would prefetch issue the copies",
 }
 PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
-VECTORS = PartKeys(
-    frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}),
-    {**_OF_ONE_CTA, "problem.groups": "its CTAs have one tile each, of one product or of a batch"},
-)
+VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
 COPIED_BOXES = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}), _OF_ONE_CTA)
 DESCRIBED_BOXES = PartKeys(
     frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
@@ -20,7 +20,7 @@ from cutegen.plan.operands.stages import check_stage
 from cutegen.plan.parts import CountedPlan, Draft, Mainloop, Mma, Schedule
 from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
-from cutegen.plan.schedule.groups import check_one_product, decide_groups
+from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product, with_whole_k
 from cutegen.plan.schedule.order import tiles_in_flight
 from cutegen.plan.search.problem import Proposal, first_that_holds
 from cutegen.plan.values.decision import Choice
@@ -62,7 +62,7 @@ class Family:
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
         """Return the candidates for tuning, the fastest by predicted time first."""
-        return (self.space or self.search)(spec, target, problem)
+        return (self.space or self.search)(with_whole_k(spec), target, mean_product(spec, problem))
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
         """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if that fails."""
@@ -74,7 +74,7 @@ class Family:
         Raises SpecError for a target or a spec that this family does not support.
         """
         self.check(spec, target, problem)
-        return self.search(spec, target, problem) if problem else ()
+        return self.search(with_whole_k(spec), target, mean_product(spec, problem)) if problem else ()
 
     def plan_first(
         self, proposed: Iterable[Proposal], spec: GemmSpec, target: Target, problem: ProblemShape | None
@@ -97,8 +97,9 @@ class Family:
         exchanged = self._decide(swapped.as_multiplied(spec), target, shape)
         return swapped.as_called(exchanged, spec, problem)
 
-    def _decide(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
+    def _decide(self, asked: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """Apply the rules in order: each sees only what earlier ones settled."""
+        spec = self.mainloop.as_copied(asked)
         cta_tile = self.cta_tile(spec, target)
         # A tile that does not fit one stage is refused before tables are made of it.
         check_stage(spec, target, cta_tile.value, self.mainloop.reserved_bytes)
@@ -113,8 +114,9 @@ class Family:
 
         threads = sum(role.threads for role in roles.roles)
         occupancy = predict_occupancy(target, threads, memory.regions.bytes, roles.registers_at_launch)
-        in_flight = tiles_in_flight(problem, target, mma, paths, occupancy, split_k)
-        scheduler = self.schedule.choose(spec, mma, split_k, in_flight)
+        mean = mean_product(spec, problem) if problem else None
+        in_flight = tiles_in_flight(mean, target, mma, paths, occupancy, split_k)
+        scheduler = self.schedule.choose(spec, mma, split_k, in_flight, occupancy)
         policy = self.mainloop.policy(spec, target, mma, split_k, in_flight)
         loop = self.mainloop.loop(roles, memory, mma, paths)
         if scheduler.value.source.loops:
@@ -171,4 +173,4 @@ class Family:
             ),
         )
         prove(plan)
-        return plan
+        return replace(plan, spec=asked)

@@ -98,6 +98,8 @@ class TileSource:
 
 GRID = TileSource(loops=False, template="schedulers/grid.py.j2")
 """One CTA per tile: blockIdx.x is its number."""
+GROUPED = TileSource(loops=True, template="schedulers/groups.py.j2", opcodes=(("ld.global.b32", 1),))
+"""Persistent CTAs: each computes every so many-th tile of all groups, whose ends or sizes it loads."""
 STATIC = TileSource(loops=True, template="schedulers/static.py.j2")
 """Persistent CTAs: each computes every so many-th tile, from its own number on."""
 
@@ -178,7 +180,7 @@ class TileScheduler:
 
     The CTAs of a `cluster` compute as many tiles along M and N together, and slices along K. Without `groups`, a
     batch's products are along `grid.z`. With `spread`, a launch for at most half of the GPU has twice as many CTAs, of
-    which every second one has no tile.
+    which every second one has no tile. An SM has `resident` persistent CTAs.
     """
 
     cta_tile: Extents
@@ -188,6 +190,7 @@ class TileScheduler:
     split_k: SplitK | None = None
     spread: bool = False
     groups: Groups | None = None
+    resident: int = 1
 
     @property
     def slices(self) -> int:
@@ -197,7 +200,7 @@ class TileScheduler:
     @property
     def ctas_per_multiprocessor(self) -> int | None:
         """Persistent CTAs of an SM; None if a CTA computes a single tile."""
-        return 1 if self.source.loops else None
+        return self.resident if self.source.loops else None
 
     def grid(self, rows: int, columns: int) -> Grid:
         """Return the numbers of tiles of a product along M and N, or of blocks of a cluster's tiles."""

@@ -26,6 +26,7 @@ from cutegen.plan.operands.s2r import choose_s2r
 from cutegen.plan.operands.stages import NARROWEST_CP_ASYNC_BYTES, choose_stages
 from cutegen.plan.parts import Draft, Mainloop, Memory, Roles
 from cutegen.plan.predict import ctas_by_registers
+from cutegen.plan.schedule.groups import beginning_anywhere
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan
@@ -209,6 +210,10 @@ class CpAsync(Mainloop):
 
     keys: ClassVar[PartKeys] = VECTORS
     has_probe: ClassVar[bool] = True
+
+    def as_copied(self, spec: GemmSpec) -> GemmSpec:
+        """Return the spec with elements that align to nothing more where a vector of a group begins anywhere."""
+        return beginning_anywhere(spec)
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[VectorCopy]:
         """The widest copy, the fragments' loads, and the shared layout that suits both best."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from cutegen.contract.problem import ProblemShape
+from dataclasses import replace
+
+from cutegen.contract.problem import MAX_BATCH, ProblemShape
+from cutegen.hardware import dtype
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
-from cutegen.spec import GemmSpec
+from cutegen.spec import MODES, GemmSpec
+from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
 from cutegen.support.words import extents
 
 KEY = "problem.groups"
@@ -51,6 +55,48 @@ def check_one_product(spec: GemmSpec, problem: ProblemShape | None) -> None:
         expected="a batch of 1: groups take its place in a launch",
         fix="leave the batch out; padded groups have a matrix each",
     )
+
+
+def mean_product(spec: GemmSpec, problem: ProblemShape) -> ProblemShape:
+    """Return the problem to choose tiles for: with groups a batch of as many products of their mean size.
+
+    >>> from cutegen.spec import load_spec
+    >>> str(mean_product(load_spec("sm80_bf16_grouped"), ProblemShape(512, 1536, 2048, groups=128)))
+    '128 x 4x1536x2048'
+    """
+    if spec.problem.groups is None:
+        return problem
+    groups = spec.problem.groups.value
+    mean = replace(problem, batch=min(problem.groups, MAX_BATCH), groups=1)
+    if groups.layout == "padded":
+        return mean
+    return replace(mean, **{groups.of: max(1, -(-problem.extents[groups.of] // problem.groups))})
+
+
+def with_whole_k(spec: GemmSpec) -> GemmSpec:
+    """Return a spec of groups without slices of K, for a search of tiles; any other as it is."""
+    if spec.problem.groups is None or spec.schedule.split_k is not None:
+        return spec
+    return replace(spec, schedule=replace(spec.schedule, split_k=1))
+
+
+def beginning_anywhere(spec: GemmSpec) -> GemmSpec:
+    """Return the spec with one element as the alignment of each matrix that packs groups along its contiguous mode."""
+    if (grouped := spec.problem.groups) is None:
+        return spec
+    problem, parts = spec.problem, {}
+    for name, modes in MODES.items():
+        operand = problem.operand(name)
+        if grouped.value.packs(modes) and operand.major == grouped.of:
+            parts[name] = replace(operand, align=dtype(operand.dtype).bytes)
+    for name in ("residual", "aux"):
+        if (extra := getattr(problem, name)) is not None:
+            matrix = problem.matrix(name)
+            if grouped.value.packs(MODES["c"]) and matrix.major == grouped.of:
+                parts[name] = replace(extra, align=dtype(matrix.dtype).bytes)
+            elif extra.align is None and "c" in parts:
+                parts[name] = replace(extra, align=matrix.align or DEFAULT_ALIGN_BYTES)
+    return replace(spec, problem=replace(problem, **parts)) if parts else spec
 
 
 def decide_groups(spec: GemmSpec) -> tuple[Decision, ...]:
