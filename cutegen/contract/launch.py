@@ -175,7 +175,7 @@ def _addresses(groups: Groups | None) -> tuple[str, ...]:
 
 
 def integers(groups: Groups | None) -> tuple[str, ...]:
-    """Name the parameters of a problem's extents, and of its groups: their number, and CLEARED if some of C belongs to none."""
+    """Name the integers of a problem and of its groups: their number, and CLEARED if some of C may belong to none."""
     if groups is None:
         return "m", "n", "k"
     return ("m", "n", "k", "groups", CLEARED) if groups.leaves_elements else ("m", "n", "k", "groups")

@@ -132,7 +132,7 @@ class Mainloop(ABC):
         """Raise SpecError if the target does not support it."""
 
     def as_copied(self, spec: GemmSpec) -> GemmSpec:
-        """Return the spec with the alignments of what is copied: those of addresses and strides, unless groups shift it."""
+        """Return the spec with the alignments of copies: those of addresses and strides, unless groups shift them."""
         return spec
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:

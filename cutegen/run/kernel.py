@@ -69,6 +69,8 @@ class Kernel:
         scale_m: Any = None,
         scale_n: Any = None,
         aux: Any = None,
+        offs: Any = None,
+        sizes: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
         stream: Any = None,
@@ -80,6 +82,11 @@ class Kernel:
         scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before its extents:
         `a`, `b` or an epilogue input without one is used for the whole batch.
 
+        A kernel of groups takes `offs`, their ends, or `sizes`, (G,) of int32 on the device; no launch waits for the
+        host. With groups of M `a` is (rows,K), `b` (G,K,N), the result (rows,N), and a vector along N (N,) or (G,N);
+        padded ones have (G,rows,K) and (G,rows,N). With groups of K `a` is (M,K), `b` (K,N), the result (G,M,N).
+        Elements of a new result that no group has are 0; those of `out` stay.
+
         Operands are torch tensors, NumPy arrays, or objects with `__cuda_array_interface__` or DLPack. Without `out`,
         the result is allocated by `a`'s framework, its leading stride padded as the kernel requires. `out` may be `c`
         or `residual`. Without `stream`, the work goes to torch's current stream, to the stream that an operand names,
@@ -90,24 +97,27 @@ class Kernel:
         """
         if self._transposed is not None:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
-        plain = c is residual is bias is bias_n is bias_m is scale_m is scale_n is aux is alpha is beta is None
+        vectors = bias is bias_n is bias_m is scale_m is scale_n is offs is sizes is None
+        plain = vectors and c is residual is aux is alpha is beta is None
         if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
             if kept_copies.entries:
                 begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
                 kept_copies.written(begin, begin + elems * result.element_size())
             return result
-        tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
+        tensors, scalars = self._extras.take(
+            c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+        )
         if not plain and (result := self._thread.quick_fused(a, b, out, stream, tensors, scalars)) is not None:
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
+        beside, grouped = [view_of(x, name, handle) for name, x in tensors], self._read.groups is not None
         if out is None:
-            storage = self._thread.result_storage(view_a.form, view_b.form)
+            ends = (beside[-1].form,) if grouped else ()
+            storage = self._thread.result_storage(view_a.form, view_b.form, *ends)
             out = empty(storage, self._result.dtype.torch_name, a, view_a.form, handle)
-        views: tuple[TensorView, ...] = (view_a, view_b, view_of(out, "out", handle))
-        if tensors:
-            views = (*views, *[view_of(x, name, handle) for name, x in tensors])
-        prepared = self._thread.prepare(*[view.form for view in views])
+        views: tuple[TensorView, ...] = (view_a, view_b, view_of(out, "out", handle), *beside)
+        prepared = self._thread.prepare(*[view.form for view in views], clears=grouped and given is None)
         pointers = tuple([view.pointer for view in views])  # a list is faster than a generator
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
@@ -134,6 +144,8 @@ class Kernel:
         scale_m: Any = None,
         scale_n: Any = None,
         aux: Any = None,
+        offs: Any = None,
+        sizes: Any = None,
         alpha: float | None = None,
         beta: float | None = None,
         policy: Policy | str = "in-order",
@@ -151,7 +163,9 @@ class Kernel:
         Raises OperandError if an operand does not fit or is not in host memory, or if the result is empty; LaunchError
         for an invalid policy or number of jobs; PtxFault if the kernel does something undefined.
         """
-        tensors, scalars = self._extras.take(c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, alpha, beta)
+        tensors, scalars = self._extras.take(
+            c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+        )
         if self._transposed is not None:
             b = self._transposed(b, None)
         views = {name: view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors)}
@@ -182,12 +196,13 @@ class Kernel:
         operands = (("a", a), ("b", b), ("out", out), *tensors)
         return check_call(self._read, *(view_of(x, name).form for name, x in operands)).size
 
-    def prepare(self, *forms: Form) -> PreparedCall:
-        """Return the launch for operands of these forms, in the order of the contract's tensors, for this thread alone.
+    def prepare(self, *forms: Form, clears: bool = False) -> PreparedCall:
+        """Return the launch for operands of these forms, in the order of `contract.passed`, for this thread alone.
 
-        For callers that cache it with what they know of their operands. Raises OperandError if they do not fit.
+        For callers that cache it with what they know of their operands. With `clears` it sets what no group has of the
+        result to 0. Raises OperandError if they do not fit.
         """
-        return self._thread.prepare(*forms)
+        return self._thread.prepare(*forms, clears=clears)
 
     def __repr__(self) -> str:
         a, b, c = (f"{t.name}: {t.dtype} {t.major}-major" for t in map(self.contract.tensor, (*OPERANDS, RESULT)))
@@ -196,11 +211,11 @@ class Kernel:
             f"Kernel({self.contract.entry}, {a}, {b}, {c}, CTA tile {m}x{n}, {self.artifact.manifest.inputs.gpu_arch})"
         )
 
-    def _result_storage(self, a: Form, b: Form) -> MatrixStorage:
-        return self._result.storage(check_inputs(self._read, a, b))
+    def _result_storage(self, a: Form, b: Form, ends: Form | None = None) -> MatrixStorage:
+        return self._result.storage(check_inputs(self._read, a, b, ends))
 
-    def _prepare(self, *forms: Form) -> PreparedCall:
-        call = check_call(self._read, *forms)
+    def _prepare(self, *forms: Form, clears: bool = False) -> PreparedCall:
+        call = check_call(self._read, *forms, clears=clears)
         if call.size.problem.empty:
             return PreparedCall.of(call, None)
         backend = self._gpu if call.device[0] == "cuda" else self._cpu
@@ -267,9 +282,7 @@ class PreparedCall:
 class _PerThread(threading.local):
     """The calls prepared on each thread: threads must not share a launch's parameter block."""
 
-    def __init__(
-        self, prepare: Callable[..., PreparedCall], result_storage: Callable[[Form, Form], MatrixStorage]
-    ) -> None:
+    def __init__(self, prepare: Callable[..., PreparedCall], result_storage: Callable[..., MatrixStorage]) -> None:
         self.quick, self.quick_fused = QuickCalls(), QuickFusedCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)

@@ -7,12 +7,13 @@ The plan predicts one CTA and one k-tile; its loop says how often a launch execu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 
 from cutegen.contract.launch import CallSize
+from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
@@ -75,15 +76,18 @@ class LaunchCounts:
         }
 
 
-def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport) -> LaunchCounts:
-    """Compare the report of a launch of `plan`'s kernel on a problem of `size` with the plan."""
-    often = _Often(plan, size)
+def count_launch(plan: GemmPlan, size: CallSize, report: LaunchReport, given: Sequence[int] = ()) -> LaunchCounts:
+    """Compare the report of a launch of `plan`'s kernel on a problem of `size` with the plan.
+
+    `given` are the ends or sizes of groups.
+    """
+    often = _Often(plan, size, given)
     return LaunchCounts(
-        wavefronts=_wavefronts(plan, size, often, report),
-        line_writes=_line_writes(plan, size, often, report),
-        sectors=_sectors(plan, size, often, report),
+        wavefronts=_wavefronts(plan, often, report),
+        line_writes=_line_writes(plan, often, report),
+        sectors=_sectors(plan, often, report),
         boxes=_boxes(plan, often, report),
-        executed=_executed_wherever(plan, often, report) | _executed_plain(plan, size, often, report),
+        executed=_executed_wherever(plan, often, report) | _executed_plain(plan, often, report),
     )
 
 
@@ -105,40 +109,68 @@ class _Often:
 
     plan: GemmPlan
     size: CallSize
+    given: Sequence[int] = ()
 
     @property
     def tile(self) -> _Times:
         """Return the tiles of C."""
-        return self._for_each_tile(Fraction(1), "")
+        return self._for_each_tile(lambda k: (Fraction(1), ""))
 
     @property
     def slice(self) -> _Times:
         """Return the partial sums that CTAs write, one per slice of K."""
-        return self._for_each_tile(Fraction(self.plan.slices), plural(self.plan.slices, "slice"))
+        return self._for_each_tile(lambda k: (Fraction(self.plan.slices), plural(self.plan.slices, "slice")))
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
-        done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles]
-        inside = sum((each.k_tiles for each in done), Fraction(0))
-        beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
-        words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
-        return self._for_each_tile(inside + beyond, words)
+
+        def of_tile(k: int) -> tuple[Fraction, str]:
+            done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles(k)]
+            inside = sum((each.k_tiles for each in done), Fraction(0))
+            beyond = sum((each.past_end for each in done), Fraction(0)) if past_end else Fraction(0)
+            words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
+            return inside + beyond, words
+
+        return self._for_each_tile(of_tile)
 
     @property
-    def _k_tiles(self) -> tuple[int, ...]:
+    def is_whole(self) -> bool:
+        """Return whether complete tiles cover the matrices, as many as the launch has, and there is at least one."""
+        (m, n), tile_k = self.plan.launch.cta_tile, self.plan.cta_tile[2]
+        return all(
+            shape.k > 0
+            and shape.k % tile_k == 0
+            and not shape.empty
+            and tiles * m * n == shape.m * shape.n * shape.batch
+            for shape, tiles in self._products()
+        )
+
+    def _k_tiles(self, k: int) -> tuple[int, ...]:
         """Return the k-tiles of each CTA of a tile: slices differ by one at most."""
-        k_tiles, slices = -(-self.size.problem.k // self.plan.cta_tile[2]), self.plan.slices
+        k_tiles, slices = -(-k // self.plan.cta_tile[2]), self.plan.slices
         return tuple(len(k_tiles_of(index, slices, k_tiles)) for index in range(slices))
 
-    def _for_each_tile(self, times: Fraction, words: str) -> _Times:
-        launch = self.plan.launch
-        tiles = launch.tiles(self.size.problem)
+    def _products(self) -> list[tuple[ProblemShape, int]]:
+        """Return the products of the launch with their tiles: one, of a batch, or those of groups that have tiles."""
+        launch, problem = self.plan.launch, self.size.problem
+        if launch.groups is None:
+            return [(problem, launch.tiles(problem))]
+        alone, parts = replace(launch, groups=None), launch.groups.products(self.given, problem)
+        shapes = [ProblemShape(len(part.m), len(part.n), len(part.k)) for part in parts]
+        return [(shape, tiles) for shape in shapes if (tiles := alone.tiles(shape))]
+
+    def _for_each_tile(self, of_tile: Callable[[int], tuple[Fraction, str]]) -> _Times:
+        launch, products = self.plan.launch, self._products()
         one_each = launch.split is None and launch.ctas_per_multiprocessor is None
-        what = plural(tiles, "CTA" if one_each else "CTA tile")
-        return _Times(tiles * times, f"{what} x {words}" if words else what)
+        tiles = sum(tiles for _, tiles in products)
+        what, each = plural(tiles, "CTA" if one_each else "CTA tile"), [of_tile(shape.k) for shape, _ in products]
+        times = sum((tiles * times for (_, tiles), (times, _) in zip(products, each, strict=True)), Fraction(0))
+        words = {words for _, words in each}
+        said = words.pop() if len(words) == 1 else "k-tiles of each group" if words else ""
+        return _Times(times, f"{what} x {said}" if said else what)
 
 
-def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _wavefronts(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     def count(times: _Times, unit: int, sites: Sites) -> Count:
         return times.predict(unit, sum(site.wavefronts for site in sites))
 
@@ -169,7 +201,7 @@ def _wavefronts(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRep
             stores = stores[1:] if plan.split_k.leaves_sums else stores
         counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
-        unknown = "" if _is_whole(plan, size) else EDGES  # a partial tile is not read completely
+        unknown = "" if often.is_whole else EDGES  # a partial tile is not read completely
         measured = sum(site.wavefronts for site in reads)
         counts[AccessKey.EPILOGUE_READ] = _unless(unknown, often.tile, unit[AccessKey.EPILOGUE_READ], measured)
     return counts
@@ -194,9 +226,9 @@ def _clustered_vectors(plan: GemmPlan) -> int:
     return _sum_vectors(plan) if plan.split_k is not None and plan.split_k.clustered > 1 else 0
 
 
-def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _line_writes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Return wavefronts of copies by the lines that they write; zeros past the end of K are written like data."""
-    unknown = _why_unknown(plan, size, LINE_BYTES)
+    unknown = _why_unknown(plan, often, LINE_BYTES)
     counts = {}
     for each in _copies(plan, report):
         measured = sum(site.line_wavefronts for site in each.sites)
@@ -205,8 +237,8 @@ def _line_writes(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchRe
     return counts
 
 
-def _sectors(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
-    unknown = _why_unknown(plan, size, SECTOR_BYTES)
+def _sectors(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
+    unknown = _why_unknown(plan, often, SECTOR_BYTES)
 
     def count(times: _Times, sites: Sites, *keys: str) -> Count:
         measured = sum(site.sectors for site in sites)
@@ -263,7 +295,7 @@ def _unless(unknown: str, times: _Times, unit: int, measured: int) -> Count:
     return Count(None, measured, unknown) if unknown else times.predict(unit, measured)
 
 
-def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: LaunchReport) -> dict[str, Count]:
+def _executed_plain(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Count]:
     """Return plain copies: vectors, and in edge loops single elements, which complete tiles do not need."""
     units: dict[Action, Counter[str]] = {Action.GLOBAL_LOAD: Counter(), Action.STORE: Counter()}
     spellings = _spellings(plan)
@@ -271,7 +303,7 @@ def _executed_plain(plan: GemmPlan, size: CallSize, often: _Often, report: Launc
         units[Action.GLOBAL_LOAD][load_global(x.dtype.bits, x.dtype, plan.target)] += 0
         for action, unit in units.items():
             unit.update(x.opcodes(Step(action), plan.tiled_mma, plan.target))
-    unknown = "" if _is_whole(plan, size) else EDGES
+    unknown = "" if often.is_whole else EDGES
     counts = {}
     for action, unit in units.items():
         times = often.step(action, past_end=action is Action.STORE)
@@ -375,9 +407,10 @@ def _split(sites: Sites, counts: Mapping[str, int]) -> dict[str, Sites]:
 
 
 def _main_loop_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
-    """Return instructions before the main loop's last line."""
+    """Return instructions before the main loop's last line, without the scheduler's own, which are the first."""
     last_line = _last_line(plan, report)
-    return [site for site in report.matching(opcode) if site.line <= last_line]
+    own = sum(number for kind, number in plan.scheduler.source.opcodes if kind.startswith(opcode))
+    return [site for site in report.matching(opcode) if site.line <= last_line][own:]
 
 
 def _epilogue_sites(plan: GemmPlan, report: LaunchReport, opcode: str) -> Sites:
@@ -407,22 +440,14 @@ def _written(plan: GemmPlan, action: Action) -> int:
     return sum(plan.loop.written(opcodes).values())
 
 
-def _is_whole(plan: GemmPlan, size: CallSize) -> bool:
-    """Return whether complete tiles cover the matrices, as many as the launch has, and there is at least one."""
-    problem, (m, n) = size.problem, plan.launch.cta_tile
-    covered = plan.launch.tiles(problem) * m * n
-    whole_k = problem.k > 0 and problem.k % plan.cta_tile[2] == 0
-    return whole_k and not problem.empty and covered == problem.m * problem.n * problem.batch
-
-
-def _why_unknown(plan: GemmPlan, size: CallSize, row_bytes: int) -> str:
+def _why_unknown(plan: GemmPlan, often: _Often, row_bytes: int) -> str:
     """Return why a global-memory count is not predicted: the plan assumes complete tiles and aligned rows."""
-    if not _is_whole(plan, size):
+    if not often.is_whole:
         return EDGES
     aligned = all(
         stride * dtype(tensor.dtype).bytes % row_bytes == 0
         for tensor in plan.launch.tensors
         if len(tensor.modes) == 2
-        for stride in (size.strides[tensor.name].leading, size.strides[tensor.name].batch)
+        for stride in (often.size.strides[tensor.name].leading, often.size.strides[tensor.name].batch)
     )
     return "" if aligned else UNALIGNED.format(row_bytes)

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_va
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
+from cutegen.verify.grouped import GroupedCall
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
 """Half the smallest step of an accumulator: the rounding error of subnormal sums."""
@@ -105,27 +107,35 @@ def random_operands(
     *,
     seed: int,
     batch: int | None = None,
+    groups: int | None = None,
     framework: str = "numpy",
     device: str = "cpu",
 ) -> tuple[Any, Any, Any]:
     """Return fresh `a` (M,K), `b` (K,N) of normal data and a poisoned `out` (M,N), in the contract's memory layouts.
 
-    With `batch`, return L of each. Integers are normal with standard deviation 8, or 1 if C has 8 bits, rounded;
+    With `batch`, return L of each; with `groups`, as many of those that have one for each. Integers are normal with
+    standard deviation 8, or 1 if C has 8 bits, rounded;
     unsigned ones are their absolute values, 128 more for one in 370. Padding of leading strides is NaN, so a kernel
     that reads it returns NaN; `out` is all NaN, so an unwritten element shows. (Integers are bytes 0xaa.) `framework`
     is "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
 
     Raises DeviceError if torch sees no GPU and `device` is one.
     """
-    a, b, out = (call_tensor(contract.tensor(role)) for role in (*OPERANDS, RESULT))
+    a, b, out = (call_tensor(contract.tensor(role), contract.groups) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)
-    lead = () if batch is None else (batch,)
+    lead = partial(_lead, batch=batch, groups=groups)
     spread = _SMALL_SPREAD if out.dtype.is_integer and out.dtype.bits == 8 else _INTEGER_SPREAD
     return (
-        source.matrix(a, (*lead, m, k), spread),
-        source.matrix(b, (*lead, k, n), spread),
-        source.poisoned(out, (*lead, m, n)),
+        source.matrix(a, (*lead(a), m, k), spread),
+        source.matrix(b, (*lead(b), k, n), spread),
+        source.poisoned(out, (*lead(out), m, n)),
     )
+
+
+def _lead(tensor: CallTensor, *, batch: int | None, groups: int | None) -> tuple[int, ...]:
+    """Return the extent before those of one matrix or vector, if there is one."""
+    number = batch if groups is None else None if tensor.packed else groups
+    return () if number is None else (number,)
 
 
 def random_extras(
@@ -135,6 +145,7 @@ def random_extras(
     *,
     seed: int,
     batch: int | None = None,
+    groups: int | None = None,
     framework: str = "numpy",
     device: str = "cpu",
 ) -> dict[str, Any]:
@@ -142,9 +153,9 @@ def random_extras(
     if not contract.epilogue:
         return {}
     source = _source(framework, device, seed + 1)
-    lead = () if batch is None else (batch,)
     extras: dict[str, Any] = {name: float(np.float32(source.number())) for name in contract.scalars}
-    for tensor in map(call_tensor, contract.beside_result):
+    for tensor in (call_tensor(x, contract.groups) for x in contract.beside_result):
+        lead = _lead(tensor, batch=batch, groups=groups)
         shape = (*lead, *({"m": m, "n": n}[mode] for mode in tensor.modes))
         make = source.poisoned if tensor.written else source.matrix if len(tensor.modes) == 2 else source.vector
         extras[tensor.name] = make(tensor, shape)
@@ -249,12 +260,22 @@ def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) ->
 
 
 def expected_outcome(
-    contract: LaunchContract, a: Any, b: Any, extras: Mapping[str, Any], *, accumulator: str = "f32"
+    contract: LaunchContract,
+    a: Any,
+    b: Any,
+    extras: Mapping[str, Any],
+    *,
+    accumulator: str = "f32",
+    left: float = 0.0,
 ) -> Outcome:
     """Return the result of a call, and its `aux`, in float64 with bounds; `extras` are the call's other arguments.
 
-    The chain of the contract's epilogue starts from A B with the error that `compare` allows.
+    The chain of the contract's epilogue starts from A B with the error that `compare` allows. Elements that no group
+    has are `left`.
     """
+    if contract.groups is not None:
+        of_one = partial(expected_outcome, accumulator=accumulator)
+        return GroupedCall.of(contract, a, b, extras).outcome(of_one, left)
     chain = chain_of(contract.epilogue)
     read = {x.name: x for x in _read(contract)}
     names = {x.name: f"bias_{x.modes[-1]}" if x.name == "bias" else x.name for x in read.values()}

@@ -7,11 +7,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from cutegen.contract import ProblemShape
+import numpy as np
+
+from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.ptx import LaunchReport
 from cutegen.run import Kernel
+from cutegen.run.call.storage import ENDS_NAMES, call_tensors
 from cutegen.verify.counts import Count, LaunchCounts, count_launch
+from cutegen.verify.grouped import LEFT, GroupedCall, given_by
 from cutegen.verify.producer import Producer, producer
 from cutegen.verify.reference import Comparison, compare, expected_outcome, random_extras, random_operands
 
@@ -57,36 +61,44 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Requested trial: `device` is "cuda" or "cpu"; `batch` is None if the operands have no batch mode."""
+    """Requested trial: `device` is "cuda" or "cpu"; `batch` is None if the operands have no batch mode.
+
+    `sizes` are those of a kernel's groups.
+    """
 
     device: str
     problem: ProblemShape
     batch: int | None
     seed: int
+    sizes: tuple[int, ...] = ()
 
 
 def try_kernel(
     kernel: Kernel, plan: GemmPlan, asked: Asked, *, options: Mapping[str, Any], progress: Progress
 ) -> Trial:
     """Run the plan's kernel on random operands and check it; `options` and `progress` are the CPU executor's."""
-    m, n, on_cpu = asked.problem.m, asked.problem.n, asked.device == CPU
+    m, n, on_cpu, groups = asked.problem.m, asked.problem.n, asked.device == CPU, kernel.contract.groups
     data: dict[str, Any] = {
         "seed": asked.seed,
         "batch": asked.batch,
+        "groups": None if groups is None else len(asked.sizes),
         "framework": "numpy" if on_cpu else "torch",
         "device": asked.device,
     }
     a, b, out = random_operands(kernel.contract, m, n, asked.problem.k, **data)
     extras = random_extras(kernel.contract, m, n, **data)
+    given = () if groups is None else tuple(given_by(groups, asked.sizes).tolist())
+    if groups is not None:
+        extras |= _grouped(kernel.contract, given, a, b, {**extras, "out": out})
     execution = None
     if on_cpu:
         with progress() as tell:
             report = kernel.execute(a, b, out=out, **extras, progress=tell, **options)
-        counts = count_launch(plan, kernel.call_size(a, b, out, **extras), report)
+        counts = count_launch(plan, kernel.call_size(a, b, out, **extras), report, given)
         execution = Execution(report, options.get("jobs", 1), counts)
     else:
         kernel(a, b, out=out, **extras)
-    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=plan.atom.c_dtype.name)
+    expected = expected_outcome(kernel.contract, a, b, extras, accumulator=plan.atom.c_dtype.name, left=LEFT)
     comparison = compare(out, expected.result, dtype=plan.epilogue.dtype.name)
     wrong, aux = comparison.first_wrong, None
     if expected.aux is not None:
@@ -100,6 +112,24 @@ def try_kernel(
         producer=None if wrong is None else producer(plan, wrong.row, wrong.column, m=m, n=n),
         execution=execution,
     )
+
+
+def _grouped(
+    contract: LaunchContract, given: tuple[int, ...], a: Any, b: Any, written: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the argument of ends or sizes. What no group has becomes NaN in A and B, and LEFT in what is written."""
+    assert contract.groups is not None
+    name = ENDS_NAMES[contract.groups.layout]
+    ends: Any = np.array(given, np.int32)
+    if not isinstance(a, np.ndarray):
+        import torch
+
+        ends = torch.from_numpy(ends).to(a.device)
+    call = GroupedCall.of(contract, a, b, {**written, name: ends})
+    for tensor in call_tensors(contract).values():
+        if tensor.written:
+            call.fill_rest(tensor.name, LEFT)
+    return {name: ends}
 
 
 def small_problem(plan: GemmPlan) -> ProblemShape:

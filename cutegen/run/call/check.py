@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.launch import OPERANDS, CallSize, LaunchContract, Strides
+from cutegen.contract.launch import BESIDE_RESULT, ENDS, CallSize, LaunchContract, Strides
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run.call import suggestions
@@ -40,21 +40,50 @@ class _Matrices:
     batch_stride: int
 
 
-def check_inputs(contract: LaunchContract, a: Form, b: Form) -> tuple[int, ...]:
-    """Return the shape (M,N), or (L,M,N), of `a @ b`, for allocation. Raises OperandError."""
-    tensor_a, tensor_b = map(call_tensor, contract.operands)
+def check_inputs(contract: LaunchContract, a: Form, b: Form, ends: Form | None = None) -> tuple[int, ...]:
+    """Return the shape (M,N), or (L,M,N), of `a @ b`, for allocation. Raises OperandError.
+
+    With groups, `ends` are their ends or sizes; the result is (M,N) or (G,M,N).
+    """
+    tensor_a, tensor_b = (call_tensor(x, contract.groups) for x in contract.operands)
     matrices_a, matrices_b = _check_kind(tensor_a, a), _check_kind(tensor_b, b)
     _check_device(tensor_b, b, a.device)
     if matrices_a.one.shape[1] != matrices_b.one.shape[0]:
         raise _inner_mismatch(matrices_a.one, matrices_b.one, b.framework)
+    if contract.groups is not None:
+        return _check_groups(contract, matrices_a, matrices_b, ends)
     batch = matrices_a.batch if matrices_a.batch is not None else matrices_b.batch
     if matrices_b.batch not in (None, batch):
         raise OperandError(
             operand="b", found=f"a batch of {matrices_b.batch}", expected=f"{batch} as in a, or a single matrix (K, N)"
         )
     shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
-    _check_tiles(contract, *shape)
+    _check_tiles(contract, ProblemShape(*shape, 1))
     return shape if batch is None else (batch, *shape)
+
+
+def _check_groups(contract: LaunchContract, a: _Matrices, b: _Matrices, ends: Form | None) -> tuple[int, ...]:
+    """Return the shape of the result of groups, whose ends or sizes are a vector of int32 beside A."""
+    groups, tensor = contract.groups, call_tensors(contract)[ENDS]
+    assert groups is not None
+    assert ends is not None
+    _check_kind(tensor, ends)
+    _check_device(tensor, ends, a.one.device)
+    count, shape = ends.shape[0], (a.one.shape[0], b.one.shape[1])
+    for name, matrices in (("a", a), ("b", b)):
+        if matrices.batch not in (None, count):
+            raise OperandError(
+                operand=tensor.name,
+                found=f"{plural(count, 'group')}",
+                expected=f"{matrices.batch}, one for each matrix of {name}",
+                fix=_leading_zero_fix(tensor, count - (matrices.batch or 0)),
+            )
+    _check_tiles(contract, ProblemShape(*shape, a.one.shape[1], groups=count))
+    return shape if groups.packs(("m", "n")) else (count, *shape)
+
+
+def _leading_zero_fix(tensor: CallTensor, more: int) -> str:
+    return f"`{tensor.name}[1:]` if it begins with a 0, as cu_seqlens do" if more == 1 else ""
 
 
 def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
@@ -65,23 +94,27 @@ def check_operand(tensor: CallTensor, form: Form, pointer: int) -> None:
         check_address(placed, pointer)
 
 
-def check_call(contract: LaunchContract, *forms: Form) -> CheckedCall:
-    """Check everything but the addresses, for operands in the order of `contract.tensors`. Raises OperandError."""
+def check_call(contract: LaunchContract, *forms: Form, clears: bool = False) -> CheckedCall:
+    """Check everything but the addresses, for operands in the order of `contract.passed`. Raises OperandError.
+
+    With `clears` the kernel sets what no group has of the result to 0.
+    """
     tensors = call_tensors(contract)
     of = dict(zip(tensors, forms, strict=True))
-    a, b = (of[role] for role in OPERANDS)
-    shape = check_inputs(contract, a, b)
+    a, b, ends = of["a"], of["b"], of.get(ENDS)
+    shape, groups = check_inputs(contract, a, b, ends), None if ends is None else ends.shape[0]
     for role, tensor in tensors.items():
         if tensor.written:
             _check_result(tensor, of[role], shape, a.device)
-        elif role not in OPERANDS:
-            _check_extra(tensor, of[role], shape, a.device)
+        elif role in BESIDE_RESULT:
+            _check_extra(tensor, of[role], shape, a.device, groups)
     placed = {role: place(tensor, of[role]) for role, tensor in tensors.items()}
     *batch, m, n = shape
     problem = ProblemShape(m, n, a.shape[-1], *batch)
-    return CheckedCall(
-        CallSize(problem=problem, strides={role: leading(each) for role, each in placed.items()}), a.device, placed
-    )
+    if groups is not None:
+        problem = ProblemShape(m, n, a.shape[-1], groups=groups)
+    strides = {role: leading(each) for role, each in placed.items() if role != ENDS}
+    return CheckedCall(CallSize(problem=problem, strides=strides, clears=clears), a.device, placed)
 
 
 def leading(placed: Placed) -> Strides:
@@ -92,12 +125,11 @@ def leading(placed: Placed) -> Strides:
 
 def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
     """Check rank, dtype, extents and device kind."""
-    rank = len(tensor.modes)
-    if len(form.shape) not in (rank, rank + 1) and not (tensor.may_be_one_value and not form.shape):
+    if len(form.shape) not in tensor.ranks and not (tensor.may_be_one_value and not form.shape):
         raise OperandError(
             operand=tensor.name,
             found=f"{plural(len(form.shape), 'dimension')}, shape {tuple(form.shape)}",
-            expected=f"{rank}, ({', '.join(tensor.modes).upper()}), or {rank + 1} with a batch first" + _or_one(tensor),
+            expected=_ranks(tensor) + _or_one(tensor),
             fix=_rank_fix(tensor, form),
         )
     if not _has_type(tensor, form):
@@ -119,6 +151,16 @@ def _check_kind(tensor: CallTensor, form: Form) -> _Matrices:
     return matrices
 
 
+def _ranks(tensor: CallTensor) -> str:
+    """Format the dimensions that a tensor may have."""
+    rank, modes = len(tensor.modes), ", ".join(tensor.modes).upper()
+    if tensor.groups is None:
+        return f"{rank}, ({modes}), or {rank + 1} with a batch first"
+    one = f"{rank}, ({modes})" + (f", {tensor.groups.layout} groups of {tensor.groups.of}" if len(modes) > 1 else "")
+    of_groups = f"{rank + 1}, (G, {modes}), a {'matrix' if rank == 2 else 'vector'} for each group"
+    return ", or ".join({rank: one, rank + 1: of_groups}[each] for each in tensor.ranks)
+
+
 def _has_type(tensor: CallTensor, form: Form) -> bool:
     """Return whether elements have the kernel's type, or are its bits in integers if the framework lacks the type."""
     wanted, carrier = tensor.dtype, CARRIERS.get(tensor.dtype.name)
@@ -135,7 +177,7 @@ def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
                 expected=f"at most {MAX_EXTENT}: kernels use 32-bit indices, up to the end of the last tile",
                 fix="split the problem",
             )
-    if matrices.batch is not None and matrices.batch > MAX_BATCH:
+    if matrices.batch is not None and matrices.batch > MAX_BATCH and tensor.groups is None:
         raise OperandError(
             operand=tensor.name,
             found=f"a batch of {matrices.batch}",
@@ -144,12 +186,12 @@ def _check_extents(tensor: CallTensor, matrices: _Matrices) -> None:
         )
 
 
-def _check_tiles(contract: LaunchContract, m: int, n: int) -> None:
-    if (tiles := contract.tiles(ProblemShape(m, n, 1))) > MAX_TILES:
+def _check_tiles(contract: LaunchContract, problem: ProblemShape) -> None:
+    if (tiles := contract.tiles(problem)) > MAX_TILES:
         tile_m, tile_n = contract.cta_tile
         raise OperandError(
             operand="out",
-            found=f"{m} x {n} elements, so {tiles} tiles of {tile_m} x {tile_n}",
+            found=f"{problem.m} x {problem.n} elements, so {tiles} tiles of {tile_m} x {tile_n}",
             expected=f"at most {MAX_TILES}: grids and kernels use 32-bit numbers of tiles",
             fix="split the problem, or compile with a larger tile.cta",
         )
@@ -214,11 +256,13 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
-def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device) -> None:
-    """Check an operand that the epilogue reads: one for each matrix of the result, or one for all."""
+def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device, groups: int | None) -> None:
+    """Check an operand that the epilogue reads: one for each matrix of the result, or of the groups, or one for all."""
     matrices = _check_kind(tensor, form)
     *batch, m, n = shape
     extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
+    if groups is not None and not tensor.packed:
+        batch = [groups]
     fits = tuple(matrices.one.shape) in (extents, *(((1,),) if tensor.may_be_one_value else ()))
     if not fits or matrices.batch not in (None, *batch):
         wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of the result"

@@ -1,4 +1,4 @@
-"""Epilogue operands of a call: exactly those that the spec's epilogue names."""
+"""Operands of a call beside A and B: exactly those that the spec's epilogue names, and the ends of its groups."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from cutegen.contract.launch import SCALARS, LaunchContract
+from cutegen.contract.launch import OPERANDS, RESULT, SCALARS, LaunchContract
 from cutegen.errors import OperandError
-from cutegen.run.call.storage import call_tensor
+from cutegen.run.call.storage import call_tensors
 from cutegen.support.literals import literal
 
-TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux")
-"""The epilogue's tensors by their argument names, in the order of a contract."""
+TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux", "offs", "sizes")
+"""The epilogue's tensors by their argument names, and those of groups, in the order of a contract."""
 
 TOO_LARGE = 2.0**128 - 2.0**103
 """The smallest number that float32 rounds to infinity."""
@@ -30,6 +30,8 @@ _USES = {
     "scale_m": 'the op "scale_m"',
     "scale_n": 'the op "scale_n"',
     "aux": 'the op "aux"',
+    "offs": 'problem.groups = { of = "m", layout = "packed" }',
+    "sizes": 'problem.groups = { of = "m", layout = "padded" }',
     "alpha": 'the op "alpha", or alpha in epilogue.expression',
     "beta": 'the op "beta", or beta in epilogue.expression',
 }
@@ -42,6 +44,8 @@ _MEANING = {
     "scale_m": "the factors of C's rows, or a single factor",
     "scale_n": "the factors of C's columns, or a single factor",
     "aux": "the matrix that the epilogue writes",
+    "offs": "the ends of the groups, (G,) of int32 on the device of a",
+    "sizes": "the sizes of the groups, (G,) of int32 on the device of a",
     "alpha": "a number that the epilogue reads",
     "beta": "a number that the epilogue reads",
 }
@@ -49,14 +53,15 @@ _MEANING = {
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """Operands that a kernel's epilogue requires: `asked` has a flag for each of `TENSOR_NAMES`, then of `SCALARS`."""
+    """Operands that a kernel requires beside A and B: `asked` has a flag for each of `TENSOR_NAMES` and `SCALARS`."""
 
     asked: tuple[bool, ...]
 
     @classmethod
     def of(cls, contract: LaunchContract) -> Extras:
         """Return those of a kernel of this contract."""
-        names = {*(tensor.name for tensor in map(call_tensor, contract.beside_result)), *contract.scalars}
+        tensors = (x for role, x in call_tensors(contract).items() if role not in (*OPERANDS, RESULT))
+        names = {*(tensor.name for tensor in tensors), *contract.scalars}
         return cls(tuple(name in names for name in (*TENSOR_NAMES, *SCALARS)))
 
     def take(self, *handed: Any) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.launch import REGISTERS, RESULT, SCALES, SOURCE, LaunchContract, TensorContract
+from cutegen.contract.groups import Groups
+from cutegen.contract.launch import (
+    ENDS,
+    OPERANDS,
+    REGISTERS,
+    RESULT,
+    SCALES,
+    SOURCE,
+    LaunchContract,
+    TensorContract,
+)
 from cutegen.errors import OperandError
 from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.run.call.bits import CARRIERS
@@ -21,12 +31,14 @@ from cutegen.run.call.operands import Form
 class CallTensor:
     """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
 
-    Messages call it `name`; the kernel was compiled for `contract`. Biases and scales have one mode.
+    Messages call it `name`; the kernel was compiled for `contract`. Biases and scales have one mode. With `groups` it
+    has those one after another, or a matrix, vector or number for each.
     """
 
     name: str
     modes: tuple[str, ...]
     contract: TensorContract
+    groups: Groups | None = None
 
     @property
     def dtype(self) -> DType:
@@ -51,6 +63,21 @@ class CallTensor:
     def key(self, name: str) -> str:
         """Return the spec's key for this property; the input C has the result's."""
         return f"problem.{'c' if self.name == 'c' else self.contract.name.partition('_')[0]}.{name}"
+
+    @property
+    def packed(self) -> bool:
+        """Return whether it has groups one after another."""
+        return self.groups is not None and self.groups.packs(self.modes)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Return the dimensions that it may have: those of one matrix, and one more for a batch or groups."""
+        rank = len(self.modes)
+        if self.groups is None:
+            return rank, rank + 1
+        if self.packed or self.contract.name == ENDS:
+            return (rank,)
+        return (rank + 1,) if self.contract.name in (*OPERANDS, RESULT) else (rank, rank + 1)
 
     @property
     def may_be_one_value(self) -> bool:
@@ -103,16 +130,19 @@ class MatrixStorage:
 
 CALL_NAMES = {RESULT: "out", SOURCE: "c"}
 """Names in a call that differ from the kernel's: the result and the input C."""
+ENDS_NAMES = {"packed": "offs", "padded": "sizes"}
+"""Names in a call of the ends and of the sizes of groups."""
 
 
 def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
     """Return each role's tensor as the caller of a kernel writes it, in the contract's order."""
-    return {x.name: call_tensor(x) for x in contract.tensors}
+    return {x.name: call_tensor(x, contract.groups) for x in contract.passed}
 
 
-def call_tensor(x: TensorContract) -> CallTensor:
-    """Return one tensor as the caller of a kernel writes it."""
-    return CallTensor(CALL_NAMES.get(x.name, x.name), (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x)
+def call_tensor(x: TensorContract, groups: Groups | None = None) -> CallTensor:
+    """Return one tensor as the caller of a kernel, with `groups` or without, writes it."""
+    name = CALL_NAMES.get(x.name, x.name) if x.name != ENDS or groups is None else ENDS_NAMES[groups.layout]
+    return CallTensor(name, (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x, groups)
 
 
 def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:

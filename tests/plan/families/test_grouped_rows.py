@@ -1,7 +1,7 @@
-"""A toy family: groups of rows with ends on the device, by a persistent scheduler on sm80's main loop and skeleton.
+"""A toy family: another scheduler of packed groups of rows, on sm80's main loop and skeleton.
 
-A and C are packed along M, B has one matrix per group. Everything here is the scheduler: its fragments below, and its
-value, from which the proof and the expected tiles come. A launch reads no size on the host.
+Everything here is the scheduler: its fragments below, and its value, from which the proof and the expected tiles come.
+Unlike that of cutegen it finds each tile from the first group on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from cutegen.spec import GemmSpec, Grouped, Operand, Problem, Tile
 from cutegen.spec.families import PartKeys
 
 NAME = "grouped_rows"
-SCHEDULER = """
+SCHEDULER = '''
+{% block grid %}
+"""Each CTA computes every `ctas`-th of the tiles of all groups.
+{% endblock %}
 {% block functions %}
 
 
@@ -73,7 +76,7 @@ def launch(
         grid=(multiprocessors, 1, 1), block=(THREADS, 1, 1), smem=SMEM_BYTES, min_blocks_per_mp=1, stream=stream
     )
 {% endblock %}
-"""
+'''
 
 
 class GroupedRows(Persistent):
@@ -139,10 +142,10 @@ def failure(planned: GemmPlan, program: Program, rows: int, ends: tuple[int, ...
     a = random.standard_normal((rows, K)).astype(np.float16)
     b = random.standard_normal((groups, N, K)).astype(np.float16)
     c = np.full((rows, N), np.nan, np.float32)
-    problem = ProblemShape(rows, N, K)
-    geometry = launch.geometry(problem, multiprocessors=SMS, groups=groups)
+    problem = ProblemShape(rows, N, K, groups=groups)
+    geometry = launch.geometry(problem, multiprocessors=SMS)
     strides = {"a": Strides(K), "b": Strides(K, N * K), "c": Strides(N)}  # every group has the same A and C
-    size = CallSize(problem=problem, strides=strides, groups=groups)
+    size = CallSize(problem=problem, strides=strides)
     arguments = launch.arguments((a, b, c, np.array(ends, np.int32)), (), size)
     smem_bytes = geometry.dynamic_smem_bytes
     try:

@@ -1,0 +1,140 @@
+"""Groups in a check: their part of each operand, and the expected result from that of one product at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cutegen.contract.groups import Groups, Product
+from cutegen.contract.launch import ENDS, OPERANDS, RESULT, LaunchContract
+from cutegen.contract.problem import ProblemShape
+from cutegen.run.call.bits import CARRIERS, bf16_bits, float8_bits
+from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
+from cutegen.spec import STORE
+from cutegen.verify.error_bounds import Bounded, Outcome
+
+LEFT = 1.0
+"""Elements of a result that no group has, before a call that must leave them."""
+
+OneProduct = Callable[[LaunchContract, Any, Any, Mapping[str, Any]], Outcome]
+
+
+def given_by(groups: Groups, sizes: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Return what a device has for groups of these sizes: ends if they are packed.
+
+    >>> given_by(Groups("m"), (3, 0, 200)).tolist(), given_by(Groups("m", "padded"), (3, 0)).tolist()
+    ([3, 3, 203], [3, 0])
+    """
+    return np.asarray(np.cumsum(sizes) if groups.layout == "packed" else sizes, np.int32)
+
+
+def part_of(x: Any, tensor: CallTensor, product: Product, group: int) -> Any:
+    """Return a group's part of an operand of a call, without copying; what all groups share as it is."""
+    if not hasattr(x, "ndim"):
+        return x
+    if x.ndim > len(tensor.modes):
+        x = x[group]
+    ranges = [getattr(product, mode) for mode in tensor.modes]
+    if tensor.may_be_one_value and (x.ndim == 0 or (x.shape[0] == 1 and len(ranges[0]) != 1)):
+        return x
+    return x[tuple(slice(each.start, each.stop) for each in ranges)]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedCall:
+    """The operands of a call with groups, by role: A, B, C if there is one, and the others, with the ends or sizes."""
+
+    contract: LaunchContract
+    operands: Mapping[str, Any]
+    given: tuple[int, ...]
+
+    @classmethod
+    def of(cls, contract: LaunchContract, a: Any, b: Any, extras: Mapping[str, Any]) -> GroupedCall:
+        """Return the call of a contract with groups; `extras` are its arguments beside A and B, by name."""
+        assert contract.groups is not None
+        ends = extras[ENDS_NAMES[contract.groups.layout]]
+        return cls(contract, {**extras, "a": a, "b": b}, tuple(int(each) for each in ends))
+
+    @property
+    def problem(self) -> ProblemShape:
+        """The extents of the operands."""
+        a, b = self.operands["a"], self.operands["b"]
+        return ProblemShape(a.shape[-2], b.shape[-1], a.shape[-1], groups=len(self.given))
+
+    def products(self) -> Iterator[tuple[int, Product]]:
+        """Yield each group with its part of M, N and K."""
+        assert self.contract.groups is not None
+        return enumerate(self.contract.groups.products(self.given, self.problem))
+
+    def outcome(self, one: OneProduct, left: float) -> Outcome:
+        """Return the expected result, of each group by `one`; elements that no group has are `left`."""
+        alone, tensors = replace(self.contract, groups=None), {x.name: x for x in self._tensors()}
+        shape, like = self._shape(), self.operands["a"]
+        found = {name: (_full(like, shape, left), _full(like, shape, 0.0)) for name in (RESULT, STORE)}
+        stores = False
+        for group, product in self.products():
+            parts = {
+                name: part_of(x, tensors[name], product, group) for name, x in self.operands.items() if name in tensors
+            }
+            parts |= {name: x for name, x in self.operands.items() if name not in tensors}
+            extras = {name: x for name, x in parts.items() if name not in (*OPERANDS, *ENDS_NAMES.values())}
+            outcome = one(alone, parts["a"], parts["b"], extras)
+            stores = outcome.aux is not None
+            for name, bounded in ((RESULT, outcome.result), (STORE, outcome.aux)):
+                if bounded is not None:
+                    for whole, part in zip(found[name], (bounded.value, bounded.error), strict=True):
+                        part_of(whole, tensors["out"], product, group)[...] = part
+        result, aux = (Bounded(*found[name]) for name in (RESULT, STORE))
+        return Outcome(result, aux if stores else None)
+
+    def _tensors(self) -> Iterator[CallTensor]:
+        return (x for role, x in call_tensors(self.contract).items() if role != ENDS)
+
+    def _shape(self) -> tuple[int, ...]:
+        assert self.contract.groups is not None
+        problem = self.problem
+        extents = problem.m, problem.n
+        return extents if self.contract.groups.packs(("m", "n")) else (problem.groups, *extents)
+
+    def fill_rest(self, name: str, value: float) -> None:
+        """Set the elements of an operand that no group has to `value`: rows past an end, or parts of K."""
+        tensor, x = next(each for each in self._tensors() if each.name == name), self.operands[name]
+        assert self.contract.groups is not None
+        if self.contract.groups.of not in tensor.modes:
+            return
+        rest = np.ones(tuple(x.shape), bool)
+        for group, product in self.products():
+            part_of(rest, tensor, product, group)[...] = False
+        x[_like(x, rest)] = stored(value, tensor, x)
+
+
+def stored(value: float, tensor: CallTensor, x: Any) -> Any:
+    """Return a number as an element of an operand: its bits where NumPy lacks the type."""
+    name, numbers = tensor.dtype.name, np.array([value], np.float32)
+    if not isinstance(x, np.ndarray) or name not in CARRIERS:
+        return value
+    return (bf16_bits(numbers) if name == "bf16" else float8_bits(numbers, name))[0]
+
+
+def _full(like: Any, shape: tuple[int, ...], value: float) -> Any:
+    """Return an array of float64 of `like`'s framework and device."""
+    if isinstance(like, np.ndarray):
+        return np.full(shape, value)
+    return like.new_full(shape, value, dtype=_float64(like))
+
+
+def _float64(like: Any) -> Any:
+    import torch
+
+    return torch.float64
+
+
+def _like(x: Any, mask: np.ndarray[Any, Any]) -> Any:
+    if isinstance(x, np.ndarray):
+        return mask
+    import torch
+
+    return torch.from_numpy(mask).to(x.device)
