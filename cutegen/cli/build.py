@@ -18,6 +18,7 @@ from cutegen.cli.options import (
     ArchsOption,
     BatchOption,
     CompilersOption,
+    GroupsOption,
     JsonOption,
     KernelsArgument,
     ListOption,
@@ -50,6 +51,7 @@ def build(
     specs: KernelsArgument = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchsOption = None,
     listed: ListOption = None,
     with_source: Annotated[

@@ -16,6 +16,7 @@ from cutegen.build import disassemble
 from cutegen.cli.options import (
     ArchOption,
     BatchOption,
+    GroupsOption,
     JsonOption,
     KernelArgument,
     ProblemOption,
@@ -55,6 +56,7 @@ def emit(
     ] = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchOption = None,
     out: Annotated[
         Path | None,
@@ -77,7 +79,7 @@ def emit(
         _check_destination(stages, out)
     if says_all(spec):
         refuse_options(context, ("problem", "batch"), "together with a finished kernel")
-    subject = named_subject(spec, arch, named_problem(problem, batch))
+    subject = named_subject(spec, arch, named_problem(problem, batch, groups))
     contents = _contents(subject, stages)
     if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):
         _write(contents, out)

@@ -90,6 +90,27 @@ BatchOption: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+GroupsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--groups",
+        metavar="G",
+        min=1,
+        max=MAX_EXTENT,
+        help="Number of groups, for a spec with problem.groups: the grouped mode of --problem is the room for all of "
+        "them, or for each if they are padded.",
+        show_default=False,
+    ),
+]
+SizesOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--sizes",
+        metavar="S,S,...",
+        help="Sizes of the groups, for a spec with problem.groups; default: all the same.",
+        show_default=False,
+    ),
+]
 _SPECS = typer.Argument(
     metavar="SPEC...",
     help="Spec files, or names of shipped specs.",
@@ -296,20 +317,36 @@ def named_file(option: str, path: Path, expected: str) -> Path:
     return path
 
 
-def named_problem(problem: str | None, batch: int | None) -> ProblemShape | None:
+def named_problem(problem: str | None, batch: int | None, groups: int | None = None) -> ProblemShape | None:
     """Return the problem to plan for; None if none is given. Raises RequestError."""
     if problem is None:
-        if batch is not None:
-            raise RequestError(f"--batch: found {batch} without --problem; expected it together with --problem M,N,K")
+        for option, found in (("--batch", batch), ("--groups", groups)):
+            if found is not None:
+                raise RequestError(
+                    f"{option}: found {found} without --problem; expected it together with --problem M,N,K"
+                )
         return None
-    return replace(parse_problem(problem), batch=batch or 1)
+    return replace(parse_problem(problem), batch=batch or 1, groups=groups or 1)
 
 
-def named_problems(problems: Sequence[str] | None, batch: int | None) -> tuple[ProblemShape, ...]:
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Parse the sizes of groups. Raises RequestError.
+
+    >>> parse_sizes("3,0,200")
+    (3, 0, 200)
+    """
+    if (sizes := naturals(text)) and max(sizes) <= MAX_EXTENT:
+        return tuple(sizes)
+    raise RequestError(f"--sizes: found {text!r}; expected integers from 0 to {MAX_EXTENT}, such as 3,0,200")
+
+
+def named_problems(
+    problems: Sequence[str] | None, batch: int | None, groups: int | None = None
+) -> tuple[ProblemShape, ...]:
     """Return the problems to choose kernels for; empty if none is given. Raises RequestError."""
     if not problems:
-        named_problem(None, batch)
-    return tuple(replace(parse_problem(each), batch=batch or 1) for each in problems or ())
+        named_problem(None, batch, groups)
+    return tuple(replace(parse_problem(each), batch=batch or 1, groups=groups or 1) for each in problems or ())
 
 
 def named_archs(text: str | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import typer
 from cutegen.cli.options import (
     ArchOption,
     BatchOption,
+    GroupsOption,
     JsonOption,
     OutOption,
     ProblemOption,
@@ -24,6 +25,7 @@ def plan(
     spec: SpecArgument,
     problem: ProblemOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every rejected alternative.")] = False,
     out: OutOption = None,
@@ -31,5 +33,5 @@ def plan(
 ) -> None:
     """Shows every decision, the reason, the rejected alternatives with their reasons, and the predictions."""
     answer = Answer.asked(json=json, out=out)
-    made = make_plan(named_spec(spec), arch, named_problem(problem, batch))
+    made = make_plan(named_spec(spec), arch, named_problem(problem, batch, groups))
     answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())

@@ -22,6 +22,7 @@ from cutegen.cli.options import (
     ExecutionOptions,
     FileOption,
     GridOption,
+    GroupsOption,
     JobsOption,
     JsonOption,
     OptionalKernel,
@@ -30,12 +31,14 @@ from cutegen.cli.options import (
     ProblemOption,
     SaveOption,
     SeedOption,
+    SizesOption,
     SmemOption,
     StepsOption,
     StrictOption,
     YesOption,
     named_problem,
     parse_problem,
+    parse_sizes,
     refuse_options,
 )
 from cutegen.cli.output import Answer, complain
@@ -54,10 +57,12 @@ from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wron
 from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
 from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
 
-OF_A_SPEC = frozenset({"problem", "batch", "device", "arch", "strict", "yes"})
+OF_A_SPEC = frozenset({"problem", "batch", "groups", "sizes", "device", "arch", "strict", "yes"})
 OF_PTX = frozenset({"entry", "grid", "block", "cluster", "arg", "smem", "save"})
-OF_A_GEMM = frozenset({"batch", "yes"})
+OF_A_GEMM = frozenset({"batch", "groups", "sizes", "yes"})
 PTX_SUFFIX = ".ptx"
+SMALL_GROUPS = 4
+"""Groups of a run that names none."""
 
 
 def run(
@@ -65,6 +70,8 @@ def run(
     spec: OptionalKernel = None,
     problem: ProblemOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
+    sizes: SizesOption = None,
     device: DeviceOption = Device.AUTO,
     seed: SeedOption = 0,
     arch: ArchOption = None,
@@ -104,7 +111,8 @@ def run(
     assert spec is not None
     refuse_options(context, OF_PTX, "without --ptx; the plan defines the launch of a spec's kernel")
     wanted = Wanted(device=device, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
-    _run_spec(context, spec, problem, batch, wanted, yes=yes)
+    of_groups = named_groups(groups, sizes)
+    _run_spec(context, spec, problem, batch, of_groups, wanted, yes=yes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,26 +127,80 @@ class Wanted:
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True)
+class GivenGroups:
+    """The groups of a run: their number and their sizes, each None if it is not given."""
+
+    number: int | None
+    sizes: tuple[int, ...] | None
+
+    def of_problem(self, planned: GemmPlan, shape: ProblemShape) -> tuple[int, ...]:
+        """Return the sizes for a problem: those given, else all the same; none for a kernel without groups.
+
+        Raises RequestError if the kernel has no groups, or no room for these.
+        """
+        groups = planned.launch.groups
+        if groups is None:
+            if self.number is not None or self.sizes is not None:
+                raise RequestError("--groups, --sizes: found with a spec without groups; expected problem.groups in it")
+            return ()
+        room = shape.extents[groups.of]
+        if self.sizes is None:
+            number = self.number or SMALL_GROUPS
+            return (room // number if groups.layout == "packed" else room,) * number
+        needed = sum(self.sizes) if groups.layout == "packed" else max(self.sizes)
+        if needed > room:
+            raise RequestError(
+                f"--sizes: found {needed} along {groups.of.upper()}; expected at most {room}, the extent in --problem"
+            )
+        return self.sizes
+
+
+def named_groups(number: int | None, sizes: str | None) -> GivenGroups:
+    """Return the groups that the options name. Raises RequestError."""
+    given = None if sizes is None else parse_sizes(sizes)
+    if number is not None and given is not None and number != len(given):
+        raise RequestError(f"--groups: found {number} with {len(given)} sizes; leave it out")
+    return GivenGroups(len(given) if given is not None else number, given)
+
+
 def _run_spec(
-    context: typer.Context, spec: str, problem: str | None, batch: int | None, wanted: Wanted, *, yes: bool
+    context: typer.Context,
+    spec: str,
+    problem: str | None,
+    batch: int | None,
+    groups: GivenGroups,
+    wanted: Wanted,
+    *,
+    yes: bool,
 ) -> None:
-    named = None if problem is None else named_problem(problem, batch)
+    named = None if problem is None else named_problem(problem, batch, groups.number)
     subject = named_subject(spec, wanted.arch, named)
     wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
     if isinstance(subject.plan, ProbePlan):
         refuse_options(context, OF_A_GEMM, "with a probe, which loads once in one CTA")
         run_probe(subject.plan, problem, wanted, subject.probe)
     else:
-        _run_gemm(subject, named, batch, wanted, yes=yes)
+        _run_gemm(subject, named, batch, groups, wanted, yes=yes)
 
 
-def _run_gemm(subject: Subject, named: ProblemShape | None, batch: int | None, wanted: Wanted, *, yes: bool) -> None:
+def _run_gemm(
+    subject: Subject,
+    named: ProblemShape | None,
+    batch: int | None,
+    groups: GivenGroups,
+    wanted: Wanted,
+    *,
+    yes: bool,
+) -> None:
     planned, where, execution = subject.gemm, wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
+    sizes = groups.of_problem(planned, shape)
+    shape = replace(shape, groups=max(1, len(sizes)))
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
     kernel = subject.kernel()
-    asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed)
+    asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed, sizes=sizes)
     trial = try_kernel(kernel, planned, asked, options=execution.keywords(), progress=progress)
     wanted.answer.give(lambda: trial_table(trial), lambda: trial_lines(trial, kernel))
     if not trial.ok:

@@ -16,6 +16,7 @@ from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
     BatchOption,
+    GroupsOption,
     JsonOption,
     OptionalSpec,
     ProblemOption,
@@ -92,6 +93,7 @@ def show(
     ] = False,
     problem: ProblemOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchOption = None,
     format_: FormatOption = None,
     out: Annotated[
@@ -111,7 +113,7 @@ def show(
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
-        plan = make_plan(_spec(spec), arch, named_problem(problem, batch))
+        plan = make_plan(_spec(spec), arch, named_problem(problem, batch, groups))
         asked = _Asked(part, thread, problem, everything)
         if element is not None:
             subject = _of_element(plan, Element.parse(element), asked)

@@ -2,6 +2,7 @@
 
     reference.py     random operands, the float64 reference, the comparison
     error_bounds.py  the epilogue in float64, with a bound on float32's errors
+    grouped.py       groups: their part of each operand, and the expected result from that of each
     counts.py        the executor's counts and the plan's predictions (probe_counts.py: for a probe)
     probe_check.py   the contents of a probe's registers and the expected elements
     producer.py      which CTA, thread and register computed an element

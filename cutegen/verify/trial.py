@@ -17,7 +17,7 @@ from cutegen.run.call.storage import ENDS_NAMES, call_tensors
 from cutegen.verify.counts import Count, LaunchCounts, count_launch
 from cutegen.verify.grouped import LEFT, GroupedCall, given_by
 from cutegen.verify.producer import Producer, producer
-from cutegen.verify.reference import Comparison, compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.reference import Comparison, FirstWrong, compare, expected_outcome, random_extras, random_operands
 
 CPU, CUDA = "cpu", "cuda"
 Progress = Callable[[], AbstractContextManager[Callable[[int, int], None]]]
@@ -109,9 +109,21 @@ def try_kernel(
         seed=asked.seed,
         comparison=comparison,
         aux=aux,
-        producer=None if wrong is None else producer(plan, wrong.row, wrong.column, m=m, n=n),
+        producer=None if wrong is None else _producer(plan, wrong, asked, given),
         execution=execution,
     )
+
+
+def _producer(plan: GemmPlan, wrong: FirstWrong, asked: Asked, given: tuple[int, ...]) -> Producer | None:
+    """Return what computed an element; None for one that no group has."""
+    m, n, groups = asked.problem.m, asked.problem.n, plan.launch.groups
+    if groups is None:
+        return producer(plan, wrong.row, wrong.column, m=m, n=n)
+    for group, product in enumerate(groups.products(given, asked.problem)):
+        if wrong.row in product.m and wrong.column in product.n and wrong.batch in (None, group):
+            row, column = wrong.row - product.m.start, wrong.column - product.n.start
+            return producer(plan, row, column, m=len(product.m), n=len(product.n))
+    return None
 
 
 def _grouped(

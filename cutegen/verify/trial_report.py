@@ -84,7 +84,9 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
 
 
 def _problem(shape: ProblemShape) -> str:
-    return f"M {shape.m}, N {shape.n}, K {shape.k}" + (f", a batch of {shape.batch}" if shape.batch > 1 else "")
+    groups = f", {shape.groups} groups" if shape.groups > 1 else ""
+    batch = f", a batch of {shape.batch}" if shape.batch > 1 else ""
+    return f"M {shape.m}, N {shape.n}, K {shape.k}{batch}{groups}"
 
 
 def _verdict(found: Comparison) -> str:

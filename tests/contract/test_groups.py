@@ -37,16 +37,27 @@ def contract(groups: Groups | None) -> LaunchContract:
 def test_a_launch_passes_the_ends_and_their_number() -> None:
     launch = contract(Groups("m"))
     names = [parameter.name for parameter in launch.parameters]
-    assert names[:8] == ["a", "b", "c", "ends", "m", "n", "k", "groups"]
+    assert names[:9] == ["a", "b", "c", "ends", "m", "n", "k", "groups", "cleared"]
     strides = {name: Strides(64) for name in "abc"}
-    size = CallSize(problem=ProblemShape(100, 64, 64), strides=strides, groups=7)
-    assert launch.arguments((10, 20, 30, 40), (), size)[:8] == (10, 20, 30, 40, 100, 64, 64, 7)
+    size = CallSize(problem=ProblemShape(100, 64, 64, groups=7), strides=strides)
+    assert launch.arguments((10, 20, 30, 40), (), size)[:9] == (10, 20, 30, 40, 100, 64, 64, 7, 0)
 
 
-def test_a_file_with_groups_is_refused_as_long_as_no_call_passes_their_sizes() -> None:
+@pytest.mark.parametrize(("of", "cleared"), [("m", 100), ("n", 60)])
+def test_a_launch_that_clears_passes_how_far(of: str, cleared: int) -> None:
+    size = CallSize(problem=ProblemShape(100, 60, 64), strides={name: Strides(64) for name in "abc"}, clears=True)
+    assert contract(Groups(of)).arguments((10, 20, 30, 40), (), size)[8] == cleared  # type: ignore[arg-type]
+
+
+def test_groups_of_k_leave_nothing_to_clear() -> None:
+    assert "cleared" not in [parameter.name for parameter in contract(Groups("k")).parameters]
+
+
+def test_a_file_with_groups_says_what_no_kernel_has() -> None:
     launch = contract(Groups("m"))
-    with pytest.raises(ArtifactError, match=r"launch.groups: found .*'of': 'm'.*; expected null"):
-        check_launch(launch, "plan.json")
+    check_launch(launch, "plan.json")
+    with pytest.raises(ArtifactError, match=r"launch.groups.layout: found .padded.; expected .packed. for parts of K"):
+        check_launch(contract(Groups("k", "padded")), "plan.json")
     with pytest.raises(ArtifactError, match=r"launch.parameters\[3\].name: found .ends.; expected one of a, b, c"):
         check_launch(replace(launch, groups=None), "plan.json")
     check_launch(contract(None), "plan.json")
@@ -86,7 +97,7 @@ def test_no_sizes_have_more_tiles_than_the_host_assumes_and_some_have_as_many(la
 
 def test_a_persistent_launch_has_no_more_ctas_than_tiles() -> None:
     def ctas(groups: Groups, count: int) -> int:
-        return contract(groups).geometry(ProblemShape(100, 64, 64), multiprocessors=132, groups=count).grid[0]
+        return contract(groups).geometry(ProblemShape(100, 64, 64, groups=count), multiprocessors=132).grid[0]
 
     assert ctas(Groups("m"), 1) == 2 * 2
     assert ctas(Groups("m"), 4) == (100 + 4 * 63) // 64 * 2

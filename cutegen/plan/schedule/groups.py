@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from cutegen.contract.problem import MAX_BATCH, ProblemShape
 from cutegen.hardware import dtype
@@ -84,7 +85,7 @@ def beginning_anywhere(spec: GemmSpec) -> GemmSpec:
     """Return the spec with one element as the alignment of each matrix that packs groups along its contiguous mode."""
     if (grouped := spec.problem.groups) is None:
         return spec
-    problem, parts = spec.problem, {}
+    problem, parts = spec.problem, dict[str, Any]()
     for name, modes in MODES.items():
         operand = problem.operand(name)
         if grouped.value.packs(modes) and operand.major == grouped.of:

@@ -64,7 +64,7 @@ MORE = (
     Setting("m", types=("s8", "s32")),
     Setting("m", types=("tf32", "f32"), majors="knn"),
     Setting("m", types=("bf16", "f16"), align=2, majors="mkn"),
-    Setting("m", "padded", types=("f16", "f16"), majors="mnm", ops=("bias_n", "gelu")),
+    Setting("m", "padded", types=("f16", "f16"), majors="mnm", ops=("bias_n", "gelu_tanh")),
     Setting("n", "padded", types=("bf16", "f32"), majors="knn", ops=("scale_m", "scale_n")),
     Setting("k", types=("bf16", "f32"), majors="kkn", ops=("beta", "bias_n")),
     Setting("k", types=("f16", "f16"), majors="mkm", ops=("residual",)),
@@ -171,7 +171,7 @@ def test_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", [*QUICK, *MORE], ids=str)
 def test_many_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
-    assert list(failures(*compiled(setting, kernels), 30)) == []
+    assert list(failures(*compiled(setting, kernels), 12)) == []
 
 
 PLANTED: dict[str, tuple[Setting, str, str]] = {
@@ -251,7 +251,7 @@ def test_a_wrong_scheduler_is_noticed(mistake: str, kernels: Cache) -> None:
     assert asked.source.text.count(right) == 1
     edited = replace(asked, source=replace(asked.source, text=asked.source.text.replace(right, wrong)), edited=True)
     kernel = Kernel(build(edited, kernels))
-    assert any(failures(planned, kernel, 24))
+    assert any(failures(planned, kernel, 12))
 
 
 @pytest.mark.dsl
