@@ -69,7 +69,7 @@ class PackEntry(_PlainEntry):
         """Return the plain form that `PackIndex.from_bytes` reads back."""
         return {
             "name": self.name,
-            "problem": None if self.problem is None else asdict(self.problem),
+            "problem": None if self.problem is None else self.problem.table(),
             "target": self.target,
             "gpu_arch": self.gpu_arch,
             "kind": self.kind,

@@ -18,7 +18,6 @@ from cutegen.cli.options import (
     ArchsOption,
     BatchOption,
     CompilersOption,
-    GroupsOption,
     JsonOption,
     KernelsArgument,
     ListOption,
@@ -51,7 +50,6 @@ def build(
     specs: KernelsArgument = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
-    groups: GroupsOption = None,
     arch: ArchsOption = None,
     listed: ListOption = None,
     with_source: Annotated[

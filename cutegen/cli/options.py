@@ -326,7 +326,7 @@ def named_problem(problem: str | None, batch: int | None, groups: int | None = N
                     f"{option}: found {found} without --problem; expected it together with --problem M,N,K"
                 )
         return None
-    return replace(parse_problem(problem), batch=batch or 1, groups=groups or 1)
+    return replace(parse_problem(problem), batch=batch or 1, groups=groups)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -346,7 +346,7 @@ def named_problems(
     """Return the problems to choose kernels for; empty if none is given. Raises RequestError."""
     if not problems:
         named_problem(None, batch, groups)
-    return tuple(replace(parse_problem(each), batch=batch or 1, groups=groups or 1) for each in problems or ())
+    return tuple(replace(parse_problem(each), batch=batch or 1, groups=groups) for each in problems or ())
 
 
 def named_archs(text: str | None) -> tuple[str, ...]:

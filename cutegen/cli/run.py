@@ -196,7 +196,7 @@ def _run_gemm(
     planned, where, execution = subject.gemm, wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
     sizes = groups.of_problem(planned, shape)
-    shape = replace(shape, groups=max(1, len(sizes)))
+    shape = replace(shape, groups=len(sizes) or None)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
     kernel = subject.kernel()

@@ -328,8 +328,8 @@ class LaunchContract:
         if self.groups is None:
             return along["m"] * along["n"]
         if (mode := self.groups.of) == "k":
-            return problem.groups * along["m"] * along["n"]
-        along[mode] = self.groups.most_tiles(problem.extents[mode], problem.groups, blocks[mode])
+            return problem.products * along["m"] * along["n"]
+        along[mode] = self.groups.most_tiles(problem.extents[mode], problem.products, blocks[mode])
         return along["m"] * along["n"]
 
     def geometry(
@@ -368,7 +368,7 @@ class LaunchContract:
         `addresses`, `scalars` and `maps` have the order of `self.pointers`, `self.scalars` and `self.maps`.
         """
         extents = size.problem.extents
-        values: dict[str, Address | int | float] = {**extents, "groups": size.problem.groups}
+        values: dict[str, Address | int | float] = {**extents, "groups": size.problem.products}
         if self.groups is not None:
             values[CLEARED] = extents[self.groups.of] if size.clears else 0
         values |= zip((f"map_{each.name}" for each in self.maps), maps, strict=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from cutegen.errors import RequestError
+from cutegen.support.words import plural
 
 MAX_EXTENT = 2**31 - 2**17
 """Limit of M, N and K. Kernels count in int32, to the end of the last tile and of the stages beyond it.
@@ -40,16 +41,16 @@ class ProblemShape:
     n: int
     k: int
     batch: int = 1
-    groups: int = 1
+    groups: int | None = None
 
     def __post_init__(self) -> None:
         _check(self.m, self.n, self.k, self.batch, least=0)
-        if not 0 <= self.groups <= MAX_EXTENT:
+        if self.groups is not None and not 0 <= self.groups <= MAX_EXTENT:
             raise RequestError(f"problem: found {self.groups} groups; expected 0 to {MAX_EXTENT}")
 
     def __str__(self) -> str:
         batch = f"{self.batch} x " if self.batch > 1 else ""
-        groups = f" in {self.groups} groups" if self.groups > 1 else ""
+        groups = "" if self.groups is None else f" in {plural(self.groups, 'group')}"
         return f"{batch}{self.m}x{self.n}x{self.k}{groups}"
 
     @classmethod
@@ -69,6 +70,16 @@ class ProblemShape:
             raise RequestError(f"problem: found {problem!r}; expected (M, N, K) or (M, N, K, batch), integers")
         _check(*values, least=1)
         return cls(*values)
+
+    @property
+    def products(self) -> int:
+        """Return the number of groups; 1 without."""
+        return 1 if self.groups is None else self.groups
+
+    def table(self) -> dict[str, int]:
+        """Return the extents, the batch, and the number of groups if there are any, as JSON has them."""
+        found = {**self.extents, "batch": self.batch}
+        return found if self.groups is None else {**found, "groups": self.groups}
 
     @property
     def extents(self) -> Mapping[str, int]:

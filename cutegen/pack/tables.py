@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def _entry_row(entry: PackEntry) -> dict[str, Any]:
 
 
 def _problem(problem: ProblemShape | None) -> dict[str, int] | None:
-    return None if problem is None else asdict(problem)
+    return None if problem is None else problem.table()
 
 
 def _shown(problem: ProblemShape | None) -> str:

@@ -66,7 +66,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "kind": plan.spec.kind,
         "target": plan.target.name,
         "remarks": list(remarks(plan)),
-        "problem": None if plan.problem is None else asdict(plan.problem),
+        "problem": None if plan.problem is None else plan.problem.table(),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
         "k_tiles_per_turn": plan.loop.k_tiles_per_turn,

@@ -28,7 +28,7 @@ def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dic
         "resumed": resumed,
         "results": [_result_row(each) for each in measured],
         "failures": [
-            {"name": each.spec_name, "target": each.target, "problem": asdict(each.problem), "why": each.why}
+            {"name": each.spec_name, "target": each.target, "problem": each.problem.table(), "why": each.why}
             for each in measured
             if each.winner is None
         ],
@@ -110,7 +110,7 @@ def list_table(found: Sequence[Found], folder: Path, device: str | None) -> dict
                 "file": path.name,
                 "name": each.evidence.name,
                 "target": each.evidence.target,
-                "problem": asdict(each.evidence.problem),
+                "problem": each.evidence.problem.table(),
                 "device": each.evidence.device.name,
                 "here": each.evidence.device.name == device,
                 "winner": each.evidence.winner,
@@ -153,7 +153,7 @@ def _result_row(measured: Measured) -> dict[str, Any]:
     return {
         "name": measured.spec_name,
         "target": measured.target,
-        "problem": asdict(measured.problem),
+        "problem": measured.problem.table(),
         "winner": measured.winner,
         "favorite": None if record is None else record.evidence.favorite,
         "tie": measured.tie,

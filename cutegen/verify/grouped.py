@@ -97,7 +97,7 @@ class GroupedCall:
         assert self.contract.groups is not None
         problem = self.problem
         extents = problem.m, problem.n
-        return extents if self.contract.groups.packs(("m", "n")) else (problem.groups, *extents)
+        return extents if self.contract.groups.packs(("m", "n")) else (problem.products, *extents)
 
     def fill_rest(self, name: str, value: float) -> None:
         """Set the elements of an operand that no group has to `value`: rows past an end, or parts of K."""

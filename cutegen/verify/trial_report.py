@@ -84,7 +84,7 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
 
 
 def _problem(shape: ProblemShape) -> str:
-    groups = f", {shape.groups} groups" if shape.groups > 1 else ""
+    groups = "" if shape.groups is None else f", {plural(shape.groups, 'group')}"
     batch = f", a batch of {shape.batch}" if shape.batch > 1 else ""
     return f"M {shape.m}, N {shape.n}, K {shape.k}{batch}{groups}"
 

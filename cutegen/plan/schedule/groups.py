@@ -68,10 +68,10 @@ def mean_product(spec: GemmSpec, problem: ProblemShape) -> ProblemShape:
     if spec.problem.groups is None:
         return problem
     groups = spec.problem.groups.value
-    mean = replace(problem, batch=min(problem.groups, MAX_BATCH), groups=1)
+    mean = replace(problem, batch=min(problem.products, MAX_BATCH), groups=None)
     if groups.layout == "padded":
         return mean
-    return replace(mean, **{groups.of: max(1, -(-problem.extents[groups.of] // problem.groups))})
+    return replace(mean, **{groups.of: max(1, -(-problem.extents[groups.of] // problem.products))})
 
 
 def with_whole_k(spec: GemmSpec) -> GemmSpec:
