@@ -22,6 +22,7 @@ from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
 from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
+from cutegen.dispatch.ready import count_calls
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
@@ -118,7 +119,8 @@ def prepare(
     `explain`. Raises as `matmul` does.
 
     A model runs on tensors without values, as torch's grad mode and autocast say, and is not changed; with `backward`,
-    its backward pass as well. Raises RequestError if its run depends on values.
+    its backward pass as well. If CUTEGEN_RECORD names a list, its calls are counted there. Raises RequestError if its
+    run depends on values.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(a, torch.nn.Module):
@@ -127,6 +129,9 @@ def prepare(
         from cutegen.torch_ops.model_calls import calls_of
 
         resolved = calls_of(a, inputs, terms, arch=arch, backward=backward)
+        for each in resolved:
+            if not each.empty:
+                count_calls(each)
     else:
         if backward:
             raise RequestError("prepare: backward: found with a call; expected a model; prepare each product of it")

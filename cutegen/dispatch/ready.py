@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
+from cutegen.build.record import count
 from cutegen.contract.launch import RESULT, SOURCE
 from cutegen.dispatch.provider import Served
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.run.kernel import PreparedCall
+from cutegen.support.environment import record_file
 
 _CALLED = {RESULT: "out", SOURCE: "c", "scale_m": "scale_a", "scale_n": "scale_b"}
 
@@ -38,9 +40,16 @@ def ordered(scalars: Mapping[str, float]) -> tuple[float, ...]:
     return tuple(scalars[name] for name in ("alpha", "beta") if name in scalars)
 
 
+def count_calls(resolved: Resolved, calls: int = 1) -> None:
+    """Count calls in the list of CUTEGEN_RECORD, if there is one: without it they are remembered, and come once."""
+    if record_file() is not None:
+        count({"request": resolved.request.as_json()}, astuple(resolved.called), calls)
+
+
 def make_ready(resolved: Resolved, *, compiling: bool = True) -> Ready:
     """Find the kernel of a call that is not empty, and prepare it. Raises the errors of `Providers.kernel_for`."""
     served = providers.kernel_for(resolved.request, compiling=compiling)
+    count_calls(resolved)
     names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.tensors)
     prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names])
     return Ready(served, prepared, names)

@@ -8,6 +8,7 @@ name = "gemm"                        # its name for users; default: the spec's n
 
 [[kernel]]
 request = { ... }                    # the request of a `cutegen.matmul` call, as CUTEGEN_RECORD writes it
+calls = [[300, 4096, 4096, 1, 12]]   # M, N, K, batch of its calls, and how many there were; for `cutegen bench`
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cutegen.support.literals import literal
 from cutegen.support.typed_json import LINE, is_line
 
 LARGEST_BYTES = 16 << 20
-KEYS = ("spec", "name", "problems", "targets", "request")
+KEYS = ("spec", "name", "problems", "targets", "request", "calls")
 _WAY_OUT = "docs/deploying.md describes the list"
 
 
@@ -79,38 +80,47 @@ def read_list(path: Path, archs: Sequence[str] = ()) -> tuple[Wanted, ...]:
 
     Raises ArtifactError for an unreadable file, RequestError with the address of an invalid value.
     """
+    return _distinct(
+        wanted for address, row in rows_of(path) for wanted in kernels_of(row, address, path.parent, archs)
+    )
+
+
+def rows_of(path: Path) -> tuple[tuple[str, Any], ...]:
+    """Return the rows of the list at `path`, each with its address. Raises ArtifactError, RequestError."""
     table = _table(path)
     if table.keys() != {"kernel"} or not isinstance(table["kernel"], list):
-        raise _wrong(f"{path}", f"the keys {', '.join(table) or 'none'}", "[[kernel]] tables, one or more")
-    rows = [(f"{path}: kernel[{index}]", row) for index, row in enumerate(table["kernel"])]
-    return _distinct(wanted for address, row in rows for wanted in _row(row, address, path.parent, archs))
+        raise wrong(f"{path}", f"the keys {', '.join(table) or 'none'}", "[[kernel]] tables, one or more")
+    return tuple((f"{path}: kernel[{index}]", row) for index, row in enumerate(table["kernel"]))
 
 
 def _table(path: Path) -> dict[str, Any]:
     try:
         table = tomllib.loads(read_file(path.resolve(), LARGEST_BYTES).decode("utf-8-sig"))
     except RecursionError:
-        raise _wrong(f"{path}", "tables or lists nested too deeply to read", "TOML") from None
+        raise wrong(f"{path}", "tables or lists nested too deeply to read", "TOML") from None
     except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError among them
-        raise _wrong(f"{path}", f"a syntax error: {error}", "TOML") from error
+        raise wrong(f"{path}", f"a syntax error: {error}", "TOML") from error
     if nesting(table) > DEEPEST_NESTING:
-        raise _wrong(f"{path}", f"tables or lists nested more than {DEEPEST_NESTING} deep", "TOML")
+        raise wrong(f"{path}", f"tables or lists nested more than {DEEPEST_NESTING} deep", "TOML")
     return table
 
 
-def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wanted, ...]:
+def kernels_of(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wanted, ...]:
+    """Return the kernels of one row. Raises RequestError with the address of an invalid value."""
     if not isinstance(row, dict):
-        raise _wrong(address, literal(row), "a table")
+        raise wrong(address, literal(row), "a table")
     if unknown := [name for name in row if name not in KEYS]:
-        raise _wrong(f"{address}.{literal(unknown[0])}", "an unknown key", ", ".join(KEYS))
+        raise wrong(f"{address}.{literal(unknown[0])}", "an unknown key", ", ".join(KEYS))
     if ("spec" in row) == ("request" in row):
-        raise _wrong(address, "both spec and request" if "spec" in row else "neither spec nor request", "one of them")
+        raise wrong(address, "both spec and request" if "spec" in row else "neither spec nor request", "one of them")
     targets = [_text(each, f"{address}.targets") for each in _list(row, "targets", address)] or list(archs)
     if "request" in row:
         return _asked(row, address, targets)
+    if "calls" in row:
+        raise wrong(f"{address}.calls", "a key together with spec", "problems: only requests have calls")
     name = _text(row.get("name", ""), f"{address}.name")
     if not is_line(name):  # a pack with it could not be opened
-        raise _wrong(f"{address}.name", literal(name), LINE)
+        raise wrong(f"{address}.name", literal(name), LINE)
     spec = _spec(row["spec"], f"{address}.spec", folder, name)
     problems = [_problem(each, f"{address}.problems[{i}]") for i, each in enumerate(_list(row, "problems", address))]
     return tuple(replace(each, name=name or each.name) for each in combinations([spec], problems, targets))
@@ -119,7 +129,7 @@ def _row(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wa
 def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tuple[Wanted, ...]:
     """Return the kernels that a call requested, under a name that no other request has."""
     if others := [name for name in ("name", "problems") if name in row]:
-        raise _wrong(f"{address}.{others[0]}", "a key together with request", "no other key: a request has its problem")
+        raise wrong(f"{address}.{others[0]}", "a key together with request", "no other key: a request has its problem")
     request = Request.from_json(row["request"], address)
     own = {name: value for name, value in request.as_json().items() if name not in ("problem", "target", "device")}
     digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
@@ -138,7 +148,7 @@ def _spec(value: Any, address: str, folder: Path, name: str) -> GemmSpec:
 
 def _problem(value: Any, address: str) -> ProblemShape:
     if not isinstance(value, list):
-        raise _wrong(address, literal(value), "[M, N, K] or [M, N, K, batch]")
+        raise wrong(address, literal(value), "[M, N, K] or [M, N, K, batch]")
     try:
         shape = ProblemShape.of(tuple(value))
     except RequestError as error:
@@ -150,13 +160,13 @@ def _problem(value: Any, address: str) -> ProblemShape:
 def _list(row: Mapping[str, Any], key: str, address: str) -> list[Any]:
     value = row.get(key, [])
     if not isinstance(value, list):
-        raise _wrong(f"{address}.{key}", literal(value), "a list")
+        raise wrong(f"{address}.{key}", literal(value), "a list")
     return value
 
 
 def _text(value: Any, address: str) -> str:
     if not isinstance(value, str):
-        raise _wrong(address, literal(value), "a string")
+        raise wrong(address, literal(value), "a string")
     return value
 
 
@@ -168,5 +178,6 @@ def _distinct(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
     return tuple(dict.fromkeys(wanted))
 
 
-def _wrong(address: str, found: str, expected: str) -> RequestError:
+def wrong(address: str, found: str, expected: str) -> RequestError:
+    """Return the error for a value of a list."""
     return RequestError(f"{address}: found {found}; expected {expected}; {_WAY_OUT}")

@@ -17,6 +17,7 @@ from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
+from cutegen.support.environment import record_file
 from cutegen.torch_ops import by_torch, remembered
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.switches import where
@@ -102,7 +103,8 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
     ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
-    if not (resolved.copies or remembered.is_negative(call)):  # a copy without the bit may have another layout
+    # A copy without the negative bit may have another layout. A recorded program's calls are counted one by one.
+    if not (resolved.copies or remembered.is_negative(call) or record_file() is not None):
         remembered.remember(call, resolved, ready, out)
 
 

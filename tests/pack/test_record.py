@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import subprocess
@@ -10,6 +11,7 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +24,9 @@ from cutegen.build.record import record
 from cutegen.contract import ProblemShape
 from cutegen.dispatch.pack import load_pack
 from cutegen.dispatch.providers import providers
+from cutegen.errors import RequestError
 from cutegen.hardware import target
+from cutegen.pack.calls import read_calls
 from cutegen.pack.wanted import read_list
 from tests.pack.test_pack import REQUEST
 
@@ -31,6 +35,7 @@ from tests.pack.test_pack import REQUEST
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUTEGEN_RECORD", str(tmp_path / "shapes.toml"))
     monkeypatch.setattr(recorder, "_done", set())
+    monkeypatch.setattr(recorder, "_counts", {})
     return tmp_path / "shapes.toml"
 
 
@@ -179,3 +184,110 @@ def test_a_list_that_cannot_be_written_costs_a_warning_and_no_call(
         record({"spec": "a"})
     (said,) = caplog.messages
     assert said.startswith("CUTEGEN_RECORD: a kernel was not recorded: ")
+
+
+def test_calls_are_counted_by_extents_across_processes(path: Path) -> None:
+    row = {"request": REQUEST.as_json()}
+    record(row)
+    record({"request": replace(REQUEST, problem=ProblemShape(64, 64, 64)).as_json()})
+    for _ in range(3):
+        recorder.count(row, (500, 512, 512, 1))
+    recorder.count(row, (512, 512, 512, 1), 2)
+    assert "calls" not in path.read_text()  # not yet
+    recorder.write_counts()
+    script = (
+        "import json, sys; from cutegen.build.record import count, record\n"
+        "row = json.loads(sys.argv[1]); record(row); count(row, (500, 512, 512, 1), 10)"
+    )
+    subprocess.run([sys.executable, "-c", script, json.dumps(row)], check=True)  # its end writes them
+    first, second = rows(path)
+    assert first["calls"] == [[500, 512, 512, 1, 13], [512, 512, 512, 1, 2]]
+    assert "calls" not in second
+    record(row)
+    assert len(rows(path)) == 2
+    assert [(str(each.problem), each.times) for each in read_calls(path)] == [
+        ("500x512x512", 13),
+        ("512x512x512", 2),
+        ("64x64x64", 1),
+    ]
+    assert [each.problem for each in read_list(path)] == [ProblemShape(512, 512, 512), ProblemShape(64, 64, 64)]
+
+
+def test_counts_of_a_request_that_was_served_before_have_a_row(path: Path) -> None:
+    recorder.count({"request": REQUEST.as_json()}, (8, 8, 8, 1))
+    recorder.write_counts()
+    assert [row["calls"] for row in rows(path)] == [[[8, 8, 8, 1, 1]]]
+
+
+def test_extents_without_end_are_counted_up_to_a_limit(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(recorder, "MOST_EXTENTS", 2)
+    monkeypatch.setattr(recorder, "COUNTED_EVERY_S", 0.0)  # each call writes
+    for m in (1, 2, 2, 3):
+        recorder.count({"request": REQUEST.as_json()}, (m, 8, 8, 1))
+    assert [row["calls"] for row in rows(path)] == [[[2, 8, 8, 1, 2], [1, 8, 8, 1, 1]]]
+    assert "calls with more than 2 different extents: others are not counted" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ("12", r"kernel\[0\]\.calls: found 12; expected lists of M, N, K, batch and a count, each 1 or more"),
+        ("[[1, 2, 3, 4]]", r"kernel\[0\]\.calls\[0\]: found \[1, 2, 3, 4\]; expected lists of M, N, K, batch"),
+        ("[[1, 2, 3, 4, 0]]", r"calls\[0\]: found \[1, 2, 3, 4, 0\]; expected lists of M, N, K, batch"),
+        ("[[1, 2, 3, 4, 'x']]", r"calls\[0\]: found .*; expected lists of M, N, K, batch"),
+        (f"[[{2**40}, 2, 3, 4, 1]]", r"calls\[0\]: found problem: found M, N, K = .*; expected extents of a problem"),
+    ],
+)
+def test_counts_that_are_none_are_named(calls: str, said: str, path: Path) -> None:
+    record({"request": REQUEST.as_json()})
+    path.write_text(path.read_text() + f"calls = {calls}\n")
+    with pytest.raises(RequestError, match=said):
+        read_calls(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("spec = 'sm80_hgemm_tn'", r"kernel\[0\]\.problems: found none; expected .* the problems to measure"),
+        (
+            "spec = 'sm80_hgemm_tn'\ncalls = []",
+            r"kernel\[0\]\.calls: found a key together with spec; expected problems",
+        ),
+    ],
+)
+def test_a_row_without_a_problem_has_no_calls_to_measure(row: str, said: str, path: Path) -> None:
+    path.write_text(f"[[kernel]]\n{row}\n")
+    with pytest.raises(RequestError, match=said):
+        read_calls(path)
+
+
+def test_a_recorded_program_makes_every_call_the_slow_way_and_counts_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from cutegen.dispatch import ready
+    from cutegen.torch_ops import eager, remembered
+
+    made: list[str] = []
+
+    class Prepared:
+        check_addresses = staticmethod(lambda pointers: None)
+        placed = ()
+        launch = staticmethod(lambda *_: made.append("launched"))
+
+    def kernel_for(request: object, *, compiling: bool = True) -> object:
+        contract = SimpleNamespace(tensors=[SimpleNamespace(name=name) for name in ("a", "b", "c")])
+        kernel = SimpleNamespace(contract=contract, prepare=lambda *forms: Prepared())
+        return SimpleNamespace(kernel=kernel)
+
+    monkeypatch.setattr(ready.providers, "kernel_for", kernel_for)
+    monkeypatch.setattr(eager, "be_patient", lambda resolved: None)
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        remembered.table.renew()
+        for m in (3, 5, 5):
+            cutegen.matmul(torch.ones(m, 8, dtype=torch.half), torch.ones(8, 8, dtype=torch.half))
+    recorder.write_counts()
+    assert made == ["launched"] * 3
+    assert {tuple(each) for row in rows(path) for each in row["calls"]} == {(5, 8, 8, 1, 2), (3, 8, 8, 1, 1)}

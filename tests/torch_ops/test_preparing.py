@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +16,13 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import cutegen  # noqa: E402
+from cutegen.build.record import write_counts  # noqa: E402
 from cutegen.dispatch.prepared import Prepared  # noqa: E402
 from cutegen.dispatch.provider import MODEL, Answer  # noqa: E402
 from cutegen.dispatch.providers import Providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import RequestError  # noqa: E402
+from cutegen.pack.calls import read_calls  # noqa: E402
 from cutegen.torch_ops import eager  # noqa: E402
 from tests.torch_ops.models import Decoder, Vision  # noqa: E402
 
@@ -210,3 +213,16 @@ def test_a_kernel_that_cannot_be_built_is_the_error(shelf: Shelf, monkeypatch: p
 def test_a_model_that_calls_nothing_of_ours_needs_nothing(shelf: Shelf) -> None:
     assert str(cutegen.prepare(nn.Linear(4, 4), torch.ones(2, 4))).startswith("0 kernels for 0 calls")
     assert not shelf.opened
+
+
+def test_a_recorded_preparation_counts_the_calls_of_the_run(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTEGEN_RECORD", str(tmp_path / "calls.toml"))
+    model = Decoder(depth=2)
+    cutegen.replace_linear(model)
+    with torch.no_grad():
+        cutegen.prepare(model, torch.randint(64, (3, 7)))
+    write_counts()
+    counted = {(str(each.problem), each.times) for each in read_calls(tmp_path / "calls.toml")}
+    assert counted == {("21x32x32", 8), ("21x64x32", 5), ("21x32x64", 2)}
