@@ -1,7 +1,7 @@
 """Kernels in the shape of public fixes, before and after, and one that shifts rows.
 
 * CUTLASS #3643: a pair multiplies, and its leader does not wait for the factors that the other CTA has loaded; the
-  other CTA's arrival has the scope of its CTA.
+  other CTA's arrival has the scope of its CTA, although it publishes data (of bulk copies, and of threads).
 * QuACK c8ec317: of a pair with M = 128 the sums of a row are in two warps, which write one slot of shared memory.
 """
 
@@ -54,6 +54,23 @@ OWN: mbarrier.try_wait.parity.shared.b64 %p5, [%r63+8], 0; @!%p5 bra OWN;
 HAVE:
 """
         return text.replace("// multiply\n", load + "// multiply\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed(Loaded):
+    """The same, and the threads of each CTA store its operands and factors to shared memory."""
+
+    @property
+    def name(self) -> str:
+        """A short name for the test."""
+        return f"{Scaled.name.fget(self)}-handed"  # type: ignore[attr-defined]
+
+    def text(self) -> str:
+        """The PTX."""
+        text, filling = Loaded.text(self), Scaled.text(self)
+        filling = filling[filling.index("// fill") : filling.index("// init")]
+        first, last = text.index("// load"), text.index("    setp.eq.u32 %p6, %r2, 1;")
+        return text[:first] + filling + "    bar.sync 0; add.u32 %r7, %r63, 24;\n" + text[last:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +153,10 @@ class Shift:
 
 
 LOADED = Loaded(kind="mxf8f6f4", m=256, n=64, a="e4m3", b="e4m3", ctas=2)
+HANDED = Handed(kind="mxf8f6f4", m=256, n=64, a="e4m3", b="e4m3", ctas=2)
 STAGED = Staged(kind="f16", m=128, n=32, a="f16", b="f16", ctas=2)
 SHIFT = Shift()
-RIGHT = (LOADED, Loaded(kind="mxf8f6f4", m=128, n=64, a="e4m3", b="e4m3", ctas=2), STAGED, SHIFT)
+RIGHT = (LOADED, Loaded(kind="mxf8f6f4", m=128, n=64, a="e4m3", b="e4m3", ctas=2), HANDED, STAGED, SHIFT)
 
 
 def fixes() -> Iterator[Wrong]:
@@ -146,8 +164,12 @@ def fixes() -> Iterator[Wrong]:
     says = "bulk copy"
     alone, early = (_PEER, ""), (K.UNINITIALIZED,)
     yield wrong("a leader that does not wait for the peer", K.ASYNC_COPY, says, alone, right=LOADED, also=early)
-    narrow = (_HAND_OVER, _HAND_OVER.replace(".release.cluster", ""))
-    yield wrong("the peer's arrival at scope cta", K.CONVENTION, "scope cta", narrow, right=LOADED)
+    arrival = (_HAND_OVER, _HAND_OVER.replace(".release.cluster", ""))
+    wait = (_PEER, _PEER.replace(".acquire.cluster", ""))
+    for right, who in ((LOADED, "bulk copy"), (HANDED, "thread")):
+        says = f"after the write by {'the bulk copy' if right is LOADED else 'thread'}"
+        yield wrong(f"the peer's arrival at scope cta, data of a {who}", K.RACE, says, arrival, right=right)
+        yield wrong(f"the leader's wait at scope cta, data of a {who}", K.RACE, says, wait, right=right)
     half = ("    shr.u32 %r51, %r0, 6; mul.lo.u32 %r51, %r51, 64; add.u32 %r50, %r50, %r51;\n", "")
     yield wrong("two warps write one slot", K.RACE, "write", half, right=STAGED)
     meet = "bar.sync 0; tcgen05.fence::after_thread_sync;\n    @%p3 tcgen05.shift"

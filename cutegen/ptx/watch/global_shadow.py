@@ -255,7 +255,9 @@ class GlobalShadow:
             if not suspect.any():
                 if not wrote or not access.ordering.has_narrow_scopes:
                     return None
-                narrow &= access.ordering.is_out_of_scope(access.warp, access.threads, ticks, warps)
+                narrow &= access.ordering.is_out_of_scope(
+                    access.warp, access.threads, ticks, np.minimum(warps, access.ordering.agents - 1)
+                )
                 narrow &= ~self._morally_strong(access, sites, same_cluster, warps)
                 if not narrow.any():
                     return None

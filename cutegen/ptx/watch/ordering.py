@@ -49,7 +49,7 @@ class Ordering:
         self._fenced = np.zeros((warps, warps), np.int64)
         self._strict = np.zeros((warps, warps), np.int64)
         self._in_scope: npt.NDArray[np.int64] | None = None
-        """`known` of warps without what too narrow scopes pass on; None if there is no such thing."""
+        """`known` without what too narrow scopes pass on; None if there is no such thing."""
         self.has_narrow_scopes = False
         self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
@@ -68,6 +68,8 @@ class Ordering:
         self.known = np.pad(self.known, ((0, 0), (0, 1)), constant_values=before)
         self._fenced = np.pad(self._fenced, ((0, 0), (0, 1)), constant_values=before)
         self._is_async = np.append(self._is_async, is_async)
+        if self._in_scope is not None:
+            self._in_scope = np.pad(self._in_scope, ((0, 0), (0, 1)), constant_values=before)
         if self._seen is not None:
             self._seen = np.pad(self._seen, ((0, 0), (0, 1)), constant_values=before)
         return self.known.shape[1] - 1
@@ -80,6 +82,8 @@ class Ordering:
     def learn_of_agent(self, warp: int, agent: int, tick: int) -> None:
         """`warp` has waited for the accesses of `agent` up to `tick`."""
         self.known[warp, agent] = max(int(self.known[warp, agent]), tick)
+        if self._in_scope is not None:
+            self._in_scope[warp, agent] = max(int(self._in_scope[warp, agent]), tick)
         self.bounds[warp] = int(self.known[warp].min()) + 1
 
     def surely_precede(self, warp: int, ticks: Clock, agents: npt.NDArray[np.int64]) -> bool:
@@ -108,9 +112,13 @@ class Ordering:
 
         The accesses of the agent up to now, and those of other agents that they came after.
         """
-        known = later(self._known_by(thread), np.zeros(self.agents, np.int64))
-        known[: self.warps], known[agent] = 0, self.tick
-        return Told(known, NO_TICKS, NO_TICKS, NO_PAST, self.seen_by(thread))
+        clocks = [later(self._known_by(thread), np.zeros(self.agents, np.int64))]
+        if self._in_scope is not None:
+            within = self._by_lane.get(thread, NOTHING).within_scopes()
+            clocks.append(later(self._in_scope[thread // WARP_LANES], within))
+        for clock in clocks:
+            clock[: self.warps], clock[agent] = 0, self.tick
+        return Told(clocks[0], NO_TICKS, NO_TICKS, NO_PAST, self.seen_by(thread), *clocks[1:])
 
     def seen_by(self, thread: int) -> Clock:
         """Returns the last tick of each agent that `thread` has seen; empty if this is not tracked."""
@@ -385,28 +393,26 @@ class Ordering:
         return np.asarray(told | (ticks <= ticks_of(self._known_by(thread), warps)))
 
     def is_out_of_scope(
-        self, warp: int, threads: npt.NDArray[np.int64], ticks: Clock, warps: npt.NDArray[np.int64]
+        self, warp: int, threads: npt.NDArray[np.int64], ticks: Clock, agents: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Mark accesses of `warps` at `ticks` that only too narrow scopes order before the next one of `threads`.
+        """Mark accesses of `agents` at `ticks` that only too narrow scopes order before the next one of `threads`.
 
         The threads are of `warp`, one for each row; the accesses are known to be ordered.
         """
         if self._in_scope is None:
             return np.zeros(ticks.shape, bool)
-        of_warp = warps < self.warps
-        known = self._in_scope[warp][np.where(of_warp, warps, 0)]
+        known = self._in_scope[warp][agents]
         for thread in set(threads.tolist()) & self._by_lane.keys():
             rows, told = threads == thread, self._by_lane[thread].within_scopes()
-            known[rows] = np.maximum(known[rows], ticks_of(told, warps[rows]) if len(told) else 0)
-        return np.asarray(of_warp & (ticks > known))
+            known[rows] = np.maximum(known[rows], ticks_of(told, agents[rows]) if len(told) else 0)
+        return np.asarray(ticks > known)
 
     def _learn_in_scope(self, warp: int, told: Told) -> None:
-        within = told.within_scopes()[: self.warps]
+        within = told.within_scopes()
         if self._in_scope is None:
-            known = told.known[: self.warps]
-            if len(within) == len(known) and (within >= known).all():
+            if len(within) == len(told.known) and (within >= told.known).all():
                 return
-            self._in_scope, self.has_narrow_scopes = self.known[:, : self.warps].copy(), True
+            self._in_scope, self.has_narrow_scopes = self.known.copy(), True
         self._in_scope[warp] = later(self._in_scope[warp], within)
 
     def _learn(self, warp: int, told: Told) -> None:

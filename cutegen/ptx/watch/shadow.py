@@ -366,7 +366,10 @@ class Shadow:
             found &= ~self._morally_strong(access, stamps >> THREAD_BITS & _SITE_MASK, warps)
         if found.any():
             index, piece = (int(i) for i in np.argwhere(found)[0])
-            who, place = self._who(int(stamps[index, piece]))
+            stamp = int(stamps[index, piece])
+            who, place = self._who(stamp)
+            if int(warps[index, piece]) >= self._ordering.warps:
+                who = f"the {self._sites.agents[stamp >> THREAD_BITS & _SITE_MASK].noun}"
             message = f"read after the write by {who} ({place}), {TOO_NARROW}"
             self.report(ViolationKind.RACE, access, index, message, piece)
 
