@@ -9,6 +9,7 @@ contenders.py    the others: torch, Triton (triton_gemm.py), QuACK, and CUTLASS'
 entrants.py      cutegen's own kernels
 checked.py       results checked against float64 before timing
 benchmark.py     all contenders on one problem
+recorded.py      the calls that a program made, beside the same in_torch.py; recorded_tables.py has their tables
 device_state.py  clocks, power, temperature and energy by NVML; conditions.py has the versions
 tables.py        the results as text and JSON
 roofline_svg.py  the same as a picture

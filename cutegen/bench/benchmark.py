@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.checked import prepared
-from cutegen.bench.contenders import TORCH, Against, others
+from cutegen.bench.checked import Ready, prepared, prepared_call
+from cutegen.bench.contenders import TORCH, Against, Prepare, others
 from cutegen.bench.device_state import DeviceState, nvml
 from cutegen.bench.entrants import Entrant, Setting, by_setting
 from cutegen.bench.measure import Measurement, Regime, graph_times, launch_times
@@ -103,31 +103,54 @@ def bench(
     Raises CheckError for a wrong result of cutegen's before any timing, and DeviceError if device memory is short. A
     wrong result of another contender is a warning; that contender is not timed.
     """
+    against = against or partial(others, cutlass=cutlass)
+    ready = (
+        (setting, one)
+        for setting, members in by_setting(entrants).items()
+        for one in prepared(members, problem, against, seed=seed, in_graphs=Regime.GRAPH in regimes)
+    )
+    return _results(ready, problem, regimes, {"rounds": rounds, "seed": seed, "after_round": after_round})
+
+
+def bench_call(
+    entrant: Entrant,
+    problem: ProblemShape,
+    theirs: Iterable[tuple[str, Prepare]],
+    *,
+    rounds: int,
+    regimes: Sequence[Regime] = (Regime.LAUNCH,),
+    seed: int = 0,
+    after_round: Callable[[], None] = lambda: None,
+) -> tuple[Result, ...]:
+    """Measure one kernel with its epilogue, beside others that compute the same call. Raises as `bench` does."""
+    made = prepared_call(entrant, problem, theirs, seed=seed, in_graphs=Regime.GRAPH in regimes)
+    ready = ((entrant.setting, one) for one in made)
+    return _results(ready, problem, regimes, {"rounds": rounds, "seed": seed, "after_round": after_round})
+
+
+def _results(
+    ready: Iterable[tuple[Setting, Ready]], problem: ProblemShape, regimes: Sequence[Regime], options: dict[str, Any]
+) -> tuple[Result, ...]:
+    """Prepare and time the contenders. Raises DeviceError if device memory is short."""
     import torch
 
     try:
-        against = against or partial(others, cutlass=cutlass)
-        return tuple(_bench(entrants, problem, rounds, regimes, against, seed, after_round))
+        return tuple(_timed(ready, problem, regimes, options))
     except torch.OutOfMemoryError as error:
         first_line = str(error).partition(". ")[0]
         raise DeviceError(f"{problem}: {first_line}; use a smaller --problem") from error
 
 
-def _bench(
-    entrants: Sequence[Entrant],
+def _timed(
+    contenders: Iterable[tuple[Setting, Ready]],
     problem: ProblemShape,
-    rounds: int,
     regimes: Sequence[Regime],
-    against: Against,
-    seed: int,
-    after_round: Callable[[], None],
+    options: dict[str, Any],
 ) -> Iterator[Result]:
     ready = {
         f"{setting}: {one.name}{', ours' * one.ours}": (setting, one)  # a spec may have a library's name
-        for setting, members in by_setting(entrants).items()
-        for one in prepared(members, problem, against, seed=seed, in_graphs=Regime.GRAPH in regimes)
+        for setting, one in contenders
     }
-    options: dict[str, Any] = {"rounds": rounds, "seed": seed, "after_round": after_round}
     for regime in regimes:
         if regime is Regime.LAUNCH:
             measured = launch_times({name: one.call for name, (_, one) in ready.items()}, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -100,6 +100,16 @@ class _Judge:
     types: MmaTypes
     expected: Mapping[int, Reference | Bounded]
 
+    @classmethod
+    def of(cls, member: Entrant, problem: ProblemShape, sets: Sequence[Operands], judged: Sequence[int]) -> _Judge:
+        """Return the judge of a kernel's results, with the epilogue, on the sets whose numbers are `judged`."""
+        contract, types = member.kernel.contract, member.types
+        expected = {
+            i: expected_outcome(contract, sets[i].a, sets[i].b, sets[i].extras, accumulator=types.accumulator).result
+            for i in judged
+        }
+        return cls(member.name, problem, contract, sets, types, expected)
+
     def poison(self) -> None:
         for each in self.sets:
             each.out.fill_(poison(self.contract.tensor(RESULT).dtype))
@@ -140,26 +150,44 @@ def _of_ours(
     seed: int,
     in_graphs: bool,
 ) -> Ready:
-    """Return a kernel of cutegen's. Raises CheckError if it is wrong."""
-    kernel, types = member.kernel, member.types
-    extras = [
-        random_extras(
-            kernel.contract,
-            problem.m,
-            problem.n,
-            seed=seed + _NEXT_SEED * i,
-            batch=problem.operand_batch,
-            framework="torch",
-            device="cuda",
-        )
-        for i in range(len(sets))
-    ]
-    calls = [partial(kernel, x.a, x.b, out=x.out, **more) for x, more in zip(sets, extras, strict=True)]
-    expected = {
-        i: expected_outcome(kernel.contract, sets[i].a, sets[i].b, extras[i], accumulator=types.accumulator).result
-        for i in judged
-    }
-    judge = _Judge(member.name, problem, kernel.contract, sets, types, expected)
+    """Return a kernel of cutegen's on these sets with its own extras. Raises CheckError if it is wrong."""
+    mine = tuple(_with_extras(member.kernel.contract, problem, sets, seed))
+    return _of_judged(_Judge.of(member, problem, mine, judged), member, in_graphs)
+
+
+def prepared_call(
+    member: Entrant,
+    problem: ProblemShape,
+    theirs: Iterable[tuple[str, Prepare]],
+    *,
+    seed: int,
+    in_graphs: bool,
+) -> Iterator[Ready]:
+    """Check others that compute the whole call of one kernel, with its epilogue, and then the kernel.
+
+    Raises CheckError if the kernel is wrong; others are left out with a warning.
+    """
+    contract = member.kernel.contract
+    plain = tuple(_sets(contract, problem, seed, in_graphs))
+    sets = tuple(_with_extras(contract, problem, plain, seed))
+    judge = _Judge.of(member, problem, sets, (0,) if len(sets) == 1 else (0, len(sets) - 1))
+    for name, prepare in theirs:
+        if (found := _of_others(replace(judge, name=name), prepare, in_graphs)) is not None:
+            yield found
+    yield _of_judged(judge, member, in_graphs)
+
+
+def _with_extras(
+    contract: LaunchContract, problem: ProblemShape, sets: Sequence[Operands], seed: int
+) -> Iterator[Operands]:
+    options: Mapping[str, Any] = {"batch": problem.operand_batch, "framework": "torch", "device": "cuda"}
+    for i, each in enumerate(sets):
+        extras = random_extras(contract, problem.m, problem.n, seed=seed + _NEXT_SEED * i, **options)
+        yield replace(each, extras=extras)
+
+
+def _of_judged(judge: _Judge, member: Entrant, in_graphs: bool) -> Ready:
+    calls = [partial(member.kernel, x.a, x.b, out=x.out, **x.extras) for x in judge.sets]
     judge.poison()
     calls[0]()
     _demand(judge, found := judge.first())
@@ -168,7 +196,7 @@ def _of_ours(
         _replayed(judge, graph)
         _demand(judge, worst := judge.worst(), " in a graph")
         errors[Regime.GRAPH] = worst.rel_error
-    return Ready(name=member.name, ours=True, types=types, call=calls[0], graph=graph, rel_errors=errors)
+    return Ready(name=member.name, ours=True, types=member.types, call=calls[0], graph=graph, rel_errors=errors)
 
 
 def _replayed(judge: _Judge, graph: Graph) -> None:

@@ -6,8 +6,8 @@ A contender is prepared for three tensors and can then be called repeatedly, on 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,11 +42,12 @@ _HALVES = ("f16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """`a` (M,K), `b` (K,N) and `out` (M,N), torch tensors on one GPU."""
+    """`a` (M,K), `b` (K,N) and `out` (M,N), torch tensors on one GPU; `extras` of the epilogue by argument name."""
 
     a: Any
     b: Any
     out: Any
+    extras: Mapping[str, Any] = field(default_factory=dict)
 
 
 def others(contract: LaunchContract, cutlass: Sequence[Path] = ()) -> Iterator[tuple[str, Prepare]]:

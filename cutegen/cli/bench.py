@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,36 +14,45 @@ from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
 from cutegen.bench.conditions import conditions
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
+from cutegen.bench.recorded import CallTimes, bench_calls, rounds_of
+from cutegen.bench.recorded_tables import calls_csv, calls_lines, calls_markdown, calls_table
 from cutegen.bench.suites import SUITES
 from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     DEFAULT_ROUNDS,
     ArchOption,
+    BatchOption,
     JsonOption,
     OutOption,
     RoundsOption,
     complete_spec,
     named_file,
-    parse_problem,
+    named_problems,
+    refuse_options,
 )
 from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import RequestError
+from cutegen.errors import RequestError, by_exit_code
 from cutegen.hardware.lookup import find
+from cutegen.hardware.targeting import present_gpu_name
+from cutegen.pack.calls import read_calls
+from cutegen.support.words import plural
 
 
 def bench(
+    context: typer.Context,
     specs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="SPEC...",
             help="Spec files, names of shipped specs, `build --out` folders, or kernel.py files (edited or not).",
+            show_default=False,
             autocompletion=complete_spec,
         ),
-    ],
+    ] = None,
     problem: Annotated[
         list[str] | None,
         typer.Option("--problem", metavar="M,N,K", help="Repeatable.", show_default=False),
@@ -52,6 +60,16 @@ def bench(
     suite: Annotated[
         str | None,
         typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
+    ] = None,
+    batch: BatchOption = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="LIST.toml",
+            help="Instead of specs, the calls that CUTEGEN_RECORD wrote, beside torch. --out may be .md or .csv.",
+            show_default=False,
+        ),
     ] = None,
     rounds: RoundsOption = DEFAULT_ROUNDS,
     arch: ArchOption = None,
@@ -79,12 +97,20 @@ def bench(
     json: JsonOption = False,
 ) -> None:
     """Times kernels, torch.matmul, Triton, QuACK and the measured ceilings in one run. Needs a GPU and torch."""
+    if listed is not None:
+        refuse_options(context, _OF_SPECS, "together with --from, whose calls have their own")
+        if specs:
+            raise RequestError(f"SPEC: found {specs[0]} together with --from, which measures calls; leave it out")
+        _calls(listed, rounds, (regime,) if regime else tuple(Regime), out=out, json=json)
+        return
+    if not specs:
+        raise RequestError("bench: found neither SPEC nor --from LIST.toml; expected kernels or calls to measure")
     answer = Answer.asked(json=json, out=out)
     suffix_of(plot, (".svg",), "--plot")
     require_folder("--plot", plot)
     for path in cutlass or ():
         named_file("--cutlass", path, "an example of the CuTe DSL in CUTLASS's repository, examples/python/CuTeDSL")
-    problems = choose_problems(problem, suite)
+    problems = choose_problems(problem, suite, batch)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
     _check_names(entrants[problems[0]])
@@ -112,19 +138,47 @@ def bench(
         write_file("--plot", plot, roofline(ceilings, results).encode())
 
 
-def choose_problems(problems: Sequence[str] | None, suite: str | None) -> tuple[ProblemShape, ...]:
+_OF_SPECS = frozenset({"problem", "suite", "batch", "arch", "plot", "cutlass"})
+_TEXTS = (".txt", ".json", ".md", ".csv")
+
+
+def _calls(listed: Path, rounds: int, regimes: Sequence[Regime], *, out: Path | None, json: bool) -> None:
+    """Measure the calls of a list. Raises CheckError if some have no kernel, after the others are shown."""
+    require_folder("--out", out)
+    suffix = suffix_of(out, _TEXTS)
+    calls = read_calls(named_file("--from", listed, "a list of calls"))
+    require_gpu()
+    times: list[CallTimes] = []
+    with rounds_bar("calls", rounds_of(calls, rounds, regimes)) as bar:
+        begin = lambda call: bar.begin(str(call))  # noqa: E731
+        times.extend(bench_calls(calls, rounds=rounds, regimes=regimes, before=begin, after_round=bar.advance))
+    device = present_gpu_name() or "this GPU"
+    if out is not None and suffix in (".md", ".csv") and not json:
+        text = calls_markdown(times, device) if suffix == ".md" else calls_csv(times)
+        write_file("--out", out, text.encode())
+    else:
+        answer = Answer(json or suffix == ".json", out)
+        answer.give(lambda: calls_table(times, conditions()), lambda: calls_lines(times, device))
+    if failed := {each.call: each.exit_code for each in times if each.ours is None}:
+        error = by_exit_code(max(failed.values()))
+        raise error(f"{len(failed)} of {plural(len(calls), 'call')} have no kernel here; the others are shown")
+
+
+def choose_problems(
+    problems: Sequence[str] | None, suite: str | None, batch: int | None = None
+) -> tuple[ProblemShape, ...]:
     """Return the requested problems without duplicates: those of the suite, then those named on the command line.
 
-    Raises RequestError for an unknown suite or an invalid problem.
+    Raises RequestError for an unknown suite, an invalid problem, or a batch without a problem that it is of.
     """
-    named = [parse_problem(text) for text in problems or ()]
+    named = named_problems(problems, batch)
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
     return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
 
 
 def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     """Return the kernel of an artifact, an edited file, or a spec with its open parts chosen for the problem."""
-    subject = named_subject(spec, arch, replace(problem, batch=1))
+    subject = named_subject(spec, arch, problem)
     # One kernel may come from several files, each edited differently.
     file = f" ({Path(spec).name})" if spec.endswith(KERNEL_SUFFIX) else ""
     return Entrant(f"{subject.name}{file}", subject.kernel())

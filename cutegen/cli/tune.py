@@ -20,13 +20,14 @@ from cutegen.cli.options import (
     BatchOption,
     CompilersOption,
     JsonOption,
+    OptionalSpec,
     OutOption,
     ProblemsOption,
     SchedulerOption,
-    SpecArgument,
     named_file,
     named_problems,
     named_spec,
+    refuse_options,
 )
 from cutegen.cli.output import Answer
 from cutegen.cli.parsing import Verbs
@@ -38,11 +39,14 @@ from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
 from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
+from cutegen.pack.calls import read_calls
 from cutegen.support.words import naturals
 from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
 from cutegen.tune.journal import Journal
+from cutegen.tune.listed import Listed, weighted
+from cutegen.tune.listed import listed as listed_calls
 from cutegen.tune.measuring import end_children
 from cutegen.tune.plot_svg import plot_svg
 from cutegen.tune.recording import keep_winner
@@ -82,7 +86,8 @@ RecordsArgument = Annotated[
     epilog="The results: `cutegen tune list`, `show`, `export`, `import` and `forget`. " + VERBS["tune"].epilog,
 )
 def measure(
-    spec: SpecArgument,
+    context: typer.Context,
+    spec: OptionalSpec = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
     suite: Annotated[
@@ -92,6 +97,15 @@ def measure(
     problems: Annotated[
         Path | None,
         typer.Option("--problems", metavar="FILE", help="File with M,N,K or M,N,K,BATCH per line.", show_default=False),
+    ] = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="LIST.toml",
+            help="Instead of a spec, the calls that CUTEGEN_RECORD wrote.",
+            show_default=False,
+        ),
     ] = None,
     by: Annotated[
         str, typer.Option("--by", metavar="REGIME", help="The times that decide: graph or launch.")
@@ -122,27 +136,52 @@ def measure(
     answer = Answer.asked(json=json, out=out)
     if by not in ("graph", "launch"):
         raise RequestError(f"--by: found {by!r}; expected graph or launch")
-    found = _problems(problem, batch, suite, problems)
+    if listed is not None:
+        refuse_options(context, _OF_A_SPEC, "together with --from, whose calls have their own")
+        found = _listed(spec, listed)
+    else:
+        found = _of_spec(spec, _problems(problem, batch, suite, problems))
     if scheduler is None and stand_in is None:
         require_gpu()
-    loaded = named_spec(spec)
     settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
     timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
     with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
         # The GPU belongs to the workers; this machine need not have one.
-        target = choose_target(arch or workers.target or None, least=loaded.needs).name
-        device = workers.product or STAND_IN
-        asks = [ask_of(loaded, target, each, device, most=most, settings=settings, timer=timer) for each in found]
+        device, asks, times = workers.product or STAND_IN, list[Ask](), dict[str, int]()
+        for each in found:
+            target = choose_target(arch or workers.target or None, least=each.spec.needs).name
+            options = {"most": most, "settings": settings, "timer": timer}
+            asks.append(ask_of(each.spec, target, each.problem, device, **options))
+            times[asks[-1].id] = each.times
         outcome = _campaign(asks, workers)
-    folder = store.folder()
+    folder, calls = store.folder(), None if listed is None else weighted(outcome.measured, times)
     answer.give(
-        lambda: tuned_table(outcome.measured, outcome.resumed, folder), lambda: tuned_lines(outcome.measured, folder)
+        lambda: tuned_table(outcome.measured, outcome.resumed, folder, calls),
+        lambda: tuned_lines(outcome.measured, folder, calls),
     )
     if outcome.interrupted:
         done = len(outcome.measured)
         raise OutsideError(f"interrupted: {done} of {len(asks)} problems are kept; the same command continues")
     if outcome.failed:
         raise CheckError(f"{len(outcome.failed)} of {len(asks)} problems have no winner; the same command tries again")
+
+
+_OF_A_SPEC = frozenset({"problem", "batch", "suite", "problems"})
+
+
+def _listed(spec: str | None, path: Path) -> tuple[Listed, ...]:
+    """Return what to tune for a list of calls. Raises RequestError for a spec, whose problems it would not be for."""
+    if spec is not None:
+        raise RequestError(f"SPEC: found {spec} together with --from, whose calls have their own specs; leave it out")
+    return listed_calls(read_calls(named_file("--from", path, "a list of calls")))
+
+
+def _of_spec(spec: str | None, problems: Sequence[ProblemShape]) -> tuple[Listed, ...]:
+    """Return a spec with each of the problems. Raises RequestError without a spec."""
+    if spec is None:
+        raise RequestError("tune: found neither SPEC nor --from LIST.toml; expected one of them")
+    loaded = named_spec(spec)
+    return tuple(Listed(spec=loaded, problem=each, times=1) for each in problems)
 
 
 def _campaign(asks: Sequence[Ask], workers: Workers) -> Outcome:

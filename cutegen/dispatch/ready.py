@@ -41,8 +41,11 @@ def ordered(scalars: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def count_calls(resolved: Resolved, calls: int = 1) -> None:
-    """Count calls in the list of CUTEGEN_RECORD, if there is one: without it they are remembered, and come once."""
-    if record_file() is not None:
+    """Count calls in the list of CUTEGEN_RECORD, if there is one: without it they are remembered, and come once.
+
+    Calls without products, with a K of 0, are not counted.
+    """
+    if record_file() is not None and resolved.called.k:
         count({"request": resolved.request.as_json()}, astuple(resolved.called), calls)
 
 

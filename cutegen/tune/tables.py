@@ -13,6 +13,7 @@ from cutegen.spec.write import spec_table
 from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 from cutegen.tune.jobs import Measured
+from cutegen.tune.listed import Weighted
 from cutegen.tune.recording import record_of
 from cutegen.tuned.record import Record
 from cutegen.tuned.times import Times
@@ -21,8 +22,10 @@ Found = tuple[Path, Record | ArtifactError]
 """A file in the folder of records, and its content."""
 
 
-def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dict[str, Any]:
-    """Tabulate the winner of each problem, for programs."""
+def tuned_table(
+    measured: Sequence[Measured], resumed: int, folder: Path, calls: Weighted | None = None
+) -> dict[str, Any]:
+    """Tabulate the winner of each problem, for programs; `calls` are the totals of a list of calls."""
     return {
         "folder": str(folder),
         "resumed": resumed,
@@ -32,10 +35,11 @@ def tuned_table(measured: Sequence[Measured], resumed: int, folder: Path) -> dic
             for each in measured
             if each.winner is None
         ],
+        **({} if calls is None else {"calls": {**asdict(calls), "gain": calls.gain}}),
     }
 
 
-def tuned_lines(measured: Sequence[Measured], folder: Path) -> list[str]:
+def tuned_lines(measured: Sequence[Measured], folder: Path, calls: Weighted | None = None) -> list[str]:
     """Tabulate the same for people, one line per problem."""
     rows = []
     for each in measured:
@@ -49,6 +53,10 @@ def tuned_lines(measured: Sequence[Measured], folder: Path) -> list[str]:
     said = f"{plural(len(measured), 'problem')}: {plural(len(ratios), 'record')} in {folder}"
     if ratios:
         said += f"; {geometric_mean(ratios):.3f}x the model's selection (geometric mean)"
+    if calls is not None:
+        said += (
+            f"; {plural(calls.calls, 'call')}: {calls.tuned_us:,.0f} us, by the model's selection {calls.model_us:,.0f}"
+        )
     return [said, *aligned(rows, header=header, right={1, 2, 3, 4})]
 
 

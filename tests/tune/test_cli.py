@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,8 +12,14 @@ from xml.etree import ElementTree
 import pytest
 
 from cutegen.cli.main import main
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.model import spec_of
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.hardware import TARGETS
+from cutegen.support.toml_text import toml_value
 from cutegen.tune.measuring import end_children
 from cutegen.tuned import store
+from cutegen.tuned.answer import record_for
 from tests.house.documents import ROOT
 from tests.tuned.made import measured, open_spec, with_winner
 
@@ -114,6 +121,74 @@ def test_the_whole_path_with_a_stand_in_timer(capsys: pytest.CaptureFixture[str]
     (path,) = (tmp_path / "tuned").glob("*.toml")
     assert path.name == result["file"]
     assert not list((tmp_path / "tuned" / "unfinished").glob("[!f.]*"))
+
+
+REQUEST = Request(
+    a=Matrix("f16", "k", 16),
+    b=Matrix("f16", "k", 16),
+    c=Matrix("f16", "n", 16),
+    ops=("bias_n", "relu"),
+    bias="f16",
+    problem=ProblemShape(64, 64, 128),
+    target="sm_80",
+)
+
+
+def write_list(path: Path) -> None:
+    """Two kernels as a program records them, one of them on two targets, with their calls."""
+    rows = [
+        (REQUEST, [[60, 64, 128, 1, 5], [64, 64, 128, 1, 2]]),
+        (replace(REQUEST, target="sm_90"), [[60, 64, 128, 1, 3]]),
+    ]
+    rows.append((replace(REQUEST, problem=ProblemShape(128, 64, 128), ops=("bias_n",)), [[128, 64, 128, 1, 40]]))
+    row = "[[kernel]]\nrequest = {}\ncalls = {}\n"
+    path.write_text("".join(row.format(toml_value(request.as_json()), calls) for request, calls in rows))
+
+
+@pytest.mark.dsl
+def test_the_calls_of_a_list_are_tuned_once_each_and_weighted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_list(tmp_path / "calls.toml")
+    words = ["--from", "calls.toml", "--most", "2", "--stand-in", "0", "--arch", "sm_80", "--jobs", "2"]
+    found = table(capsys, "--from LIST.toml", *words)
+    problems = [(each["problem"]["m"], each["name"]) for each in found["results"]]
+    assert problems == [(128, "matmul_f16_tn_bias_n"), (60, "matmul_f16_tn_bias_n_relu")]  # the most work first
+    us = {
+        each["name"]: {one["name"]: one["graph"]["median_us"] for one in each["candidates"]}
+        for each in found["results"]
+    }
+    model, tuned = (
+        sum(count * us[each["name"]][each[which]] for each, count in zip(found["results"], (40, 10), strict=True))
+        for which in ("favorite", "winner")
+    )
+    assert found["calls"] == {
+        "calls": 50,
+        "model_us": pytest.approx(model),
+        "tuned_us": pytest.approx(tuned),
+        "gain": pytest.approx(model / tuned),
+    }
+    said, _ = run(capsys, *words)
+    assert "; 50 calls: " in said
+    record = record_for(spec_of(REQUEST), TARGETS["sm_80"], REQUEST.problem, "stand-in")
+    assert record is not None  # what serves the calls of the row looks for it by its own problem
+    assert record.evidence.problem == ProblemShape(60, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("open.toml --from calls.toml", "SPEC: found open.toml together with --from"),
+        ("--from calls.toml --suite llm", "--suite: found together with --from"),
+        ("--from none.toml", "--from: found no file none.toml"),
+        ("--problem 64,64,64", "tune: found neither SPEC nor --from LIST.toml"),
+    ],
+)
+def test_a_list_has_its_own_specs_and_problems(
+    words: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_list(tmp_path / "calls.toml")
+    assert said in run(capsys, *words.split(), code=2)[1]
 
 
 def test_records_are_listed_shown_exported_forgotten_and_imported(
