@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from cutegen.algebra.layout import ComposedLayout, Layout, LayoutError, LayoutExpr
 from cutegen.algebra.notation import DEEPEST, LayoutParser
-from cutegen.algebra.operations import LAYOUTS, OPERATIONS, TILERS, Tiler
+from cutegen.algebra.operations import OPERATIONS, Argument, Tiler
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?=\s*\()")
 _CLOSING = {"(": ")", "<": ">"}
@@ -38,7 +39,7 @@ def parse_expression(text: str) -> LayoutExpr:
 
 @dataclass(slots=True)
 class _ExpressionParser(LayoutParser):
-    """`expression = name "(" expression ["," tiler] ")" | layout`."""
+    """`expression = name "(" expression {"," argument} ")" | layout`."""
 
     depth: int = 0
 
@@ -62,26 +63,46 @@ class _ExpressionParser(LayoutParser):
             raise self.error(f"found more than {DEEPEST} nested operations", at)
         self.at += 1
         self.expect("(")
-        arguments: list[LayoutExpr | Tiler] = [self.expression()]
-        if self.peek() == "," or name in TILERS | LAYOUTS:
-            self.expect(",")
-            arguments.append(self._second(name))
+        operation, arguments = OPERATIONS[name], [self.expression()]
+        least = len(operation.arguments) - operation.open
+        for number, kind in enumerate(operation.arguments):
+            if number < least or self.peek() == ",":
+                self.expect(",")
+                arguments.append(self._argument(kind))
+        if self.peek() == ",":
+            few = ("one argument", "two arguments", "three arguments")[len(operation.arguments)]
+            hint = "; several modes are in parentheses" if operation.arguments else ""
+            raise self.error(f"expected ')', found ',': {name} has {few}{hint}", self.position())
         self.expect(")")
         self.depth -= 1
         try:
-            return OPERATIONS[name](*arguments)
+            return operation.function(*arguments)
         except (ValueError, LayoutError, TypeError) as error:
             raise self.error(f"{name}: {error}", at) from error
 
-    def _second(self, name: str) -> Tiler:
+    def _argument(self, kind: Argument) -> Any:
         at = self.position()
-        if name in TILERS:
-            return self.tiler()
-        if name in LAYOUTS:
-            return self._affine(self.expression(), at)
-        if name == "complement":
-            return self.integer()
-        raise self.error(f"expected ')': {name} has one argument", at)
+        match kind:
+            case "tiler":
+                return self.tiler()
+            case "layout":
+                return self._affine(self.expression(), at)
+            case "integer":
+                return self._positive()
+            case "shape":
+                return self._extents()
+
+    def _extents(self) -> tuple[int, ...]:
+        """Parse `(128,64)`, or one integer."""
+        if self.peek() != "(":
+            return (self._positive(),)
+        self.at += 1
+        extents = [self._positive()]
+        while self.peek() == ",":
+            self.at += 1
+            extents.append(self._positive())
+        self.expect(")")
+        return tuple(extents)
 
     def tiler(self, depth: int = 0) -> Tiler:
         """Parse an integer, a layout, or a tuple of tilers."""
@@ -113,7 +134,7 @@ class _ExpressionParser(LayoutParser):
     def _positive(self) -> int:
         at, value = self.position(), self.integer()
         if value < 1:
-            raise self.error("every extent of a tiler is at least 1", at)
+            raise self.error("expected an integer of at least 1", at)
         return value
 
     def _affine(self, layout: LayoutExpr, at: int) -> Layout:

@@ -123,6 +123,11 @@ def zipped_divide(layout: Layout, tilers: Sequence[int | Layout]) -> tuple[Layou
     return tiles, rests
 
 
+def left_inverse(layout: Layout) -> Layout:
+    """Return the layout L with L(layout(i)) = i, of an injective layout (CuTe's left_inverse)."""
+    return tensor_layouts.left_inverse(layout)
+
+
 def right_inverse(layout: Layout) -> Layout:
     """Return the layout R with layout(R(i)) = i (CuTe's right_inverse).
 

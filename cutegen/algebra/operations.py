@@ -7,8 +7,11 @@ elements), or a tuple of tilers, one for each of the leading modes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+import tensor_layouts
 
 from cutegen.algebra.layout import (
     ComposedLayout,
@@ -20,10 +23,12 @@ from cutegen.algebra.layout import (
     divide,
     inner_layout,
     leaves,
+    left_inverse,
     logical_product,
     make_layout,
     modes,
     right_inverse,
+    size,
     with_inner,
 )
 from cutegen.algebra.notation import compact, format_layout
@@ -76,9 +81,65 @@ def raked_product(layout: LayoutExpr, tiler: Layout) -> LayoutExpr:
     return _by_mode(layout, tiler, raked=True)
 
 
-def coalesced(layout: LayoutExpr) -> LayoutExpr:
-    """Return the same function with the fewest modes (CuTe's coalesce)."""
-    return with_inner(layout, coalesce(inner_layout(layout)))
+def zipped_product(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """Return ((mode0, mode1, ...), (repeats0, repeats1, ...)); modes without repeats follow the first."""
+    return with_inner(layout, make_layout(*_blocks_and_repeats(inner_layout(layout), tiler)))
+
+
+def tiled_product(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """Return ((mode0, mode1, ...), repeats0, repeats1, ...)."""
+    blocks, repeats = _blocks_and_repeats(inner_layout(layout), tiler)
+    return with_inner(layout, make_layout(blocks, *modes(repeats)))
+
+
+def flat_product(layout: LayoutExpr, tiler: Tiler) -> LayoutExpr:
+    """Return (mode0, mode1, ..., repeats0, repeats1, ...)."""
+    blocks, repeats = _blocks_and_repeats(inner_layout(layout), tiler)
+    return with_inner(layout, make_layout(*modes(blocks), *modes(repeats)))
+
+
+def tile_to_shape(layout: LayoutExpr, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> LayoutExpr:
+    """Return `layout` repeated until it covers `shape`, mode by mode; `order` ranks the modes along which it repeats.
+
+    The first mode comes first by default. Raises ValueError if a mode of `shape` is no multiple of the layout's, where
+    CuTe rounds up.
+    """
+    inner = inner_layout(layout)
+    of_modes = [size(each) for each in modes(inner)]
+    extents = [*of_modes, *[1] * (len(shape) - len(of_modes))]
+    if len(shape) < len(of_modes) or any(whole % part for whole, part in zip(shape, extents, strict=False)):
+        raise ValueError(f"{shape} is not a multiple of the layout's {tuple(of_modes)}, mode by mode")
+    ranks = order or tuple(range(len(shape)))
+    if len(ranks) != len(shape) or len(set(ranks)) != len(ranks):
+        raise ValueError(f"the order {ranks} does not rank {len(shape)} modes")
+    strides, stride = [0] * len(shape), 1
+    for at in sorted(range(len(shape)), key=ranks.__getitem__):
+        strides[at], stride = stride, stride * (shape[at] // extents[at])
+    repeats = Layout(tuple(whole // part for whole, part in zip(shape, extents, strict=True)), tuple(strides))
+    tiled = inner_layout(blocked_product(inner, repeats))
+    return with_inner(layout, make_layout(*map(coalesce, modes(tiled))))
+
+
+def recast(layout: LayoutExpr, old_bits: int, new_bits: int) -> Layout:
+    """Return the layout of the same memory in elements of `new_bits` in place of `old_bits` (CuTe's recast_layout).
+
+    Raises ValueError for a swizzled layout, and if the one is not a multiple of the other.
+    """
+    affine = _affine(layout, "recast")
+    if new_bits % old_bits and old_bits % new_bits:
+        raise ValueError(f"{new_bits} bits are no multiple of {old_bits}, nor the reverse")
+    if new_bits >= old_bits:
+        return tensor_layouts.upcast(affine, new_bits // old_bits)
+    return tensor_layouts.downcast(affine, old_bits // new_bits)
+
+
+def coalesced(layout: LayoutExpr, profile: tuple[int, ...] | None = None) -> LayoutExpr:
+    """Return the same function with the fewest modes; with a `profile` such as (1,1), of each of the leading modes."""
+    inner = inner_layout(layout)
+    if profile is None:
+        return with_inner(layout, coalesce(inner))
+    leading = _leading(inner, profile)
+    return with_inner(layout, make_layout(*map(coalesce, leading), *modes(inner)[len(leading) :]))
 
 
 def complement_of(layout: LayoutExpr, bound: int = 1) -> Layout:
@@ -94,25 +155,51 @@ def right_inverse_of(layout: LayoutExpr) -> Layout:
     return right_inverse(_affine(layout, "right_inverse"))
 
 
-OPERATIONS: Mapping[str, Callable[..., LayoutExpr]] = MappingProxyType(
+def left_inverse_of(layout: LayoutExpr) -> Layout:
+    """Return the layout that gives the coordinate of each offset.
+
+    Raises ValueError for a swizzled layout, and for one with several elements at one offset.
+    """
+    affine = _injective(_affine(layout, "left_inverse"))
+    if any(stride == 0 and extent > 1 for extent, stride in leaves(affine.shape, affine.stride)):
+        raise ValueError(f"{format_layout(affine)} has no left inverse: several of its elements are at one offset")
+    return left_inverse(affine)
+
+
+Argument: TypeAlias = Literal["tiler", "layout", "integer", "shape"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on a layout, with the kinds of its further arguments; the last `open` of them may be left out."""
+
+    function: Callable[..., LayoutExpr]
+    arguments: tuple[Argument, ...] = ()
+    open: int = 0
+
+
+OPERATIONS: Mapping[str, Operation] = MappingProxyType(
     {
-        "composition": composition,
-        "logical_divide": logical_divide,
-        "zipped_divide": zipped_divide,
-        "tiled_divide": tiled_divide,
-        "flat_divide": flat_divide,
-        "logical_product": product,
-        "blocked_product": blocked_product,
-        "raked_product": raked_product,
-        "coalesce": coalesced,
-        "complement": complement_of,
-        "right_inverse": right_inverse_of,
+        "composition": Operation(composition, ("tiler",)),
+        "logical_divide": Operation(logical_divide, ("tiler",)),
+        "zipped_divide": Operation(zipped_divide, ("tiler",)),
+        "tiled_divide": Operation(tiled_divide, ("tiler",)),
+        "flat_divide": Operation(flat_divide, ("tiler",)),
+        "logical_product": Operation(product, ("tiler",)),
+        "zipped_product": Operation(zipped_product, ("tiler",)),
+        "tiled_product": Operation(tiled_product, ("tiler",)),
+        "flat_product": Operation(flat_product, ("tiler",)),
+        "blocked_product": Operation(blocked_product, ("layout",)),
+        "raked_product": Operation(raked_product, ("layout",)),
+        "tile_to_shape": Operation(tile_to_shape, ("shape", "shape"), open=1),
+        "recast": Operation(recast, ("integer", "integer")),
+        "coalesce": Operation(coalesced, ("shape",), open=1),
+        "complement": Operation(complement_of, ("integer",), open=1),
+        "right_inverse": Operation(right_inverse_of),
+        "left_inverse": Operation(left_inverse_of),
     }
 )
 """By CuTe's names."""
-TILERS = frozenset({"composition", "logical_divide", "zipped_divide", "tiled_divide", "flat_divide", "logical_product"})
-"""Operations with a tiler as second argument; LAYOUTS take a layout, `complement` an integer, others nothing."""
-LAYOUTS = frozenset({"blocked_product", "raked_product"})
 
 
 def _composed(layout: Layout, tiler: Tiler) -> Layout:
@@ -143,6 +230,16 @@ def _tile_and_rest(layout: Layout, tiler: Tiler) -> tuple[Layout, Layout]:
     cut = [_tile_and_rest(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
     tiles, rests = zip(*cut, strict=True)
     return make_layout(*tiles), make_layout(*rests, *modes(layout)[len(tiler) :])
+
+
+def _blocks_and_repeats(layout: Layout, tiler: Tiler) -> tuple[Layout, Layout]:
+    """Return the modes and their repeats, each nested like the tiler; modes without repeats follow the first."""
+    if not isinstance(tiler, tuple):
+        block, repeats = modes(_repeated(layout, tiler))
+        return block, repeats
+    pairs = [_blocks_and_repeats(part, each) for part, each in zip(_leading(layout, tiler), tiler, strict=True)]
+    blocks, repeats_of = zip(*pairs, strict=True)
+    return make_layout(*blocks, *modes(layout)[len(tiler) :]), make_layout(*repeats_of)
 
 
 def _leading(layout: Layout, tiler: Sequence[Tiler]) -> list[Layout]:

@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from cutlass import cute
 from cutlass._mlir import ir
 
-ONLY_LAYOUTS = ("zipped_divide", "tiled_divide", "flat_divide", "blocked_product", "raked_product")
+ONLY_LAYOUTS = (
+    *("zipped_divide", "tiled_divide", "flat_divide", "blocked_product", "raked_product"),
+    *("zipped_product", "tiled_product", "flat_product"),
+)
 """Operations of the DSL that do not take an integer: CuTe C++ makes a layout of it."""
+
+
+WITH_EXTENTS: dict[str, Callable[..., Any]] = {
+    "tile_to_shape": lambda layout, shape, order=None: cute.coalesce(
+        cute.tile_to_shape(layout, shape, order or tuple(range(1, len(shape) + 1))), target_profile=(1,) * len(shape)
+    ),
+    "recast": lambda layout, old_bits, new_bits: cute.recast_layout(new_bits, old_bits, layout),
+    "coalesce": lambda layout, profile=None: cute.coalesce(layout, target_profile=profile),
+}
+"""Operations with integers as arguments, which are not tilers. The DSL does not coalesce what CuTe C++ does."""
 
 
 def tree(value: Any) -> Any:
@@ -35,6 +49,8 @@ def value_of(expression: Any) -> Any:
     if name == "layout":
         shape, stride = map(tree, rest)
         return cute.make_layout(shape) if stride is None else cute.make_layout(shape, stride=stride)
+    if name in WITH_EXTENTS:
+        return WITH_EXTENTS[name](value_of(rest[0]), *map(tree, rest[1:]))
     arguments = [value_of(rest[0]), *map(tiler_of, rest[1:])]
     if name in ONLY_LAYOUTS and isinstance(arguments[1], int):
         arguments[1] = cute.make_layout(arguments[1])

@@ -3,6 +3,7 @@
 The DSL differs from CuTe C++, whose printouts cutegen's are, in a few places:
 
 - its `raked_product` coalesces each mode of the result; CuTe C++ and its own `blocked_product` do not;
+- its `tile_to_shape` does not coalesce each mode of the result, as CuTe C++ does (`dsl_expressions.py` does it then);
 - its divisions take an integer only within a tuple (`dsl_expressions.py` passes a layout);
 - it refuses the `raked_product` of a block that is one integer, and its `blocked_product` with a tiler of one mode in
   parentheses has a mode too many: here blocks have modes;
@@ -24,14 +25,17 @@ import pytest
 
 from cutegen.algebra import Layout, LayoutExpr, format_layout, inner_layout, modes, parse_expression, size
 from cutegen.algebra.layout import coalesce, make_layout
-from cutegen.algebra.operations import LAYOUTS, OPERATIONS, TILERS
+from cutegen.algebra.operations import OPERATIONS
 
 pytestmark = pytest.mark.dsl
 
-EXPRESSIONS = 500
-REFUSALS = ("not divisible", "has no complement")
+EXPRESSIONS = 700
+REFUSALS = ("not divisible", "has no complement", "has no left inverse")
 """What CuTe C++ asserts."""
 DEEPEST = 2
+LAYOUTS = ("blocked_product", "raked_product")
+PRODUCTS = ("zipped_product", "tiled_product", "flat_product")
+TILERS = tuple(name for name, operation in OPERATIONS.items() if operation.arguments == ("tiler",))
 MOST_ELEMENTS = 4096
 EXTENTS = (1, 1, 2, 2, 3, 4, 6, 8)
 
@@ -99,6 +103,18 @@ def random_expression(rng: random.Random, depth: int = 0) -> list[Any]:
     layout = inner_layout(parse_expression(written(operand)))
     if size(layout) > MOST_ELEMENTS or (name in LAYOUTS and not isinstance(layout.shape, tuple)):
         return random_expression(rng, depth)
+    if name == "tile_to_shape":
+        repeats = [rng.choice((1, 2, 3)) for _ in modes(layout)]
+        shape = [size(each) * times for each, times in zip(modes(layout), repeats, strict=True)]
+        orders = [[rng.sample(range(1, len(shape) + 1), len(shape))]] * (rng.random() < 0.5)
+        return [name, operand, shape, *(orders[0] if orders else ())]
+    if name == "recast":
+        return [name, operand, *rng.choice(((16, 32), (32, 16), (8, 32), (16, 16), (4, 8), (32, 8)))]
+    if name == "coalesce":
+        ranks = [[1] * rng.randint(1, len(modes(layout)))] if isinstance(layout.shape, tuple) else []
+        return [name, operand, *ranks] if rng.random() < 0.5 else [name, operand]
+    if name in PRODUCTS:
+        return [name, operand, rng.choice((1, 2, 3, 4, ["layout", 4, 2], ["layout", [2, 3], [1, 2]]))]
     if name == "complement":
         return [name, operand, rng.choice((size(layout), 2 * size(layout), 48, 96))]
     if name == "logical_product":
@@ -113,6 +129,8 @@ def written(expression: Any, brackets: str = "<>") -> str:
     """An expression as users write it; a tiler of several modes in either of its brackets."""
     if isinstance(expression, int):
         return str(expression)
+    if isinstance(expression[0], int):  # extents
+        return _tree(expression)
     name, *rest = expression
     if name == "layout":
         return ":".join(_tree(each) for each in rest if each is not None)
@@ -157,6 +175,7 @@ def test_random_expressions_are_printed_as_the_dsl_prints_them() -> None:
     assert refused.total() < EXPRESSIONS
     theirs = printed_by_the_dsl(expressions)
     wrong = [(text, mine, said) for (text, mine), said in zip(ours, theirs, strict=True) if mine != said]
+
     assert wrong == []
     used = Counter(expression[0] for expression in expressions)
     assert min(used[name] for name in OPERATIONS) >= 10
