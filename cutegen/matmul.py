@@ -22,12 +22,12 @@ from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
 from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
-from cutegen.dispatch.ready import count_calls
+from cutegen.dispatch.prepared_call import count_calls
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
 
-_door: Any = None
+_torch_entry: Any = None
 """The torch package of cutegen, once torch is imported."""
 
 
@@ -61,14 +61,14 @@ def matmul(
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
-    door = _door if _door is not None else _open_door()
-    of_torch = door is not None and isinstance(a, door.Tensor)
+    entry = _torch_entry if _torch_entry is not None else _open_torch_entry()
+    of_torch = entry is not None and isinstance(a, entry.Tensor)
     if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
-        found = door.quick(a, b, bias, activation, out)
+        found = entry.quick(a, b, bias, activation, out)
         if found is not None:
             return found
     arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
-    return _of_arrays(Arguments(*arguments)) if not of_torch else door.matmul(door.Call(*arguments))
+    return _of_arrays(Arguments(*arguments)) if not of_torch else entry.matmul(entry.Call(*arguments))
 
 
 class Terms(TypedDict, total=False):
@@ -165,14 +165,14 @@ _show_terms(explain)
 _show_terms(prepare)
 
 
-def _open_door() -> Any:
+def _open_torch_entry() -> Any:
     """Return cutegen's torch package; None if torch is not imported, so that no operand can be a tensor."""
-    global _door
+    global _torch_entry
     if "torch" in sys.modules:
-        from cutegen.torch_ops import door
+        from cutegen.torch_ops import torch_entry
 
-        _door = door
-    return _door
+        _torch_entry = torch_entry
+    return _torch_entry
 
 
 class Arguments(NamedTuple):

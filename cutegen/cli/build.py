@@ -29,9 +29,9 @@ from cutegen.cli.output import Answer, complain
 from cutegen.cli.subject import KERNEL_SUFFIX
 from cutegen.errors import RequestError
 from cutegen.pack.building import Outcome
+from cutegen.pack.kernel_list import RequestedKernel
 from cutegen.pack.making import check_folders, copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
-from cutegen.pack.wanted import Wanted
 
 OF_SPECS = frozenset({"problem", "batch", "listed", "scheduler"})
 Make = Callable[[BuildRequest, Cache], Artifact]
@@ -97,7 +97,7 @@ def build(
     refuse_failures(outcomes, "the others are built")
 
 
-def _build_one(wanted: Wanted, request: BuildRequest, make: Make, folder: Path | None, shown: _Shown) -> None:
+def _build_one(wanted: RequestedKernel, request: BuildRequest, make: Make, folder: Path | None, shown: _Shown) -> None:
     cache = Cache.from_environment()
     miss = None if cache.holds(request.inputs.key) else explain_miss(cache, request)
     artifact = make(request, cache)
@@ -110,17 +110,17 @@ def _build_one(wanted: Wanted, request: BuildRequest, make: Make, folder: Path |
     )
 
 
-def _of_file(words: str, arch: str | None) -> tuple[Wanted, BuildRequest]:
+def _of_file(words: str, arch: str | None) -> tuple[RequestedKernel, BuildRequest]:
     """Build a kernel file as `emit` wrote it or as edited since; differences from its plan go to stderr."""
     found = read_file(Path(words), arch)
     for note in found.notes:
         complain("note", f"{words}: {note}")
     plan = found.plan
     name = plan.spec.name or Path(words).stem
-    return Wanted(name=name, spec=plan.spec, problem=None, target=plan.target.name), request_of_file(found)
+    return RequestedKernel(name=name, spec=plan.spec, problem=None, target=plan.target.name), request_of_file(found)
 
 
-def _built_by_others(wanted: Wanted, jobs: int | None, scheduler: str) -> Artifact:
+def _built_by_others(wanted: RequestedKernel, jobs: int | None, scheduler: str) -> Artifact:
     outcomes = built([wanted], jobs, scheduler)
     refuse_failures(outcomes, "there is nothing to show")
     artifact = outcomes[0].artifact

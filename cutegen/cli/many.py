@@ -19,7 +19,7 @@ from cutegen.executors.processes import StoppableProcesses
 from cutegen.executors.workers import default_compilers
 from cutegen.hardware.targeting import present_target
 from cutegen.pack.building import Outcome, build_all
-from cutegen.pack.wanted import Wanted, combinations, read_list
+from cutegen.pack.kernel_list import RequestedKernel, combinations, read_list
 from cutegen.support.words import plural
 
 
@@ -31,7 +31,7 @@ def named_kernels(
     listed: Path | None,
     *,
     verb: str,
-) -> tuple[Wanted, ...]:
+) -> tuple[RequestedKernel, ...]:
     """Combine each spec with each problem and target, and add those of a list; `verb` appears in messages.
 
     Raises RequestError, also if they name none.
@@ -46,7 +46,7 @@ def named_kernels(
     return wanted
 
 
-def built(wanted: Sequence[Wanted], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
+def built(wanted: Sequence[RequestedKernel], jobs: int | None, scheduler: str | None = None) -> tuple[Outcome, ...]:
     """Build each kernel, with a progress bar and error messages on stderr.
 
     Raises RequestError for --jobs with a scheduler, WorkerError for a scheduler or workers that cannot be used.

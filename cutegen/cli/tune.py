@@ -41,7 +41,6 @@ from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.pack.calls import read_calls
 from cutegen.support.words import naturals
-from cutegen.tune.asking import Ask, ask_of
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
 from cutegen.tune.journal import Journal
@@ -52,6 +51,7 @@ from cutegen.tune.plot_svg import plot_svg
 from cutegen.tune.recording import keep_winner
 from cutegen.tune.space import MOST
 from cutegen.tune.tables import list_lines, list_table, record_lines, record_table, tuned_lines, tuned_table
+from cutegen.tune.tune_requests import TuneRequest, tune_request_of
 from cutegen.tuned import store
 from cutegen.tuned.record import Record
 
@@ -147,11 +147,11 @@ def measure(
     timer = Timer() if stand_in is None else Timer(kind="stand-in", seconds=stand_in)
     with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
         # The GPU belongs to the workers; this machine need not have one.
-        device, asks, times = workers.product or STAND_IN, list[Ask](), dict[str, int]()
+        device, asks, times = workers.product or STAND_IN, list[TuneRequest](), dict[str, int]()
         for each in found:
             target = choose_target(arch or workers.target or None, least=each.spec.needs).name
             options = {"most": most, "settings": settings, "timer": timer}
-            asks.append(ask_of(each.spec, target, each.problem, device, **options))
+            asks.append(tune_request_of(each.spec, target, each.problem, device, **options))
             times[asks[-1].id] = each.times
         outcome = _campaign(asks, workers)
     folder, calls = store.folder(), None if listed is None else weighted(outcome.measured, times)
@@ -184,7 +184,7 @@ def _of_spec(spec: str | None, problems: Sequence[ProblemShape]) -> tuple[Listed
     return tuple(Listed(spec=loaded, problem=each, times=1) for each in problems)
 
 
-def _campaign(asks: Sequence[Ask], workers: Workers) -> Outcome:
+def _campaign(asks: Sequence[TuneRequest], workers: Workers) -> Outcome:
     journal = Journal(store.folder() / "unfinished" / f"{campaign_id(asks)}.jsonl")
     try:
         with progress("problems") as tell:

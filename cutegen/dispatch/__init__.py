@@ -8,8 +8,8 @@
     tuned.py       the first: records of `cutegen tune` on this GPU
     pack.py        the second: kernels that were compiled ahead of time
     model.py       the last: spec -> plan -> build
-    ready.py       a call with its kernel, prepared once; prepared.py: kernels built before any call
-    arrays.py      calls with NumPy arrays, on the CPU; patience.py: how long that will take
+    prepared_call.py       a call with its kernel, prepared once; prepared.py: kernels built before any call
+    arrays.py      calls with NumPy arrays, on the CPU; cpu_time_guard.py: how long that will take
     explain.py     which kernel would serve, as text; settings.py: switches
 
 Nothing here imports a framework, and only `model.py` imports the planner: a kernel from a pack needs neither.

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
-from cutegen.dispatch.ready import make_ready
-from cutegen.dispatch.resolve import Resolved, Where, resolve, with_rows
+from cutegen.dispatch.prepared_call import prepare_call
+from cutegen.dispatch.resolve import CallTarget, Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.dispatch.types import OUT_DTYPES
 from cutegen.errors import RequestError
@@ -31,7 +31,7 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
         out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
     if resolved.empty:
         return out
-    be_patient(resolved)
+    guard_cpu_time(resolved)
     used = {name: arrays[name] for name in arrays if name != "out"} | {
         "out": _aligned(out.shape, out.dtype) if resolved.out_copied else out
     }
@@ -39,7 +39,7 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
         if placed.copy is not None:
             used[name] = _copied(used[name], placed.copy)
     addresses = {name: array.ctypes.data for name, array in used.items()}
-    make_ready(resolved)(addresses, scalars, 0)
+    prepare_call(resolved)(addresses, scalars, 0)
     if resolved.out_copied:
         out[...] = used["out"]
     return out
@@ -54,7 +54,7 @@ def resolve_arrays(
 ) -> Resolved:
     """Return the request of a call, for an `a` with so many `rows` if given. Raises OperandError, RequestError."""
     views = {name: view_of(array, name) for name, array in arrays.items()}
-    where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    where = CallTarget(choose_target(arch).name, batch_invariant=settings.batch_invariant)
     given = {name: (view.form, view.pointer) for name, view in views.items()}
     return resolve(with_rows(given, rows), formula, where, out_dtype)
 

@@ -89,7 +89,7 @@ class Providers:
         self.changes += 1
 
 
-class _WhenNeeded:
+class _LazyProvider:
     """Stands for a provider until it is needed: a process that finds every kernel in a pack imports no planner."""
 
     def __init__(self, name: str, load: Callable[[], Provider]) -> None:
@@ -118,5 +118,5 @@ def _tuned() -> Provider:
 
 providers = Providers()
 """The providers of this process."""
-providers.register(TUNED, _WhenNeeded("records of cutegen tune", _tuned))
-providers.register(MODEL, _WhenNeeded("the performance model", _model))
+providers.register(TUNED, _LazyProvider("records of cutegen tune", _tuned))
+providers.register(MODEL, _LazyProvider("the performance model", _model))

@@ -32,7 +32,7 @@ Given = Mapping[str, tuple[Form, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CallTarget:
     """Place where a call computes: a target, the name of its GPU if it is one, and how f32 may be multiplied."""
 
     target: str
@@ -75,7 +75,7 @@ class Resolved:
         return found | ({"out": self.out_copied} if self.out_copied else {})
 
 
-def resolve(given: Given, formula: Formula, where: Where, out_dtype: str | None = None) -> Resolved:
+def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | None = None) -> Resolved:
     """Check a call and place its tensors. Raises OperandError if they do not fit together, RequestError."""
     (a, at_a), (b, at_b) = given["a"], given["b"]
     out, at_out = given.get("out") or (None, 0)
@@ -158,7 +158,7 @@ def replace_form(like: Form, shape: Shape, element: str) -> Form:
     return like._replace(shape=shape, strides=compact_strides(shape), dtype=element, read_only=False)
 
 
-def _request(placements: Mapping[str, Placement], formula: Formula, where: Where, shape: ProblemShape) -> Request:
+def _request(placements: Mapping[str, Placement], formula: Formula, where: CallTarget, shape: ProblemShape) -> Request:
     matrices = {name: placed.matrix for name, placed in placements.items()}
     out, align = matrices["out"], min(matrices[name].align_bytes for name in ("out", "c") if name in matrices)
     return Request(

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from cutegen.build import Cache
 from cutegen.errors import DeviceError, WorkerError, by_exit_code
+from cutegen.executors.artifact_transfer import parcels, unpack
 from cutegen.executors.identity import Identity, identity
-from cutegen.executors.parcels import parcels, unpack
-from cutegen.executors.there import FAILED, REFUSED, Done, Job, Lacking, pack, unpacked
+from cutegen.executors.remote_job import FAILED, REFUSED, Done, Job, Lacking, pack, unpacked
 from cutegen.executors.workers import Brings
 from cutegen.support.words import plural
 
@@ -252,7 +252,7 @@ def _caller() -> Callable[..., Any]:
 
     def call(expected: tuple[str, ...], pickled: bytes) -> Any:
         try:
-            from cutegen.executors.there import perform
+            from cutegen.executors.remote_job import perform
         except ImportError:
             return "refused", ("no cutegen that knows executors",)
         return perform(expected, pickled)
@@ -265,7 +265,7 @@ def _greeter() -> Callable[[], Any]:
 
     def greet() -> Any:
         try:
-            from cutegen.executors.there import greet
+            from cutegen.executors.remote_job import greet
         except ImportError:
             return ("no cutegen that knows executors",), ("", "")
         return greet()

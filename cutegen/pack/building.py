@@ -11,9 +11,9 @@ from cutegen.api import build_request
 from cutegen.build import Artifact, Cache, build
 from cutegen.errors import CacheError, CutegenError
 from cutegen.executors import Workers
-from cutegen.executors.parcels import kept
+from cutegen.executors.artifact_transfer import kept
 from cutegen.executors.workers import default_compilers
-from cutegen.pack.wanted import Wanted
+from cutegen.pack.kernel_list import RequestedKernel
 
 Tell = Callable[[int, int], None]
 """Called with how many of how many are done."""
@@ -33,13 +33,13 @@ class Failure:
 class Outcome:
     """Outcome of one kernel: an artifact or a failure."""
 
-    wanted: Wanted
+    wanted: RequestedKernel
     artifact: Artifact | None
     failure: Failure | None = None
 
 
 def build_all(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[RequestedKernel],
     cache: Cache,
     *,
     executor: Executor | None = None,
@@ -87,7 +87,7 @@ def _brought_home(outcome: Outcome, cache: Cache) -> Outcome:
     return replace(outcome, artifact=replace(outcome.artifact, path=found.path))
 
 
-def build_one(wanted: Wanted, cache: Cache) -> Outcome:
+def build_one(wanted: RequestedKernel, cache: Cache) -> Outcome:
     """Plan and build one kernel, or find it. A failure is an outcome, so that it does not stop the others."""
     try:
         return Outcome(wanted, build(build_request(wanted.spec, wanted.target, problem=wanted.problem), cache))
@@ -95,7 +95,7 @@ def build_one(wanted: Wanted, cache: Cache) -> Outcome:
         return Outcome(wanted, None, Failure(str(error), error.exit_code))
 
 
-def build_there(wanted: Wanted) -> Outcome:
+def build_there(wanted: RequestedKernel) -> Outcome:
     """Run `build_one` in the cache of the executing process."""
     return build_one(wanted, Cache.from_environment())
 

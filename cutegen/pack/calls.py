@@ -10,7 +10,7 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape, whole
 from cutegen.dispatch.request import Request
 from cutegen.errors import RequestError
-from cutegen.pack.wanted import Wanted, kernels_of, rows_of, wrong
+from cutegen.pack.kernel_list import RequestedKernel, kernels_of, rows_of, wrong
 from cutegen.support.literals import literal
 
 
@@ -21,7 +21,7 @@ class RecordedCall:
     `request` is None for a kernel of `cutegen.compile`, whose calls are not counted.
     """
 
-    wanted: Wanted
+    wanted: RequestedKernel
     problem: ProblemShape
     times: int = 1
     request: Request | None = None

@@ -10,7 +10,7 @@ from cutegen.build.pack_file import ToPack, write_pack
 from cutegen.build.pack_index import PackIndex
 from cutegen.errors import OutsideError, RequestError
 from cutegen.pack.building import Outcome
-from cutegen.pack.wanted import Wanted
+from cutegen.pack.kernel_list import RequestedKernel
 
 
 def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
@@ -31,19 +31,19 @@ def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
     return write_pack(path, kernels)
 
 
-def _ops(wanted: Wanted) -> tuple[str, ...] | None:
+def _ops(wanted: RequestedKernel) -> tuple[str, ...] | None:
     epilogue = wanted.spec.epilogue
     return (epilogue.ops or ()) if epilogue.expression is None else None
 
 
-def folder_name(wanted: Wanted) -> str:
+def folder_name(wanted: RequestedKernel) -> str:
     """Return the folder name of a kernel: `sm80_hgemm_tn-sm_80-64x8192x8192`; with a batch `...-4x64x64x64`."""
     name = re.sub(r"[^\w.-]", "_", wanted.name, flags=re.ASCII).lstrip(".") or "kernel"
     problem = () if wanted.problem is None else (str(wanted.problem).replace(" ", ""),)
     return "-".join((name, wanted.target, *problem))
 
 
-def check_folders(folder: Path, wanted: Iterable[Wanted]) -> None:
+def check_folders(folder: Path, wanted: Iterable[RequestedKernel]) -> None:
     """Raise RequestError for two kernels that would be written to the same folder in `folder`."""
     seen: set[str] = set()
     for name in map(folder_name, wanted):
@@ -55,7 +55,7 @@ def check_folders(folder: Path, wanted: Iterable[Wanted]) -> None:
         seen.add(name)
 
 
-def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Path]:
+def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[RequestedKernel, Path]:
     """Write each artifact to its own folder in `folder`, replacing existing ones; return the folders.
 
     `Kernel.open` opens them. Raises RequestError for duplicate names, before any is written, OutsideError if they
@@ -63,7 +63,7 @@ def copy_artifacts(folder: Path, outcomes: Iterable[Outcome]) -> dict[Wanted, Pa
     """
     outcomes = [each for each in outcomes if each.artifact is not None]
     check_folders(folder, [each.wanted for each in outcomes])
-    written: dict[Wanted, Path] = {}
+    written: dict[RequestedKernel, Path] = {}
     for each in outcomes:
         assert each.artifact is not None
         target = folder / folder_name(each.wanted)

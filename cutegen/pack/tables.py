@@ -13,7 +13,7 @@ from cutegen.build.pack_index import PackEntry, PackIndex
 from cutegen.build.tables import remarks
 from cutegen.contract.problem import ProblemShape
 from cutegen.pack.building import Outcome
-from cutegen.pack.wanted import Wanted
+from cutegen.pack.kernel_list import RequestedKernel
 from cutegen.support.columns import aligned
 from cutegen.support.words import plural
 
@@ -53,7 +53,7 @@ def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[Wanted, Path] | None = None) -> list[str]:
+def outcome_lines(outcomes: Sequence[Outcome], paths: Mapping[RequestedKernel, Path] | None = None) -> list[str]:
     """Show the same for people, one line per kernel; `paths` are the written files of the built kernels."""
     rows = []
     for each in outcomes:

@@ -10,11 +10,11 @@ import numpy as np
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.instructions import lower_instruction, row_of
 from cutegen.ptx.machine import blocks as ends
-from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.blocks import Arrival, Awaited, Block, End, executing, guarded
 from cutegen.ptx.machine.calls import callees
 from cutegen.ptx.machine.executable import Executable
 from cutegen.ptx.machine.frame import Frame
+from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.layout import MemoryLayout, lay_out
 from cutegen.ptx.machine.lowering import Lowering, Predicate, Step
 from cutegen.ptx.machine.origins import define
@@ -40,7 +40,7 @@ from cutegen.ptx.text.link import link
 from cutegen.ptx.text.syntax import Entry, Instruction, Module, Register
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.text.undefined import Suspects, suspect_reads
-from cutegen.ptx.watch.held_registers import register_list
+from cutegen.ptx.watch.async_registers import register_list
 from cutegen.ptx.watch.shadow import MAX_SITES
 from cutegen.ptx.watch.sites import SiteTable
 
@@ -239,7 +239,7 @@ class _Steps:
     def append(self, step: Step, rules: list[Step]) -> None:
         """Adds a step, or merges it with the last one if both instructions can be executed at once."""
         last, before = self._steps[-1] if self._steps else (None, list[Step]())
-        both = last.joined(step) if isinstance(last, Alike) and isinstance(step, Alike) else None
+        both = last.joined(step) if isinstance(last, FusedStep) and isinstance(step, FusedStep) else None
         if both is None:
             self._steps.append((step, rules))
         else:

@@ -10,7 +10,7 @@ from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pip
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
 from cutegen.render import epilogue
-from cutegen.render.constants import Settled, c_constants, mma_constants
+from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
 from cutegen.render.holes import (
     TensorHoles,
     chain_holes,
@@ -112,7 +112,7 @@ def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[Tensor
     return [tensor for tensor in tensors if tensor.name not in mapped]
 
 
-def _settled(plan: GemmPlan) -> Settled:
+def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
     return {
         **fed_by_boxes(plan),
@@ -121,10 +121,10 @@ def _settled(plan: GemmPlan) -> Settled:
     }
 
 
-def fed_by_boxes(plan: GemmPlan) -> Settled:
+def fed_by_boxes(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of the stages that a producer warp fills, and of its registers."""
     ab, mma, producer = ab_pipeline(plan), plan.loop.role(MMA), plan.loop.role(PRODUCER)
-    settled: Settled = {
+    settled: ConstantsByDecision = {
         "tile.stages": (
             f"STAGES, STAGE_BYTES = {ab.stages}, {ab.payload_bytes}",
             f"SMEM_ALIGN_BYTES = {SWIZZLE_PERIOD_BYTES}",

@@ -15,20 +15,20 @@ from cutegen.render.head import Name
 from cutegen.render.python_text import constant
 
 Lines = tuple[str, ...]
-Settled = dict[str, Lines]
+ConstantsByDecision = dict[str, Lines]
 """The lines of constants by the keys of decisions; () if a decision appears only in a comment."""
 
 
-def united(*tables: Mapping[str, Lines]) -> Settled:
+def united(*tables: Mapping[str, Lines]) -> ConstantsByDecision:
     """Merge the tables; no two have the same decision."""
-    found: Settled = {}
+    found: ConstantsByDecision = {}
     for table in tables:
         assert not (twice := found.keys() & table.keys()), f"written twice: {', '.join(sorted(twice))}"
         found |= table
     return found
 
 
-def shared_constants(plan: GemmPlan) -> Settled:
+def shared_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants common to all families: the tile, A and B, the epilogue's tensors.
 
     The constants of C are not: a family may store it in parts.
@@ -119,7 +119,7 @@ def _tile_constants(prefix: str, smem: SmemTile, copy: TileCopy, stages: int = 1
     )
 
 
-def mma_constants(plan: GemmPlan, threads: str, *, multiplies: bool = True) -> Settled:
+def mma_constants(plan: GemmPlan, threads: str, *, multiplies: bool = True) -> ConstantsByDecision:
     """Return the constants of a tiled MMA and of the loads of its fragments; `threads` has those of a CTA."""
     k_blocks, atoms = plan.mma.k_blocks, plan.tiled_mma.tile_mnk[2] // plan.atom.shape_mnk[2]
     return {

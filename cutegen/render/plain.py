@@ -6,7 +6,7 @@ from typing import Any
 
 from cutegen.plan import GemmPlan
 from cutegen.render import epilogue
-from cutegen.render.constants import Settled, c_constants
+from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.holes import chain_holes, gemm_context, host_parts
 from cutegen.render.python_text import constant
 from cutegen.render.scheduler import grid_parts, order_parts
@@ -41,7 +41,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     }
 
 
-def _settled(plan: GemmPlan) -> Settled:
+def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
     threads = plan.tiled_mma.atom_layout
     return {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
-from cutegen.render.constants import Settled
+from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.groups import group_parts
 
 
-def scheduler_constants(plan: GemmPlan) -> Settled:
+def scheduler_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of the order of tiles, and of the slices of K."""
     return {
         "schedule.raster": (f"RASTER_GROUP = {plan.scheduler.order.group}",),
@@ -32,7 +32,7 @@ def cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     return tuple(filter(None, lines))
 
 
-def _split_constants(split_k: SplitK | None) -> Settled:
+def _split_constants(split_k: SplitK | None) -> ConstantsByDecision:
     if split_k is None:
         return {}
     if split_k.atomics:

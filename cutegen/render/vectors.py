@@ -7,7 +7,7 @@ from typing import Any
 from cutegen.plan import GemmPlan
 from cutegen.render import epilogue
 from cutegen.render.bulk import pipeline_holes
-from cutegen.render.constants import Settled, c_constants, mma_constants
+from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
 from cutegen.render.holes import (
     chain_holes,
     fragment_context,
@@ -117,7 +117,7 @@ def _nvgpu_imports(plan: GemmPlan) -> str:
     return ", ".join(names)
 
 
-def settled(plan: GemmPlan, *, multiplies: bool = True) -> Settled:
+def settled(plan: GemmPlan, *, multiplies: bool = True) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop, or only on its loads if nothing `multiplies`."""
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}", multiplies=multiplies),

@@ -24,7 +24,7 @@ from cutegen.render.bulk import (
     register_parts,
     tensor_parts,
 )
-from cutegen.render.constants import Settled, c_constants
+from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.holes import (
     TensorHoles,
     chain_holes,
@@ -326,7 +326,7 @@ def _major(operand: OperandPath) -> str:
     return f"OperandMajorMode.{'K' if operand.major == 'k' else 'MN'}"
 
 
-def _settled(plan: GemmPlan) -> Settled:
+def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
     return {
         **fed_by_boxes(plan),
@@ -368,13 +368,13 @@ def _promotion(plan: GemmPlan) -> tuple[str, ...]:
     return (f"PROMOTE_TILES = {tiles}",) if tiles > 1 else ()
 
 
-def _eviction_constants(plan: GemmPlan) -> Settled:
+def _eviction_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return the policy, once. Source: CUTLASS `cute/arch/copy_sm90_desc.hpp`, `TMA::CacheHintSm90`."""
     policy = "EVICT_FIRST = 0x12F0000000000000  # the createpolicy encoding of L2::evict_first"
     return {f"g2s.{name}.l2": () if i else (policy,) for i, name in enumerate(plan.evicted_first)}
 
 
-def _prefetch_constants(plan: GemmPlan) -> Settled:
+def _prefetch_constants(plan: GemmPlan) -> ConstantsByDecision:
     line = f"LINE_BITS = {8 * LINE_BYTES}  # of L2"
     return {
         f"g2s.{x.operand}.prefetch": (f"{x.operand.upper()}_PREFETCHED = {x.k_tiles}", *(() if i else (line,)))

@@ -1,19 +1,19 @@
 """Calls from PyTorch. The modules import torch, so they are imported only after torch is.
 
-door.py        `cutegen.matmul` of torch tensors: directly to the kernel, or through torch's dispatcher
-call.py        a call's arguments as one value
-eager.py       a call's tensors -> one lookup -> the launch
-by_torch.py    the same formula in torch, for tensors in host memory
-remembered.py  repeated simple calls; fused.py: repeated calls with more terms
-recorded.py    eager calls with gradients
-ops.py         `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
-gradients.py   the backward passes, which call these ops
-linear.py      `cutegen.Linear`
-replacing.py   `cutegen.replace_linear`: a model's layers in place; activations.py: torch's modules by name
-model_calls.py the calls in a run of a model that computes nothing, for `cutegen.prepare`
-main_grad.py   a layer whose weight gradient is added to an f32 buffer
-float8.py      a layer in 8-bit floats with a backward pass
-sharding.py    how DTensors are multiplied
-flops.py       what torch's FlopCounterMode counts
-switches.py    torch's settings: tf32
+torch_entry.py   `cutegen.matmul` of torch tensors: directly to the kernel, or through torch's dispatcher
+call.py          a call's arguments as one value
+eager.py         a call's tensors -> one lookup -> the launch
+cpu_reference.py the same formula in torch, for tensors in host memory
+call_cache.py    repeated simple calls; fused.py: repeated calls with more terms
+autograd.py      eager calls with gradients
+ops.py           `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
+gradients.py     the backward passes, which call these ops
+linear.py        `cutegen.Linear`
+replacing.py     `cutegen.replace_linear`: a model's layers in place; activations.py: torch's modules by name
+model_calls.py   the calls in a run of a model that computes nothing, for `cutegen.prepare`
+main_grad.py     a layer whose weight gradient is added to an f32 buffer
+float8.py        a layer in 8-bit floats with a backward pass
+sharding.py      how DTensors are multiplied
+flops.py         what torch's FlopCounterMode counts
+switches.py      torch's settings: tf32
 """

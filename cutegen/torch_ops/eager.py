@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.placement import Copy
-from cutegen.dispatch.ready import make_ready
+from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.resolve import Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
-from cutegen.torch_ops import by_torch, remembered
+from cutegen.torch_ops import call_cache, cpu_reference
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
-from cutegen.torch_ops.switches import where
+from cutegen.torch_ops.switches import call_target
 
 
 def compute(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -31,7 +31,7 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     device = call.a.device
     if device.type == "cpu" and settings.cpu_tensors == "torch":
         return _by_torch(call)
-    if (found := remembered.again(call)) is not None:
+    if (found := call_cache.replay(call)) is not None:
         return found
     resolved = resolved_call(call)
     out = call.out
@@ -74,7 +74,7 @@ def resolved_tensors(
         given = {name: _form(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
-    return resolve(with_rows(given, rows), formula, where(a.device, least=least, arch=arch), asked)
+    return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)
 
 
 def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
@@ -99,13 +99,13 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
             used[name] = _copied(used[name], copy)
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
-        be_patient(resolved)
-    ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
+        guard_cpu_time(resolved)
+    ready = prepare_call(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
     ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
     # A copy without the negative bit may have another layout. A recorded program's calls are counted one by one.
-    if not (resolved.copies or remembered.is_negative(call) or record_file() is not None):
-        remembered.remember(call, resolved, ready, out)
+    if not (resolved.copies or call_cache.is_negative(call) or record_file() is not None):
+        call_cache.remember(call, resolved, ready, out)
 
 
 def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
@@ -115,7 +115,7 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
         _check_apart(call.out, read)
     with torch.no_grad():
-        found, before = by_torch.compute(call, dtype_of(resolved.dtype))
+        found, before = cpu_reference.compute(call, dtype_of(resolved.dtype))
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:
         return found.contiguous(), aux

@@ -12,7 +12,7 @@ from cutegen.dispatch.providers import providers
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
 from cutegen.run.call.epilogue_operands import TOO_LARGE
-from cutegen.torch_ops import remembered
+from cutegen.torch_ops import call_cache
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.switches import tf32_allowed
 
@@ -22,22 +22,35 @@ _F32 = torch.float32
 
 class Fused:
     """Remaining work of such a call. `order` maps the kernel's tensors to those of the call and its result.
-    `low` are the address bits of each that must be 0.
+    `align_mask` are the address bits of each that must be 0.
     """
 
     __slots__ = (
-        *("allocate", "at_home", "check_addresses", "dtype", "graded", "guards", "low", "order", "ordinal"),
+        *(
+            "allocate",
+            "launch_on_current_context",
+            "check_addresses",
+            "dtype",
+            "graded",
+            "guards",
+            "align_mask",
+            "order",
+            "ordinal",
+        ),
         *("shape", "steps", "stream", "tf32"),
     )
 
-    def __init__(self, known: remembered.Known, call: Call, guards: Callable[..., bool], result: Tensor) -> None:
+    def __init__(self, known: call_cache.Known, call: Call, guards: Callable[..., bool], result: Tensor) -> None:
         self.guards, self.order = guards, tuple(TENSORS.index(name) for name in known.names)
         self.graded = any(tensor.requires_grad for tensor in call.tensors.values())
         self.tf32 = tf32_allowed() if call.a.dtype is _F32 else None
-        self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
-        self.allocate, self.stream = remembered.allocator(known.ordinal), known.stream
+        self.launch_on_current_context, self.ordinal = (
+            getattr(known.launch, "launch_on_current_context", known.launch),
+            known.ordinal,
+        )
+        self.allocate, self.stream = call_cache.allocator(known.ordinal), known.stream
         self.shape, self.steps, self.dtype = tuple(result.shape), result.stride(), result.dtype
-        self.low, self.check_addresses = known.low, known.check_addresses
+        self.align_mask, self.check_addresses = known.align_mask, known.check_addresses
 
 
 def quick_fused(call: Call) -> Tensor | None:
@@ -45,10 +58,10 @@ def quick_fused(call: Call) -> Tensor | None:
 
     Raises OperandError for an `out` that shares memory with another operand.
     """
-    if remembered.is_traced() or not remembered.is_undisturbed():
+    if call_cache.is_traced() or not call_cache.is_undisturbed():
         return None
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype, _ = call
-    table, given = remembered.table, (bias, residual, c, scale_a, scale_b)
+    table, given = call_cache.table, (bias, residual, c, scale_a, scale_b)
     try:
         key = (
             a.shape,
@@ -74,7 +87,7 @@ def quick_fused(call: Call) -> Tensor | None:
         return None
     if (known.graded and torch.is_grad_enabled()) or (known.tf32 is not None and known.tf32 is not tf32_allowed()):
         return None
-    if known.ordinal >= 0 and remembered.current_gpu() != known.ordinal:
+    if known.ordinal >= 0 and call_cache.current_gpu() != known.ordinal:
         return None
     scalars: tuple[float, ...] = ()
     if alpha is not None:
@@ -89,20 +102,20 @@ def quick_fused(call: Call) -> Tensor | None:
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     every = (a, b, *given, result)
     addresses = tuple([every[place].data_ptr() for place in known.order])  # type: ignore[union-attr]
-    for address, low in zip(addresses, known.low, strict=True):
-        if address & low or not address:  # 0: its memory was freed
+    for address, align_mask in zip(addresses, known.align_mask, strict=True):
+        if address & align_mask or not address:  # 0: its memory was freed
             return None
     if out is not None:
         known.check_addresses(addresses)
-    known.at_home(addresses, scalars, known.stream(known.ordinal))
+    known.launch_on_current_context(addresses, scalars, known.stream(known.ordinal))
     if out is not None:
-        remembered.count_write(out)
+        call_cache.count_write(out)
     return result
 
 
-def shorten_fused(call: Call, result: Tensor) -> None:
+def memoize_fused(call: Call, result: Tensor) -> None:
     """Let `quick_fused` know a call that was just made."""
-    if call.aux or (known := remembered.known_here(call)) is None:
+    if call.aux or (known := call_cache.known_here(call)) is None:
         return
     given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b)
     tensors = [call.a, call.b, *[x for x in given if x is not None]]
@@ -115,4 +128,4 @@ def shorten_fused(call: Call, result: Tensor) -> None:
     shapes = (call.a.shape, call.b.shape, call.activation, call.out_dtype)
     key = (*shapes, call.alpha is None, call.out is None, *nothing)
     made = Fused(known, call, guards, result)
-    remembered.table.fused[key] = with_latest(remembered.table.fused.get(key, ()), made, tensors)
+    call_cache.table.fused[key] = with_latest(call_cache.table.fused.get(key, ()), made, tensors)

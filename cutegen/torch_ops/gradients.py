@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cutegen.errors import RequestError
 from cutegen.run.call.operands import refuse_tangent
-from cutegen.torch_ops.by_torch import per_column, per_row
 from cutegen.torch_ops.call import Like
-from cutegen.torch_ops.remembered import quick
+from cutegen.torch_ops.call_cache import quick
+from cutegen.torch_ops.cpu_reference import per_column, per_row
 
 COUNT = 11
 """The arguments of an op."""

@@ -11,10 +11,10 @@ from torch.nn.parameter import is_lazy
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.door import matmul, quick
 from cutegen.torch_ops.gradients import refuse_tangents
 from cutegen.torch_ops.main_grad import AccumulatingLinear, check_main_grad
 from cutegen.torch_ops.sharding import register_sharding
+from cutegen.torch_ops.torch_entry import matmul, quick
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
@@ -143,7 +143,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str |
         refuse_tangents(input=input, weight=weight, bias=bias)
         accumulated: Tensor = AccumulatingLinear.apply(input, weight, bias, activation)
         return accumulated
-    found = quick(input, weight, bias, activation, None, across=True)
+    found = quick(input, weight, bias, activation, None, b_transposed=True)
     if found is None:
         _check(input, weight)
         found = matmul(Call(input, weight.t(), bias, activation), weight)

@@ -21,9 +21,9 @@ from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
+from cutegen.torch_ops.call_cache import memoize, quick
 from cutegen.torch_ops.eager import compute, form_of
 from cutegen.torch_ops.flops import register_flops
-from cutegen.torch_ops.remembered import quick, shorten
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
@@ -43,7 +43,7 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None, activation: str | 
     call = _call((a, b, bias, activation, *others))
     result = compute(call)[0]
     if simple:
-        shorten(call, result)
+        memoize(call, result)
     return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from cutegen.dispatch.resolve import Where
+from cutegen.dispatch.resolve import CallTarget
 from cutegen.dispatch.settings import settings
 from cutegen.errors import DeviceError
 from cutegen.hardware import TARGETS
@@ -21,18 +21,18 @@ def tf32_allowed() -> bool:
     return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
 
 
-def where(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> Where:
+def call_target(device: torch.device, *, least: str = "sm_80", arch: str | None = None) -> CallTarget:
     """Return where calls with tensors on `device` compute: on its GPU, or the target `arch`, else `least` that can.
 
     Raises RequestError for an unknown target, DeviceError for a GPU without a target.
     """
     tf32, batch_invariant = tf32_allowed(), settings.batch_invariant
     if device.type != "cuda" or arch is not None:
-        return Where(choose_target(arch, least=least).name, None, tf32, batch_invariant)
+        return CallTarget(choose_target(arch, least=least).name, None, tf32, batch_invariant)
     ordinal = torch.cuda.current_device() if device.index is None else device.index
     if ordinal not in _GPUS:
         _GPUS[ordinal] = _target(torch.cuda.get_device_capability(ordinal)), torch.cuda.get_device_name(ordinal)
-    return Where(*_GPUS[ordinal], tf32, batch_invariant)
+    return CallTarget(*_GPUS[ordinal], tf32, batch_invariant)
 
 
 _GPUS: dict[int, tuple[str, str]] = {}

@@ -18,11 +18,11 @@ from typing import Any
 from cutegen.errors import ArtifactError, CutegenError, RequestError, WorkerError
 from cutegen.executors import Workers
 from cutegen.support.typed_json import read
-from cutegen.tune.asking import Ask, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
 from cutegen.tune.jobs import Compiled, CompileJob, Measured, job_id
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import measure_job
+from cutegen.tune.tune_requests import TuneRequest, compile_jobs, measure_job_of
 
 AHEAD = 4
 """Problems whose candidates are compiled in addition to those that wait for a GPU or have one."""
@@ -52,13 +52,13 @@ class Outcome:
         return tuple(each for each in self.measured if each.winner is None)
 
 
-def campaign_id(asks: Sequence[Ask]) -> str:
+def campaign_id(asks: Sequence[TuneRequest]) -> str:
     """Return an id that is the same for the same problems in any order; it identifies the journal."""
     return job_id(*sorted(ask.id for ask in asks))
 
 
 def run_campaign(
-    asks: Sequence[Ask], workers: Workers, journal: Journal, *, keep: Keep, tell: Tell | None = None
+    asks: Sequence[TuneRequest], workers: Workers, journal: Journal, *, keep: Keep, tell: Tell | None = None
 ) -> Outcome:
     """Tune each problem once, except those in the journal; `keep` each winner; `tell` how many of how many are done.
 
@@ -92,24 +92,24 @@ def run_campaign(
 class _Waiting:
     """A problem whose candidates are being compiled."""
 
-    ask: Ask
+    ask: TuneRequest
     jobs: tuple[CompileJob, ...]
 
 
 @dataclass(slots=True)
 class _Campaign:
-    asks: tuple[Ask, ...]
+    asks: tuple[TuneRequest, ...]
     workers: Workers
     journal: Journal
     keep: Keep
     tell: Tell | None
     results: dict[str, Measured] = field(default_factory=dict)
     resumed: int = 0
-    left: deque[Ask] = field(default_factory=deque)
+    left: deque[TuneRequest] = field(default_factory=deque)
     waiting: list[_Waiting] = field(default_factory=list)
     compiled: dict[str, Compiled] = field(default_factory=dict)
     compiling: dict[Future[Compiled], str] = field(default_factory=dict)
-    measuring: dict[Future[Measured], Ask] = field(default_factory=dict)
+    measuring: dict[Future[Measured], TuneRequest] = field(default_factory=dict)
 
     def resume(self) -> None:
         """Take results from the journal and keep them again: the campaign may have ended between the two steps."""
@@ -167,7 +167,7 @@ class _Campaign:
     def _has_room(self) -> bool:
         return len(self.waiting) < AHEAD or len(self.waiting) + len(self.measuring) < AHEAD + 2 * self.workers.gpus
 
-    def _plan(self, ask: Ask) -> None:
+    def _plan(self, ask: TuneRequest) -> None:
         try:
             jobs = compile_jobs(ask)
         except CutegenError as error:
@@ -200,7 +200,7 @@ class _Campaign:
             needs = tuple(candidate.key for candidate in job.candidates)
             self.measuring[self.workers.submit(measure_job, job, gpu=True, needs=needs)] = each.ask
 
-    def _finish(self, ask: Ask, measured: Measured) -> None:
+    def _finish(self, ask: TuneRequest, measured: Measured) -> None:
         """Count a result once: first in the journal, then as a record."""
         if measured.winner is not None and self.journal.add(ask.id, asdict(measured)):
             self.keep(measured)
@@ -217,7 +217,7 @@ def _keys(compiled: Compiled) -> tuple[str, ...]:
     return () if compiled.key is None else (compiled.key,)
 
 
-def _failed(ask: Ask, error: CutegenError) -> Measured:
+def _failed(ask: TuneRequest, error: CutegenError) -> Measured:
     return Measured(
         id=ask.id,
         spec_name=ask.spec_name,

@@ -20,8 +20,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
 from cutegen.run import Kernel
-from cutegen.tune.deciding import is_settled, leaders, times_of
 from cutegen.tune.jobs import Candidate, MeasureJob
+from cutegen.tune.pick_winner import is_settled, leaders, times_of
 from cutegen.tuned.times import RegimeName
 from cutegen.verify import compare, expected_outcome, poison, random_extras, random_operands
 

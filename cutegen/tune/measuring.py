@@ -21,8 +21,8 @@ from typing import Any
 
 from cutegen.support.environment import seeing_gpu
 from cutegen.support.typed_json import parse_object, read
-from cutegen.tune.deciding import winner
 from cutegen.tune.jobs import Candidate, Measured, MeasureJob, Result
+from cutegen.tune.pick_winner import winner
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.times import Status, Times
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from cutegen.tune.deciding import times_of
 from cutegen.tune.jobs import Candidate, MeasureJob
+from cutegen.tune.pick_winner import times_of
 
 ROUNDS = 9
 SPREAD = 0.3

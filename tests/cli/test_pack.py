@@ -13,7 +13,7 @@ import pytest
 from cutegen.build import Cache, open_artifact
 from cutegen.build.pack_file import MAGIC, read_pack
 from cutegen.pack.building import build_all
-from cutegen.pack.wanted import combinations
+from cutegen.pack.kernel_list import combinations
 from cutegen.spec import spec_path
 from tests.cli.commands import Cli
 

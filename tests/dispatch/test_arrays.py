@@ -12,9 +12,9 @@ import pytest
 
 import cutegen
 from cutegen.build import Cache
+from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.patience import be_patient
-from cutegen.dispatch.resolve import Where, resolve
+from cutegen.dispatch.resolve import CallTarget, resolve
 from cutegen.errors import OperandError, RequestError
 from cutegen.matmul import Arguments, Terms
 from cutegen.run.call.operands import view_of
@@ -127,10 +127,12 @@ def test_a_call_that_takes_hours_is_refused_with_how_long() -> None:
 def test_a_call_that_takes_minutes_is_announced_and_made(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    resolved = resolve({name: (view_of(half(512, 512), name).form, 64) for name in "ab"}, Formula(), Where("sm_80"))
+    resolved = resolve(
+        {name: (view_of(half(512, 512), name).form, 64) for name in "ab"}, Formula(), CallTarget("sm_80")
+    )
     for seconds, said in ((1.0, []), (300.0, ["matmul: 512x512x512 takes about 5 minutes on the CPU"])):
         monkeypatch.setattr("cutegen.verify.cost_estimate.estimate_s", lambda *_, seconds=seconds: seconds)
-        be_patient(resolved)
+        guard_cpu_time(resolved)
         assert [record.message for record in caplog.records] == said
 
 

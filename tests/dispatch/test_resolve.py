@@ -12,12 +12,12 @@ from cutegen.contract import ProblemShape
 from cutegen.dispatch.formula import Formula, check_activation, check_scalars
 from cutegen.dispatch.placement import merged
 from cutegen.dispatch.request import Request
-from cutegen.dispatch.resolve import Resolved, Where, resolve
+from cutegen.dispatch.resolve import CallTarget, Resolved, resolve
 from cutegen.errors import CutegenError, OperandError, RequestError
 from cutegen.run.call.operands import CPU, Form, compact_strides
 from tests.seeding import new_generator
 
-HERE = Where("sm_90")
+HERE = CallTarget("sm_90")
 
 
 def form(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, dtype: str = "f16") -> Form:
@@ -157,7 +157,7 @@ def test_rows_that_must_not_depend_on_their_number_make_the_same_request(
     def request(*rows: int) -> Request:
         n = b.shape[1]
         given = {"a": form((*rows, k)), "b": b} | {name: form((n,) if name == "bias" else (*rows, n)) for name in terms}
-        where = Where("sm_90", batch_invariant=True)
+        where = CallTarget("sm_90", batch_invariant=True)
         return resolve({name: (x, 0) for name, x in given.items()}, Formula(**terms), where).request
 
     assert len({request(*rows) for rows in ((), (1,), (2,), (7,), (1023,), (1024,), (5000,), (3, 1), (3, 7))}) == 1
@@ -170,7 +170,7 @@ def test_types_of_results() -> None:
     assert [of(x) for x in ("f16", "bf16", "f32", "s8", "u8", "e4m3")] == ["f16", "bf16", "f32", "s32", "s32", "bf16"]
     assert of("f16", "f32") == "f32"
     f32 = form((64, 64), dtype="f32")
-    assert resolve({"a": (f32, 0), "b": (f32, 0)}, Formula(), Where("sm_90", tf32=True)).request.a.dtype == "tf32"
+    assert resolve({"a": (f32, 0), "b": (f32, 0)}, Formula(), CallTarget("sm_90", tf32=True)).request.a.dtype == "tf32"
     assert ask(f32, f32).request.a.dtype == "f32"
 
 

@@ -35,12 +35,12 @@ from cutegen.hardware import target
 from cutegen.run import Kernel
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.support.typed_json import read
-from cutegen.tune.asking import _compile_job, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.compiling import compile_job
-from cutegen.tune.deciding import ERRORS, MARGIN, gain
 from cutegen.tune.jobs import CompileJob, Measured, MeasureJob, Timer
 from cutegen.tune.measuring import end_children, measure_job
+from cutegen.tune.pick_winner import ERRORS, MARGIN, gain
 from cutegen.tune.space import ranked_space
+from cutegen.tune.tune_requests import _compile_job, compile_jobs, measure_job_of, tune_request_of
 
 TARGET, DEVICE = "sm_90", "NVIDIA H200"
 
@@ -54,7 +54,7 @@ def spec() -> GemmSpec:
 def build(path: Path, problems: list[ProblemShape], most: int, within: float | None, seconds: float) -> int:
     """Compile, each kernel once, and write the jobs. Ends after `seconds` with what is there."""
     begin = time.monotonic()
-    asks = [ask_of(spec(), TARGET, problem, DEVICE, most=most) for problem in problems]
+    asks = [tune_request_of(spec(), TARGET, problem, DEVICE, most=most) for problem in problems]
     wanted: dict[int, list[CompileJob]] = {}
     for i, ask in enumerate(asks):
         wanted[i] = list(compile_jobs(ask))

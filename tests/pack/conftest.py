@@ -9,14 +9,14 @@ import pytest
 
 from cutegen.build import Cache
 from cutegen.pack.building import build_all
+from cutegen.pack.kernel_list import RequestedKernel, combinations
 from cutegen.pack.making import make_pack
-from cutegen.pack.wanted import Wanted, combinations
 
 SMALL = (256, 256, 128)
 """The problem of the kernel that is packed for one."""
 
 
-def packed_kernels() -> tuple[Wanted, ...]:
+def packed_kernels() -> tuple[RequestedKernel, ...]:
     return (
         *combinations(["sm80_hgemm_tn"], [None, SMALL], ["sm_80"]),
         *combinations(["sm80_bf16_nn"], archs=["sm_80"]),

@@ -12,7 +12,7 @@ import pytest
 from cutegen.build import Cache
 from cutegen.cli.main import main
 from cutegen.hardware import targeting
-from cutegen.pack.wanted import read_list
+from cutegen.pack.kernel_list import read_list
 from tests.house.documents import ROOT, commands, fences, transcripts
 from tests.house.replay import compare, execute, replay
 

@@ -27,7 +27,7 @@ from cutegen.dispatch.providers import providers
 from cutegen.errors import RequestError
 from cutegen.hardware import target
 from cutegen.pack.calls import read_calls
-from cutegen.pack.wanted import read_list
+from cutegen.pack.kernel_list import read_list
 from tests.pack.test_pack import REQUEST
 
 
@@ -267,8 +267,8 @@ def test_a_recorded_program_makes_every_call_the_slow_way_and_counts_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    from cutegen.dispatch import ready
-    from cutegen.torch_ops import eager, remembered
+    from cutegen.dispatch import prepared_call
+    from cutegen.torch_ops import call_cache, eager
 
     made: list[str] = []
 
@@ -282,10 +282,10 @@ def test_a_recorded_program_makes_every_call_the_slow_way_and_counts_it(
         kernel = SimpleNamespace(contract=contract, prepare=lambda *forms: Prepared())
         return SimpleNamespace(kernel=kernel)
 
-    monkeypatch.setattr(ready.providers, "kernel_for", kernel_for)
-    monkeypatch.setattr(eager, "be_patient", lambda resolved: None)
+    monkeypatch.setattr(prepared_call.providers, "kernel_for", kernel_for)
+    monkeypatch.setattr(eager, "guard_cpu_time", lambda resolved: None)
     with cutegen.matmul_settings(cpu_tensors="executor"):
-        remembered.table.renew()
+        call_cache.table.renew()
         for m in (3, 5, 5):
             cutegen.matmul(torch.ones(m, 8, dtype=torch.half), torch.ones(8, 8, dtype=torch.half))
     recorder.write_counts()

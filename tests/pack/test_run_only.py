@@ -11,8 +11,8 @@ from packaging.requirements import Requirement
 
 from cutegen.build import Cache
 from cutegen.pack.building import build_all
+from cutegen.pack.kernel_list import combinations
 from cutegen.pack.making import make_pack
-from cutegen.pack.wanted import combinations
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
 from scripts.run_only import REQUIREMENTS, make_environment, run_pack, summary
 

@@ -7,7 +7,7 @@ import pytest
 from kernels import kernel
 
 from cutegen.ptx import ExecutionFault, LaunchReport, Program, ViolationKind
-from cutegen.ptx.watch.apart import Marks, Touched, first_meeting
+from cutegen.ptx.watch.cross_process_races import Marks, Touched, first_race
 from cutegen.ptx.watch.paged import MANY
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters, shared_wavefronts
 
@@ -142,12 +142,12 @@ def test_processes_meet_where_one_wrote_what_the_other_touched(wrote: bool) -> N
     mine = touched({3: 11, 5: 12, 9: 13}, {})
     other = {2: 20, 5: 21, 9: 22, 10: 23}
     theirs = touched(other, {}) if wrote else touched({}, other)
-    found = first_meeting([[mine], [theirs]])
+    found = first_race([[mine], [theirs]])
     assert found is not None
     assert (found.allocation, found.offset, found.other_wrote) == (0, 20, wrote)
     assert (found.writer[:2], found.other[:2]) == ((1, 12), (1, 21))
-    assert first_meeting([[mine], [touched({2: 1}, {4: 1})]]) is None
-    many = first_meeting([[touched({5: MANY}, {})], [theirs]])
+    assert first_race([[mine], [touched({2: 1}, {4: 1})]]) is None
+    many = first_race([[touched({5: MANY}, {})], [theirs]])
     assert many is not None
     assert many.writer[1] is None
 

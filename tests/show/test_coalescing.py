@@ -11,8 +11,8 @@ from cutegen.plan.values.copies import AccessKey, VectorCopy
 from cutegen.show.canvas.colors import CONFLICT
 from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Box
-from cutegen.show.follow import Element, OperandWay, follow
-from cutegen.show.follow.places import VectorStep
+from cutegen.show.follow import Element, OperandElementPath, follow
+from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import g2s
 from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.epilogue import picture as epilogue_picture
@@ -92,7 +92,7 @@ def test_joined_copies_are_shown_as_the_compiler_writes_them() -> None:
     accesses = g2s.page(plan)["a"]["accesses"]
     assert accesses == [[*range(first, first + 8)] for first in (0, 8, 16, 24)]
     way = follow(plan, Element("a", (3, 13)), ProblemShape(512, 512, 512))
-    assert isinstance(way, OperandWay)
+    assert isinstance(way, OperandElementPath)
     assert isinstance(way.copy, VectorStep)
     assert (way.copy.lanes_first, way.copy.lanes_last, way.copy.wavefronts) == (0, 7, 1)
 

@@ -7,8 +7,8 @@ import pytest
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
-from cutegen.show.follow import Element, OperandWay, ResultWay, follow
-from cutegen.show.follow.places import VectorStep
+from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, follow
+from cutegen.show.follow.locations import VectorStep
 from cutegen.show.parts import element
 from tests.seeding import new_generator
 from tests.show.cases import plan_of
@@ -21,7 +21,7 @@ def test_a_register_holds_two_sums_of_16_bits_or_one_of_32(name: str) -> None:
     m, n, _ = plan.cta_tile
     for row, column in [(8, 1), *random.integers((m, n), size=(20, 2)).tolist()]:
         way = follow(plan, Element("c", (row, column)), ProblemShape(m, n, 64))
-        assert isinstance(way, ResultWay)
+        assert isinstance(way, ResultElementPath)
         number, value = divmod(way.held.value, 4)
         assert value == row % 16 // 8 * 2 + column % 2
         if plan.atom.c_dtype.name == "f16":
@@ -30,9 +30,11 @@ def test_a_register_holds_two_sums_of_16_bits_or_one_of_32(name: str) -> None:
             assert (way.held.register, way.held.bits_from) == (4 * number + value, 0)
 
 
-def sectors_counted(way: OperandWay | ResultWay, step: VectorStep, copy: VectorCopy, tile: tuple[int, int]) -> int:
+def sectors_counted(
+    way: OperandElementPath | ResultElementPath, step: VectorStep, copy: VectorCopy, tile: tuple[int, int]
+) -> int:
     """The sectors of the elements that a warp moves in the element's step and the matrix has, one by one."""
-    place, bits = way.source if isinstance(way, OperandWay) else way.target, copy.bits // step.elems
+    place, bits = way.source if isinstance(way, OperandElementPath) else way.target, copy.bits // step.elems
     table = vectors(copy.threads, copy.values, tile)[step.step, step.warp * 32 : step.warp * 32 + 32].ravel().tolist()
     found = set()
     for at in table:
@@ -59,10 +61,10 @@ def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: i
     plan = plan_of("sm80_hgemm_tn")
     asked = Element.parse(which)
     way = follow(plan, asked, problem)
-    step = way.copy if isinstance(way, OperandWay) else way.store
+    step = way.copy if isinstance(way, OperandElementPath) else way.store
     copy, tile = (
         (getattr(plan, asked.operand).g2s, getattr(plan, asked.operand).tile)
-        if isinstance(way, OperandWay)
+        if isinstance(way, OperandElementPath)
         else (plan.epilogue.store, plan.cta_tile[:2])
     )
     assert isinstance(step, VectorStep)

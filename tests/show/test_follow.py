@@ -16,8 +16,8 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.ptx import Program
 from cutegen.run import Kernel
-from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
-from cutegen.show.follow.places import BoxStep, VectorStep
+from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
+from cutegen.show.follow.locations import BoxStep, VectorStep
 from cutegen.show.parts import element
 from cutegen.spec import load_spec
 from cutegen.verify import random_extras, random_operands
@@ -93,7 +93,7 @@ def marked_run(
     return plan, problem, {which: each.seen for which, each in marked.watches.items()}
 
 
-def assert_operand(plan: GemmPlan, way: OperandWay, seen: Seen) -> None:
+def assert_operand(plan: GemmPlan, way: OperandElementPath, seen: Seen) -> None:
     address = way.shared.address_bytes
     of_cta = {(thread % plan.threads, at) for thread, at in seen.copied}
     if isinstance(way.copy, BoxStep):
@@ -121,7 +121,7 @@ def assert_operand(plan: GemmPlan, way: OperandWay, seen: Seen) -> None:
     assert set(seen.multiplied) == {(x.start_bytes, x.row) for x in way.reads}
 
 
-def assert_result(plan: GemmPlan, way: ResultWay, seen: Seen) -> None:
+def assert_result(plan: GemmPlan, way: ResultElementPath, seen: Seen) -> None:
     written = {(thread % plan.threads, at) for thread, at in seen.written}
     put = {(thread % plan.threads, at) for thread, at in seen.put}
     if way.staged is not None:
@@ -150,8 +150,8 @@ def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monke
     plan, problem, found = marked_run(kernel_of(name), monkeypatch, int(seed))
     follower = Follower(plan, problem)
     for marked, seen in found.items():
-        way = follower.way(marked)
-        if isinstance(way, OperandWay):
+        way = follower.path_of(marked)
+        if isinstance(way, OperandElementPath):
             assert_operand(plan, way, seen)
         elif name in PLAIN_SUMS:
             assert_result(plan, way, seen)

@@ -12,7 +12,7 @@ import pytest
 
 from cutegen.algebra import offsets, parse_layout
 from cutegen.contract.problem import ProblemShape
-from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
+from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
 from cutegen.show.packed import packed, packed_layout
 from cutegen.show.page import page_of_plan
 from cutegen.show.page.document import ORDER, STYLES, Opened
@@ -93,8 +93,8 @@ def test_the_page_is_told_what_the_text_says(name: str) -> None:
         smem, loads = data["smem"][operand], data["s2r"][operand]
         for _ in range(10):
             x, y = (int(random.integers(extent)) for extent in smem["tile"])
-            way = follower.way(Element(operand, (x, y)))
-            assert isinstance(way, OperandWay)
+            way = follower.path_of(Element(operand, (x, y)))
+            assert isinstance(way, OperandElementPath)
             coordinate = x + y * smem["tile"][0]
             row = smem["layouts"][0]
             placed = offsets(plan_layout(plan, operand))[coordinate]
@@ -125,7 +125,7 @@ def plan_layout(plan: Any, operand: str) -> Any:
     return getattr(plan, operand).smem.layout_of_one_stage
 
 
-def _swizzle(way: OperandWay) -> tuple[int, int, int]:
+def _swizzle(way: OperandElementPath) -> tuple[int, int, int]:
     assert way.shared.swizzle is not None
     return way.shared.swizzle.bits, way.shared.swizzle.base, way.shared.swizzle.shift
 
@@ -138,8 +138,8 @@ def test_c_leaves_as_the_text_says(name: str) -> None:
     shared = data["epilogue"]["shared"]
     for _ in range(10):
         x, y = int(random.integers(m)), int(random.integers(n))
-        way = follower.way(Element("c", (x, y)))
-        assert isinstance(way, ResultWay)
+        way = follower.path_of(Element("c", (x, y)))
+        assert isinstance(way, ResultElementPath)
         held = np.argwhere(unpacked(data["mma"]["accumulators"]) == x + y * m)[0].tolist()
         assert held == [way.held.thread, way.held.value]
         if shared["parts"]:

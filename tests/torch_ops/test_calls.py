@@ -406,10 +406,10 @@ def test_explain_says_who_computes_and_what_a_gpu_would() -> None:
 def test_prepare_asks_for_other_rows_where_the_tensors_are_and_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     devices: list[str] = []
-    real = eager.where
+    real = eager.call_target
     kernel: Any = SimpleNamespace(artifact=SimpleNamespace(hit=True))
     monkeypatch.setattr(providers, "kernel_for", lambda request: asked.append(request) or Served(kernel, "", ""))
-    monkeypatch.setattr(eager, "where", lambda device, **how: devices.append(device.type) or real(device, **how))
+    monkeypatch.setattr(eager, "call_target", lambda device, **how: devices.append(device.type) or real(device, **how))
     w = half(32, 72)[:, :60]
     for of_rows in (
         lambda m: (half(m, 60), torch.empty(m, 32)),

@@ -18,12 +18,12 @@ from cutegen.errors import RequestError, WorkerError
 from cutegen.executors import LocalWorkers
 from cutegen.spec.parse import spec_of_table
 from cutegen.tune import campaign
-from cutegen.tune.asking import Ask, ask_of, compile_jobs, measure_job_of
 from cutegen.tune.campaign import campaign_id, run_campaign
 from cutegen.tune.jobs import Compiled, Measured, MeasureJob, Timer
 from cutegen.tune.journal import Journal
 from cutegen.tune.measuring import end_children
 from cutegen.tune.stand_in import stand_in_us
+from cutegen.tune.tune_requests import TuneRequest, compile_jobs, measure_job_of, tune_request_of
 from tests.tune.journals import counts_once, lines_of
 
 OPERAND = {"dtype": "f16", "major": "k"}
@@ -38,11 +38,11 @@ SPEC = spec_of_table(
 )
 
 
-def asks(count: int, seconds: float = 0.0, **timer: Any) -> tuple[Ask, ...]:
+def asks(count: int, seconds: float = 0.0, **timer: Any) -> tuple[TuneRequest, ...]:
     """Problems for all of which one kernel or two are compared."""
     kind = Timer(kind="stand-in", seconds=seconds, **timer)
     problems = [ProblemShape(64 + 32 * n, 64, 256) for n in range(count)]
-    return tuple(ask_of(SPEC, "sm_80", each, "stand-in", most=2, timer=kind) for each in problems)
+    return tuple(tune_request_of(SPEC, "sm_80", each, "stand-in", most=2, timer=kind) for each in problems)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_local_workers_do_each_problem_once(shared: Cache, journal: Journal, kep
     assert counts_once(finished)
 
 
-def alone(asked: Sequence[Ask]) -> dict[str, str | None]:
+def alone(asked: Sequence[TuneRequest]) -> dict[str, str | None]:
     """Who wins by the stand-in's arithmetic, without workers, processes and artifacts."""
     expected = {}
     for ask in asked:

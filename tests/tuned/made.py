@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec, Operand, Problem
-from cutegen.tune.asking import ask_of, compile_jobs, measure_job_of
 from cutegen.tune.jobs import Compiled, Measured, Timer
 from cutegen.tune.measuring import measure_job
 from cutegen.tune.recording import record_of
+from cutegen.tune.tune_requests import compile_jobs, measure_job_of, tune_request_of
 from cutegen.tuned.device import DeviceFacts
 from cutegen.tuned.record import Record
 
@@ -26,7 +26,7 @@ def open_spec(name: str = "open_tn", align: int | None = None) -> GemmSpec:
 
 def measured(spec: GemmSpec, problem: ProblemShape = PROBLEM, seed: int = 0, most: int = 6) -> Measured:
     """What a stand-in timer finds; every candidate counts as compiled."""
-    ask = ask_of(spec, TARGET, problem, DEVICE, most=most, timer=Timer(kind="stand-in", seed=seed))
+    ask = tune_request_of(spec, TARGET, problem, DEVICE, most=most, timer=Timer(kind="stand-in", seed=seed))
     jobs = compile_jobs(ask)
     compiled = {job.id: Compiled(id=job.id, key=job.id * 2) for job in jobs}
     found = measure_job(measure_job_of(ask, jobs, compiled))

@@ -12,8 +12,8 @@ import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tensor_core import multiply_floats, multiply_integers
-from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.convergence import check_whole
+from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.machine.spaces import resolve_space, to_shared
@@ -179,13 +179,13 @@ def lower_mma(context: Lowering, instruction: Instruction) -> Step:
     )
     a_bits, b_bits = input_dtype(a_kind), input_dtype(b_kind)
 
-    def act(warp: Warp, run: Alike) -> None:
+    def act(warp: Warp, run: FusedStep) -> None:
         check_whole(warp, run.sites[0])
         file, (a, b, c) = warp.files[32], run.sources
         matrices = fragment_a(file[a], a_bits), fragment_b(file[b], b_bits), fragment_c(file[c], c_kind.dtype)
         file[run.targets] = registers_of_c(multiply(warp, *matrices))
 
-    return Alike(tuple(instruction.parts), act, (context.site,), targets, tuple(sources))
+    return FusedStep(tuple(instruction.parts), act, (context.site,), targets, tuple(sources))
 
 
 def input_dtype(kind: ScalarType) -> np.dtype:

@@ -107,7 +107,7 @@ def _lower_expect(context: Lowering, instruction: Instruction, modifiers: Modifi
             cta, local = warp.cta.cluster.at(warp, site, thread, address)
             cta.mbarriers.expect(warp, site, thread, cta.mbarriers.at(warp, site, [thread], local), size_bytes)
             if cta is not warp.cta:
-                cta.visits.access(warp, site, thread, local)
+                cta.remote_smem_accesses.access(warp, site, thread, local)
 
     return step
 
@@ -147,7 +147,7 @@ def _lower_arrive(context: Lowering, instruction: Instruction, modifiers: Modifi
             if cta is not warp.cta:
                 _note_visit(warp, site, thread, barrier, manner)
                 passed = barrier.visited(told, reaches_cluster=manner.reaches_cluster)
-                cta.visits.arrival(warp, site, thread, local, tick)
+                cta.remote_smem_accesses.arrival(warp, site, thread, local, tick)
             states.append(barrier.phase << _PENDING_BITS | barrier.pending)
             if expects:
                 mbarriers.expect(warp, site, thread, barrier, given)

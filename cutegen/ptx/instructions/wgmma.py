@@ -27,7 +27,7 @@ from cutegen.ptx.text.flow import Ends
 from cutegen.ptx.text.syntax import Immediate, Instruction, Operand, Register, Vector
 from cutegen.ptx.text.types import ScalarType, scalar_type
 from cutegen.ptx.watch.agents import tensor_core
-from cutegen.ptx.watch.held_registers import RegisterList, register_list
+from cutegen.ptx.watch.async_registers import RegisterList, register_list
 from cutegen.ptx.watch.violations import ViolationKind
 
 _MMA_ROWS = 64

@@ -28,9 +28,9 @@ from cutegen.ptx.machine.warp import TrackedCopy, Warp
 from cutegen.ptx.watch.global_shadow import Clash, Flight, GlobalAccess, GlobalShadow
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import Stamps
-from cutegen.ptx.watch.past import Clock, later
+from cutegen.ptx.watch.released_knowledge import NOTHING, join
 from cutegen.ptx.watch.shadow import Access
-from cutegen.ptx.watch.told import NOTHING, join
+from cutegen.ptx.watch.vector_clock import Clock, later
 from cutegen.ptx.watch.violations import ViolationKind
 
 Combine: TypeAlias = Callable[[Data, Data], Data]
@@ -232,7 +232,7 @@ class BulkCopies:
         def done() -> None:
             self._leaving.remove(origin)
             self._shared.shadow.end_store(origin, stamps, barrier.agent)
-            warp.cta.visits.access(warp, site, thread, source, agent=barrier.agent)
+            warp.cta.remote_smem_accesses.access(warp, site, thread, source, agent=barrier.agent)
 
         target._take(warp, access, (barrier, to.mbarriers), size_bytes, partial(self._shared.peek, origin), done)
 

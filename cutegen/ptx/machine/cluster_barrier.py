@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.told import NOTHING, Told, join
+from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge, join
 from cutegen.ptx.watch.violations import ViolationKind
 
 _NONE = -1
@@ -34,8 +34,8 @@ class ClusterBarrier:
         self._missing[:] = self._alive
         self._arrived_in = np.full(size, _NONE)
         """The phase in which each thread arrived, for threads that have not waited since."""
-        self._told: Told = NOTHING
-        self._released: Told = NOTHING
+        self._told: ReleasedKnowledge = NOTHING
+        self._released: ReleasedKnowledge = NOTHING
 
     def arrive(self, warp: Warp, site: int, *, relaxed: bool) -> None:
         """The active threads of `warp` arrive."""
@@ -50,13 +50,13 @@ class ClusterBarrier:
         self._missing[threads] = False
         self._settle()
 
-    def _relaxed(self, warp: Warp) -> Told:
+    def _relaxed(self, warp: Warp) -> ReleasedKnowledge:
         """A relaxed arrival passes on only itself, and what an earlier fence of scope cluster released."""
         told = self._ordering.arrive_relaxed(warp)
         for thread in warp.threads().tolist():
             message = warp.cta.fences.released_to_cluster(thread)
             if message is not None:
-                told = join(told, self._ordering.told_by(message.past))
+                told = join(told, self._ordering.released_by(message.past))
         return told
 
     def wait(self, warp: Warp, site: int) -> bool:

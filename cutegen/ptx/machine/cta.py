@@ -24,19 +24,19 @@ from cutegen.ptx.machine.mbarriers import Mbarrier, Mbarriers
 from cutegen.ptx.machine.memory import GlobalMemory, LocalMemory
 from cutegen.ptx.machine.policy import TURN_QUESTIONS, Policy, Schedule
 from cutegen.ptx.machine.registers import RegisterPool, launch_registers
+from cutegen.ptx.machine.remote_smem_accesses import RemoteSmemAccesses
 from cutegen.ptx.machine.report import Printed
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
 from cutegen.ptx.machine.special import TIME_PER_READ, Place
 from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
-from cutegen.ptx.machine.visits import Visits
 from cutegen.ptx.machine.warp import Path, Warp
 from cutegen.ptx.machine.warpgroup import Parts, Warpgroups
 from cutegen.ptx.text.types import WARP_LANES, Dim3
 from cutegen.ptx.watch.locations import FenceOrder, Fences, orders_of_cta
 from cutegen.ptx.watch.predecessor import Predecessor
+from cutegen.ptx.watch.released_knowledge import ReleasedKnowledge
 from cutegen.ptx.watch.semantics import Home
 from cutegen.ptx.watch.shadow import Shadow
-from cutegen.ptx.watch.told import Told
 from cutegen.ptx.watch.traffic import TrafficCounters
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
@@ -104,7 +104,7 @@ class _Barrier:
     votes: int = 0
     against: int = 0
     waiting: list[tuple[Warp, Arrival]] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    told: list[ReleasedKnowledge] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Cta:
         self._warps = [self._make_warp(index, count, threads) for index in range(count)]
         self.mbarriers = Mbarriers(self.shared, self.ordering)
         self.bulk = BulkCopies(self.shared, self.mbarriers, self.ordering, schedule)
-        self.visits = Visits()
+        self.remote_smem_accesses = RemoteSmemAccesses()
         self.has_ended = False
         parts = Parts(shared=self.shared, ordering=self.ordering, schedule=schedule, tensor_core=self.tensor_core)
         self.warpgroups = Warpgroups(self._warps, parts)
@@ -220,7 +220,7 @@ class Cta:
         self.bulk.leave(warp)
         self.warpgroups.leave(warp)
         self.cluster.barrier.leave(warp)
-        self.visits.learn(self.ordering.knowledge_of(warp))
+        self.remote_smem_accesses.learn(self.ordering.knowledge_of(warp))
         warp.retire()
 
     def end(self) -> None:
@@ -228,7 +228,7 @@ class Cta:
         self.has_ended = True
         self.bulk.finish()
         self.cluster.tensor.finish(self)
-        self.visits.finish()
+        self.remote_smem_accesses.finish()
 
     def _advance(self, warp: Warp, turn_blocks: int) -> Arrival | Awaited | None:
         """Runs `warp` for some blocks, or until it arrives at a barrier, waits for a phase, or exits."""

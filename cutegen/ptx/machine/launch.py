@@ -21,7 +21,7 @@ from cutegen.ptx.machine.tensor_map import TensorMap
 from cutegen.ptx.machine.tensor_maps import MapsOfLaunch
 from cutegen.ptx.text.syntax import Entry
 from cutegen.ptx.text.types import WARP_LANES, Dim3
-from cutegen.ptx.watch.apart import Touched, first_meeting
+from cutegen.ptx.watch.cross_process_races import Touched, first_race
 from cutegen.ptx.watch.global_shadow import GlobalShadow
 from cutegen.ptx.watch.predecessor import Predecessor
 from cutegen.ptx.watch.traffic import Traffic, TrafficCounters
@@ -214,7 +214,7 @@ def compare_apart(executable: Executable, shape: Shape, rules: Rules, outcomes: 
     Raises:
         ExecutionFault: such a race, if the launch raises on races.
     """
-    found = first_meeting([outcome.touched for outcome in outcomes])
+    found = first_race([outcome.touched for outcome in outcomes])
     if found is None:
         return outcomes
     monitor = Monitor(executable.entry.instructions, rules.raise_on)

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from cutegen.ptx.arithmetic.rounding import Array, to_bf16, to_f16
-from cutegen.ptx.machine.alike import Alike
 from cutegen.ptx.machine.calls import Callee, Caller
 from cutegen.ptx.machine.frame import Cell, Frame
+from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.machine.special import SPECIAL_BITS, TIMERS
 from cutegen.ptx.machine.warp import Warp
@@ -372,18 +372,18 @@ def elementwise(function: Callable[..., Array], target: int, *sources: int) -> S
 
 def alike_elementwise(
     context: Lowering, instruction: Instruction, function: Callable[..., Array], target: int, sources: Sequence[int]
-) -> Alike:
+) -> FusedStep:
     """The same for cells of one 32-bit dtype, as a step that merges with others of its kind."""
     dtype = context.frame.cells[target].dtype
     rows = [np.array([[context.frame.cells[cell].row]], np.intp) for cell in (target, *sources)]
 
-    def act(warp: Warp, run: Alike) -> None:
+    def act(warp: Warp, run: FusedStep) -> None:
         file = warp.files[32]
         values = function(*[file[rows[:, 0]].view(dtype) for rows in run.sources]).view(file.dtype)
         targets = run.targets[:, 0]  # values [instruction, lane]
         file[targets] = values if warp.full else np.where(warp.mask, values, file[targets])
 
-    return Alike(tuple(instruction.parts), act, (context.site,), rows[0], tuple(rows[1:]))
+    return FusedStep(tuple(instruction.parts), act, (context.site,), rows[0], tuple(rows[1:]))
 
 
 def _unary(function: Callable[..., Array], target: int, a: int) -> Step:

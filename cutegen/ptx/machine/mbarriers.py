@@ -15,9 +15,9 @@ from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY
-from cutegen.ptx.watch.past import Clock, later
+from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge, join
 from cutegen.ptx.watch.shadow import MAX_AGENTS, Access
-from cutegen.ptx.watch.told import NOTHING, Told, join
+from cutegen.ptx.watch.vector_clock import Clock, later
 from cutegen.ptx.watch.violations import ViolationKind
 
 OBJECT_BYTES = 8
@@ -47,9 +47,9 @@ class Mbarrier:
     """What they passed on at scope cluster."""
     transactions: int = 0
     phase: int = 0
-    arrived: Told = NOTHING
+    arrived: ReleasedKnowledge = NOTHING
     """Knowledge passed on in the current phase."""
-    released: Told = NOTHING
+    released: ReleasedKnowledge = NOTHING
     """Knowledge passed on in the completed phases."""
     arrivals: dict[int, tuple[int, int]] = field(default_factory=dict)
     """For each warp the last arrivals of the current phase: their thread (`MANY` for several), and their tick."""
@@ -64,14 +64,14 @@ class Mbarrier:
             self.arrivals = {}
             self.arrived, self.pending, self.phase = NOTHING, self.expected, self.phase + 1
 
-    def visited(self, told: Told, *, reaches_cluster: bool) -> Told:
+    def visited(self, told: ReleasedKnowledge, *, reaches_cluster: bool) -> ReleasedKnowledge:
         """A thread of another CTA arrives with `told`; returns what it passes on to an acquire at scope cta."""
         self.has_visitors = True
         if reaches_cluster:
             self.from_visitors = later(self.from_visitors, told.within_scopes())
         return replace(told, in_scope=NOTHING.known)
 
-    def told(self, *, reaches_cluster: bool) -> Told:
+    def told(self, *, reaches_cluster: bool) -> ReleasedKnowledge:
         """Knowledge of a thread that has observed the last phase complete, by an acquire at scope cluster or cta."""
         if not self.has_visitors or not reaches_cluster:
             return self.released
@@ -164,7 +164,7 @@ class Mbarriers:
         thread: int,
         barrier: Mbarrier,
         count: int,
-        told: Told,
+        told: ReleasedKnowledge,
         *,
         own_agent: int | None = None,
     ) -> None:
@@ -183,7 +183,9 @@ class Mbarriers:
             message += f": it may count for either, or more threads arrive than its count of {barrier.expected}"
             self._fault(warp, site, thread, message, barrier.address)
 
-    def count_arrivals(self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: Told) -> None:
+    def count_arrivals(
+        self, warp: Warp, site: int, thread: int, barrier: Mbarrier, count: int, told: ReleasedKnowledge
+    ) -> None:
         """`count` arrivals that `thread` has caused happen now, and pass on `told`."""
         if not 1 <= count <= barrier.pending:
             self._fault(warp, site, thread, f"{count} arrivals at {barrier}", barrier.address)

@@ -86,7 +86,7 @@ class _SharedOfCluster:
         thread = int(warp.threads()[lane_index])
         peer, local = warp.cta.cluster.at(warp, site, thread, address)
         if peer is not warp.cta:
-            peer.visits.access(warp, site, thread, local)
+            peer.remote_smem_accesses.access(warp, site, thread, local)
         return peer.shared.element(warp, site, lane_index, local, size_bytes)
 
     def _split(self, warp: Warp, site: int, addresses: Addresses) -> Iterator[tuple[SharedMemory, Lanes, Addresses]]:
@@ -99,7 +99,7 @@ class _SharedOfCluster:
             if peer is not warp.cta:
                 for thread in threads[inside][1:].tolist() if not warp.cta.ordering.lanes_agree(warp.index) else ():
                     cluster.peer(warp, site, thread, peer.rank, int(local[0]))
-                peer.visits.access(warp, site, int(threads[inside][0]), int(local[0]))
+                peer.remote_smem_accesses.access(warp, site, int(threads[inside][0]), int(local[0]))
             yield peer.shared, inside, local
 
 

@@ -238,7 +238,7 @@ def _read_shared(warp: Warp, site: int, cta: Cta, chunks: Array, access: TensorA
     """The tensor core begins to read shared memory of `cta`."""
     cta.shared.begin_tensor_core_read([warp], site, chunks.reshape(-1), access.agent, access.thread)
     if cta is not warp.cta:
-        cta.visits.access(warp, site, access.thread, int(chunks.flat[0]), agent=access.agent)
+        cta.remote_smem_accesses.access(warp, site, access.thread, int(chunks.flat[0]), agent=access.agent)
 
 
 def _begin(part: _Part, reader: TensorAccess, access: TensorAccess, *, accumulates: bool) -> None:

@@ -18,8 +18,8 @@ from cutegen.ptx.machine.mbarriers import Mbarrier
 from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.tensor_memory import TensorMemory, choose_columns
 from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.watch.released_knowledge import ReleasedKnowledge
 from cutegen.ptx.watch.tensor_order import TensorOrder, Way
-from cutegen.ptx.watch.told import Told
 from cutegen.ptx.watch.violations import ViolationKind
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Commit:
     agent: int
     operations: int
     targets: list[Target]
-    told: Told
+    told: ReleasedKnowledge
 
 
 @dataclass(slots=True, eq=False)
@@ -152,7 +152,7 @@ class TensorUnit:
         )
         for cta, barrier in targets:
             if cta is not warp.cta:
-                cta.visits.arrival(warp, site, thread, barrier.address, ordering.tick)
+                cta.remote_smem_accesses.arrival(warp, site, thread, barrier.address, ordering.tick)
         ordering.tick += 1
         self._commits.append(commit)
         if warp.cta.schedule.lands_at_once():

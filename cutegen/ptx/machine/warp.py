@@ -14,11 +14,11 @@ from cutegen.ptx.machine.frame import Frame
 from cutegen.ptx.machine.special import Place
 from cutegen.ptx.machine.tensor_loads import TensorLoads, TensorStores
 from cutegen.ptx.text.types import WARP_LANES
+from cutegen.ptx.watch.async_registers import AsyncRegisters
 from cutegen.ptx.watch.global_shadow import Flights
-from cutegen.ptx.watch.held_registers import HeldRegisters
-from cutegen.ptx.watch.past import Clock, Past
+from cutegen.ptx.watch.released_knowledge import NOTHING, ReleasedKnowledge
 from cutegen.ptx.watch.shadow import Access
-from cutegen.ptx.watch.told import NOTHING, Told
+from cutegen.ptx.watch.vector_clock import Clock, Past
 
 if TYPE_CHECKING:
     from cutegen.ptx.machine.cta import Cta
@@ -68,7 +68,7 @@ class TrackedCopy:
     """A cp.async of some lanes that an mbarrier waits for; `told` is what its landing passes on, once it has landed."""
 
     copy: _Copy
-    told: Told | None = None
+    told: ReleasedKnowledge | None = None
 
     def is_news(self, known: Clock) -> bool:
         """True unless it has landed and its threads, or a warp with the clock `known`, have waited for it."""
@@ -88,7 +88,7 @@ class TrackedCopy:
         self.told = replace(NOTHING, far=Past({}, written))
         ordering.tick += 1
 
-    def land(self, cta: Cta, agent: int) -> Told:
+    def land(self, cta: Cta, agent: int) -> ReleasedKnowledge:
         """The bytes are there, written by `agent`, unless they landed before; returns what that passes on."""
         if self.told is None:
             cta.shared.land(self.copy.access, self.copy.data, agent)
@@ -112,7 +112,7 @@ class Warp:
         self.undefined = frame.undefined(self.alive)
         """The registers with undefined lanes."""
         self.is_whole = lanes == WARP_LANES
-        self.held = HeldRegisters(frame.rows[32] if frame.held_rows else 0)
+        self.held = AsyncRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""
         self.loads = TensorLoads(frame.rows[32] if frame.filled_rows else 0, self.files[32])
         """Its loads from tensor memory."""

@@ -21,7 +21,7 @@ from cutegen.ptx.machine.policy import Schedule
 from cutegen.ptx.machine.registers import RegisterChange
 from cutegen.ptx.machine.shared import SharedMemory
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.held_registers import RegisterList
+from cutegen.ptx.watch.async_registers import RegisterList
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.violations import ViolationKind
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutegen.ptx.text.types import WARP_LANES
-from cutegen.ptx.watch.apart import Marks, Touched
+from cutegen.ptx.watch.cross_process_races import Marks, Touched
 from cutegen.ptx.watch.locations import Locations
 from cutegen.ptx.watch.ordering import Ordering
 from cutegen.ptx.watch.paged import MANY, THREAD_BITS, PagedStamps, Sites, Stamps, WarpPages, owners_of

@@ -25,7 +25,6 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.past import NO_PAST, Past, join_parts, join_pasts
 from cutegen.ptx.watch.semantics import (
     CLUSTER_REACH,
     CTA_REACH,
@@ -36,6 +35,7 @@ from cutegen.ptx.watch.semantics import (
     audiences,
     includes,
 )
+from cutegen.ptx.watch.vector_clock import NO_PAST, Past, join_parts, join_pasts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +105,7 @@ class Fences:
             before = {audience: shown[audience] for audience in listeners if audience in shown}
             if before:
                 past = reduce(join_pasts, before.values())
-                told = self.ordering.told_by(Past(past.clocks, past.threads, before))
+                told = self.ordering.released_by(Past(past.clocks, past.threads, before))
                 self.ordering.observe(warp, told, np.array(group))
 
     def _join_fences(self, warp: Actor, threads: list[int], reach: int) -> None:

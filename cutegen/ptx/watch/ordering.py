@@ -30,8 +30,8 @@ import numpy.typing as npt
 from cutegen.ptx.text.types import WARP_LANES
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.paged import several
-from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later, ticks_of
-from cutegen.ptx.watch.told import NO_TICKS, NOTHING, Told, join
+from cutegen.ptx.watch.released_knowledge import NO_TICKS, NOTHING, ReleasedKnowledge, join
+from cutegen.ptx.watch.vector_clock import NO_PAST, Clock, Past, join_pasts, later, ticks_of
 
 _NO_THREADS = np.zeros(0, np.int64)
 
@@ -53,7 +53,7 @@ class Ordering:
         self.has_narrow_scopes = False
         self.lanes_arrived_alone = False
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
-        self._by_lane: dict[int, Told] = {}
+        self._by_lane: dict[int, ReleasedKnowledge] = {}
         self._fences_of_lane: dict[int, Past] = {}
         """What single lanes know of `fence.sc`: it orders no access before a later one (see `locations`)."""
         self._is_async = np.zeros(warps, bool)
@@ -100,14 +100,14 @@ class Ordering:
             return False
         return not self.lanes_arrived_alone and bool((ticks[generic] <= self._fenced[warp][agents[generic]]).all())
 
-    def landed(self, agent: int, cause: Clock) -> Told:
+    def landed(self, agent: int, cause: Clock) -> ReleasedKnowledge:
         """A bulk copy of `agent` has landed; returns what its mbarrier passes on. `cause`: what its issuer had seen."""
         known = np.zeros(agent + 1, np.int64)
         known[agent] = self.tick
         self.tick += 1
-        return Told(known, NO_TICKS, NO_TICKS, NO_PAST, cause)
+        return ReleasedKnowledge(known, NO_TICKS, NO_TICKS, NO_PAST, cause)
 
-    def committed(self, thread: int, agent: int) -> Told:
+    def committed(self, thread: int, agent: int) -> ReleasedKnowledge:
         """Returns what the completion of all that `thread` has issued to `agent` passes on.
 
         The accesses of the agent up to now, and those of other agents that they came after.
@@ -118,7 +118,7 @@ class Ordering:
             clocks.append(later(self._in_scope[thread // WARP_LANES], within))
         for clock in clocks:
             clock[: self.warps], clock[agent] = 0, self.tick
-        return Told(clocks[0], NO_TICKS, NO_TICKS, NO_PAST, self.seen_by(thread), *clocks[1:])
+        return ReleasedKnowledge(clocks[0], NO_TICKS, NO_TICKS, NO_PAST, self.seen_by(thread), *clocks[1:])
 
     def seen_by(self, thread: int) -> Clock:
         """Returns the last tick of each agent that `thread` has seen; empty if this is not tracked."""
@@ -154,7 +154,7 @@ class Ordering:
     def _whose(self, warp: int) -> str:
         return "" if self._ctas == 1 else f" of the cluster's CTA {warp // self.warps_per_cta}"
 
-    def arrive(self, warp: Actor) -> Told:
+    def arrive(self, warp: Actor) -> ReleasedKnowledge:
         """`warp` arrives at a barrier; returns what its arrival passes on.
 
         One lane arrives for its warp, as kernels assume; by PTX (`strict`) it arrives only for itself.
@@ -177,15 +177,15 @@ class Ordering:
         if self._in_scope is not None:
             in_scope = self._in_scope[index].copy()
             in_scope[index] = known[index]
-        return reduce(join, lanes, Told(known, fenced, strict, far, seen, in_scope))
+        return reduce(join, lanes, ReleasedKnowledge(known, fenced, strict, far, seen, in_scope))
 
-    def arrive_relaxed(self, warp: Actor) -> Told:
+    def arrive_relaxed(self, warp: Actor) -> ReleasedKnowledge:
         """`warp` arrives without a release: passes on its arrival and what it had seen, but not its accesses."""
         seen = self._seen_of(warp.index)
         for thread in warp.threads().tolist() if len(seen) else ():
             seen = later(seen, self.seen_by(thread))
         self.tick += 1
-        return Told(NO_TICKS, NO_TICKS, NO_TICKS, NO_PAST, seen)
+        return ReleasedKnowledge(NO_TICKS, NO_TICKS, NO_TICKS, NO_PAST, seen)
 
     def _seen_of(self, warp: int) -> Clock:
         """Returns the last tick of each agent that all lanes of `warp` have seen; its own up to now."""
@@ -195,14 +195,14 @@ class Ordering:
         seen[warp] = self.tick
         return seen
 
-    def complete(self, told: Iterable[Told], waiting: list[int]) -> None:
+    def complete(self, told: Iterable[ReleasedKnowledge], waiting: list[int]) -> None:
         """A barrier is complete: the warps that wait there learn everything that was passed on."""
         joined = reduce(join, told)
         for warp in waiting:
             self._learn(warp, joined)
             self._share_among_lanes(warp)
 
-    def observe(self, warp: Actor, told: Told, threads: npt.NDArray[np.int64]) -> None:
+    def observe(self, warp: Actor, told: ReleasedKnowledge, threads: npt.NDArray[np.int64]) -> None:
         """`threads` of `warp` have observed a phase complete."""
         if len(threads) == int(np.count_nonzero(warp.alive)):
             self._learn(warp.index, told)
@@ -210,9 +210,9 @@ class Ordering:
         for thread in threads.tolist():
             self._by_lane[thread] = join(self._by_lane.get(thread, NOTHING), told)
         if told.in_scope is not None and self._in_scope is None:
-            self._learn_in_scope(warp.index, Told(told.known, NO_TICKS, NO_TICKS, in_scope=NO_TICKS))
+            self._learn_in_scope(warp.index, ReleasedKnowledge(told.known, NO_TICKS, NO_TICKS, in_scope=NO_TICKS))
 
-    def is_news(self, warp: Actor, told: Told, thread: int, own_agent: int | None = None) -> bool:
+    def is_news(self, warp: Actor, told: ReleasedKnowledge, thread: int, own_agent: int | None = None) -> bool:
         """True if `told` orders accesses that `thread` does not know of: they happened elsewhere, perhaps later.
 
         `own_agent` is an agent whose accesses it issued.
@@ -239,7 +239,7 @@ class Ordering:
             self._by_lane[thread] = told
         self.tick += 1
 
-    def _told_among(self, warp: int, threads: npt.NDArray[np.int64]) -> Told:
+    def _told_among(self, warp: int, threads: npt.NDArray[np.int64]) -> ReleasedKnowledge:
         """Pass on among `threads`, some lanes of `warp`, their accesses and what each of them knows.
 
         Accesses that several lanes have made without a trace of who they were count as theirs.
@@ -247,7 +247,7 @@ class Ordering:
         members = {(self.cluster, thread): self.tick for thread in (*threads.tolist(), several(warp))}
         far = join_pasts(self._far_of_lanes(warp, threads), Past({}, members))
         lanes = (self._by_lane[thread] for thread in threads.tolist() if thread in self._by_lane)
-        return reduce(join, lanes, Told(NO_TICKS, NO_TICKS, NO_TICKS, far))
+        return reduce(join, lanes, ReleasedKnowledge(NO_TICKS, NO_TICKS, NO_TICKS, far))
 
     def proxy_fence(self, warp: Actor) -> None:
         """The active lanes of `warp` execute `fence.proxy.async`: it covers their writes and those they know of."""
@@ -259,7 +259,7 @@ class Ordering:
                 told = self._by_lane[thread]
                 fenced = told.known.copy() if len(told.known) else np.zeros(self.agents, np.int64)
                 fenced[index] = max(int(fenced[index]), told.far.threads.get((self.cluster, several(index)), 0))
-                self._by_lane[thread] = join(told, Told(NO_TICKS, fenced, NO_TICKS))
+                self._by_lane[thread] = join(told, ReleasedKnowledge(NO_TICKS, fenced, NO_TICKS))
         self.tick += 1
 
     def knows(self, warp: int, threads: npt.NDArray[np.int64], agents: npt.NDArray[np.int64]) -> Clock:
@@ -332,12 +332,12 @@ class Ordering:
 
     def acquire(self, warp: Actor, thread: int, past: Past) -> None:
         """`thread` of `warp` has acquired what happened in `past`."""
-        self.observe(warp, self.told_by(past), np.array([thread]))
+        self.observe(warp, self.released_by(past), np.array([thread]))
 
-    def told_by(self, past: Past) -> Told:
+    def released_by(self, past: Past) -> ReleasedKnowledge:
         """Converts `past` to what a later release passes on."""
         known = past.clocks.get(self.cluster, NOTHING.known)
-        return Told(known, NO_TICKS, known[: self.warps], past.without(self.cluster))
+        return ReleasedKnowledge(known, NO_TICKS, known[: self.warps], past.without(self.cluster))
 
     def knowledge_of(self, warp: Actor) -> tuple[Clock, Clock]:
         """Returns the last ticks of each agent that the active threads of `warp` together know of, and have seen."""
@@ -407,7 +407,7 @@ class Ordering:
             known[rows] = np.maximum(known[rows], ticks_of(told, agents[rows]) if len(told) else 0)
         return np.asarray(ticks > known)
 
-    def _learn_in_scope(self, warp: int, told: Told) -> None:
+    def _learn_in_scope(self, warp: int, told: ReleasedKnowledge) -> None:
         within = told.within_scopes()
         if self._in_scope is None:
             if len(within) == len(told.known) and (within >= told.known).all():
@@ -415,7 +415,7 @@ class Ordering:
             self._in_scope, self.has_narrow_scopes = self.known.copy(), True
         self._in_scope[warp] = later(self._in_scope[warp], within)
 
-    def _learn(self, warp: int, told: Told) -> None:
+    def _learn(self, warp: int, told: ReleasedKnowledge) -> None:
         if told.in_scope is not None or self._in_scope is not None:
             self._learn_in_scope(warp, told)
         self.known[warp] = later(self.known[warp], told.known)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cutegen.ptx.watch.actor import Actor
 from cutegen.ptx.watch.ordering import Ordering
-from cutegen.ptx.watch.past import Clock
+from cutegen.ptx.watch.vector_clock import Clock
 from cutegen.ptx.watch.violations import Monitor, ViolationKind
 
 

@@ -52,7 +52,7 @@ class QuickCalls:
         at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), out.data_ptr()
         end = at_out + known.span_out
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
-        aligned = not (at_a & known.low_a or at_b & known.low_b or at_out & known.low_out)
+        aligned = not (at_a & known.align_mask_a or at_b & known.align_mask_b or at_out & known.align_mask_out)
         if not (apart and aligned and at_a and at_b and at_out):
             return None
         known.launch((at_a, at_b, at_out), (), known.stream() if stream is None else stream_handle(stream))
@@ -66,16 +66,18 @@ class QuickCalls:
         if not (guards := _known_again(tensors)):
             return
         span_a, span_b, span_out = (placed.span_bytes for placed in call.placed.values())
-        low_a, low_b, low_out = (placed.tensor.contract.align_bytes - 1 for placed in call.placed.values())
+        align_mask_a, align_mask_b, align_mask_out = (
+            placed.tensor.contract.align_bytes - 1 for placed in call.placed.values()
+        )
         known = _Known(
             guards=guards,
             launch=launch,
             span_a=span_a,
             span_b=span_b,
             span_out=span_out,
-            low_a=low_a,
-            low_b=low_b,
-            low_out=low_out,
+            align_mask_a=align_mask_a,
+            align_mask_b=align_mask_b,
+            align_mask_out=align_mask_out,
             allocate=_allocator(result),
             stream=partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, call.device[1]),
             forward_ad=sys.modules["torch"].autograd.forward_ad,
@@ -199,9 +201,9 @@ class _Known(NamedTuple):
     span_a: int
     span_b: int
     span_out: int
-    low_a: int
-    low_b: int
-    low_out: int
+    align_mask_a: int
+    align_mask_b: int
+    align_mask_out: int
     allocate: Callable[[], Any]
     stream: Callable[[], int]
     forward_ad: Any

@@ -162,13 +162,13 @@ class GpuLaunch:
 
     def __call__(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch on the addresses, asynchronously. Raises DeviceError."""
-        if self.is_at_home():
-            self.at_home(addresses, scalars, stream)
+        if self.is_context_current():
+            self.launch_on_current_context(addresses, scalars, stream)
         else:
             with self._driver.current(self._bound.context):
-                self.at_home(addresses, scalars, stream)
+                self.launch_on_current_context(addresses, scalars, stream)
 
-    def is_at_home(self) -> bool:
+    def is_context_current(self) -> bool:
         """Return whether the calling thread's current context is this GPU's.
 
         A thread that never used CUDA has none; a thread that works on two GPUs may have the other's.
@@ -176,7 +176,7 @@ class GpuLaunch:
         status = self._raw.get_current_context(self._current_at)
         return status == _SUCCESS and self._current.value == self._bound.context_address
 
-    def at_home(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
+    def launch_on_current_context(self, addresses: tuple[int, ...], scalars: tuple[float, ...], stream: int) -> None:
         """Launch in a thread whose context is known to be right. Raises DeviceError.
 
         Addresses and a stream that are unchanged since the previous call are not written again.

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from cutegen.show.follow.element_path import Follower, follow
+from cutegen.show.follow.locations import Element, OperandElementPath, ResultElementPath
 from cutegen.show.follow.operands import OperandFollower
-from cutegen.show.follow.places import Element, OperandWay, ResultWay
 from cutegen.show.follow.results import ResultFollower
-from cutegen.show.follow.way import Follower, follow
 
-__all__ = ["Element", "Follower", "OperandFollower", "OperandWay", "ResultFollower", "ResultWay", "follow"]
+__all__ = [
+    "Element",
+    "Follower",
+    "OperandElementPath",
+    "OperandFollower",
+    "ResultElementPath",
+    "ResultFollower",
+    "follow",
+]

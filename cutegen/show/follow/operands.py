@@ -17,7 +17,7 @@ from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
 from cutegen.plan.values.path import ROWS, OperandPath
-from cutegen.show.follow.places import CopyStep, DescriptorRead, FragmentLoad, Held, Meeting, SharedPlace
+from cutegen.show.follow.locations import AccumulatorHits, CopyStep, DescriptorRead, FragmentLoad, Held, SharedLocation
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
 CORE_ROWS, CORE_BYTES = 8, 16
@@ -40,9 +40,9 @@ class OperandFollower:
         """Return the copy that moves the element from global to shared memory."""
         return self._move(within, around)
 
-    def shared(self, within: tuple[int, int], stage: int) -> SharedPlace:
+    def shared(self, within: tuple[int, int], stage: int) -> SharedLocation:
         """Return its place in shared memory."""
-        return SharedPlace.of(self.operand.smem.layout, (*within, stage), self.operand.dtype.bytes, self.base_bytes)
+        return SharedLocation.of(self.operand.smem.layout, (*within, stage), self.operand.dtype.bytes, self.base_bytes)
 
     def loads(self, within: tuple[int, int], stage: int) -> tuple[FragmentLoad, ...]:
         """Return every load that moves it to registers, by warp; empty if the MMA reads shared memory."""
@@ -63,13 +63,13 @@ class OperandFollower:
             read=lambda _: (),
         )
 
-    def meets(self, within: tuple[int, int]) -> tuple[Meeting, ...]:
+    def meets(self, within: tuple[int, int]) -> tuple[AccumulatorHits, ...]:
         """Return the accumulators that its products are added to, for every thread that has any."""
         rows = self.plan.cta_tile[0]
         held = self._sums
         mine = held % rows == within[0] if self.operand.operand == "A" else held // rows == within[0]
         return tuple(
-            Meeting(int(thread), tuple(np.flatnonzero(mine[thread]).tolist()))
+            AccumulatorHits(int(thread), tuple(np.flatnonzero(mine[thread]).tolist()))
             for thread in np.flatnonzero(mine.any(axis=1))
         )
 

@@ -13,8 +13,8 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, place_of_sum, sums_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
+from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult
 from cutegen.show.follow.operands import held_value
-from cutegen.show.follow.places import CopyStep, Held, SharedPlace, StagedResult
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
 
@@ -38,10 +38,10 @@ class ResultFollower:
             return None
         base = self.plan.memory.offset_bytes(RESULT)
         if parts is None:
-            place = SharedPlace.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
+            place = SharedLocation.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
             return StagedResult(instruction="st.shared", part=0, parts=1, place=place)
         part, slot, at = self._part(parts, within)
-        place = SharedPlace.of(c.smem.layout, (*at, slot), c.dtype.bytes, base)
+        place = SharedLocation.of(c.smem.layout, (*at, slot), c.dtype.bytes, base)
         if parts.stmatrix is None:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
@@ -89,7 +89,7 @@ class ResultFollower:
         return part, slot, (within[0] % rows, within[1] % columns)
 
     def _by_stmatrix(
-        self, atom: StmatrixAtom, parts: EpilogueParts, part: int, at: tuple[int, int], place: SharedPlace
+        self, atom: StmatrixAtom, parts: EpilogueParts, part: int, at: tuple[int, int], place: SharedLocation
     ) -> StagedResult:
         """Return the stmatrix place: of a warp's 16 rows, an instruction takes 0 to 7 and 8 to 15, column by column."""
         row, column = at

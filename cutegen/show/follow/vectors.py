@@ -12,7 +12,7 @@ from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan.geometry import Coordinates, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-from cutegen.show.follow.places import BoxStep, CopyStep, VectorStep
+from cutegen.show.follow.locations import BoxStep, CopyStep, VectorStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from cutegen.algebra import LayoutExpr
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
-from cutegen.show.follow import Element, Follower, OperandWay, ResultWay
+from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
 from cutegen.show.parts import PAGES, layout
 from cutegen.show.parts import matrix as matrix_part
 
@@ -97,22 +97,22 @@ def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Open
         "thread": opened.thread,
         "part": opened.part,
         "leading": _leading(follower),
-        "element": None if opened.element is None else _within(follower.way(opened.element)),
-        "note": None if opened.element is None else _note(opened.element, _within(follower.way(opened.element))),
+        "element": None if opened.element is None else _within(follower.path_of(opened.element)),
+        "note": None if opened.element is None else _note(opened.element, _within(follower.path_of(opened.element))),
     }
     return _document(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
 
 
 def _leading(follower: Follower) -> dict[str, int]:
     """Return the row pitch of each operand in global memory, in elements, by the kernel's names."""
-    ways = [follower.way(Element(name, (0, 0))) for name in "abc"]
-    places = {way.read_as[0]: way.source if isinstance(way, OperandWay) else way.target for way in ways}
+    ways = [follower.path_of(Element(name, (0, 0))) for name in "abc"]
+    places = {way.read_as[0]: way.source if isinstance(way, OperandElementPath) else way.target for way in ways}
     return {name: place.leading_elems for name, place in places.items()}
 
 
-def _within(way: OperandWay | ResultWay) -> list[str | int]:
+def _within(way: OperandElementPath | ResultElementPath) -> list[str | int]:
     """Return operand, coordinates in its tile, and stage, as the page has them."""
-    if isinstance(way, OperandWay):
+    if isinstance(way, OperandElementPath):
         return [way.read_as, *way.source.within, way.shared.stage]
     within = way.target.within if way.read_as == "c" else way.target.within[::-1]
     return ["c", *within, 0]

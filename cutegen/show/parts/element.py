@@ -9,17 +9,17 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.show.follow import Element, OperandWay, follow
-from cutegen.show.follow.places import (
+from cutegen.show.follow import Element, OperandElementPath, follow
+from cutegen.show.follow.locations import (
+    AccumulatorHits,
     BoxStep,
     CopyStep,
     DescriptorRead,
     FragmentLoad,
-    GlobalPlace,
+    GlobalLocation,
     Held,
-    Meeting,
-    ResultWay,
-    SharedPlace,
+    ResultElementPath,
+    SharedLocation,
     StagedResult,
 )
 from cutegen.show.view import View, section, span
@@ -37,16 +37,16 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
     blocks = (
         _result(way, title, in_parts=plan.epilogue.part is not None)
-        if isinstance(way, ResultWay)
+        if isinstance(way, ResultElementPath)
         else _operand(way, title, everything=everything)
     )
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
 
 
-def table(way: OperandWay | ResultWay) -> dict[str, Any]:
+def table(way: OperandElementPath | ResultElementPath) -> dict[str, Any]:
     """Return a path as plain values, with derived values; `null` for a place that it does not have."""
-    place = way.source if isinstance(way, OperandWay) else way.target
+    place = way.source if isinstance(way, OperandElementPath) else way.target
     found: dict[str, Any] = {
         "operand": way.element.operand,
         "coordinate": list(way.element.coordinate),
@@ -55,7 +55,7 @@ def table(way: OperandWay | ResultWay) -> dict[str, Any]:
         "slices": way.slices,
         "global": {**asdict(place), "sector": place.sector, "byte_in_sector": place.byte_in_sector},
     }
-    if isinstance(way, OperandWay):
+    if isinstance(way, OperandElementPath):
         return found | {
             "k_tile": way.k_tile,
             "slice": way.slice,
@@ -83,11 +83,11 @@ def _copy_table(copy: CopyStep) -> dict[str, Any]:
     return {"kind": "vector", **asdict(copy), "warp": copy.warp, "lane": copy.lane}
 
 
-def _shared_table(place: SharedPlace) -> dict[str, Any]:
+def _shared_table(place: SharedLocation) -> dict[str, Any]:
     return {**asdict(place), "swizzle": _swizzle_name(place), "bank": place.bank}
 
 
-def _operand(way: OperandWay, title: str, *, everything: bool) -> Iterator[list[str]]:
+def _operand(way: OperandElementPath, title: str, *, everything: bool) -> Iterator[list[str]]:
     x, y = way.element.modes
     name = way.read_as.upper()
     facts = [*_global(way.source, way.dtype, way.element)]
@@ -106,7 +106,7 @@ def _operand(way: OperandWay, title: str, *, everything: bool) -> Iterator[list[
     yield _meetings(way.meets, way)
 
 
-def _result(way: ResultWay, title: str, *, in_parts: bool) -> Iterator[list[str]]:
+def _result(way: ResultElementPath, title: str, *, in_parts: bool) -> Iterator[list[str]]:
     held = way.held
     place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
     facts: list[Fact] = [("accumulator", f"{_thread(held.thread)}: value {held.value} of tCrC, {place}")]
@@ -126,7 +126,7 @@ def _result(way: ResultWay, title: str, *, in_parts: bool) -> Iterator[list[str]
     yield section(title, facts)
 
 
-def _global(place: GlobalPlace, dtype: str, element: Element) -> Iterator[Fact]:
+def _global(place: GlobalLocation, dtype: str, element: Element) -> Iterator[Fact]:
     x, y = element.modes
     other = y if place.major == x else x
     yield (
@@ -161,7 +161,7 @@ def _copied(copy: CopyStep, operand: str, verb: str) -> Iterator[Fact]:
     )
 
 
-def _shared(place: SharedPlace, name: str, *, stages: bool = True) -> Iterator[Fact]:
+def _shared(place: SharedLocation, name: str, *, stages: bool = True) -> Iterator[Fact]:
     where = f"stage {place.stage}, " if stages else ""
     yield (
         "shared memory",
@@ -173,7 +173,7 @@ def _shared(place: SharedPlace, name: str, *, stages: bool = True) -> Iterator[F
         yield "", f"{place.plain_bytes:#x} -> {place.offset_bytes:#x}"
 
 
-def _swizzle_name(place: SharedPlace) -> str | None:
+def _swizzle_name(place: SharedLocation) -> str | None:
     swizzle = place.swizzle
     return None if swizzle is None else f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
 
@@ -219,7 +219,7 @@ def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> lis
     return lines + ([f"  and {plural(left, 'more row')} (see --all)"] if left else [])
 
 
-def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:
+def _read(read: DescriptorRead, way: OperandElementPath) -> Iterator[Fact]:
     x, _ = way.element.modes
     groups = ", ".join(map(str, read.warpgroups))
     yield "descriptor", f"{read.encoded:#018x}: start address: byte {read.start_bytes:,} of the CTA's shared memory"
@@ -230,7 +230,7 @@ def _read(read: DescriptorRead, way: OperandWay) -> Iterator[Fact]:
     yield "core matrix", f"({i}, {j}) of 8 rows of 16 bytes: row {read.core_row}, byte {read.core_byte}"
 
 
-def _meetings(meets: Sequence[Meeting], way: OperandWay) -> list[str]:
+def _meetings(meets: Sequence[AccumulatorHits], way: OperandElementPath) -> list[str]:
     """Write threads that have the same values in one line."""
     by_values: dict[tuple[int, ...], list[int]] = {}
     for meeting in meets:

@@ -15,9 +15,9 @@ from typing import Any
 
 from cutegen.build import Cache
 from cutegen.errors import CacheError, CutegenError
+from cutegen.executors.artifact_transfer import Parcel, missing, parcels, unpack
 from cutegen.executors.gpus import present_gpus
 from cutegen.executors.identity import identity
-from cutegen.executors.parcels import Parcel, missing, parcels, unpack
 from cutegen.executors.workers import Brings
 from cutegen.hardware.targeting import present_target
 from cutegen.support import environment

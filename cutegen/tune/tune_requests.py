@@ -26,7 +26,7 @@ from cutegen.tune.space import MOST, Proposed, proposed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class TuneRequest:
     """One problem to tune a spec for: plain values that travel as JSON. At most `most` candidates are measured."""
 
     spec_name: str
@@ -45,16 +45,16 @@ class Ask:
         return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind)
 
 
-def ask_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> Ask:
+def tune_request_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> TuneRequest:
     """Request tuning for one problem. Raises SpecError for a probe."""
     if spec.kind == PROBE:
         fix = "`cutegen run` runs probes"
         raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
-    ask = Ask(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
+    ask = TuneRequest(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
     return replace(ask, **more)  # type: ignore[arg-type]  # fields of Ask, as its callers name them
 
 
-def compile_jobs(ask: Ask) -> tuple[CompileJob, ...]:
+def compile_jobs(ask: TuneRequest) -> tuple[CompileJob, ...]:
     """Return the candidates of one problem, the model's favorite first. Jobs with one id are the same kernel.
 
     Raises SpecError if no family can meet the spec.
@@ -63,7 +63,7 @@ def compile_jobs(ask: Ask) -> tuple[CompileJob, ...]:
     return tuple(_compile_job(ask, each) for each in proposed(spec, target, ask.problem, ask.most))
 
 
-def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
+def _compile_job(ask: TuneRequest, each: Proposed) -> CompileJob:
     settled = spec_json(each.settled)
     return CompileJob(
         id=job_id(ask.spec_name, ask.asked, settled, ask.target),
@@ -77,7 +77,7 @@ def _compile_job(ask: Ask, each: Proposed) -> CompileJob:
     )
 
 
-def measure_job_of(ask: Ask, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
+def measure_job_of(ask: TuneRequest, jobs: Sequence[CompileJob], compiled: Mapping[str, Compiled]) -> MeasureJob:
     """Return the job that measures a problem: the candidates of its `jobs` that compiled.
 
     `compiled` is keyed by id. Raises SpecError if none compiled.

@@ -17,7 +17,7 @@ _CALLED = {RESULT: "out", SOURCE: "c", "scale_m": "scale_a", "scale_n": "scale_b
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ServedCall:
     """`names` are the call's names of the tensors whose addresses a launch takes, in order.
 
     It belongs to the thread that made it.
@@ -32,10 +32,10 @@ class Ready:
         pointers = tuple(addresses[name] for name in self.names)
         self.prepared.check_addresses(pointers)
         if self.prepared.launch is not None:
-            self.prepared.launch(pointers, ordered(scalars), stream)
+            self.prepared.launch(pointers, ordered_scalars(scalars), stream)
 
 
-def ordered(scalars: Mapping[str, float]) -> tuple[float, ...]:
+def ordered_scalars(scalars: Mapping[str, float]) -> tuple[float, ...]:
     """Return the given numbers, in a kernel's order."""
     return tuple(scalars[name] for name in ("alpha", "beta") if name in scalars)
 
@@ -49,10 +49,10 @@ def count_calls(resolved: Resolved, calls: int = 1) -> None:
         count({"request": resolved.request.as_json()}, astuple(resolved.called), calls)
 
 
-def make_ready(resolved: Resolved, *, compiling: bool = True) -> Ready:
+def prepare_call(resolved: Resolved, *, compiling: bool = True) -> ServedCall:
     """Find the kernel of a call that is not empty, and prepare it. Raises the errors of `Providers.kernel_for`."""
     served = providers.kernel_for(resolved.request, compiling=compiling)
     count_calls(resolved)
     names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.tensors)
     prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names])
-    return Ready(served, prepared, names)
+    return ServedCall(served, prepared, names)

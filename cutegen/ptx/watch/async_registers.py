@@ -34,7 +34,7 @@ class RegisterList:
         return self.names[int(np.argmax(found))]
 
 
-class HeldRegisters:
+class AsyncRegisters:
     """The state of one warp's registers: the `wgmma` that holds them, and accesses that a fence must still order."""
 
     def __init__(self, rows: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cutegen.contract import ProblemShape
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import ArtifactError, CutegenError, RequestError, SpecError
-from cutegen.pack.wanted import Wanted, combinations, read_list
+from cutegen.pack.kernel_list import RequestedKernel, combinations, read_list
 from cutegen.spec import load_spec, shipped_specs
 from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
@@ -28,7 +28,7 @@ REQUEST = Request(
 )
 
 
-def listed(tmp_path: Path, text: str, *archs: str) -> tuple[Wanted, ...]:
+def listed(tmp_path: Path, text: str, *archs: str) -> tuple[RequestedKernel, ...]:
     path = tmp_path / "list.toml"
     path.write_text(text)
     return read_list(path, archs)

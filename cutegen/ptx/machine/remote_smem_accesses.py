@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.watch.past import Clock, later
-from cutegen.ptx.watch.told import NOTHING
+from cutegen.ptx.watch.released_knowledge import NOTHING
+from cutegen.ptx.watch.vector_clock import Clock, later
 from cutegen.ptx.watch.violations import ViolationKind
 
 
@@ -24,7 +24,7 @@ class _Visit:
 
 
 @dataclass(slots=True)
-class Visits:
+class RemoteSmemAccesses:
     """The last visit of each agent: a warp of another CTA, or the copies of an mbarrier that read this memory."""
 
     _accesses: dict[int, _Visit] = field(default_factory=dict)

@@ -47,7 +47,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlobalPlace:
+class GlobalLocation:
     """A place in a matrix in global memory; `byte` and `sector` count from the matrix's first byte.
 
     `leading_elems` is the stride of the non-contiguous mode: the smallest that the alignment allows. `tile` has the
@@ -144,7 +144,7 @@ class SwappedBit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedPlace:
+class SharedLocation:
     """A place in shared memory.
 
     `offset_bytes` counts from the first byte of the tile (over all stages), `address_bytes` from the CTA's first byte
@@ -164,7 +164,7 @@ class SharedPlace:
         return self.address_bytes // BANK_BYTES % BANKS
 
     @classmethod
-    def of(cls, layout: LayoutExpr, place: tuple[int, int, int], element_bytes: int, base_bytes: int) -> SharedPlace:
+    def of(cls, layout: LayoutExpr, place: tuple[int, int, int], element_bytes: int, base_bytes: int) -> SharedLocation:
         """Locate element `place` (X, Y, stage) of a layout to element offsets; the tile is at `base_bytes`."""
         inner = inner_layout(layout)
         plain = int(inner(*(place if len(modes(inner)) == 3 else place[:2])))
@@ -255,7 +255,7 @@ class DescriptorRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class AccumulatorHits:
     """The values of a thread's tCrC that products of the element are added to."""
 
     thread: int
@@ -263,7 +263,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperandWay:
+class OperandElementPath:
     """An element of A or B. `read_as` is the kernel's name for the operand: the other one if A and B are swapped.
 
     `k_tile` counts from the matrix's first; `slice` is the CTA's slice if K is split. `shared.stage` is the stage of
@@ -273,15 +273,15 @@ class OperandWay:
     element: Element
     read_as: str
     dtype: str
-    source: GlobalPlace
+    source: GlobalLocation
     k_tile: int
     slice: int
     slices: int
     copy: CopyStep
-    shared: SharedPlace
+    shared: SharedLocation
     loads: tuple[FragmentLoad, ...]
     reads: tuple[DescriptorRead, ...]
-    meets: tuple[Meeting, ...]
+    meets: tuple[AccumulatorHits, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +295,7 @@ class StagedResult:
     instruction: str
     part: int
     parts: int
-    place: SharedPlace
+    place: SharedLocation
     number: int | None = None
     matrix: int | None = None
     row: int | None = None
@@ -303,7 +303,7 @@ class StagedResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultWay:
+class ResultElementPath:
     """An element of C, from its accumulator to global memory; without `staged` its thread stores it itself."""
 
     element: Element
@@ -312,14 +312,14 @@ class ResultWay:
     held: Held
     staged: StagedResult | None
     store: CopyStep | None
-    target: GlobalPlace
+    target: GlobalLocation
     slices: int
 
 
-Way: TypeAlias = OperandWay | ResultWay
+ElementPath: TypeAlias = OperandElementPath | ResultElementPath
 
 
-def global_place(
+def global_location(
     element: Element,
     extents: tuple[int, int],
     *,
@@ -327,7 +327,7 @@ def global_place(
     align_bytes: int,
     element_bytes: int,
     tile: tuple[int, int],
-) -> GlobalPlace:
+) -> GlobalLocation:
     """Return the place of an element of a matrix of `extents` in tiles. Raises RequestError if it is outside."""
     coordinate = element.coordinate
     for letter, at, extent in zip(element.modes, coordinate, extents, strict=True):
@@ -341,7 +341,7 @@ def global_place(
     leading = round_up(extents[along], unit)
     byte = (coordinate[1 - along] * leading + coordinate[along]) * element_bytes
     x, y = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
-    return GlobalPlace(
+    return GlobalLocation(
         extents=extents,
         major=major,
         leading_elems=leading,

@@ -40,7 +40,7 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class CrossProcessRace:
     """Two accesses of byte `offset` of allocation `allocation`; (cluster number, thread or None, site) of each."""
 
     allocation: int
@@ -50,7 +50,7 @@ class Meeting:
     other_wrote: bool
 
 
-def first_meeting(processes: Sequence[Sequence[Touched]]) -> Meeting | None:
+def first_race(processes: Sequence[Sequence[Touched]]) -> CrossProcessRace | None:
     """The first location that one process wrote and another accessed; all `processes` list the same allocations."""
     for i, mine in enumerate(processes):
         for j, theirs in enumerate(processes):
@@ -63,11 +63,11 @@ def first_meeting(processes: Sequence[Sequence[Touched]]) -> Meeting | None:
     return None
 
 
-def _meet(allocation: int, writer: Touched, others: Marks, *, wrote: bool) -> Meeting | None:
+def _meet(allocation: int, writer: Touched, others: Marks, *, wrote: bool) -> CrossProcessRace | None:
     both, i, j = np.intersect1d(writer.writes.granules, others.granules, assume_unique=True, return_indices=True)
     if not len(both):
         return None
-    return Meeting(
+    return CrossProcessRace(
         allocation=allocation,
         offset=int(both[0]) * writer.granule_bytes,
         writer=_who(writer.writes, int(i[0]), writer.cluster_shift),

@@ -13,7 +13,7 @@ SMALL = 1 << 22
 """Multiply-adds of a call that the executor finishes within seconds."""
 
 
-def be_patient(resolved: Resolved) -> None:
+def guard_cpu_time(resolved: Resolved) -> None:
     """Announce a call that takes minutes on the CPU. Raises RequestError for one that takes hours."""
     request, product = resolved.request, resolved.problem
     problem = ProblemShape(product.m, product.n, product.k, product.batches)

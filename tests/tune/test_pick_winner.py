@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from cutegen.tune.deciding import MARGIN, gain, is_faster, is_settled, leaders, times_of, winner
+from cutegen.tune.pick_winner import MARGIN, gain, is_faster, is_settled, leaders, times_of, winner
 
 
 def noisy(us: float, share: float, seed: int, rounds: int = 36) -> list[float]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cutegen.ptx.watch.past import NO_PAST, Clock, Past, join_pasts, later
+from cutegen.ptx.watch.vector_clock import NO_PAST, Clock, Past, join_pasts, later
 
 NO_TICKS: Clock = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReleasedKnowledge:
     """Knowledge that an arrival passes on: each agent's last ordered tick, and its last one before a proxy fence."""
 
     known: Clock
@@ -31,13 +31,15 @@ class Told:
         return self.known if self.in_scope is None else self.in_scope
 
 
-NOTHING = Told(NO_TICKS, NO_TICKS, NO_TICKS)
+NOTHING = ReleasedKnowledge(NO_TICKS, NO_TICKS, NO_TICKS)
 
 
-def join(a: Told, b: Told) -> Told:
+def join(a: ReleasedKnowledge, b: ReleasedKnowledge) -> ReleasedKnowledge:
     """The union of both."""
     strict, seen = later(a.strict, b.strict), later(a.seen, b.seen)
     in_scope = None
     if a.in_scope is not None or b.in_scope is not None:
         in_scope = later(a.within_scopes(), b.within_scopes())
-    return Told(later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen, in_scope)
+    return ReleasedKnowledge(
+        later(a.known, b.known), later(a.fenced, b.fenced), strict, join_pasts(a.far, b.far), seen, in_scope
+    )

@@ -17,14 +17,14 @@ MOST = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alike:
+class FusedStep:
     """Step for one or more instructions of the same `words`: the opcode and everything after it except the operands.
 
     `act` executes them; `targets` and each of `sources` are rows of the 32-bit file, int[instruction, register].
     """
 
     words: tuple[str, ...]
-    act: Callable[[Warp, Alike], None]
+    act: Callable[[Warp, FusedStep], None]
     sites: tuple[int, ...]
     targets: Rows
     sources: tuple[Rows, ...]
@@ -32,7 +32,7 @@ class Alike:
     def __call__(self, warp: Warp) -> None:
         self.act(warp, self)
 
-    def joined(self, later: Alike) -> Alike | None:
+    def joined(self, later: FusedStep) -> FusedStep | None:
         """Both steps merged; None if they differ in kind, or if `later` uses registers that these write."""
         if later.words != self.words or len(self.sites) + len(later.sites) > MOST:
             return None

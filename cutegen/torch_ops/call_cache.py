@@ -1,10 +1,10 @@
 """Repeated calls: one lookup by the tensors' attributes, then the launch.
 
-`find` knows simple calls, by shapes and Dynamo guards; `again` knows all calls, by every attribute.
+`lookup` knows simple calls, by shapes and Dynamo guards; `replay` knows all calls, by every attribute.
 
 The first call checks everything that depends on attributes. Each call checks addresses: their alignment, and whether
 `out` overlaps an operand. Every unusual call takes the slow path again. A call whose addresses allow only narrow
-accesses has a kernel that serves better aligned ones slowly: it is known to `again` alone, by its alignment.
+accesses has a kernel that serves better aligned ones slowly: it is known to `replay` alone, by its alignment.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.placement import VECTOR_BYTES, is_narrowed
+from cutegen.dispatch.prepared_call import ServedCall, ordered_scalars
 from cutegen.dispatch.providers import providers
-from cutegen.dispatch.ready import Ready, ordered
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.run.call.dynamo import guards_of, with_latest
@@ -41,7 +41,7 @@ count_write = torch.autograd.graph.increment_version
 _F32 = torch.float32
 _dynamos: Any = torch._C._dynamo.guards
 _has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
-"""Not part of torch's public API: if a version lacks them, calls use `again`."""
+"""Not part of torch's public API: if a version lacks them, calls use `replay`."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
 current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
@@ -49,14 +49,14 @@ current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambd
 class Known(NamedTuple):
     """Remaining work of a call that was made before.
 
-    `low` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the order of
-    `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor. With `narrowed`,
-    a matrix is aligned less than its strides allow.
+    `align_mask` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the
+    order of `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor. With
+    `narrowed`, a matrix is aligned less than its strides allow.
     """
 
     launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
     check_addresses: Callable[[tuple[int, ...]], None]
-    low: tuple[int, ...]
+    align_mask: tuple[int, ...]
     spans: tuple[int, ...]
     names: tuple[str, ...]
     allocate: Callable[[], Tensor]
@@ -65,33 +65,59 @@ class Known(NamedTuple):
     narrowed: bool
 
 
-class Simple:
+class CachedCall:
     """Remaining work of a simple call: `activation(a @ b + bias)`, with or without `out`.
 
     `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, which show autocast,
-    functorch and the negative bit. `low` are the address bits of a, b and out that must be 0. Memory is allocated and
-    `at_home` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the executor. `recorded` is True
-    if autograd records the call: the kernel then also stores the value before the activation if `aux` requests it. The
-    gradient of the other operand then `needs_a` or `needs_b`; gradients are `like_a` and `like_b`.
+    functorch and the negative bit. `align_mask` are the address bits of a, b and out that must be 0. Memory is
+    allocated and `launch_on_current_context` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the
+    executor. `recorded` is True if autograd records the call: the kernel then also stores the value before the
+    activation if `aux` requests it. The gradient of the other operand then `needs_a` or `needs_b`; gradients are
+    `like_a` and `like_b`.
     """
 
     __slots__ = (
-        *("activation", "across", "allocate", "at_home", "aux", "dtype", "dtype_bias", "guards", "like_a", "like_b"),
-        *("low", "low_bias", "needs_a", "needs_b", "ordinal", "recorded", "shape", "span_a", "span_b", "span_bias"),
+        *(
+            "activation",
+            "b_transposed",
+            "allocate",
+            "launch_on_current_context",
+            "aux",
+            "dtype",
+            "dtype_bias",
+            "guards",
+            "like_a",
+            "like_b",
+        ),
+        *(
+            "align_mask",
+            "align_mask_bias",
+            "needs_a",
+            "needs_b",
+            "ordinal",
+            "recorded",
+            "shape",
+            "span_a",
+            "span_b",
+            "span_bias",
+        ),
         *("span_out", "steps", "stream", "tf32"),
     )
 
-    def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, across: bool) -> None:
+    def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, b_transposed: bool) -> None:
         self.guards = guards_of(tensors)
-        self.activation, self.aux, self.across = call.activation, call.aux, across
+        self.activation, self.aux, self.b_transposed = call.activation, call.aux, b_transposed
         self.recorded, self.dtype_bias = call.wants_grad, None if call.bias is None else call.bias.dtype
         self.like_a, self.like_b = Like.of(call.a), Like.of(call.b)
         self.needs_a, self.needs_b = call.b.requires_grad, call.a.requires_grad
         self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
-        self.at_home, self.ordinal = getattr(known.launch, "at_home", known.launch), known.ordinal
+        self.launch_on_current_context, self.ordinal = (
+            getattr(known.launch, "launch_on_current_context", known.launch),
+            known.ordinal,
+        )
         self.allocate, self.stream = allocator(known.ordinal), known.stream
         self.shape, self.steps, self.dtype = tuple(out.shape), out.stride(), out.dtype
-        self.low, self.low_bias = max(known.low[:3]), (*known.low, 0)[3]
+        self.align_mask, self.align_mask_bias = max(known.align_mask[:3]), (*known.align_mask, 0)[3]
         self.span_a, self.span_b, self.span_out, self.span_bias = (*known.spans, 0)[:4]
 
 
@@ -100,7 +126,7 @@ class _Table(threading.local):
 
     def __init__(self) -> None:
         self.known: dict[tuple[object, ...], Known] = {}
-        self.simple: dict[tuple[object, ...], list[Simple]] = {}
+        self.simple: dict[tuple[object, ...], list[CachedCall]] = {}
         self.fused: dict[tuple[object, ...], list[Any]] = {}
         self.changes = -1
 
@@ -131,21 +157,23 @@ def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None) -> 
 
     Also None for calls that autograd records.
     """
-    known = find(a, b, bias, activation, None, across=False)
+    known = lookup(a, b, bias, activation, None, b_transposed=False)
     return None if known is None or known.recorded else launch(known, a, b, bias, None)
 
 
-def find(
-    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, across: bool
-) -> Simple | None:
-    """Look up a call of `activation(a @ b + bias)`; with `across`, B is `b` transposed. None if it is not known.
+def lookup(
+    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, b_transposed: bool
+) -> CachedCall | None:
+    """Look up a call of `activation(a @ b + bias)`; with `b_transposed`, B is `b` transposed. None if it is not known.
 
     Written out, like `launch`, because the two are the entire cost of a small call.
     """
     if is_traced():
         return None
     try:
-        some = table.simple.get((a.shape, b.shape, activation, bias is None, out is None, across, _is_grad_enabled()))
+        some = table.simple.get(
+            (a.shape, b.shape, activation, bias is None, out is None, b_transposed, _is_grad_enabled())
+        )
     except (AttributeError, RuntimeError, TypeError):  # other types, or no shape, which are checked elsewhere
         return None
     if some is None or table.changes != providers.changes + settings.changes:
@@ -167,7 +195,7 @@ def find(
 
 
 def launch(
-    known: Simple, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None, aux: Tensor | None = None
+    known: CachedCall, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None, aux: Tensor | None = None
 ) -> Tensor | None:
     """Return the result of a known call; None if addresses do not meet the kernel's requirements.
 
@@ -175,12 +203,12 @@ def launch(
     """
     result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
     at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
-    if (at_a | at_b | at_out) & known.low or not (at_a and at_b and at_out):  # 0: its memory was freed
+    if (at_a | at_b | at_out) & known.align_mask or not (at_a and at_b and at_out):  # 0: its memory was freed
         return None
     addresses: tuple[int, ...] = (at_a, at_b, at_out)
     if bias is not None:
         at_bias = bias.data_ptr()
-        if at_bias & known.low_bias or not at_bias:
+        if at_bias & known.align_mask_bias or not at_bias:
             return None
         addresses = (at_a, at_b, at_out, at_bias)
     if aux is not None:
@@ -190,21 +218,21 @@ def launch(
         apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
         if not apart or (bias is not None and at_bias < end and at_out < at_bias + known.span_bias):
             return None
-    known.at_home(addresses, (), known.stream(known.ordinal))
+    known.launch_on_current_context(addresses, (), known.stream(known.ordinal))
     if out is not None:
         count_write(out)
     return result
 
 
-def shorten(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
-    """Let `find` know a simple call that was just made; its B was `weight` transposed if that is given."""
+def memoize(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
+    """Let `lookup` know a simple call that was just made; its B was `weight` transposed if that is given."""
     known = known_here(call)
     if known is None:
         return
     second = call.b if weight is None else weight
     key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
     tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
-    made = Simple(known, call, tensors, result, across=weight is not None)
+    made = CachedCall(known, call, tensors, result, b_transposed=weight is not None)
     if made.guards(*tensors):
         whole = (*key, _is_grad_enabled())
         table.simple[whole] = with_latest(table.simple.get(whole, ()), made, tensors)
@@ -215,7 +243,7 @@ def known_here(call: Call) -> Known | None:
     known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
     if known is not None and known.narrowed:
         return None
-    if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_at_home(known.launch)):
+    if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_context_current(known.launch)):
         return known
     return None
 
@@ -225,9 +253,9 @@ def is_negative(call: Call) -> bool:
     return any(tensor.is_neg() for tensor in call.tensors.values())
 
 
-def _is_at_home(launch: object) -> bool:
+def _is_context_current(launch: object) -> bool:
     """Return whether this thread's context is the GPU's; otherwise each launch checks it."""
-    question = getattr(launch, "is_at_home", None)
+    question = getattr(launch, "is_context_current", None)
     return question is None or question()
 
 
@@ -251,7 +279,7 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
     return x.shape, x.stride(), x.dtype, x.device, address & -address & (VECTOR_BYTES - 1)
 
 
-def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
+def replay(call: Call) -> tuple[Tensor, Tensor | None] | None:
     """Return the result of a call like an earlier one; None if it must take the slow path."""
     try:
         known = table.known.get(_key(call))
@@ -273,7 +301,7 @@ def again(call: Call) -> tuple[Tensor, Tensor | None] | None:
         return None
     if call.out is not None:
         known.check_addresses(pointers)
-    known.launch(pointers, ordered(call.scalars), known.stream(known.ordinal))
+    known.launch(pointers, ordered_scalars(call.scalars), known.stream(known.ordinal))
     if call.out is not None:
         count_write(out)
     return out, aux
@@ -284,7 +312,7 @@ def _no_stream(ordinal: int) -> int:
     return 0
 
 
-def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
+def remember(call: Call, resolved: Resolved, ready: ServedCall, out: Tensor) -> None:
     """Remember calls of this form."""
     table.renew()
     launch = ready.prepared.launch
@@ -292,7 +320,7 @@ def remember(call: Call, resolved: Resolved, ready: Ready, out: Tensor) -> None:
     table.known[_key(call)] = Known(
         launch=launch,
         check_addresses=ready.prepared.check_addresses,
-        low=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),
+        align_mask=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),
         spans=tuple(each.span_bytes for each in ready.prepared.placed),
         names=ready.names,
         allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),

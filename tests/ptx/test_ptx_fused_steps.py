@@ -9,7 +9,7 @@ import pytest
 from kernels import kernel, run_elements
 
 from cutegen.ptx import Program
-from cutegen.ptx.machine.alike import MOST, Alike
+from cutegen.ptx.machine.fused_steps import MOST, FusedStep
 
 REGISTERS = 8
 OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -19,7 +19,7 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 def runs_of(text: str) -> list[int]:
     """How many instructions each step of a kernel does that like ones can join."""
     steps = [step for block in Program.parse(text).prepare("k").blocks for step in block.steps]
-    return [len(step.sites) for step in steps if isinstance(step, Alike)]
+    return [len(step.sites) for step in steps if isinstance(step, FusedStep)]
 
 
 def begin(count: int) -> list[str]:

@@ -18,7 +18,7 @@ from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
 from cutegen.dispatch.providers import providers  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
-from cutegen.torch_ops import door, eager, recorded, remembered  # noqa: E402
+from cutegen.torch_ops import autograd, call_cache, eager, torch_entry  # noqa: E402
 from cutegen.torch_ops.call import Call  # noqa: E402
 from cutegen.torch_ops.linear import linear  # noqa: E402
 from tests.torch_ops.cases import check_kept, half  # noqa: E402
@@ -47,8 +47,8 @@ def terms(request: pytest.FixtureRequest) -> dict[str, Any]:
 def _looked_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated calls are served by either look-up."""
     if request.param == "by key":
-        for name in ("shorten", "shorten_fused"):
-            monkeypatch.setattr(door, name, lambda *_: None)
+        for name in ("memoize", "memoize_fused"):
+            monkeypatch.setattr(torch_entry, name, lambda *_: None)
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -115,13 +115,13 @@ def test_calls_that_differ_in_what_a_kernel_depends_on_have_keys_of_their_own() 
     for call in (PLAIN, FUSED):
         changed = {name: call._replace(**change) for name, change in CHANGES.items()}
         calls = {"as it is": call, **{name: x for name, x in changed.items() if not is_like(x, call)}}
-        assert len({remembered._key(x) for x in calls.values()}) == len(calls) > len(CHANGES) - 3
+        assert len({call_cache._key(x) for x in calls.values()}) == len(calls) > len(CHANGES) - 3
 
 
 def test_calls_that_differ_in_values_and_numbers_have_one_key() -> None:
     one = FUSED._replace(bias=OUT[0], c=OUT, beta=0.5)
     other = one._replace(**{name: x.clone() + 1 for name, x in one.tensors.items() if name != "b"}, alpha=2, beta=3.0)
-    assert remembered._key(one) == remembered._key(other)
+    assert call_cache._key(one) == call_cache._key(other)
 
 
 def is_like(one: Call, other: Call) -> bool:
@@ -133,7 +133,7 @@ def is_like(one: Call, other: Call) -> bool:
 @pytest.mark.usefixtures("_looked_up")
 def test_calls_that_differ_in_one_term_have_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, twice, with other values."""
-    monkeypatch.setattr(remembered, "table", remembered._Table())
+    monkeypatch.setattr(call_cache, "table", call_cache._Table())
     w, out = half(32, 64).T, torch.empty(16, 32, dtype=HALF)
     for _ in range(2):
         a, beside, bias = half(16, 64), half(16, 32), half(32)
@@ -185,7 +185,7 @@ def test_a_call_like_one_before_is_looked_up_by_guards_alone(monkeypatch: pytest
     ]
     for call in calls:
         call(half(16, 64))
-    monkeypatch.setattr(door, "compute", None)
+    monkeypatch.setattr(torch_entry, "compute", None)
     for number, call in enumerate(calls):
         found, wanted = call(half(16, 64))
         close(found, wanted, str(number))
@@ -228,7 +228,7 @@ def test_a_recorded_call_like_one_before_is_looked_up_by_guards_alone(
     calls = (layer, lambda x: cutegen.matmul(x, weight.mT, bias=bias, activation=activation))
     for call in calls:
         call(half(16, 64).requires_grad_()).sum().backward()
-    monkeypatch.setattr(recorded, "compute", None)
+    monkeypatch.setattr(autograd, "compute", None)
     for call in calls:
         x = half(16, 64).requires_grad_()
         layer.zero_grad()
@@ -255,7 +255,7 @@ def test_a_recorded_call_like_one_before_keeps_only_what_a_needed_gradient_reads
     )
     for call, activation in calls:
         check_kept(call, activation)
-    monkeypatch.setattr(recorded, "compute", None)
+    monkeypatch.setattr(autograd, "compute", None)
     for call, activation in calls:
         check_kept(call, activation)
 
@@ -300,7 +300,7 @@ def test_a_tensor_times_itself_is_right_each_time() -> None:
 
 @PLAIN_AND_FUSED
 def test_a_worse_aligned_tensor_goes_the_thorough_way(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "table", remembered._Table())
+    monkeypatch.setattr(call_cache, "table", call_cache._Table())
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     cutegen.matmul(half(16, 64), w, **terms)
     seen = resolved(monkeypatch)
@@ -311,7 +311,7 @@ def test_a_worse_aligned_tensor_goes_the_thorough_way(terms: dict[str, Any], mon
 
 @PLAIN_AND_FUSED
 def test_tf32_is_noticed_the_second_time(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "table", remembered._Table())
+    monkeypatch.setattr(call_cache, "table", call_cache._Table())
     a, w, seen = torch.randn(16, 64), torch.randn(32, 64).T, resolved(monkeypatch)
     before = torch.backends.cuda.matmul.fp32_precision
     found = []
@@ -329,16 +329,16 @@ def test_tf32_is_noticed_the_second_time(terms: dict[str, Any], monkeypatch: pyt
 
 @PLAIN_AND_FUSED
 def test_each_alignment_keeps_a_kernel_of_its_own(terms: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "table", remembered._Table())
+    monkeypatch.setattr(call_cache, "table", call_cache._Table())
     chosen: list[int] = []
-    real = eager.make_ready
+    real = eager.prepare_call
 
     def spy(*arguments: Any, **how: Any) -> Any:
         ready = real(*arguments, **how)
         chosen.append(ready.served.kernel.contract.tensor("a").align_bytes)
         return ready
 
-    monkeypatch.setattr(eager, "make_ready", spy)
+    monkeypatch.setattr(eager, "prepare_call", spy)
     w, memory = half(32, 64).T, half(16 * 64 + 8)
     for start in (1, 0, 4, 1, 0, 4):
         a = memory[start : start + 16 * 64].view(16, 64)

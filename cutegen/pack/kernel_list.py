@@ -39,7 +39,7 @@ _WAY_OUT = "docs/deploying.md describes the list"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RequestedKernel:
     """One kernel: its name for users, the spec, the problem that it is chosen for, the target's name."""
 
     name: str
@@ -59,7 +59,7 @@ class Wanted:
 
 def combinations(
     specs: Iterable[SpecLike], problems: Sequence[ProblemLike | None] = (), archs: Sequence[str] = ()
-) -> tuple[Wanted, ...]:
+) -> tuple[RequestedKernel, ...]:
     """Combine specs, problems and targets without duplicates; by default every problem, and the default target.
 
     Raises RequestError for unknown names.
@@ -68,14 +68,14 @@ def combinations(
     ['sm80_hgemm_tn for sm_80, 64x64x64', 'sm80_hgemm_tn for sm_90, 64x64x64']
     """
     return _distinct(
-        Wanted(name=spec.name, spec=spec, problem=ProblemShape.of(problem), target=target)
+        RequestedKernel(name=spec.name, spec=spec, problem=ProblemShape.of(problem), target=target)
         for spec in map(as_spec, specs)
         for target in _targets(spec, archs)
         for problem in problems or (None,)
     )
 
 
-def read_list(path: Path, archs: Sequence[str] = ()) -> tuple[Wanted, ...]:
+def read_list(path: Path, archs: Sequence[str] = ()) -> tuple[RequestedKernel, ...]:
     """Return the kernels of the list at `path`; `archs` are for those that name no target.
 
     Raises ArtifactError for an unreadable file, RequestError with the address of an invalid value.
@@ -105,7 +105,7 @@ def _table(path: Path) -> dict[str, Any]:
     return table
 
 
-def kernels_of(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[Wanted, ...]:
+def kernels_of(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tuple[RequestedKernel, ...]:
     """Return the kernels of one row. Raises RequestError with the address of an invalid value."""
     if not isinstance(row, dict):
         raise wrong(address, literal(row), "a table")
@@ -126,7 +126,7 @@ def kernels_of(row: Any, address: str, folder: Path, archs: Sequence[str]) -> tu
     return tuple(replace(each, name=name or each.name) for each in combinations([spec], problems, targets))
 
 
-def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tuple[Wanted, ...]:
+def _asked(row: Mapping[str, Any], address: str, targets: Sequence[str]) -> tuple[RequestedKernel, ...]:
     """Return the kernels that a call requested, under a name that no other request has."""
     if others := [name for name in ("name", "problems") if name in row]:
         raise wrong(f"{address}.{others[0]}", "a key together with request", "no other key: a request has its problem")
@@ -174,7 +174,7 @@ def _targets(spec: GemmSpec, archs: Sequence[str]) -> Iterable[str]:
     return dict.fromkeys(choose_target(arch, least=spec.needs).name for arch in archs or (None,))
 
 
-def _distinct(wanted: Iterable[Wanted]) -> tuple[Wanted, ...]:
+def _distinct(wanted: Iterable[RequestedKernel]) -> tuple[RequestedKernel, ...]:
     return tuple(dict.fromkeys(wanted))
 
 

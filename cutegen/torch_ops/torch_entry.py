@@ -15,12 +15,12 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.dispatch.formula import TENSORS, check_scalars
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
+from cutegen.torch_ops.autograd import quick, record
 from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.call_cache import is_undisturbed, memoize
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.flops import register_flops
-from cutegen.torch_ops.fused import quick_fused, shorten_fused
-from cutegen.torch_ops.recorded import quick, record
-from cutegen.torch_ops.remembered import is_undisturbed, shorten
+from cutegen.torch_ops.fused import memoize_fused, quick_fused
 from cutegen.torch_ops.sharding import register_sharding
 
 register_sharding()  # before the first call, for compiled calls
@@ -47,9 +47,9 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
     if not call.wants_grad:
         found = compute(call)[0]
         if call.has_more:
-            shorten_fused(call, found)
+            memoize_fused(call, found)
         else:
-            shorten(call, found, weight)
+            memoize(call, found, weight)
         return found
     return dispatched(call) if call.out is not None else record(call, weight)  # the dispatcher refuses it
 
