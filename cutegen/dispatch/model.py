@@ -81,7 +81,8 @@ def _planned(request: Request) -> tuple[str, BuildRequest | None]:
     except SpecError as error:
         return str(error), None
     chosen = f"family {made.family}, CTA tile {extents(made.cta_tile)}"
-    return f"{chosen}: least predicted time for {request.problem} on {request.target}", asked
+    foretold = next((each.for_problem for each in made.decisions if each.key == "tile.cta"), "")
+    return f"{chosen}: {foretold or f'chosen for {request.problem}'}", asked
 
 
 def _operand(matrix: Matrix) -> Operand:
