@@ -15,7 +15,7 @@ import numpy as np
 from tcgen05_kernels import HEAD_BYTES, UNWRITTEN, Product, parsed
 from tcgen05_more import Scaled
 from tcgen05_operands import Array
-from tcgen05_wrong import K, Wrong, wrong
+from tcgen05_wrong import CLUSTER, PAIR_COMMIT, K, Wrong, wrong
 
 from cutegen.ptx import LaunchReport
 
@@ -96,6 +96,31 @@ class Staged(Product):
         return text.replace(stores, staged + stores)
 
 
+_LAST = f"    {CLUSTER}\n    ret;"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announced(Product):
+    """A pair's product whose leader commits once more to both CTAs, and waits for it; the other CTA does not."""
+
+    @property
+    def name(self) -> str:
+        """A short name for the test."""
+        return f"{Product.name.fget(self)}-announced"  # type: ignore[attr-defined]
+
+    def text(self) -> str:
+        """The PTX."""
+        text, one = Product.text(self), "    @%p3 mbarrier.init.shared.b64 [%r63], 1;\n"
+        assert text.count(one) == text.count(_LAST) == 1
+        again = f"""    {PAIR_COMMIT.replace("[%r63]", "[%r63+8]")}
+    @!%p1 bra TOLD;
+HEARD: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p5, [%r63+8], 0; @!%p5 bra HEARD;
+TOLD:
+    bar.warp.sync -1;
+"""
+        return text.replace(one, one + one.replace("[%r63]", "[%r63+8]")).replace(_LAST, again + _LAST)
+
+
 _SHIFT = """
 .version 8.8
 .target sm_100a
@@ -155,8 +180,9 @@ class Shift:
 LOADED = Loaded(kind="mxf8f6f4", m=256, n=64, a="e4m3", b="e4m3", ctas=2)
 HANDED = Handed(kind="mxf8f6f4", m=256, n=64, a="e4m3", b="e4m3", ctas=2)
 STAGED = Staged(kind="f16", m=128, n=32, a="f16", b="f16", ctas=2)
+ANNOUNCED = Announced(kind="f16", m=256, n=32, a="f16", b="f16", ctas=2)
 SHIFT = Shift()
-RIGHT = (LOADED, Loaded(kind="mxf8f6f4", m=128, n=64, a="e4m3", b="e4m3", ctas=2), HANDED, STAGED, SHIFT)
+RIGHT = (LOADED, Loaded(kind="mxf8f6f4", m=128, n=64, a="e4m3", b="e4m3", ctas=2), HANDED, STAGED, ANNOUNCED, SHIFT)
 
 
 def fixes() -> Iterator[Wrong]:
@@ -172,6 +198,8 @@ def fixes() -> Iterator[Wrong]:
         yield wrong(f"the leader's wait at scope cta, data of a {who}", K.RACE, says, wait, right=right)
     half = ("    shr.u32 %r51, %r0, 6; mul.lo.u32 %r51, %r51, 64; add.u32 %r50, %r50, %r51;\n", "")
     yield wrong("two warps write one slot", K.RACE, "write", half, right=STAGED)
+    exits = (_LAST, "    ret;")
+    yield wrong("a CTA that exits while its peer commits to it", K.RACE, "exit", exits, right=ANNOUNCED)
     meet = "bar.sync 0; tcgen05.fence::after_thread_sync;\n    @%p3 tcgen05.shift"
     alone = (meet, meet.replace("bar.sync 0; ", ""))
     yield wrong(

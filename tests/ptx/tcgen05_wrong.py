@@ -254,6 +254,14 @@ def pairs() -> Iterator[Wrong]:
         ("tcgen05.mma.cta_group::2", "tcgen05.mma.cta_group::1"),
         right=PAIR,
     )
+    last = f"    {CLUSTER}\n    tcgen05.fence::after_thread_sync;\n    ld.shared.b32 %r20, [%r63+16];"
+    yield wrong(
+        "columns of a pair freed while the other CTA loads",
+        K.TENSOR_MEMORY,
+        "tcgen05.dealloc.cta_group::2",
+        (last, last.replace(CLUSTER, "bar.sync 0;")),
+        right=PAIR_128,
+    )
     yield wrong(
         "no wait in the pair", K.ASYNC_MMA, "tcgen05.commit", (WAIT, ""), right=PAIR_128, also=(K.UNINITIALIZED,)
     )

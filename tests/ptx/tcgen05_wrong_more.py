@@ -47,6 +47,9 @@ def factors() -> Iterator[Wrong]:
     yield wrong("one half's factors for both", None, "", same, right=SPLIT)
     lane = ("add.u32 %r42, %r20,", "or.b32 %r42, %r20, 0x10000; add.u32 %r42, %r42,")
     yield wrong("factors at lane 1", K.TENSOR_MEMORY, "expected lane 0", lane, right=MX)
+    first = copies[copies.index("%r40, %r63, ") : copies.index("; shr.u32 %r40")]
+    moved = (first, f"%r40, %r63, {int(first.rsplit(' ', 1)[1]) + 16}")
+    yield wrong("factors from 16 bytes further on", None, "", moved, right=MX)
     swizzled = ("or.b64 %rd12, %rd12, 0x400800000000", "or.b64 %rd12, %rd12, 0x4000400800000000")
     yield wrong("a swizzled copy of factors", K.OUT_OF_BOUNDS, "16-byte access", swizzled, right=MX)
 

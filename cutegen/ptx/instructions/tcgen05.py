@@ -130,7 +130,10 @@ def _lower_dealloc(context: Lowering, instruction: Instruction) -> Step:
             found = f"{allocated} columns are allocated" if allocated else "no tcgen05.alloc has returned this address"
             message = f"tcgen05.dealloc of {count} columns at {first:#x}: {found}"
             warp.cta.fault(ViolationKind.TENSOR_MEMORY, site, int(warp.threads()[0]), message, first, always=True)
-        memory.free(unit.order.access(warp, site, Way.DEALLOC), first, count)
+        access = unit.order.access(warp, site, Way.DEALLOC)
+        if ctas == 2:
+            unit.memory(warp.cta.rank ^ 1).free_by_peer(access, first, count)
+        memory.free(access, first, count)
 
     return step
 

@@ -54,6 +54,11 @@ class TensorMemory:
         self.shadow.free(access, slice(first, first + count))
         self.phase += 1
 
+    def free_by_peer(self, access: TensorAccess, first: int, count: int) -> None:
+        """The other CTA of the pair gives its columns back, and this one has not yet."""
+        if first in self.allocations:
+            self.shadow.free_by_peer(access, slice(first, first + count))
+
     def is_free(self, first: int, count: int) -> bool:
         """Return whether no column of a range is allocated."""
         return all(first + count <= start or start + n <= first for start, (n, _) in self.allocations.items())

@@ -24,6 +24,8 @@ class TensorShadow:
         self._accesses: list[TensorAccess] = []
         self._owners = np.zeros(COLUMNS, np.int32)
         """Per column the number of the `tcgen05.alloc`, or 0."""
+        self._freed_by_peer = np.zeros(COLUMNS, np.int32)
+        """Per column the number of the `tcgen05.dealloc` of the other CTA of the pair, or 0."""
         self._writers = np.zeros((LANES, COLUMNS), np.int32)
         self._readers: dict[int, Numbers] = {}
 
@@ -33,13 +35,21 @@ class TensorShadow:
 
     def free(self, access: TensorAccess, columns: slice) -> None:
         """The columns are given back: no access to them may be under way."""
-        region = Region(slice(0, LANES), columns)
-        self._check_writers(access, region, "frees")
-        self._check_readers(access, region, "frees")
-        self._owners[columns] = 0
+        self._check_free(access, columns)
+        self._owners[columns] = self._freed_by_peer[columns] = 0
         self._writers[:, columns] = 0
         for numbers in self._readers.values():
             numbers[:, columns] = 0
+
+    def free_by_peer(self, access: TensorAccess, columns: slice) -> None:
+        """The other CTA of the pair gives its columns back: no access to this CTA's may be under way, or follow."""
+        self._check_free(access, columns)
+        self._freed_by_peer[columns] = self._number(access)
+
+    def _check_free(self, access: TensorAccess, columns: slice) -> None:
+        region = Region(slice(0, LANES), columns)
+        self._check_writers(access, region, "frees")
+        self._check_readers(access, region, "frees")
 
     def read(self, access: TensorAccess, region: Region, *, also_written: bool = False) -> None:
         """Checks and records a read; `also_written`: the access also writes the words, which counts for both."""
@@ -83,6 +93,12 @@ class TensorShadow:
                 ViolationKind.OUT_OF_BOUNDS, access.site, access.thread, f"{message} is not allocated", column
             )
             return False
+        freed = int(self._freed_by_peer[first:last].max())
+        if freed:
+            earlier = self._accesses[freed - 1]
+            message = f"{access.way.value} accesses columns that the other CTA of its pair has freed"
+            message += f" ({earlier.warp.cta.describe(earlier.site)}): the pair frees them together"
+            access.warp.cta.fault(ViolationKind.TENSOR_MEMORY, access.site, access.thread, message, first)
         for number in np.unique(owners).tolist():
             # The CTAs of a pair allocate together: the columns of the other one are there if one's own are.
             if self._accesses[number - 1].warp.cta is access.warp.cta:
