@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cutegen.dispatch.pack import Pack, load_pack
     from cutegen.dispatch.settings import matmul_settings
     from cutegen.errors import CutegenError
+    from cutegen.grouped_mm import grouped_mm
     from cutegen.matmul import explain, matmul, prepare
     from cutegen.plan import GemmPlan, ProbePlan
     from cutegen.run import Kernel, Probe
@@ -75,6 +76,7 @@ __all__ = [
     "emit",
     "explain",
     "float8_linear",
+    "grouped_mm",
     "load_pack",
     "load_spec",
     "matmul",
@@ -93,6 +95,7 @@ _ROOMS = {
     "cutegen.api": ("compile", "emit"),
     "cutegen.tuned.answer": ("plan",),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
+    "cutegen.grouped_mm": ("grouped_mm",),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),
     "cutegen.torch_ops.replacing": ("replace_linear", "restore_linear"),

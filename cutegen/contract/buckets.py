@@ -6,6 +6,9 @@ backward pass. N determines the number of tiles and is mostly the width of a lay
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, ProblemShape
 
 STEPS_OF_M, STEPS_OF_N, STEPS_OF_K, STEPS_OF_BATCH = 2, 8, 4, 1
@@ -28,12 +31,17 @@ def rounded_up(extent: int, steps: int) -> int:
     return -(-extent // step) * step
 
 
-def bucket(problem: ProblemShape, *, batch_invariant: bool = False) -> ProblemShape:
+def bucket(problem: ProblemShape, *, batch_invariant: bool = False, groups: Groups | None = None) -> ProblemShape:
     """Return the problem to choose a kernel for, not empty; with `batch_invariant` M and the batch have no influence.
+
+    With `groups` their mode is that of as many equal ones: their number has the steps of a batch, and their size those
+    of the mode.
 
     >>> str(bucket(ProblemShape(100, 4096, 4096))), str(bucket(ProblemShape(100, 4096, 4096), batch_invariant=True))
     ('128x4096x4096', '256x4096x4096')
     """
+    if groups is not None:
+        return _of_groups(problem, groups, batch_invariant=batch_invariant)
     m, batch = (BATCH_INVARIANT_M, 1) if batch_invariant else (problem.m, problem.batch)
     return ProblemShape(
         m=min(rounded_up(m, STEPS_OF_M), MAX_EXTENT),
@@ -41,3 +49,19 @@ def bucket(problem: ProblemShape, *, batch_invariant: bool = False) -> ProblemSh
         k=min(rounded_up(max(problem.k, 1), STEPS_OF_K), MAX_EXTENT),
         batch=min(rounded_up(batch, STEPS_OF_BATCH), MAX_BATCH),
     )
+
+
+def _of_groups(problem: ProblemShape, groups: Groups, *, batch_invariant: bool) -> ProblemShape:
+    """Return the bucket of groups of one mode.
+
+    >>> str(_of_groups(ProblemShape(1000, 1536, 2048, groups=100), Groups("m"), batch_invariant=False))
+    '1536x1536x2048 in 128 groups'
+    """
+    number = min(rounded_up(max(problem.products, 1), STEPS_OF_BATCH), MAX_EXTENT)
+    of, packed = groups.of, groups.layout == "packed"
+    each = -(-problem.extents[of] // max(problem.products, 1)) if packed else problem.extents[of]
+    if batch_invariant and of != "k":
+        each, number = BATCH_INVARIANT_M, 1
+    mean = bucket(replace(problem, **{of: max(each, 1)}, groups=None))
+    extent = min(mean.extents[of] * number, MAX_EXTENT) if packed else mean.extents[of]
+    return replace(mean, **{of: extent}, groups=number)

@@ -34,6 +34,9 @@ class Groups:
     of: Mode
     layout: Literal["packed", "padded"] = "packed"
 
+    def __str__(self) -> str:
+        return f"{self.layout} groups of {self.of}"
+
     def products(self, given: Sequence[int], problem: ProblemShape) -> Iterator[Product]:
         """Yield the groups for the ends or sizes that the device has; `problem` has the whole extent of the mode.
 

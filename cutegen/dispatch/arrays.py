@@ -25,7 +25,11 @@ Array = np.ndarray[Any, Any]
 
 def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, float], out_dtype: str | None) -> Array:
     """Compute a call with these arrays, by their names; `out` is written and returned if it is given."""
-    resolved = resolve_arrays(arrays, formula, out_dtype)
+    return computed(resolve_arrays(arrays, formula, out_dtype), arrays, scalars)
+
+
+def computed(resolved: Resolved, arrays: Mapping[str, Array], scalars: Mapping[str, float]) -> Array:
+    """Compute a resolved call with these arrays; `out` is written and returned if it is given."""
     out = arrays.get("out")
     if out is None:
         out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
@@ -33,7 +37,7 @@ def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, 
         return out
     guard_cpu_time(resolved)
     used = {name: arrays[name] for name in arrays if name != "out"} | {
-        "out": _aligned(out.shape, out.dtype) if resolved.out_copied else out
+        "out": _like(out) if resolved.out_copied else out
     }
     for name, placed in resolved.placements.items():
         if placed.copy is not None:
@@ -68,6 +72,13 @@ def dtype_name(asked: Any) -> str:
     except (TypeError, ValueError):
         expected = f"a type of NumPy, or one of {', '.join(OUT_DTYPES)}"
         raise RequestError(f"matmul: out_dtype: found {asked!r}; expected {expected}") from None
+
+
+def _like(out: Array) -> Array:
+    """Return aligned memory with the elements of a result, which a kernel of groups may leave."""
+    made = _aligned(out.shape, out.dtype)
+    made[...] = out
+    return made
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

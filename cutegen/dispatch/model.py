@@ -11,7 +11,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Scale, Schedule
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Grouped, Operand, Problem, Scale, Schedule
 from cutegen.support.words import extents
 
 
@@ -30,6 +30,7 @@ def spec_of(request: Request) -> GemmSpec:
             scale=None if request.scale is None else Scale(request.scale),
             residual=_extra(request.residual),
             aux=_extra(request.aux),
+            groups=None if request.groups is None else Grouped(request.groups.of, request.groups.layout),
         ),
         epilogue=Epilogue(ops=request.ops or None),
         schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),

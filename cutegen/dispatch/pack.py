@@ -192,6 +192,8 @@ def _serves(entry: PackEntry, request: Request) -> bool:
         return False
     if request.batch_invariant and entry.launch.split is not None:
         return False
+    if entry.launch.groups != request.groups:
+        return False
     tensors = entry.launch.tensors  # as the kernel reads them: a call of `matmul` makes no lasting copy of B
     asked = {name for name in _MATRICES if getattr(request, name) is not None}
     return asked <= {tensor.name for tensor in tensors} and all(_fits(tensor, request) for tensor in tensors)
@@ -209,7 +211,9 @@ def _fits(tensor: TensorContract, request: Request) -> bool:
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:
     """Return the bucket of a kernel's problem, computed like that of a request."""
-    return None if entry.problem is None else bucket(entry.problem, batch_invariant=request.batch_invariant)
+    if entry.problem is None:
+        return None
+    return bucket(entry.problem, batch_invariant=request.batch_invariant, groups=request.groups)
 
 
 def _least_aligned(entry: PackEntry) -> int:

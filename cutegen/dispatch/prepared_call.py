@@ -53,6 +53,6 @@ def prepare_call(resolved: Resolved, *, compiling: bool = True) -> ServedCall:
     """Find the kernel of a call that is not empty, and prepare it. Raises the errors of `Providers.kernel_for`."""
     served = providers.kernel_for(resolved.request, compiling=compiling)
     count_calls(resolved)
-    names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.tensors)
-    prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names])
+    names = tuple(_CALLED.get(tensor.name, tensor.name) for tensor in served.kernel.contract.passed)
+    prepared = served.kernel.prepare(*[resolved.placements[name].form for name in names], clears=resolved.clears)
     return ServedCall(served, prepared, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.support.typed_json import read
 
@@ -28,7 +29,8 @@ class Request:
     `ops` are the epilogue's, in order; `bias` is the element type of the vector that they add, `scale` of those that
     they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of the
     call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
-    With `batch_invariant` an element of C must not depend on how many rows C has.
+    With `batch_invariant` an element of C must not depend on how many rows C has. With `groups` the device has the
+    sizes of the products.
     """
 
     a: Matrix
@@ -43,13 +45,15 @@ class Request:
     target: str
     device: str | None = None
     batch_invariant: bool = False
+    groups: Groups | None = None
 
     @property
     def name(self) -> str:
         """Return the name of kernels made for it: `matmul_f16_tn`, with the letters of BLAS."""
         letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
-        return "_".join(("matmul", types, letters, *self.ops))
+        product = "matmul" if self.groups is None else f"grouped_{self.groups.of}_{self.groups.layout}"
+        return "_".join((product, types, letters, *self.ops))
 
     def __str__(self) -> str:
         parts = [f"{self.problem} on {self.device or self.target}"]
@@ -57,13 +61,16 @@ class Request:
         if self.ops:
             parts.append(f"epilogue: {', '.join(self.ops)}")
         parts += [f"{name}: {value}" for name in ("bias", "scale", "residual", "aux") if (value := getattr(self, name))]
+        if self.groups is not None:
+            parts.append(str(self.groups))
         if self.batch_invariant:
             parts.append("batch-invariant")
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON table, which `from_json` reads."""
-        return asdict(self)
+        table = {**asdict(self), "problem": self.problem.table()}
+        return table if self.groups is not None else {name: each for name, each in table.items() if name != "groups"}
 
     @classmethod
     def from_json(cls, table: Any, file: str) -> Request:

@@ -53,7 +53,8 @@ class Resolved:
     """A resolved call: its request, and the placements of its tensors by role, in a kernel's order.
 
     `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type. `out_copied`
-    says why the result must be computed elsewhere and copied to `out`. An empty result needs no kernel.
+    says why the result must be computed elsewhere and copied to `out`. With `clears` a kernel of groups sets what none
+    of them has of the result to 0. An empty result needs no kernel.
     """
 
     request: Request
@@ -62,6 +63,7 @@ class Resolved:
     called: ProblemShape
     dtype: str
     out_copied: str = ""
+    clears: bool = False
 
     @property
     def empty(self) -> bool:

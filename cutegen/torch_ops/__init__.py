@@ -8,6 +8,7 @@ call_cache.py    repeated simple calls; fused.py: repeated calls with more terms
 autograd.py      eager calls with gradients
 ops.py           `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
 gradients.py     the backward passes, which call these ops
+grouped.py       `cutegen.grouped_mm`: its ops; grouped_gradients.py: their backward passes
 linear.py        `cutegen.Linear`
 replacing.py     `cutegen.replace_linear`: a model's layers in place; activations.py: torch's modules by name
 model_calls.py   the calls in a run of a model that computes nothing, for `cutegen.prepare`

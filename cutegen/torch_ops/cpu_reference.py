@@ -22,7 +22,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the result, and the value before the activation, both of `dtype`."""
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, *_ = call
-    x = _product(a, b)
+    x = multiply(a, b)
     terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
     exact = dtype is torch.int32 and all(term is None for term in terms)
     if not (x.is_floating_point() or exact):
@@ -66,7 +66,8 @@ def per_column(scale: Tensor, a: Shape, b: Shape) -> Tensor:
     return (scale if len(a) > 1 or scale.dim() == 1 else scale.squeeze(-2)).to(torch.float32)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Return the product in f32, or s32 for integers."""
     if a.is_floating_point():
         return torch.matmul(a.to(torch.float32), b.to(torch.float32))
     ends = torch.iinfo(torch.int32)  # sums saturate; float64 has larger ones exactly

@@ -71,13 +71,14 @@ def resolved_tensors(
     """
     a = tensors["a"]
     with torch.no_grad():
-        given = {name: _form(tensor, name) for name, tensor in tensors.items()}
+        given = {name: form_at(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
     return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)
 
 
-def _form(tensor: Tensor, name: str) -> tuple[Form, int]:
+def form_at(tensor: Tensor, name: str) -> tuple[Form, int]:
+    """Return a tensor's form and address; 0 for one without memory. Raises OperandError."""
     if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
         return form_of(tensor), 0
     view = view_of(tensor.resolve_neg() if tensor.is_neg() else tensor, name)
@@ -96,7 +97,7 @@ def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> 
         if tensor.is_neg():
             used[name] = tensor.resolve_neg()
         if (copy := resolved.placements[name].copy) is not None:
-            used[name] = _copied(used[name], copy)
+            used[name] = copied(used[name], copy)
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
         guard_cpu_time(resolved)
@@ -125,9 +126,9 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
 
 def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
     """Reject a result that shares memory with operands that a kernel still reads, as `check_apart` does."""
-    form, pointer = _form(out, "out")
+    form, pointer = form_at(out, "out")
     for name, tensor in tensors.items():
-        other, at = _form(tensor, name)
+        other, at = form_at(tensor, name)
         in_place = name in ("c", "residual") and (other, at) == (form, pointer)
         if not in_place and share_memory(form, pointer, other, at):
             raise OperandError(
@@ -142,7 +143,8 @@ def _empty(resolved: Resolved, device: torch.device) -> Tensor:
     return torch.empty(resolved.problem.result, dtype=dtype_of(resolved.dtype), device=device)
 
 
-def _copied(tensor: Tensor, copy: Copy) -> Tensor:
+def copied(tensor: Tensor, copy: Copy) -> Tensor:
+    """Return the copy of a tensor that a placement asks for."""
     memory = torch.empty(copy.elems, dtype=tensor.dtype, device=tensor.device)
     made = memory.as_strided(copy.shape, copy.strides)
     made.copy_(tensor.reshape(copy.seen))

@@ -55,13 +55,13 @@ def _matmul_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _matmul_out(*arguments: Any, out: Tensor) -> None:
     call = _call(arguments)._replace(out=out)
-    refuse_out_with_grad(call)
+    refuse_out_with_grad(call.wants_grad)
     compute(call)
 
 
-def refuse_out_with_grad(call: Call) -> None:
+def refuse_out_with_grad(wants_grad: bool) -> None:
     """Reject a call with `out` that autograd must record. Raises OperandError."""
-    if call.wants_grad:
+    if wants_grad:
         raise OperandError(
             operand="out",
             found="a tensor to write to, and operands that require grad",
@@ -165,7 +165,8 @@ def _in_front(matrices: tuple[Tensor, ...], in_dims: tuple[Any, ...]) -> list[Te
     ]
 
 
-_library = torch.library.Library(NAMESPACE, "DEF")
+library = torch.library.Library(NAMESPACE, "DEF")
+"""The definitions of all ops, which stay until the process ends."""
 
 
 def _define() -> None:
@@ -175,16 +176,16 @@ def _define() -> None:
         ("matmul_out", "()", _matmul_out, _fake_out),
     ):
         out = ", *, Tensor(a!) out" if name == "matmul_out" else ""
-        _library.define(f"{name}({_ARGUMENTS}{out}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        library.define(f"{name}({_ARGUMENTS}{out}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
         op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
         for device in ("CPU", "CUDA"):
-            _library.impl(name, impl, device)
-            _library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
-        torch.library.register_fake(whole, fake, lib=_library)
+            library.impl(name, impl, device)
+            library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
+        torch.library.register_fake(whole, fake, lib=library)
     for name, setup in (("matmul", gradients.keep), ("matmul_aux", gradients.keep_aux)):
         whole = f"{NAMESPACE}::{name}"
-        torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=_library)
-        torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=_library)
+        torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=library)
+        torch.library.register_vmap(whole, _vmap(getattr(torch.ops.cutegen, name)), lib=library)
     register_flops()
 
 

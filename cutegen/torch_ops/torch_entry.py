@@ -62,7 +62,7 @@ def dispatched(call: Call) -> Tensor:
         register_flops()
         register_sharding()
     if (out := call.out) is not None:
-        ops.refuse_out_with_grad(call)  # the op itself does so only when the program runs
+        ops.refuse_out_with_grad(call.wants_grad)  # the op itself does so only when the program runs
         ops.OPS.matmul_out(*call.of_op, out=out)
         return out
     # torch.jit.trace checks the program against a second one, traced without gradients: the same op for both

@@ -110,7 +110,9 @@ class Record:
 
 def prefix(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> str:
     """Return the common prefix of all records for a problem: device, bucket, and request."""
-    return f"{_slug(device)}-{_words(bucket(problem))}-{asked_digest(asked, target)}-"
+    grouped = asked.problem.groups
+    chosen_for = bucket(problem, groups=None if grouped is None else grouped.value)
+    return f"{_slug(device)}-{_words(chosen_for)}-{asked_digest(asked, target)}-"
 
 
 def asked_digest(asked: GemmSpec, target: str) -> str:

@@ -1,0 +1,237 @@
+"""Turns the tensors of a call with groups into a request, and into a kernel's operands: torch's forms of grouped_mm.
+
+a (R,K)    b (G,K,N)   rows belong to groups, packed        out (R,N)
+a (G,M,K)  b (K,C)     columns belong to groups, packed     out (M,C)
+a (M,K)    b (K,N)     K is cut into groups, packed         out (G,M,N)
+a (G,R,K)  b (G,K,N)   rows belong to groups, padded        out (G,R,N)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from cutegen.contract.buckets import bucket
+from cutegen.contract.groups import GROUP, Groups
+from cutegen.contract.launch import ENDS
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.dispatch.resolve import Given, Resolved, Where, check_given, replace_form
+from cutegen.dispatch.shapes import Multiplied, Shape
+from cutegen.dispatch.types import check_operands, result_type
+from cutegen.errors import OperandError, RequestError
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import Form, compact_strides
+from cutegen.support.words import round_up
+
+MEAN_OF_PADDED = 64
+"""Rows that padded groups are assumed to have, if there is room for more and a call does not say how many to expect."""
+
+_MODES = {"a": ("m", "k"), "b": ("k", "n"), "out": ("m", "n"), "aux": ("m", "n")}
+_FORMS: Mapping[tuple[int, int], str] = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
+
+
+class GroupedTerms(NamedTuple):
+    """Terms of a call with groups: `keep` what no group has of the result, and how many rows to expect of a group.
+
+    `aux` also stores the value before the activation.
+    """
+
+    activation: str | None = None
+    keep: bool = False
+    expected: int | None = None
+    aux: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedProduct:
+    """The product of a call: its groups, their number, and the extents of M, N and K."""
+
+    groups: Groups
+    count: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the result."""
+        return self.shape("out")
+
+    @property
+    def multiplied(self) -> Multiplied:
+        """The product with the shape of its result."""
+        return Multiplied(self.result[:-2], self.m, self.n, self.k)
+
+    def shape(self, name: str) -> Shape:
+        """Return the shape of A, B or a result as a call has it."""
+        modes = _MODES[name]
+        extents = tuple({"m": self.m, "n": self.n, "k": self.k}[mode] for mode in modes)
+        return extents if self.groups.packs(modes) else (self.count, *extents)
+
+    def chosen_for(self, expected: int | None) -> ProblemShape:
+        """Return the problem that a kernel is chosen for, before it is rounded."""
+        problem, of = ProblemShape(self.m, self.n, self.k, groups=self.count), self.groups.of
+        if self.groups.layout == "padded":
+            return replace(problem, m=min(self.m, MEAN_OF_PADDED if expected is None else expected))
+        return problem if expected is None else replace(problem, **{of: expected * self.count})
+
+
+def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
+    """Return the product of A and B with `offs` or `sizes`. Raises OperandError, RequestError."""
+    a, b = forms["a"], forms["b"]
+    ranks, sizes, offs = (len(a.shape), len(b.shape)), forms.get("sizes"), forms.get("offs")
+    if ranks == (3, 3):
+        if sizes is None:
+            raise RequestError(
+                "grouped_mm: offs: found with mat_a and mat_b of 3 dimensions; expected sizes=, the rows of each "
+                "group, or neither for all rows"
+            )
+        groups, given, name = Groups("m", "padded"), sizes, "sizes"
+    elif ranks in _FORMS:
+        if offs is None:
+            raise RequestError(
+                f"grouped_mm: offs: found nothing with mat_a of {ranks[0]} and mat_b of {ranks[1]} dimensions; "
+                "expected the ends of the groups, (G,) of int32 on their device"
+            )
+        groups, given, name = Groups(_FORMS[ranks]), offs, "offs"  # type: ignore[arg-type]
+    else:
+        wrong = "mat_a" if ranks[0] not in (2, 3) else "mat_b"
+        found = f"shape {tuple((a if wrong == 'mat_a' else b).shape)}"
+        raise OperandError(operand=wrong, found=found, expected="2 or 3 dimensions")
+    if given.dtype not in ("s32", "int32"):
+        fix = f"`{name}.to(torch.int32)`" if given.framework == "torch" else f"`{name}.astype(np.int32)`"
+        raise OperandError(operand=name, found=f"dtype {given.dtype}", expected="int32", fix=fix)
+    if len(given.shape) != 1:
+        raise OperandError(operand=name, found=f"shape {tuple(given.shape)}", expected="(G,), one for each group")
+    (m, k), (rows, n) = a.shape[-2:], b.shape[-2:]
+    if k != rows:
+        fix = "`mat_b.mT`, if it is stored as (N, K)" if n == k else ""
+        raise OperandError(
+            operand="mat_b", found=f"shape {tuple(b.shape)}, so K = {rows}", expected=f"K = {k}, as in mat_a", fix=fix
+        )
+    (count,) = given.shape
+    for operand, form in (("mat_a", a), ("mat_b", b)):
+        if len(form.shape) == 3 and form.shape[0] != count:
+            fix = "`cu_seqlens=`, if it begins with a 0" if count == form.shape[0] + 1 else ""
+            expected = f"{form.shape[0]}, one for each matrix of {operand}"
+            raise OperandError(operand=name, found=f"{count} groups", expected=expected, fix=fix)
+    return GroupedProduct(groups, count, m, n, k)
+
+
+def result_of(forms: Mapping[str, Form], out_dtype: str | None) -> tuple[GroupedProduct, str]:
+    """Return the product, and the result's element type. Raises OperandError, RequestError."""
+    product, out = product_of_groups(forms), forms.get("out")
+    check_operands(forms["a"].dtype, forms["b"].dtype)
+    element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
+    _check_bias(forms.get("bias"), product)
+    check_given({name: form for name, form in forms.items() if name != "bias"}, product.multiplied, element)
+    return product, element
+
+
+def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
+    if bias is None:
+        return
+    shapes = [(product.n,)] if product.groups.of == "n" else [(product.count, product.n), (product.n,)]
+    if tuple(bias.shape) not in shapes:
+        expected = " or ".join(map(str, shapes))
+        raise OperandError(operand="bias", found=f"shape {tuple(bias.shape)}", expected=f"{expected}, along N")
+
+
+def resolve_groups(given: Given, terms: GroupedTerms, where: Where, out_dtype: str | None = None) -> Resolved:
+    """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
+    forms = {name: form for name, (form, _) in given.items()}
+    product, element = result_of(forms, out_dtype)
+    kinds = {name: "tf32" if forms[name].dtype == "f32" and where.tf32 else forms[name].dtype for name in "ab"}
+    placements = {name: _operand(name, *given[name], kinds[name], product) for name in ("a", "b")}
+    fresh = replace_form(forms["a"], product.result, element)
+    placed, out_copied = _in_place("out", *given.get("out", (fresh, 0)), element), ""
+    if placed is None:
+        placed, out_copied = _in_place("out", fresh, 0, element), "no kernel writes its layout"
+    assert placed is not None
+    placements["out"] = placed
+    if "bias" in given:
+        placements["bias"] = _vector(*given["bias"])
+    if terms.aux:
+        placements["aux"] = replace(placed, form=_in_place("aux", fresh, 0, element).form)  # type: ignore[union-attr]
+    ends = forms.get("offs") or forms["sizes"]
+    placements[ENDS] = Placement(ends, Matrix(ends.dtype, GROUP, element_type("s32").bytes))
+    called = ProblemShape(product.m, product.n, product.k, groups=product.count)
+    chosen_for = product.chosen_for(terms.expected)
+    formula = Formula(terms.activation, bias="bias" in given, aux=terms.aux)
+    request = Request(
+        a=placements["a"].matrix,
+        b=placements["b"].matrix,
+        c=placed.matrix,
+        ops=formula.ops,
+        bias=placements["bias"].matrix.dtype if "bias" in placements else None,
+        aux=placements["aux"].matrix if terms.aux else None,
+        problem=called
+        if called.empty
+        else bucket(chosen_for, batch_invariant=where.batch_invariant, groups=product.groups),
+        target=where.target,
+        device=where.device,
+        batch_invariant=where.batch_invariant,
+        groups=product.groups,
+    )
+    return Resolved(
+        request=request,
+        placements=placements,
+        problem=product.multiplied,
+        called=called,
+        dtype=element,
+        out_copied=out_copied,
+        clears="out" not in given and not terms.keep and product.groups.leaves_elements,
+    )
+
+
+def _operand(name: str, form: Form, address: int, dtype: str, product: GroupedProduct) -> Placement:
+    """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it."""
+    reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
+    placed = _in_place(name, form, address, dtype, prefer_last=name == "a")
+    if placed is None:
+        return _copy(name, form, dtype, "it is contiguous in neither mode")
+    narrow = placed.matrix.align_bytes < VECTOR_BYTES and reuse >= WORTH_A_COPY
+    anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
+    if not narrow or anywhere:  # groups begin anywhere in a copy as well
+        return placed
+    align = placed.matrix.align_bytes
+    why = f"it is aligned to only {align} bytes: a padded copy allows {VECTOR_BYTES}-byte loads"
+    return _copy(name, form, dtype, why)
+
+
+def _in_place(name: str, form: Form, address: int, dtype: str, *, prefer_last: bool = True) -> Placement | None:
+    """Return a tensor that a kernel takes as it is; None if it takes no such layout."""
+    last, size = major_of(form, prefer_last=prefer_last), element_type(dtype).bytes
+    if last is None or (len(form.shape) == 3 and form.strides[0] < 0):
+        return None
+    align = VECTOR_BYTES if 0 in form.shape else alignment(form, address, last=last, element_bytes=size)
+    return None if align < size else Placement(form, Matrix(dtype, _MODES[name][1 if last else 0], align))
+
+
+def _copy(name: str, form: Form, dtype: str, why: str) -> Placement:
+    """Return a copy with K contiguous and rows padded to a multiple of the vector size."""
+    *batch, rows, columns = form.shape
+    outer, inner = (rows, columns) if name == "a" else (columns, rows)
+    stride = round_up(max(inner, 1), max(1, VECTOR_BYTES // element_type(dtype).bytes))
+    steps = (stride, 1) if name == "a" else (1, stride)
+    strides = (*(outer * stride for _ in batch), *steps)
+    elems = max(1, outer * stride * (batch[0] if batch else 1))
+    shape = tuple(form.shape)
+    made = form._replace(strides=strides)
+    return Placement(made, Matrix(dtype, "k", VECTOR_BYTES), Copy(shape, shape, strides, elems, why))
+
+
+def _vector(form: Form, address: int) -> Placement:
+    """Return a bias, (N,) or (G, N), with contiguous elements."""
+    matrix = Matrix(form.dtype, "n", element_type(form.dtype).bytes)
+    if (form.shape[-1] <= 1 or form.strides[-1] == 1) and min(form.strides) >= 0:
+        return Placement(form, matrix)
+    strides, elems = compact_strides(form.shape), 1
+    for extent in form.shape:
+        elems *= max(extent, 1)
+    copy = Copy(tuple(form.shape), tuple(form.shape), strides, elems, "its elements are not contiguous")
+    return Placement(form._replace(strides=strides), matrix, copy)

@@ -1,0 +1,318 @@
+"""`cutegen.grouped_mm` of torch tensors: as ops that torch supports, with gradients by the other forms.
+
+grouped_mm       -> the result
+grouped_mm_aux   -> the result, and the value before the activation, for the gradient
+grouped_mm_out   writes the result to `out`
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.grouped import GroupedTerms, product_of_groups, resolve_groups, result_of
+from cutegen.dispatch.patience import be_patient
+from cutegen.dispatch.providers import providers
+from cutegen.dispatch.ready import Ready, make_ready
+from cutegen.dispatch.resolve import Resolved
+from cutegen.dispatch.settings import settings
+from cutegen.torch_ops import eager, gradients, grouped_gradients
+from cutegen.torch_ops.by_torch import ACTIVATIONS, multiply, rounded
+from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
+from cutegen.torch_ops.ops import NAMESPACE, library, refuse_out_with_grad
+from cutegen.torch_ops.remembered import is_undisturbed
+from cutegen.torch_ops.switches import tf32_allowed, where
+
+TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
+"""The tensors of a call, by name."""
+_ARGUMENTS = (
+    "Tensor a, Tensor b, Tensor? offs=None, Tensor? sizes=None, Tensor? bias=None, str? activation=None, "
+    "bool keep=False, int? expected=None, ScalarType? out_dtype=None"
+)
+_CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
+_MOST_REMEMBERED = 1024
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+class GroupedCall(NamedTuple):
+    """The arguments of a call of groups, in the order of the ops; `aux` requests the value before the activation."""
+
+    a: Tensor
+    b: Tensor
+    offs: Tensor | None = None
+    sizes: Tensor | None = None
+    bias: Tensor | None = None
+    activation: str | None = None
+    keep: bool = False
+    expected: int | None = None
+    out_dtype: torch.dtype | str | None = None
+    out: Tensor | None = None
+    aux: bool = False
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the given tensors, by name."""
+        return {name: x for name in TENSORS if (x := getattr(self, name)) is not None}
+
+    @property
+    def terms(self) -> GroupedTerms:
+        """Return the terms beside its tensors. Raises RequestError."""
+        check_activation(self.activation)
+        return GroupedTerms(self.activation, self.keep, self.expected, self.aux)
+
+    @property
+    def asked_dtype(self) -> str | None:
+        """Return the element type of `out_dtype`, if it is given."""
+        return None if self.out_dtype is None else dtype_name(self.out_dtype)
+
+    @property
+    def wants_grad(self) -> bool:
+        """Return whether autograd must record the call."""
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors.values())
+
+    @property
+    def of_op(self) -> tuple[Any, ...]:
+        """Return the arguments of the op. Raises RequestError for an invalid `out_dtype`."""
+        return (*self[:8], torch_type(self.out_dtype))
+
+
+def grouped_mm(call: GroupedCall) -> Tensor:
+    """Serve a call: at once, or through torch's dispatcher if others must see it."""
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    plain = all(type(x) in _PLAIN for x in call.tensors.values())
+    kind = call.a.device.type
+    if not traced and plain and is_undisturbed() and not call.wants_grad and not torch.is_autocast_enabled(kind):
+        return compute(call)[0]
+    gradients.refuse_function_transforms("grouped_mm")
+    gradients.refuse_tangents(**call.tensors)
+    if call.out is not None:
+        refuse_out_with_grad(call.wants_grad)
+        torch.ops.cutegen.grouped_mm_out(*call.of_op, out=call.out)
+        return call.out
+    if call.wants_grad and call.activation is not None and call.activation != "relu":
+        found: Tensor = torch.ops.cutegen.grouped_mm_aux(*call.of_op)[0]
+        return found
+    result: Tensor = torch.ops.cutegen.grouped_mm(*call.of_op)
+    return result
+
+
+def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
+    """Return the result, and the value before the activation if requested; `out` is the result if given.
+
+    Raises OperandError, RequestError, and on a GPU the errors of finding and launching a kernel.
+    """
+    if call.a.device.type == "cpu" and settings.cpu_tensors == "torch":
+        return _by_torch(call)
+    if (known := _again(call)) is not None:
+        return known
+    resolved = resolved_groups(call)
+    made = torch.empty(resolved.problem.result, dtype=dtype_of(resolved.dtype), device=call.a.device)
+    out = made if call.out is None else call.out if not resolved.out_copied else made.copy_(call.out)
+    aux = torch.empty_like(made) if call.aux else None
+    if resolved.called.empty:
+        return out.zero_() if resolved.clears else out, aux
+    ready = _launch(call, resolved, out, aux)
+    if call.out is not None:
+        if out is not call.out:
+            call.out.copy_(out)
+        torch.autograd.graph.increment_version(call.out)
+        return call.out, aux
+    if not resolved.copies:
+        _remember(call, resolved, ready)
+    return out, aux
+
+
+def resolved_groups(call: GroupedCall, arch: str | None = None) -> Resolved:
+    """Return the request of a call, optionally on the target `arch`. Raises OperandError, RequestError."""
+    with torch.no_grad():
+        given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
+    least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
+    return resolve_groups(given, call.terms, where(call.a.device, least=least, arch=arch), call.asked_dtype)
+
+
+def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> Ready:
+    used = {**call.tensors, "out": out} | ({} if aux is None else {"aux": aux})
+    for name, tensor in used.items():
+        placed = resolved.placements.get(name)
+        if placed is not None and placed.copy is not None:
+            used[name] = eager.copied(tensor, placed.copy)
+    used["ends"] = used.pop("offs") if "offs" in used else used.pop("sizes")
+    on_gpu = call.a.device.type == "cuda"
+    if not on_gpu:
+        be_patient(resolved)
+    ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
+    ready({name: x.data_ptr() for name, x in used.items()}, {}, _stream(call.a))
+    return ready
+
+
+def _stream(a: Tensor) -> int:
+    return torch._C._cuda_getCurrentRawStream(a.device.index) if a.is_cuda else 0
+
+
+class _Known(NamedTuple):
+    """Remaining work of a call that was made before: `names` are the call's tensors in the order of the launch."""
+
+    launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class _Table(threading.local):
+    """The calls that a thread has made: threads must not share a launch's parameter block."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[object, ...], _Known] = {}
+        self.changes = -1
+
+
+_table = _Table()
+
+
+def _key(call: GroupedCall) -> tuple[object, ...]:
+    """Return everything that a call's kernel and launch depend on, of the addresses only their alignment."""
+    found: list[object] = [call.activation, call.keep, call.expected, call.out_dtype, call.aux, tf32_allowed()]
+    for x in call[:2] + call[2:5]:
+        if x is not None:
+            address = x.data_ptr()
+            found += [x.shape, x.stride(), x.dtype, x.device, address & -address & 15, x.is_neg()]
+        else:
+            found.append(None)
+    return tuple(found)
+
+
+def _again(call: GroupedCall) -> tuple[Tensor, Tensor | None] | None:
+    """Return the result of a call like an earlier one; None if it must take the slow path."""
+    if call.out is not None or torch.autograd.forward_ad._current_level >= 0:
+        return None
+    if _table.changes != providers.changes + settings.changes:
+        return None
+    try:
+        known = _table.known.get(_key(call))
+    except RuntimeError:  # no address, as of sparse tensors, which are checked elsewhere
+        return None
+    if known is None:
+        return None
+    out = torch.empty(known.shape, dtype=known.dtype, device=call.a.device)
+    aux = torch.empty_like(out) if call.aux else None
+    of_name = {"out": out, "aux": aux, "ends": call.sizes if call.offs is None else call.offs}
+    tensors = [of_name[name] if name in of_name else getattr(call, name) for name in known.names]
+    known.launch(tuple([x.data_ptr() for x in tensors]), (), _stream(call.a))
+    return out, aux
+
+
+def _remember(call: GroupedCall, resolved: Resolved, ready: Ready) -> None:
+    changes = providers.changes + settings.changes
+    if _table.changes != changes or len(_table.known) >= _MOST_REMEMBERED:
+        _table.known, _table.changes = {}, changes
+    launch = ready.prepared.launch
+    if launch is not None and not any(x.is_neg() for x in call.tensors.values()):
+        _table.known[_key(call)] = _Known(launch, ready.names, resolved.problem.result, dtype_of(resolved.dtype))
+
+
+def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
+    """Compute on the CPU with torch, group by group, after the same checks."""
+    resolved = resolved_groups(call)
+    dtype = dtype_of(resolved.dtype)
+    out = torch.zeros(resolved.problem.result, dtype=dtype) if call.out is None else call.out
+    aux = torch.zeros(resolved.problem.result, dtype=dtype) if call.aux else None
+    with torch.no_grad():
+        for group, a, b, at in parts(call):
+            x = multiply(a, b)
+            if call.bias is not None:
+                x = x + _bias_of(call, group, at).to(torch.float32)
+            if aux is not None:
+                aux[at] = rounded(x, dtype)
+            out[at] = rounded(x if call.activation is None else ACTIVATIONS[call.activation](x), dtype)
+    return out, aux
+
+
+def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
+    """Yield each group with its part of A and of B, and its place in the result, on the host."""
+    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    given = [int(x) for x in (call.sizes if call.offs is None else call.offs).tolist()]  # type: ignore[union-attr]
+    problem = ProblemShape(product.m, product.n, product.k, groups=product.count)
+    for group, part in enumerate(product.groups.products(given, problem)):
+        m, n, k = (slice(each.start, each.stop) for each in (part.m, part.n, part.k))
+        a = (call.a if call.a.dim() == 2 else call.a[group])[m, k]
+        b = (call.b if call.b.dim() == 2 else call.b[group])[k, n]
+        yield group, a, b, (m, n) if len(product.result) == 2 else (group, m, n)
+
+
+def _bias_of(call: GroupedCall, group: int, at: Any) -> Tensor:
+    assert call.bias is not None
+    return call.bias[group] if call.bias.dim() == 2 else call.bias[at[-1]]
+
+
+def _grouped_mm(*arguments: Any) -> Tensor:
+    return compute(GroupedCall(*arguments))[0]
+
+
+def _grouped_mm_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
+    out, aux = compute(GroupedCall(*arguments)._replace(aux=True))
+    assert aux is not None
+    return out, aux
+
+
+def _grouped_mm_out(*arguments: Any, out: Tensor) -> None:
+    call = GroupedCall(*arguments)._replace(out=out)
+    refuse_out_with_grad(call.wants_grad)
+    compute(call)
+
+
+def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
+    """Return an empty result of the right shape and type, on the arguments' device. Raises like a real call."""
+    call = GroupedCall(*arguments)._replace(out=out)
+    check_activation(call.activation)
+    product, element = result_of({name: eager.form_of(x) for name, x in call.tensors.items()}, call.asked_dtype)
+    return call.a.new_empty(product.result, dtype=dtype_of(element))
+
+
+def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
+    return _fake(*arguments), _fake(*arguments)
+
+
+def _fake_out(*arguments: Any, out: Tensor) -> None:
+    _fake(*arguments, out=out)
+
+
+def _autocast(op: Any, device: str) -> Callable[..., Any]:
+    """Call the op on operands of autocast's type; a bias keeps its type, which kernels accept."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
+
+    def cast(*arguments: Any, **out: Tensor) -> Any:
+        wanted, given = torch.get_autocast_dtype(device), list(arguments)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            if all(x.dtype in _CASTS for x in given[:2]):
+                given[:2] = [x.to(wanted) for x in given[:2]]
+            return op(*given, **out)
+
+    return cast
+
+
+def _define() -> None:
+    for name, returns, impl, fake in (
+        ("grouped_mm", "Tensor", _grouped_mm, _fake),
+        ("grouped_mm_aux", "(Tensor, Tensor)", _grouped_mm_aux, _fake_aux),
+        ("grouped_mm_out", "()", _grouped_mm_out, _fake_out),
+    ):
+        out = ", *, Tensor(a!) out" if name == "grouped_mm_out" else ""
+        library.define(f"{name}({_ARGUMENTS}{out}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
+        for device in ("CPU", "CUDA"):
+            library.impl(name, impl, device)
+            library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
+        torch.library.register_fake(whole, fake, lib=library)
+    for name, setup in (("grouped_mm", grouped_gradients.keep), ("grouped_mm_aux", grouped_gradients.keep_aux)):
+        torch.library.register_autograd(
+            f"{NAMESPACE}::{name}", grouped_gradients.backward, setup_context=setup, lib=library
+        )
+
+
+_define()

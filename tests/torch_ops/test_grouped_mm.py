@@ -1,0 +1,257 @@
+"""`cutegen.grouped_mm` of tensors in host memory, by torch and by the executor, against a loop in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import cutegen  # noqa: E402
+import cutegen.grouped_mm  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.request import Request  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
+
+ROOM, K, N = 37, 24, 16
+GIVEN = {
+    "some, none at both ends": [0, 5, 5, 30, 30],
+    "one with all": [ROOM],
+    "none": [0, 0],
+    "any bits": [-7, 12, 3, 2**31 - 1, -(2**31)],
+}
+FORMS = ("m", "n", "k", "padded")
+ACTS: dict[str, Callable[[Tensor], Tensor]] = {"relu": functional.relu, "silu": functional.silu}
+
+
+@pytest.fixture(params=["torch", pytest.param("executor", marks=[pytest.mark.dsl, pytest.mark.slow])])
+def computed_by(request: pytest.FixtureRequest, kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors=request.param):
+        yield request.param
+
+
+def operands(form: str, groups: int, dtype: Any = torch.bfloat16, *, turned: bool = False) -> tuple[Tensor, Tensor]:
+    """A and B of a form; `turned` with the other contiguous modes."""
+    shapes = {
+        "m": ((ROOM, K), (groups, K, N)),
+        "n": ((groups, N, K), (K, ROOM)),
+        "k": ((N, ROOM), (ROOM, K)),
+        "padded": ((groups, ROOM, K), (groups, K, N)),
+    }
+    a, b = (torch.randn(shape).to(dtype) for shape in shapes[form])
+    return (a.mT.contiguous().mT, b.mT.contiguous().mT) if turned else (a, b)
+
+
+def named(form: str, given: list[int]) -> dict[str, Tensor]:
+    return {"sizes" if form == "padded" else "offs": torch.tensor(given, dtype=torch.int32)}
+
+
+def ranges(form: str, given: list[int]) -> list[slice]:
+    found, begin = [], 0
+    for number in given:
+        end = min(max(number, begin), ROOM)
+        found.append(slice(begin, end))
+        begin = 0 if form == "padded" else end
+    return found
+
+
+def looped(
+    form: str, a: Tensor, b: Tensor, given: list[int], bias: Tensor | None = None, act: str | None = None
+) -> Tensor:
+    """The same in a loop, in the operands' own type; zeros where no group is."""
+    parts = []
+    for group, part in enumerate(ranges(form, given)):
+        x = (a if a.dim() == 2 else a[group])[part if form in ("m", "padded") else slice(None)]
+        x = x[:, part] if form == "k" else x
+        y = (b if b.dim() == 2 else b[group])[part if form == "k" else slice(None)]
+        y = y[:, part] if form == "n" else y
+        z = x @ y
+        if bias is not None:
+            z = z + (bias[group] if bias.dim() == 2 else bias[part] if form == "n" else bias)
+        parts.append(z if act is None else ACTS[act](z))
+    if form == "k":
+        return torch.stack(parts)
+    dim = 1 if form == "n" else 0
+    if form == "padded":
+        return torch.stack([functional.pad(each, (0, 0, 0, ROOM - each.shape[0])) for each in parts])
+    left = ROOM - sum(each.shape[dim] for each in parts)
+    return functional.pad(torch.cat(parts, dim), (0, left) if dim else (0, 0, 0, left))
+
+
+SUMS = 2.0**-14
+"""Some times what sums of 37 products of normal numbers in f32 err by."""
+
+
+def close(found: Tensor, exact: Tensor) -> None:
+    """Within the rounding of sums in f32, and of the result."""
+    assert found.shape == exact.shape
+    assert ((found.double() - exact).abs() <= torch.finfo(found.dtype).eps * exact.abs() + SUMS).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_each_form_is_the_loop(form: str, turned: bool, computed_by: str) -> None:
+    for given in GIVEN.values():
+        a, b = operands(form, len(given), turned=turned)
+        close(cutegen.grouped_mm(a, b, **named(form, given)), looped(form, a.double(), b.double(), given))
+
+
+def test_forms_are_those_of_torch(computed_by: str) -> None:
+    ends = [3, 3, 20, 40]  # torch takes multiples of 16 bytes
+    shapes = {"m": ((40, K), (4, K, N)), "n": ((4, N, K), (K, 40)), "k": ((N, 40), (40, K))}
+    for one, other in shapes.values():
+        a, b = torch.randn(one).bfloat16(), torch.randn(other).bfloat16()
+        offs = torch.tensor(ends, dtype=torch.int32)
+        close(cutegen.grouped_mm(a, b, offs=offs), functional.grouped_mm(a, b, offs=offs).double())
+        lead = torch.tensor([0, *ends], dtype=torch.int32)
+        assert torch.equal(cutegen.grouped_mm(a, b, cu_seqlens=lead), cutegen.grouped_mm(a, b, offs=offs))
+    a, b = operands("padded", 4)
+    close(cutegen.grouped_mm(a, b), torch.bmm(a.double(), b.double()))
+
+
+@pytest.mark.parametrize(
+    ("form", "per_group"), [("m", True), ("m", False), ("n", False), ("k", True), ("padded", True)]
+)
+def test_bias_activation_and_result_type(form: str, per_group: bool, computed_by: str) -> None:
+    given = GIVEN["some, none at both ends"]
+    a, b = operands(form, len(given), torch.float16)
+    width = b.shape[-1]
+    bias = torch.randn(len(given), width) if per_group else torch.randn(width)
+    terms: dict[str, Any] = {"bias": bias, "activation": "silu", "out_dtype": torch.float32, **named(form, given)}
+    exact = looped(form, a.double(), b.double(), given, bias.double(), "silu")
+    found = cutegen.grouped_mm(a, b, **terms)
+    assert found.dtype is torch.float32
+    close(found, exact)
+
+
+@pytest.mark.parametrize("form", ["m", "n", "padded"])
+def test_what_no_group_has_is_zero_or_left(form: str, computed_by: str) -> None:
+    given = [4, 9]
+    a, b = operands(form, 2)
+    inside = looped(form, torch.ones_like(a), torch.ones_like(b), given) != 0
+    whole = cutegen.grouped_mm(a, b, **named(form, given))
+    assert not whole[~inside].any()
+    out = torch.full_like(whole, 7.0)
+    assert cutegen.grouped_mm(a, b, out=out, **named(form, given)) is out
+    assert (out[~inside] == 7.0).all()
+    assert torch.equal(out[inside], whole[inside])
+    kept = cutegen.grouped_mm(a, b, tail="keep", **named(form, given))
+    assert torch.equal(kept[inside], whole[inside])
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("form", ["m", "k"])
+def test_the_executor_computes_forms_and_gradients(form: str, kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        test_each_form_is_the_loop(form, False, "executor")
+        test_gradients_are_those_of_the_loop(form, "silu", "executor")
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "silu"])
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_the_loop(form: str, activation: str | None, computed_by: str) -> None:
+    """NaN where no group is, in operands and in the gradient of the result, reaches nothing: gradients are 0 there."""
+    given = [4, 4, 30]
+    a, b = operands(form, 3)
+    bias = torch.randn(ROOM if form == "n" else (3, b.shape[-1]), dtype=torch.bfloat16)
+    inside = looped(form, torch.ones_like(a), torch.ones_like(b), given) != 0 if form != "k" else None
+    exact = [x.double().requires_grad_() for x in (a, b, bias)]
+    y = looped(form, exact[0], exact[1], given, exact[2], activation)
+    grad = torch.randn(y.shape, dtype=torch.bfloat16)
+    y.backward(grad.double())
+    mask_a, mask_b = (each.grad == 0 for each in exact[:2])
+    with torch.no_grad():
+        for x, rest in ((a, mask_a), (b, mask_b)):
+            if x.dim() == 2 or form == "padded":
+                x[rest.all(-1, keepdim=True).expand_as(x) if form != "k" or x is b else rest] = torch.nan
+    if inside is not None:
+        grad[~inside] = torch.nan
+    mine = [x.requires_grad_() for x in (a, b, bias)]
+    found = cutegen.grouped_mm(mine[0], mine[1], bias=mine[2], activation=activation, **named(form, given))
+    found.backward(grad)
+    for one, other in zip(mine, exact, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        error = (one.grad.double() - other.grad).abs().max()
+        assert error <= 2.0**-5 * max(1.0, float(other.grad.abs().max())), error  # NaN is not
+
+
+def test_compiled_calls_are_whole_graphs_and_ops_are_sound() -> None:
+    a, b = operands("m", 3)
+    offs = named("m", [4, 4, 30])["offs"]
+
+    def step(x: Tensor, w: Tensor, ends: Tensor) -> Tensor:
+        return cutegen.grouped_mm(x, w, offs=ends, activation="silu").float().square().sum()
+
+    grads = []
+    for run in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        w = b.clone().requires_grad_()
+        run(a, w, offs).backward()
+        grads.append(w.grad)
+    assert torch.equal(*grads)
+    ops, sizes = torch.ops.cutegen, torch.tensor([3, 0], dtype=torch.int32)
+    for form, given in (("m", offs), ("padded", sizes)):
+        x, y = (each.float().requires_grad_() for each in operands(form, given.numel()))
+        which = (given, None) if form == "m" else (None, given)
+        torch.library.opcheck(ops.grouped_mm, (x, y, *which))
+        torch.library.opcheck(ops.grouped_mm_aux, (x, y, *which, None, "silu"))
+    torch.library.opcheck(ops.grouped_mm_out, (a, b, offs), {"out": torch.empty(ROOM, N, dtype=a.dtype)})
+
+
+def test_autocast_casts_the_operands() -> None:
+    a, b = operands("m", 2, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = cutegen.grouped_mm(a, b, **named("m", [4, 30]))
+    assert found.dtype is torch.bfloat16
+
+
+@pytest.mark.dsl
+def test_arrays_are_computed_by_the_executor(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, b = operands("m", 3, torch.float16)
+    found = cutegen.grouped_mm(a.numpy(), b.numpy(), offs=np.array([4, 4, 30], np.int32), out_dtype=np.float32)
+    close(torch.from_numpy(found), looped("m", a.double(), b.double(), [4, 4, 30]))
+
+
+def test_what_does_not_fit_is_told() -> None:
+    a, b = operands("m", 3)
+    offs = torch.zeros(3, dtype=torch.int32)
+    for wrong, told in (
+        ({}, "offs: found nothing with mat_a of 2 and mat_b of 3 dimensions"),
+        ({"offs": offs.long()}, r"offs: found dtype .*64; expected int32; `offs.to\(torch.int32\)`"),
+        ({"offs": offs[:2]}, "offs: found 2 groups; expected 3, one for each matrix of mat_b"),
+        ({"offs": torch.zeros(4, dtype=torch.int32)}, "`cu_seqlens=`, if it begins with a 0"),
+        ({"offs": offs, "cu_seqlens": offs}, "cu_seqlens: found together with offs"),
+        ({"offs": offs, "sizes": offs}, "sizes: found together with offs"),
+        ({"offs": offs, "bias": torch.zeros(5)}, r"bias: found shape \(5,\); expected \(3, 16\) or \(16,\)"),
+        ({"offs": offs, "tail": "nan"}, "tail: found 'nan'; expected 'zero' or 'keep'"),
+        ({"offs": offs, "expected": 0}, "expected: found 0"),
+        ({"offs": offs, "pairs": "halves"}, "pairs: found 'halves'"),
+        ({"offs": offs, "activation": "swish"}, "activation: found"),
+        ({"offs": offs, "out": torch.zeros(3, 3, dtype=a.dtype)}, r"out: found shape \(3, 3\)"),
+    ):
+        with pytest.raises((OperandError, RequestError), match=told):
+            cutegen.grouped_mm(a, b, **wrong)
+    with pytest.raises(OperandError, match=r"mat_b: found .* K = 16; expected K = 24, as in mat_a; `mat_b.mT`"):
+        cutegen.grouped_mm(a, b.mT, offs=offs)
+
+
+def test_requests_are_read_back_and_share_buckets() -> None:
+    from cutegen.torch_ops.grouped import GroupedCall, resolved_groups
+
+    a, b = operands("m", 5)
+    requests = [
+        resolved_groups(GroupedCall(a[:rows], b, torch.zeros(5, dtype=torch.int32)), "h100").request
+        for rows in (33, 37)
+    ]
+    assert requests[0] == requests[1]
+    assert Request.from_json(requests[0].as_json(), "list") == requests[0]
+    assert requests[0].name.startswith("grouped_m_packed_bf16")
