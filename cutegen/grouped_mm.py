@@ -6,22 +6,25 @@ y = cutegen.grouped_mm(x3, w.mT, sizes=counts)       # (G, R, K): the first coun
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any, Literal
 
 import numpy as np
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.grouped import GroupedTerms, resolve_groups
-from cutegen.dispatch.resolve import Resolved, Where
+from cutegen.dispatch.resolve import Resolved, Where, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.targeting import choose_target
 from cutegen.run.call.operands import view_of
 
 TAILS = ("zero", "keep")
+_TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
 
 
 def grouped_mm(
@@ -60,6 +63,49 @@ def grouped_mm(
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
+    call = _call(mat_a, mat_b, offs, cu_seqlens, sizes, bias, activation, pairs, first, tail, expected, out, out_dtype)
+    if not isinstance(mat_a, np.ndarray):
+        from cutegen.torch_ops.grouped import grouped_mm as of_tensors
+
+        return of_tensors(call)
+    resolved = _resolved_arrays(call)
+    tensors: dict[str, Any] = {name: x for name, x in call.items() if name in _TENSORS and x is not None}
+    tensors["ends"] = tensors.pop("offs") if "offs" in tensors else tensors.pop("sizes")
+    return arrays.computed(resolved, tensors, {})
+
+
+def resolved_groups(mat_a: Any, mat_b: Any, *, arch: str | None = None, rows: int | None = None, **terms: Any) -> Any:
+    """Return the request of `grouped_mm(mat_a, mat_b, **terms)`, for a `mat_a` with so many `rows` if given.
+
+    `arch` is the target instead of that of the tensors. Raises as `grouped_mm` does, TypeError for other keywords.
+    """
+    for name in terms:
+        if name not in _KEYWORDS:
+            raise TypeError(f"grouped_mm() got an unexpected keyword argument {name!r}")
+    call = _call(mat_a, mat_b, **{"tail": "zero", **terms})
+    if isinstance(mat_a, np.ndarray):
+        return _resolved_arrays(call, arch, rows)
+    from cutegen.torch_ops import grouped
+
+    return grouped.resolved_groups(call, arch, rows)
+
+
+def _call(
+    mat_a: Any,
+    mat_b: Any,
+    offs: Any = None,
+    cu_seqlens: Any = None,
+    sizes: Any = None,
+    bias: Any = None,
+    activation: Any = None,
+    pairs: Any = None,
+    first: Any = None,
+    tail: Any = "zero",
+    expected: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+) -> Any:
+    """Return the call, of torch's tensors as a `GroupedCall`, of arrays by name. Raises OperandError, RequestError."""
     _check(activation, pairs, first, tail, expected)
     if cu_seqlens is not None:
         if offs is not None:
@@ -68,24 +114,26 @@ def grouped_mm(
     if offs is not None and sizes is not None:
         raise RequestError("grouped_mm: sizes: found together with offs; expected one of them: offs are ends")
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(mat_a, torch.Tensor):
-        return _of_tensors(mat_a, mat_b, offs, sizes, bias, activation, tail, expected, out, out_dtype)
+    of_torch = torch is not None and isinstance(mat_a, torch.Tensor)
     given = {"a": mat_a, "b": mat_b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
-    tensors = {name: x for name, x in given.items() if x is not None or name in "ab"}
-    for name, value in tensors.items():
-        if not isinstance(value, np.ndarray):
-            found = f"a {type(value).__qualname__}"
-            raise OperandError(operand=_called(name), found=found, expected="a NumPy array, or all torch tensors")
-    if sizes is None and offs is None and mat_a.ndim == mat_b.ndim == 3:
-        tensors["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
-    dtype = None if out_dtype is None else arrays.dtype_name(out_dtype)
-    resolved = _resolved_arrays(tensors, GroupedTerms(activation, tail == "keep", expected), dtype)
-    tensors["ends"] = tensors.pop("offs") if "offs" in tensors else tensors.pop("sizes")
-    return arrays.computed(resolved, tensors, {})
+    for name, value in given.items():
+        right = isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray)
+        if not right and (value is not None or name in OPERANDS):
+            called, found = f"mat_{name}" if name in OPERANDS else name, f"a {type(value).__qualname__}"
+            like_a = "a torch tensor, like mat_a" if of_torch else "a NumPy array, like mat_a"
+            expects = "a torch tensor or a NumPy array" if name == "a" else like_a
+            raise OperandError(operand=called, found=found, expected=expects)
+    every_row = offs is None and sizes is None and mat_a.ndim == mat_b.ndim == 3
+    if torch is not None and of_torch:
+        from cutegen.torch_ops.grouped import GroupedCall
 
-
-def _called(name: str) -> str:
-    return f"mat_{name}" if name in "ab" else name
+        if every_row:
+            sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
+        return GroupedCall(mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out)
+    if every_row:
+        given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
+    terms = GroupedTerms(activation, tail == "keep", expected)
+    return {**given, "terms": terms, "dtype": None if out_dtype is None else arrays.dtype_name(out_dtype)}
 
 
 def _check(activation: Any, pairs: Any, first: Any, tail: Any, expected: Any) -> None:
@@ -99,23 +147,13 @@ def _check(activation: Any, pairs: Any, first: Any, tail: Any, expected: Any) ->
         raise RequestError(f"grouped_mm: expected: found {expected!r}; expected rows of a group, at least 1")
 
 
-def _of_tensors(
-    a: Any, b: Any, offs: Any, sizes: Any, bias: Any, activation: Any, tail: str, expected: Any, out: Any, dtype: Any
-) -> Any:
-    from cutegen.torch_ops.grouped import GroupedCall
-    from cutegen.torch_ops.grouped import grouped_mm as of_groups
-
-    torch = sys.modules["torch"]
-    given = {"mat_a": a, "mat_b": b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
-    for name, value in given.items():
-        if not isinstance(value, torch.Tensor) and (value is not None or name.startswith("mat_")):
-            raise OperandError(operand=name, found=f"a {type(value).__qualname__}", expected="a torch tensor")
-    if offs is None and sizes is None and a.dim() == b.dim() == 3:
-        sizes = torch.full((a.shape[0],), a.shape[1], dtype=torch.int32, device=a.device)
-    return of_groups(GroupedCall(a, b, offs, sizes, bias, activation, tail == "keep", expected, dtype, out))
+def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | None = None) -> Resolved:
+    views = {name: view_of(x, name) for name, x in call.items() if name in _TENSORS and x is not None}
+    given = {name: (view.form, view.pointer) for name, view in views.items()}
+    where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
 
 
-def _resolved_arrays(tensors: dict[str, Any], terms: GroupedTerms, out_dtype: str | None) -> Resolved:
-    views = {name: view_of(array, name) for name, array in tensors.items()}
-    where = Where(choose_target(None).name, batch_invariant=settings.batch_invariant)
-    return resolve_groups({name: (view.form, view.pointer) for name, view in views.items()}, terms, where, out_dtype)
+_KEYWORDS = frozenset(inspect.signature(grouped_mm).parameters) - {"mat_a", "mat_b"}
+OF_GROUPS = frozenset({"offs", "cu_seqlens", "sizes"})
+"""Keywords by which a call has groups."""

@@ -26,6 +26,7 @@ from cutegen.dispatch.prepared_call import count_calls
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
+from cutegen.grouped_mm import OF_GROUPS, resolved_groups
 
 _torch_entry: Any = None
 """The torch package of cutegen, once torch is imported."""
@@ -89,11 +90,16 @@ class Terms(TypedDict, total=False):
 def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) -> str:
     """Explain which kernel would serve `matmul(a, b, **terms)`; nothing is compiled, computed or copied.
 
+    With `offs`, `cu_seqlens` or `sizes` the call is `grouped_mm(a, b, **terms)`.
+
     Tensors may be torch's on the device "meta", which have no memory. `arch` is the target, such as "h100", instead of
     that of the tensors. Raises as `matmul` does.
     """
-    call = _arguments("explain", a, b, **terms)
-    said = explained(call.resolved(call.tensors(), arch))
+    if OF_GROUPS & terms.keys():
+        said = explained(resolved_groups(a, b, arch=arch, **terms))
+    else:
+        call = _arguments("explain", a, b, **terms)
+        said = explained(call.resolved(call.tensors(), arch))
     if arch is None and settings.cpu_tensors == "torch" and getattr(getattr(a, "device", None), "type", None) == "cpu":
         result, *rest = said.splitlines()
         if rest:
@@ -112,7 +118,8 @@ def prepare(
 ) -> Prepared:
     """Compile the kernels of a call, `prepare(a, b, **terms)`, or those of a model, `prepare(model, *inputs, **named)`.
 
-    Returns the different kernels, with their times. `progress` is called with a line for each, such as `print`.
+    With `offs`, `cu_seqlens` or `sizes` the call is one of `grouped_mm`. Returns the different kernels, with their
+    times. `progress` is called with a line for each, such as `print`.
 
     With `rows`, the kernels are those for an `a` with each of these numbers of rows. `a` then has two dimensions, and
     `residual`, `c` and `out` have one row or are omitted. Tensors may be torch's on the device "meta"; `arch` is as in
@@ -135,9 +142,13 @@ def prepare(
     else:
         if backward:
             raise RequestError("prepare: backward: found with a call; expected a model; prepare each product of it")
+        every = [None] if rows is None else _whole_rows(rows)
+        if OF_GROUPS & terms.keys():
+            resolved = [resolved_groups(a, *inputs, arch=arch, rows=m, **terms) for m in every]
+            return build_prepared(Counter(each.request for each in resolved if not each.empty), progress)
         call = _arguments("prepare", a, *inputs, **terms)
         tensors = call.tensors()
-        resolved = [call.resolved(tensors, arch, m) for m in ([None] if rows is None else _whole_rows(rows))]
+        resolved = [call.resolved(tensors, arch, m) for m in every]
     return build_prepared(Counter(each.request for each in resolved if not each.empty), progress)
 
 

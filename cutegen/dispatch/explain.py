@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutegen.dispatch.providers import providers
+from cutegen.dispatch.request import Request
 from cutegen.dispatch.resolve import Resolved
 from cutegen.hardware import target
 from cutegen.support.columns import aligned
@@ -15,6 +16,8 @@ def explained(resolved: Resolved) -> str:
         return f"{shape}; the result is empty and needs no kernel"
     request = resolved.request
     rows = [("problem", _bucket(resolved)), ("on", request.device or request.target)]
+    if request.groups is not None:
+        rows.append(("groups", f"{request.groups}, chosen for {_mean(request)}"))
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
     rows.append(("epilogue", ", ".join(request.ops) or "none"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
@@ -24,11 +27,20 @@ def explained(resolved: Resolved) -> str:
     return "\n".join([shape, *aligned(rows)])
 
 
+def _mean(request: Request) -> str:
+    """Format the size of a group that a kernel is chosen for."""
+    assert request.groups is not None
+    of, problem = request.groups.of, request.problem
+    each = problem.extents[of] // (1 if request.groups.layout == "padded" else problem.products)
+    return f"{each} of {of.upper()} in each"
+
+
 def _bucket(resolved: Resolved) -> str:
     """Name the problem that the kernel is chosen for, and the call's extents that it replaces."""
     chosen, called = resolved.request.problem, resolved.called
     pairs = [(name.upper(), called.extents[name], chosen.extents[name]) for name in chosen.extents]
-    others = [f"{name} = {had:,}" for name, had, has in (*pairs, ("batch", called.batch, chosen.batch)) if had != has]
+    pairs += [("batch", called.batch, chosen.batch), ("groups", called.products, chosen.products)]
+    others = [f"{name} = {had:,}" for name, had, has in pairs if had != has]
     if not others:
         return str(chosen)
     alike = "no row depends on the number of rows" if resolved.request.batch_invariant else "calls share kernels"

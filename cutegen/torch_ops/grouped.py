@@ -20,7 +20,7 @@ from cutegen.dispatch.grouped import GroupedTerms, product_of_groups, resolve_gr
 from cutegen.dispatch.patience import be_patient
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.ready import Ready, make_ready
-from cutegen.dispatch.resolve import Resolved
+from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.torch_ops import eager, gradients, grouped_gradients
 from cutegen.torch_ops.by_torch import ACTIVATIONS, multiply, rounded
@@ -128,12 +128,17 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     return out, aux
 
 
-def resolved_groups(call: GroupedCall, arch: str | None = None) -> Resolved:
-    """Return the request of a call, optionally on the target `arch`. Raises OperandError, RequestError."""
+def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None = None) -> Resolved:
+    """Return the request of a call, optionally on the target `arch`, and for an `a` with so many `rows`.
+
+    Raises OperandError, RequestError.
+    """
     with torch.no_grad():
         given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
-    return resolve_groups(given, call.terms, where(call.a.device, least=least, arch=arch), call.asked_dtype)
+    return resolve_groups(
+        with_rows(given, rows), call.terms, where(call.a.device, least=least, arch=arch), call.asked_dtype
+    )
 
 
 def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> Ready:

@@ -255,3 +255,17 @@ def test_requests_are_read_back_and_share_buckets() -> None:
     assert requests[0] == requests[1]
     assert Request.from_json(requests[0].as_json(), "list") == requests[0]
     assert requests[0].name.startswith("grouped_m_packed_bf16")
+
+
+def test_explain_knows_calls_of_groups() -> None:
+    x, ends = (
+        torch.empty(512, 64, dtype=torch.float16, device="meta"),
+        torch.empty(100, dtype=torch.int32, device="meta"),
+    )
+    w = torch.empty(100, 72, 64, dtype=torch.float16, device="meta")
+    said = cutegen.explain(x, w.mT, offs=ends, arch="sm_80")
+    assert "packed groups of m, chosen for 6 of M in each" in said
+    assert "family sm80" in said
+    assert "chosen for 64 of M" in cutegen.explain(x, w.mT, offs=ends, expected=64, arch="sm_80")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'ends'"):
+        cutegen.explain(x, w.mT, offs=ends, ends=ends)
