@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cutegen.contract.buckets import bucket
 from cutegen.contract.groups import GROUP, Groups
-from cutegen.contract.launch import ENDS
+from cutegen.contract.launch import ENDS, OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of
@@ -145,8 +145,7 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: Where, out_dtype: s
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
     forms = {name: form for name, (form, _) in given.items()}
     product, element = result_of(forms, out_dtype)
-    kinds = {name: "tf32" if forms[name].dtype == "f32" and where.tf32 else forms[name].dtype for name in "ab"}
-    placements = {name: _operand(name, *given[name], kinds[name], product) for name in ("a", "b")}
+    placements = {name: _operand(name, *given[name], where, product) for name in OPERANDS}
     fresh = replace_form(forms["a"], product.result, element)
     placed, out_copied = _in_place("out", *given.get("out", (fresh, 0)), element), ""
     if placed is None:
@@ -188,8 +187,9 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: Where, out_dtype: s
     )
 
 
-def _operand(name: str, form: Form, address: int, dtype: str, product: GroupedProduct) -> Placement:
+def _operand(name: str, form: Form, address: int, where: Where, product: GroupedProduct) -> Placement:
     """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it."""
+    dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
     placed = _in_place(name, form, address, dtype, prefer_last=name == "a")
     if placed is None:

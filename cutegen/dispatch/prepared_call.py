@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from cutegen.build.record import count
 from cutegen.contract.launch import RESULT, SOURCE
@@ -43,10 +43,11 @@ def ordered_scalars(scalars: Mapping[str, float]) -> tuple[float, ...]:
 def count_calls(resolved: Resolved, calls: int = 1) -> None:
     """Count calls in the list of CUTEGEN_RECORD, if there is one: without it they are remembered, and come once.
 
-    Calls without products, with a K of 0, are not counted.
+    Calls without products, with a K of 0, are not counted, and those of groups are not either: sizes are on the device.
     """
-    if record_file() is not None and resolved.called.k:
-        count({"request": resolved.request.as_json()}, astuple(resolved.called), calls)
+    called = resolved.called
+    if record_file() is not None and called.k and called.groups is None:
+        count({"request": resolved.request.as_json()}, (called.m, called.n, called.k, called.batch), calls)
 
 
 def prepare_call(resolved: Resolved, *, compiling: bool = True) -> ServedCall:

@@ -278,8 +278,8 @@ def test_a_recorded_program_makes_every_call_the_slow_way_and_counts_it(
         launch = staticmethod(lambda *_: made.append("launched"))
 
     def kernel_for(request: object, *, compiling: bool = True) -> object:
-        contract = SimpleNamespace(tensors=[SimpleNamespace(name=name) for name in ("a", "b", "c")])
-        kernel = SimpleNamespace(contract=contract, prepare=lambda *forms: Prepared())
+        contract = SimpleNamespace(passed=[SimpleNamespace(name=name) for name in ("a", "b", "c")])
+        kernel = SimpleNamespace(contract=contract, prepare=lambda *forms, clears: Prepared())
         return SimpleNamespace(kernel=kernel)
 
     monkeypatch.setattr(prepared_call.providers, "kernel_for", kernel_for)
