@@ -17,7 +17,7 @@ from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.grouped import GroupedTerms, resolve_groups
-from cutegen.dispatch.resolve import Resolved, Where, with_rows
+from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.targeting import choose_target
@@ -150,7 +150,7 @@ def _check(activation: Any, pairs: Any, first: Any, tail: Any, expected: Any) ->
 def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | None = None) -> Resolved:
     views = {name: view_of(x, name) for name, x in call.items() if name in _TENSORS and x is not None}
     given = {name: (view.form, view.pointer) for name, view in views.items()}
-    where = Where(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    where = CallTarget(choose_target(arch).name, batch_invariant=settings.batch_invariant)
     return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
 
 

@@ -19,7 +19,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of
 from cutegen.dispatch.request import Matrix, Request
-from cutegen.dispatch.resolve import Given, Resolved, Where, check_given, replace_form
+from cutegen.dispatch.resolve import CallTarget, Given, Resolved, check_given, replace_form
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.dispatch.types import check_operands, result_type
 from cutegen.errors import OperandError, RequestError
@@ -141,7 +141,7 @@ def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
         raise OperandError(operand="bias", found=f"shape {tuple(bias.shape)}", expected=f"{expected}, along N")
 
 
-def resolve_groups(given: Given, terms: GroupedTerms, where: Where, out_dtype: str | None = None) -> Resolved:
+def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: str | None = None) -> Resolved:
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
     forms = {name: form for name, (form, _) in given.items()}
     product, element = result_of(forms, out_dtype)
@@ -187,7 +187,7 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: Where, out_dtype: s
     )
 
 
-def _operand(name: str, form: Form, address: int, where: Where, product: GroupedProduct) -> Placement:
+def _operand(name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct) -> Placement:
     """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it."""
     dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m

@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.grouped import GroupedTerms, product_of_groups, resolve_groups, result_of
-from cutegen.dispatch.patience import be_patient
+from cutegen.dispatch.prepared_call import ServedCall, prepare_call
 from cutegen.dispatch.providers import providers
-from cutegen.dispatch.ready import Ready, make_ready
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.torch_ops import eager, gradients, grouped_gradients
-from cutegen.torch_ops.by_torch import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
+from cutegen.torch_ops.call_cache import is_undisturbed
+from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.ops import NAMESPACE, library, refuse_out_with_grad
-from cutegen.torch_ops.remembered import is_undisturbed
-from cutegen.torch_ops.switches import tf32_allowed, where
+from cutegen.torch_ops.switches import call_target, tf32_allowed
 
 TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
 """The tensors of a call, by name."""
@@ -137,11 +137,11 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
         given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
     return resolve_groups(
-        with_rows(given, rows), call.terms, where(call.a.device, least=least, arch=arch), call.asked_dtype
+        with_rows(given, rows), call.terms, call_target(call.a.device, least=least, arch=arch), call.asked_dtype
     )
 
 
-def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> Ready:
+def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> ServedCall:
     used = {**call.tensors, "out": out} | ({} if aux is None else {"aux": aux})
     for name, tensor in used.items():
         placed = resolved.placements.get(name)
@@ -150,8 +150,8 @@ def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | No
     used["ends"] = used.pop("offs") if "offs" in used else used.pop("sizes")
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
-        be_patient(resolved)
-    ready = make_ready(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
+        guard_cpu_time(resolved)
+    ready = prepare_call(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
     ready({name: x.data_ptr() for name, x in used.items()}, {}, _stream(call.a))
     return ready
 
@@ -212,7 +212,7 @@ def _again(call: GroupedCall) -> tuple[Tensor, Tensor | None] | None:
     return out, aux
 
 
-def _remember(call: GroupedCall, resolved: Resolved, ready: Ready) -> None:
+def _remember(call: GroupedCall, resolved: Resolved, ready: ServedCall) -> None:
     changes = providers.changes + settings.changes
     if _table.changes != changes or len(_table.known) >= _MOST_REMEMBERED:
         _table.known, _table.changes = {}, changes
