@@ -6,10 +6,14 @@ Layouts are traced in a bare MLIR context: no compilation, no GPU. Each comparis
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +23,7 @@ import pytest
 from cutegen.ptx.arithmetic.tcgen05_mma import ELEMENT_TYPES, BlockFactors, factor_of, multiply, multiply_grouped
 from cutegen.ptx.machine.descriptor import Descriptor
 from cutegen.ptx.machine.instruction_descriptor import decode_instruction
-from cutegen.ptx.machine.tensor_layouts import SHAPES, accumulator_pieces, factor_words, warp_words
+from cutegen.ptx.machine.tensor_layouts import COPY_SHAPES, SHAPES, accumulator_pieces, factor_words, warp_words
 from tests.seeding import new_generator
 
 COLUMNS = {1: range(16, 257, 16), 2: range(32, 257, 32)}
@@ -257,6 +261,83 @@ def _pairs(of: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
         for a, b in product(types, types):
             if a == b or kind == "i8" or {a, b} == {"e4m3", "e5m2"}:
                 yield kind, a, b
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("ctas", [1, 2])
+def test_instruction_descriptors_with_factors_are_the_dsls(dsl: SimpleNamespace, ctas: int) -> None:
+    """Of every pair of types; the majors of 8-bit ones, signs, shapes and bytes of factors are drawn."""
+    types = {
+        "e4m3": dsl.cutlass.Float8E4M3FN,
+        "e5m2": dsl.cutlass.Float8E5M2,
+        "e2m3": dsl.cutlass.Float6E2M3FN,
+        "e3m2": dsl.cutlass.Float6E3M2FN,
+        "e2m1": dsl.cutlass.Float4E2M1FN,
+    }
+    rng, wide = new_generator(), {"e4m3", "e5m2"}
+    for a, b in product(types, types):
+        signs, (a_id, b_id) = rng.integers(0, 2, 2).tolist(), rng.integers(0, 4, 2).tolist()
+        majors = rng.integers(0, 2, 2).tolist() if {a, b} <= wide else [0, 0]
+        m, n = int(rng.choice([128, 256][:ctas])), int(rng.integers(1, 17)) * 16
+        built = dsl.primitives.Tcgen05MxInstrDesc.build(
+            a_dtype=types[a],
+            b_dtype=types[b],
+            a_sf_id=a_id,
+            b_sf_id=b_id,
+            a_negate=signs[0],
+            b_negate=signs[1],
+            a_major=majors[0],
+            b_major=majors[1],
+            n_dim=n,
+            m_dim=m,
+        )
+        found = decode_instruction("mxf8f6f4", int(built.value) & 0xFFFFFFFF, ctas)
+        assert (found.a, found.b, found.d, found.m, found.n, found.factors) == (a, b, "f32", m, n, "ue8m0")
+        assert (found.a_id, found.b_id) == (a_id, b_id)
+        assert [found.negates_a, found.negates_b, found.transposes_a, found.transposes_b] == signs + majors
+
+
+@pytest.mark.dsl
+def test_instruction_descriptors_are_those_that_the_dsls_compiler_writes(tmp_path: Path) -> None:
+    """114 multiplications of 4-, 6- and 8-bit types, with and without factors; ids are the top bits of an address."""
+    script = Path(__file__).with_name("umma_descriptors.py")
+    done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert len(facts) == 114
+    for fact in facts:
+        kind = re.search(r"kind::(\w+)", fact["opcode"])
+        assert kind is not None
+        assert kind[1] == ("mxf4nvf4" if fact["kind"] == "mxf4" else fact["kind"])  # as which the DSL writes mxf4
+        found = decode_instruction(kind[1], fact["bits"], fact["ctas"])
+        for name in ("a", "b", "d", "m", "n", "factors"):
+            assert getattr(found, name) == fact[name], fact
+        assert [found.a_id, found.b_id] == fact["ids"]
+        if fact["factors"] is not None:
+            assert [address >> 30 for address in fact["addresses"]] == fact["ids"]
+
+
+COPIES = {
+    "Cp128x256bOp": ("128x256b", None),
+    "Cp128x128bOp": ("128x128b", None),
+    "Cp4x32x128bOp": ("32x128b", "warpx4"),
+    "Cp2x64x128b0213Op": ("64x128b", "warpx2::02_13"),
+    "Cp2x64x128b0123Op": ("64x128b", "warpx2::01_23"),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_read_as_many_words_and_write_them_as_often_as_the_dsls(dsl: SimpleNamespace, name: str) -> None:
+    """The DSL's printout does not say which lane receives a row: for that there is the ISA's text."""
+    atom = dsl.cute.make_copy_atom(getattr(dsl.tcgen05, name)(dsl.groups[1]), dsl.cutlass.Float32)
+    _, read = offsets(str(atom.layout_src_tv))
+    _, written = offsets(str(atom.layout_dst_tv))
+    shape = COPY_SHAPES[COPIES[name]]
+    words = shape.rows * shape.row_bytes // 4
+    times = sum(rows for _, _, rows in shape.lanes) // shape.rows
+    assert (np.bincount(read) == np.full(words, times)).all()
+    assert (np.bincount(written) == np.ones(words * times, int)).all()
 
 
 @pytest.mark.dsl
