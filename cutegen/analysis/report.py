@@ -94,7 +94,7 @@ def execute(plan: GemmPlan, kernel: Kernel) -> Execution:
     (m, n), k = plan.launch.cta_tile, plan.cta_tile[2]
     problem = ProblemShape(m, n, (plan.stages + 1) * k)
     a, b, out = random_operands(kernel.contract, problem.m, problem.n, problem.k, seed=0)
-    extras = random_extras(kernel.contract, problem.m, problem.n, seed=0)
+    extras = random_extras(kernel.contract, problem.m, problem.n, k=problem.k, seed=0)
     launch = kernel.execute(a, b, out=out, **extras)
     return Execution(problem, count_launch(plan, kernel.call_size(a, b, out, **extras), launch))
 

@@ -182,7 +182,7 @@ def _with_extras(
 ) -> Iterator[Operands]:
     options: Mapping[str, Any] = {"batch": problem.operand_batch, "framework": "torch", "device": "cuda"}
     for i, each in enumerate(sets):
-        extras = random_extras(contract, problem.m, problem.n, seed=seed + _NEXT_SEED * i, **options)
+        extras = random_extras(contract, problem.m, problem.n, k=problem.k, seed=seed + _NEXT_SEED * i, **options)
         yield replace(each, extras=extras)
 
 

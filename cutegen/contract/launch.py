@@ -34,6 +34,8 @@ SOURCE = "source"
 """Role of the input C, which the epilogue may read."""
 OPERANDS = ("a", "b")
 """Roles of the multiplied tensors."""
+FACTORS = ("scale_a", "scale_b")
+"""Roles of the factors of blocks of A and of B."""
 SCALES = ("scale_m", "scale_n")
 """Roles of the vectors that may be one value instead: the stride of their elements is a parameter."""
 BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux")
@@ -59,7 +61,8 @@ class TensorContract:
     """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias or a scale.
 
     `name` is its role: "a", "b", "c", or its role in the epilogue. `major` is the contiguous mode. Base address,
-    leading stride and batch stride are multiples of `align_bytes`.
+    leading stride and batch stride are multiples of `align_bytes`. An element of factors stands for a `block` of rows
+    and elements of K.
     """
 
     name: str
@@ -67,6 +70,16 @@ class TensorContract:
     modes: tuple[str, ...]
     major: str
     align_bytes: int
+    block: tuple[int, int] | None = None
+
+    def extents(self, problem: ProblemShape) -> tuple[int, ...]:
+        """Return its extents for a problem: the last block of a mode may be a part of one.
+
+        >>> TensorContract("scale_a", "f32", ("m", "k"), "m", 16, (1, 128)).extents(ProblemShape(64, 8, 200))
+        (64, 2)
+        """
+        of = self.block or (1,) * len(self.modes)
+        return tuple(-(-problem.extents[mode] // block) for mode, block in zip(self.modes, of, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +212,8 @@ class LaunchContract:
 
     With `split`, `grid.y` counts the slices of K.
 
-    `tensors` are A, B and C, then the other epilogue tensors: "source" (the input C), "residual", the biases, the
-    scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
+    `tensors` are A, B and C, the factors of their blocks, then the other epilogue tensors: "source" (the input C),
+    "residual", the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
     the grammar of `cutegen.spec.expression`, with "aux" where the value is stored. `grid.z` counts a batch. `given` are
     tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
 
@@ -240,7 +253,7 @@ class LaunchContract:
     groups: Groups | None = None
 
     def tensor(self, role: str) -> TensorContract:
-        """Return the tensor of a role of OPERANDS, RESULT or BESIDE_RESULT. Raises KeyError if the kernel has none.
+        """Return the tensor of a role of OPERANDS, RESULT, FACTORS or BESIDE_RESULT. Raises KeyError if it has none.
 
         >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
         >>> LaunchContract(entry="gemm", tensors=(c,), parameters=(), cta_tile=(128, 64), threads=128,
@@ -253,6 +266,11 @@ class LaunchContract:
     def operands(self) -> tuple[TensorContract, ...]:
         """Return A and B."""
         return tuple(self.tensor(role) for role in OPERANDS)
+
+    @property
+    def factors(self) -> tuple[TensorContract, ...]:
+        """Return the factors of blocks of A and B, if it has them."""
+        return tuple(tensor for tensor in self.tensors if tensor.name in FACTORS)
 
     @property
     def beside_result(self) -> tuple[TensorContract, ...]:
@@ -276,7 +294,7 @@ class LaunchContract:
         """
         tensors = {tensor.name: tensor for tensor in map(_exchanged_tensor, self.tensors)}
         maps = {each.name: each for each in (replace(each, name=_exchanged(each.name)) for each in self.maps)}
-        order = [name for name in (*OPERANDS, RESULT, *BESIDE_RESULT) if name in tensors]
+        order = [name for name in (*OPERANDS, RESULT, *FACTORS, *BESIDE_RESULT) if name in tensors]
         m, n = self.cta_tile
         return replace(
             self,
@@ -391,6 +409,9 @@ class LaunchContract:
     def to_json(self) -> dict[str, Any]:
         """Return the plain form that `from_json` reads back; clusters and flags appear only if there are any."""
         table = asdict(self)
+        for tensor in (*table["tensors"], *table["given"]):
+            if tensor["block"] is None:
+                del tensor["block"]
         return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
     @classmethod
@@ -418,7 +439,7 @@ _ENDS = TensorContract(ENDS, "s32", (GROUP,), GROUP, dtype("s32").bytes)
 _EXCHANGED = {"m": "n", "n": "m"} | {
     f"{prefix}{name}": f"{prefix}{other}"
     for prefix in ("", "map_", "ld", "inc_", "batch_stride_")
-    for pair in (OPERANDS, SCALES, ("bias_n", "bias_m"))
+    for pair in (OPERANDS, FACTORS, SCALES, ("bias_n", "bias_m"))
     for name, other in zip(pair, reversed(pair), strict=True)
 }
 
@@ -438,7 +459,8 @@ def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
 
 def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
     (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-    extents, strides, element_bytes = size.problem.extents, size.strides[tensor.name], dtype(tensor.dtype).bytes
+    extents = dict(zip(tensor.modes, tensor.extents(size.problem), strict=True))
+    strides, element_bytes = size.strides[tensor.name], dtype(tensor.dtype).bytes
     modes = extents[tensor.major], extents[other], size.problem.batch
     strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
     return TensorMapFields(

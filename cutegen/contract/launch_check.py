@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from cutegen.contract.launch import (
     BESIDE_RESULT,
+    FACTORS,
     ONE_CTA,
     OPERANDS,
     REGISTERS,
@@ -44,6 +45,8 @@ _MODES = {
     "residual": _MATRIX,
     "aux": _MATRIX,
     "bias": (("n",), ("m",)),
+    "scale_a": (("m", "k"),),
+    "scale_b": (("n", "k"),),
     **{f"{kind}_{mode}": ((mode,),) for kind in ("bias", "scale") for mode in "nm"},
     **dict.fromkeys(REGISTERS.values(), (("thread", "value"),)),
 }
@@ -78,9 +81,11 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
 def _misnamed(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Misfit]:
     names = tuple(tensor.name for tensor in contract.tensors)
     first = (*OPERANDS, *results)
-    beside = [name for name in BESIDE_RESULT if name in names] if results == (RESULT,) else []
+    beside = [name for name in (*FACTORS, *BESIDE_RESULT) if name in names] if results == (RESULT,) else []
     if names != (*first, *beside):
         yield "tensors", names, f"{', '.join(first)}, then those of {', '.join(BESIDE_RESULT)} that the epilogue names"
+    if len(contract.factors) == 1:
+        yield "tensors", names, f"both of {', '.join(FACTORS)}, or neither"
     if unknown := [name for name in contract.scalars if name not in SCALARS]:
         yield "scalars", unknown, f"those of {', '.join(SCALARS)}"
     if len(set(contract.scalars)) < len(contract.scalars):
@@ -96,6 +101,8 @@ def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
         yield "modes", tensor.modes, " or ".join(map(str, _MODES[tensor.name]))
     if tensor.major not in tensor.modes:
         yield "major", tensor.major, f"one of the modes, {', '.join(tensor.modes)}"
+    if (tensor.block is not None) != (tensor.name in FACTORS) or not all(1 <= x <= 2**13 for x in tensor.block or ()):
+        yield "block", tensor.block, "rows and K of 1 to 8,192 for factors, and nothing else"
     if tensor.dtype not in DTYPES:
         yield "dtype", tensor.dtype, f"one of {', '.join(DTYPES)}"
     if tensor.align_bytes.bit_count() != 1 or not 1 <= tensor.align_bytes <= MAX_ALIGN_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from cutegen.contract.launch import (
     COUNTERS,
@@ -44,13 +45,15 @@ def launch_contract(
     programmatic: bool,
     prefetched: tuple[str, ...],
 ) -> LaunchContract:
-    """Return the launcher's contract: A, B, C, then what the epilogue reads and writes."""
+    """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
     fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
-    of_paths = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in operands)
-    tensors = (*of_paths, tensor_contract(spec, RESULT), *extras)
+    multiplied = (_of_path(x) for x in operands if x.is_multiplied)
+    factors = (replace(_of_path(x), block=x.block) for x in operands if not x.is_multiplied)
+    tensors = (*multiplied, tensor_contract(spec, RESULT), *factors, *extras)
     copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
-    maps = tuple(found for name, copy in copies.items() if copy is not None for found in copy.tensor_maps(name))
+    order = (x.name for x in tensors if x.name in copies)
+    maps = tuple(found for name in order if (copy := copies[name]) is not None for found in copy.tensor_maps(name))
     workspace = (SUMS, COUNTERS) if split_k and split_k.leaves_sums else ()
     return LaunchContract(
         entry=f"{kernel_name(spec)}_0",  # the DSL numbers the kernels of a module
@@ -69,6 +72,10 @@ def launch_contract(
         groups=scheduler.groups,
         split=_split_contract(scheduler),
     )
+
+
+def _of_path(x: OperandPath) -> TensorContract:
+    return TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes)
 
 
 def _split_contract(scheduler: TileScheduler) -> SplitContract | None:

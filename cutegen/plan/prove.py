@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from itertools import combinations, product
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -41,7 +41,9 @@ def prove(plan: GemmPlan) -> None:
     for operand in plan.operands:
         along = plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2]
         covered = tuple(extent * of for extent, of in zip(operand.tile, operand.block, strict=True))
-        _demand(covered == along, f"{operand.name}'s tile does not match the CTA tile")
+        holds = all(have >= needed for have, needed in zip(covered, along, strict=True))
+        matches = covered == along if operand.is_multiplied else holds
+        _demand(matches, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
         if operand.is_multiplied:
@@ -51,6 +53,8 @@ def prove(plan: GemmPlan) -> None:
             read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
             left = operand.multiplied
             _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
+        else:
+            _prove_factors(operand, plan.mma)
     _prove_roles(plan)
     _prove_pipelines(plan)
     prove_handshakes(plan.loop)
@@ -209,6 +213,34 @@ def _prove_fragments(operand: OperandPath, tiled_mma: TiledMma) -> None:
         described=lambda described: _prove_described(key, operand, described, tiled_mma),
         read=lambda _: _demand(False, f"{key} has no fragments that an MMA multiplies"),
     )
+
+
+def _prove_factors(operand: OperandPath, mma: MmaPlan) -> None:
+    """Prove that each sum of a k-tile is scaled by the factor of its block, wherever among blocks the tile begins.
+
+    Tiles begin at multiples of their extent, and a tile of factors at the block of its first row.
+    """
+    key = f"s2r.{operand.name}"
+    of_sums, first = operand.s2r.by_source(
+        copied=lambda _: (None, None), described=lambda _: (None, None), read=lambda x: (x.of_sums, x.first)
+    )
+    _demand(operand.s2r.in_registers, f"{key} is read by the MMA, not by the threads of the sums")
+    if of_sums is None or first is None:
+        return
+    (rows, of_k), extent = operand.block, mma.cta_tile[ROWS.index(operand.operand)]
+    promotion, accumulator = mma.accumulator.promotion, mma.accumulator
+    of_block = promotion is not None and promotion.k == of_k == mma.cta_tile[2]
+    _demand(of_block, f"{key} scales sums of another K than that of a block")
+    held = offsets_2d(accumulator.layout)  # [thread, sum]
+    along = held % accumulator.tile[0] if operand.operand == "A" else held // accumulator.tile[0]
+    numbers, firsts = offsets(of_sums), offsets(first)
+    fits = numbers.size == held.shape[1] and numbers.max() < firsts.size and firsts.max() < held.shape[1]
+    _demand(bool(fits), f"{key} has another number of sums than a thread")
+    for begin in range(0, rows, gcd(extent, rows)):
+        block = (begin + along) // rows
+        _demand(int(block.max()) < operand.tile[0], f"{key} reads a factor that is not in the tile")
+        scaled = np.array_equal(block, block[:, firsts[numbers]])
+        _demand(scaled, f"{key} scales a sum by the factor of another block")
 
 
 def _prove_described(key: str, operand: OperandPath, described: ByDescriptor, tiled_mma: TiledMma) -> None:

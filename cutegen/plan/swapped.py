@@ -12,7 +12,7 @@ from cutegen.plan.contract import tensor_contract
 from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.spec import Epilogue, Extra, GemmSpec, Operand
+from cutegen.spec import Epilogue, Extra, Factors, GemmSpec, Operand
 
 # B passed with one major and read with the other: the kernel reads a transposed copy that calls cache.
 
@@ -72,6 +72,8 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
         c=_other_major(problem.c),
         residual=_other_extra(problem.residual),
         aux=_other_extra(problem.aux),
+        scale_a=_other_factors(problem.scale_b),
+        scale_b=_other_factors(problem.scale_a),
         groups=problem.groups and replace(problem.groups, of=problem.groups.value.exchanged().of),
     )
     schedule = replace(spec.schedule, swap=None)
@@ -112,6 +114,12 @@ def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision
 
 def _other_major(operand: Operand) -> Operand:
     return replace(operand, major=_OTHER_MODE[operand.major])
+
+
+def _other_factors(factors: Factors | None) -> Factors | None:
+    if factors is None or factors.major is None:
+        return factors
+    return replace(factors, major=_OTHER_MODE[factors.major])
 
 
 def _other_extra(extra: Extra | None) -> Extra | None:

@@ -59,7 +59,8 @@ def head(decisions: Iterable[Decision], settled: Mapping[str, tuple[str, ...]]) 
 
 def _parts(lines: Iterable[str]) -> str:
     names = "".join(lines)
-    beside = [words for name, words in (("SMEM_C_", "C's boxes"), ("SMEM_BARRIERS_", "the barriers")) if name in names]
+    others = {"SMEM_SCALE_": "their factors", "SMEM_C_": "C's boxes", "SMEM_BARRIERS_": "the barriers"}
+    beside = [words for name, words in others.items() if name in names]
     in_place = "; then C in their place" if " max(" in names else ""
     return ", ".join(("A's stages, B's", *beside)) + in_place
 

@@ -35,7 +35,7 @@ from cutegen.render.spec_lines import spec_lines
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
     """Return the holes of every template; `settled` are the constants of each decision, by its key."""
-    steps, shapes = plan.epilogue.fusion.steps, {x.name: extents_of(x) for x in plan.operands}
+    steps = plan.epilogue.fusion.steps
     comments: dict[str, tuple[str, ...]] = {"problem.b.transposed": (), "schedule.swap": ()}
     settled = united(
         shared_constants(plan), scheduler_constants(plan), settled, comments, {MEMORY: memory_constants(plan)}
@@ -58,10 +58,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_host_holes(plan),
         **epilogue.type_holes(plan),
         "self_check": self_check(plan),
-        "tensors": [
-            replace(tensor_holes(x), shape=shapes[x.name]) if x.name in shapes else tensor_holes(x)
-            for x in plan.launch.tensors
-        ],
+        "tensors": [tensor_holes(x) for x in plan.launch.tensors],
         "tolerance": tolerance(plan),
         "checked": checked_mnk(plan),
     }
@@ -235,7 +232,7 @@ def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
         title=title,
         constants=constants,
         share=f"t{title}",
-        extents=extents_of(x),
+        extents=extents_of(x.modes, x.block),
         tile=f"({', '.join(tile)})",
         coordinate=f"(tile_{x.modes[0]}, None)",
         place=f" + SMEM_{constants}_OFFSET_BYTES" if plan.memory.offset_bytes(x.name) else "",
@@ -244,9 +241,13 @@ def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
     )
 
 
-def extents_of(x: OperandPath) -> str:
-    """Return the extents of an operand's matrix: those of the problem, or the blocks of them."""
-    blocks = zip(x.modes, x.block, strict=True)
+def extents_of(modes: tuple[str, ...], block: tuple[int, ...]) -> str:
+    """Return the extents of a matrix: those of the problem, or the blocks of them.
+
+    >>> extents_of(("m", "k"), (1, 128))
+    '(m, cute.ceil_div(k, 128))'
+    """
+    blocks = zip(modes, block, strict=True)
     return f"({', '.join(mode if of == 1 else f'cute.ceil_div({mode}, {of})' for mode, of in blocks)})"
 
 
@@ -260,13 +261,14 @@ class MapHoles:
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
-    tile = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}[tensor.name]
+    of_operands = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}
+    tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     along = {"a": 1, "b": 0}.get(tensor.name)
     if along is not None and plan.mma.cluster[along] > 1:
         shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp(), m{x}, s{x}_layout, {tile}, CLUSTER_{'MN'[along]}"
         return MapHoles(tensor, (made, shared, ")"))
-    op = "S2GOp" if along is None else "G2SOp"
+    op = "S2GOp" if tensor.name == RESULT else "G2SOp"
     return MapHoles(tensor, (f"{made}cpasync.CopyBulkTensorTile{op}(), m{x}, s{x}_layout, {tile})",))
 
 
@@ -411,6 +413,7 @@ class TensorHoles:
 
     name: str
     title: str
+    constants: str
     dtype: str
     align: str
     shape: str
@@ -430,9 +433,10 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
     return TensorHoles(
         name=tensor.name,
         title=epilogue.title(tensor.name),
+        constants=constants,
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
-        shape=f"({', '.join(modes)})",
+        shape=extents_of(modes, tensor.block or (1,) * len(modes)),
         stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
         along="" if matrix else tensor.major,
         mode=modes.index(tensor.major),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+from cutegen.contract import TensorContract
 from cutegen.contract.launch import leading_stride
 from cutegen.hardware import DType, dtype
 from cutegen.plan import GemmPlan
@@ -28,6 +29,7 @@ class SelfCheckHoles:
     """
 
     operands: tuple[str, ...]
+    product: str
     tensors: str
     strided: str
     scalars: str
@@ -40,10 +42,12 @@ class SelfCheckHoles:
 def self_check(plan: GemmPlan) -> SelfCheckHoles:
     fusion = plan.epilogue.fusion
     operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
+    operands += [f"{x.name} = {_factors(x)}" for x in plan.launch.factors]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
     return SelfCheckHoles(
         operands=tuple(operands),
+        product=_product(plan),
         tensors=", ".join(x.name for x in plan.launch.tensors),
         strided=", ".join(x.name for x in plan.launch.tensors if leading_stride(x)),
         scalars="".join(f"{name}, " for name in fusion.scalars),
@@ -52,6 +56,33 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
         poison=_poison(plan),
         agreement=agreement(plan),
     )
+
+
+def _factors(x: TensorContract) -> str:
+    """Return positive factors, in PyTorch, with a leading stride of whole vectors."""
+    extents = [mode if of == 1 else f"-(-{mode} // {of})" for mode, of in zip(x.modes, x.block or (), strict=True)]
+    rows, columns = extents if x.major == x.modes[1] else extents[::-1]
+    aligned = x.align_bytes // dtype(x.dtype).bytes
+    made = f'torch.rand({rows}, -(-({columns}) // {aligned}) * {aligned}, device="cuda")[:, : {columns}]'
+    return made if x.major == x.modes[1] else f"{made}.T"
+
+
+def _product(plan: GemmPlan) -> str:
+    """Return the product of A and B in float64, in PyTorch, each multiplied by the factors of its blocks."""
+    blocks = {x.name.removeprefix("scale_"): x.block for x in plan.launch.factors}
+    a, b = (_scaled(name, blocks.get(name), modes) for name, modes in (("a", "mk"), ("b", "nk")))
+    return f"{a} @ {b}.T"
+
+
+def _scaled(name: str, block: tuple[int, int] | None, modes: str) -> str:
+    values = f"{name}.double()"
+    if block is None:
+        return values
+    factors = f"scale_{name}.double()"
+    for dim, (of, mode) in enumerate(zip(block, modes, strict=True)):
+        if of > 1:
+            factors += f".repeat_interleave({of}, {dim}){'[:, ' if dim else '['}:{mode}]"
+    return f"({values} * {factors})"
 
 
 def _poison(plan: GemmPlan) -> str:

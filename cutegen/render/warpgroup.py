@@ -25,6 +25,7 @@ from cutegen.render.bulk import (
     tensor_parts,
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
+from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales
 from cutegen.render.holes import (
     TensorHoles,
     chain_holes,
@@ -81,7 +82,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "held_vectors": [x for x in beside if x.firsts],
         "operation": operation,
         "operand_types": types,
-        "operand_majors": ", ".join(_major(x) for x in plan.operands),
+        "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
+        **factor_holes(plan),
         "sum_threads": "SUM_THREADS",
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
@@ -120,6 +122,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *register_parts(plan),
         "pipelines/described_stages.py.j2",
         "pipelines/k_tiles.py.j2",
+        *factor_parts(plan),
         *_first_copy_parts(plan),
         *_pipeline_parts(plan),
         *(("pipelines/stagger.py.j2",) if _is_staggered(plan) else ()),
@@ -154,6 +157,8 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"mma/descriptors_{'at_once' if at_once else 'of_stage'}.py.j2",
         f"functions/wgmma.py.j2#{release}",
     )
+    if scales(plan):
+        return (*multiply, "mainloops/scaling_each.py.j2")
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
@@ -339,6 +344,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         "schedule.consumers": (),  # only a comment: the loop over tiles shows the decision
         "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
         "schedule.promoted_sums": (),
+        **factor_constants(plan),
         "schedule.cluster": cluster_constants(plan),
         **_eviction_constants(plan),
         **_prefetch_constants(plan),

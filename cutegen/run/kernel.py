@@ -61,6 +61,8 @@ class Kernel:
         b: Any,
         *,
         out: Any = None,
+        scale_a: Any = None,
+        scale_b: Any = None,
         c: Any = None,
         residual: Any = None,
         bias: Any = None,
@@ -76,6 +78,9 @@ class Kernel:
         stream: Any = None,
     ) -> Any:
         """`a @ b`, for `a` (M,K) and `b` (K,N) whose strides give the major; returns (M,N), or `out` if it is given.
+
+        Pass the factors of blocks by name, if the spec has them, in the order of their operand: for blocks of (1, 128)
+        and (128, 128) `scale_a` (M, K / 128) and `scale_b` (K / 128, N / 128), extents rounded up.
 
         Pass exactly the operands of the spec's epilogue, by name: `c` and `residual` (M,N), `bias` (N,) or (M,), or
         both `bias_n` and `bias_m`, `scale_m` (M,) and `scale_n` (N,), each of which may be one element instead, the
@@ -98,14 +103,14 @@ class Kernel:
         if self._transposed is not None:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
         vectors = bias is bias_n is bias_m is scale_m is scale_n is offs is sizes is None
-        plain = vectors and c is residual is aux is alpha is beta is None
+        plain = vectors and scale_a is scale_b is c is residual is aux is alpha is beta is None
         if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
             if kept_copies.entries:
                 begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
                 kept_copies.written(begin, begin + elems * result.element_size())
             return result
         tensors, scalars = self._extras.take(
-            c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+            scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
         )
         if not plain and (result := self._thread.quick_fused(a, b, out, stream, tensors, scalars)) is not None:
             return result
@@ -136,6 +141,8 @@ class Kernel:
         b: Any,
         *,
         out: Any,
+        scale_a: Any = None,
+        scale_b: Any = None,
         c: Any = None,
         residual: Any = None,
         bias: Any = None,
@@ -164,7 +171,7 @@ class Kernel:
         for an invalid policy or number of jobs; PtxFault if the kernel does something undefined.
         """
         tensors, scalars = self._extras.take(
-            c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+            scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
         )
         if self._transposed is not None:
             b = self._transposed(b, None)

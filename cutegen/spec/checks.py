@@ -251,6 +251,26 @@ class Extents:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockExtents:
+    """Rows and elements of K that one factor stands for, each from 1 to `high`."""
+
+    high: int
+
+    @property
+    def expected(self) -> str:
+        """Permitted values, in words."""
+        return f"two integers [rows, K], each 1 to {self.high}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if wrong := _not_integers(value, 2, self.expected):
+            return wrong
+        assert isinstance(value, tuple)
+        if all(1 <= extent <= self.high for extent in value):
+            return None
+        return Mismatch(found=literal(value), expected=self.expected, fix="[1, 128] and [128, 128] are usual")
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterExtents:
     """CTAs of a cluster along M, N and, if given, K: powers of two, as many as every GPU can schedule together."""
 

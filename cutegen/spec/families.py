@@ -48,6 +48,8 @@ class Family:
 
 
 _OF_SMALL_INSTRUCTIONS = {
+    "problem.scale_a": "its sums stay in the accumulators, and are not scaled on the way",
+    "problem.scale_b": "its sums stay in the accumulators, and are not scaled on the way",
     "mma.promote_k": "its sums stay in the accumulators",
     "schedule.consumers": "its instructions are not per warpgroup",
     "schedule.swap": "its instructions are small along both M and N",

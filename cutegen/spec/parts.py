@@ -21,6 +21,8 @@ from cutegen.spec.values import (
     DTypeName,
     EpilogueExpression,
     EpilogueOps,
+    FactorBlock,
+    FactorDTypeName,
     Flag,
     G2sOp,
     GroupedMode,
@@ -106,6 +108,22 @@ class Scale(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Factors(Part):
+    """Factors of blocks of A or B: one for `block` rows and elements of K, contiguous along the mode `major`.
+
+    Without `major` it is the mode of the rows if each has its own, else K.
+    """
+
+    block: FactorBlock
+    dtype: FactorDTypeName = "f32"
+    major: Mode | None = None
+
+    def __str__(self) -> str:
+        major = "" if self.major is None else f", major = {literal(self.major)}"
+        return f"{{ block = {literal(self.block)}{major} }}"
+
+
+@dataclass(frozen=True, slots=True)
 class Grouped(Part):
     """The mode `of` a call that belongs to groups whose sizes the device has: rows of A and C, columns, or parts of K.
 
@@ -134,7 +152,10 @@ class Grouped(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem(Part):
-    """C[M,N] = A[M,K] B[N,K], and the epilogue's tensors besides C; with `groups` one such product for each."""
+    """C[M,N] = A[M,K] B[N,K], and the epilogue's tensors besides C; with `groups` one such product for each.
+
+    `scale_a` and `scale_b` are factors of blocks of A and B: the product is that of the scaled operands.
+    """
 
     a: Operand
     b: Operand
@@ -145,6 +166,8 @@ class Problem(Part):
     scale: Scale | None = None
     aux: Extra | None = None
     groups: Grouped | None = None
+    scale_a: Factors | None = None
+    scale_b: Factors | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that an operand's major is one of its own two modes, and an aligned address begins an element."""
@@ -162,11 +185,40 @@ class Problem(Part):
             expected = "nothing: with groups B has a matrix for each, or a part of K"
             fix = "pass weights of the other major, or leave out groups"
             return Mismatch(key="b.transposed", found=literal(self.b.transposed), expected=expected, fix=fix)
+        if wrong := self._of_factors():
+            return wrong
         for name in ("residual", "aux"):
             extra = getattr(self, name)
             if extra is not None and extra.align is not None and (wrong := self.matrix(name).contradiction()):
                 return replace(wrong, key=f"{name}.align")
         return None
+
+    def _of_factors(self) -> Mismatch | None:
+        """Check that both operands have factors, of blocks as long along K, each with a major of its own modes."""
+        a, b = self.scale_a, self.scale_b
+        if a is None or b is None:
+            if a is b:
+                return None
+            key, other = ("scale_b", a) if b is None else ("scale_a", b)
+            expected = "factors of both A and B: sums of a block of K are multiplied by one of each"
+            return Mismatch(key=key, found="nothing", expected=expected, fix=f"add {key} = {other}")
+        if a.block[1] != b.block[1]:
+            expected = f"K = {a.block[1]}, as the blocks of A: sums are scaled by both at once"
+            fix = f"block = {literal((b.block[0], a.block[1]))}"
+            return Mismatch(key="scale_b.block", found=literal(b.block), expected=expected, fix=fix)
+        for name, factors in (("a", a), ("b", b)):
+            if factors.major is not None and factors.major not in MODES[name]:
+                expected = f"{alternatives(MODES[name])}, the modes of {name.upper()}"
+                return Mismatch(key=f"scale_{name}.major", found=literal(factors.major), expected=expected)
+        return None
+
+    def factors(self, name: str) -> Factors | None:
+        """Return the factors of A or B with all keys, None if it has none."""
+        factors: Factors | None = getattr(self, f"scale_{name}")
+        if factors is None or factors.major is not None:
+            return factors
+        rows, k = MODES[name]
+        return replace(factors, major=rows if factors.block[0] == 1 else k)
 
     def operand(self, name: str) -> Operand:
         """Return A, B or C."""

@@ -21,6 +21,7 @@ from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
     MAX_WARPS_PER_CTA,
+    BlockExtents,
     Boolean,
     ClusterExtents,
     ExpressionText,
@@ -51,6 +52,8 @@ FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
 ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]
+FactorDTypeName: TypeAlias = Annotated[str, OneOf(("f32",))]
+FactorBlock: TypeAlias = Annotated[tuple[int, int], BlockExtents(8192)]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
 GroupedMode: TypeAlias = Annotated[Literal["m", "n", "k"], OneOf(("m", "n", "k"))]

@@ -148,7 +148,8 @@ class _Operands:
             for i in range(count)
         ]
         extras = [
-            random_extras(contract, problem.m, problem.n, seed=seed + _NEXT_SEED * i, **options) for i in range(count)
+            random_extras(contract, problem.m, problem.n, k=problem.k, seed=seed + _NEXT_SEED * i, **options)
+            for i in range(count)
         ]
         expected = {
             i: expected_outcome(contract, *sets[i][:2], extras[i], accumulator=accumulator).result

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, OperandError
 from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
@@ -144,16 +145,26 @@ def random_extras(
     n: int,
     *,
     seed: int,
+    k: int = 0,
     batch: int | None = None,
     groups: int | None = None,
     framework: str = "numpy",
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Return the epilogue operands of a call by argument name: normal data, with `aux` poisoned."""
+    """Return factors and epilogue operands of a call by argument name: normal data, with `aux` poisoned.
+
+    Only factors depend on `k`.
+    """
+    extras: dict[str, Any] = {}
+    if contract.factors:
+        source = _source(framework, device, seed + 2)
+        for tensor in (call_tensor(x, contract.groups) for x in contract.factors):
+            lead = _lead(tensor, batch=batch, groups=groups)
+            extras[tensor.name] = source.matrix(tensor, (*lead, *tensor.extents(ProblemShape(m, n, k))))
     if not contract.epilogue:
-        return {}
+        return extras
     source = _source(framework, device, seed + 1)
-    extras: dict[str, Any] = {name: float(np.float32(source.number())) for name in contract.scalars}
+    extras |= {name: float(np.float32(source.number())) for name in contract.scalars}
     for tensor in (call_tensor(x, contract.groups) for x in contract.beside_result):
         lead = _lead(tensor, batch=batch, groups=groups)
         shape = (*lead, *({"m": m, "n": n}[mode] for mode in tensor.modes))
@@ -246,17 +257,34 @@ class _TorchSource:
         return storage.matrix(storage.host_buffer(flat, flat.data_ptr()))
 
 
-def float64_reference(a: Any, b: Any, contract: LaunchContract | None = None) -> Reference:
+def float64_reference(
+    a: Any, b: Any, contract: LaunchContract | None = None, extras: Mapping[str, Any] | None = None
+) -> Reference:
     """Return A B in float64 for `a` (M,K) and `b` (K,N), both torch or both NumPy, on their device.
 
     Each may have a batch before its extents. The `contract` defines how a kernel reads them: uint8 may be e4m3 or e5m2,
-    and f32 may be tf32.
+    and f32 may be tf32. Factors of their blocks are among the `extras`.
     """
     types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
     a, b = float64(a, types[0]), float64(b, types[1])
+    if contract is not None and contract.factors:
+        assert extras is not None
+        (rows, k_a), (columns, k_b) = (x.block or (1, 1) for x in contract.factors)
+        a = a * spread_factors(float64(extras["scale_a"]), (rows, k_a), a.shape)
+        b = b * spread_factors(float64(extras["scale_b"]), (k_b, columns), b.shape)
     k = a.shape[-1]
     rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
     return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, types[0])
+
+
+def spread_factors(factors: Any, block: tuple[int, int], shape: tuple[int, ...]) -> Any:
+    """Return factors of blocks, NumPy's or torch's, repeated for each element of a matrix, or batch, of `shape`."""
+    for axis, each in ((-2, block[0]), (-1, block[1])):
+        if isinstance(factors, np.ndarray):
+            factors = factors.repeat(each, axis)
+        else:
+            factors = factors.repeat_interleave(each, axis)
+    return factors[..., : shape[-2], : shape[-1]]
 
 
 def expected_outcome(
@@ -289,7 +317,7 @@ def expected_outcome(
         operands["c"] = 0.0
     for name in set(operands) & set(VECTORS):
         operands[name] = _spread(operands[name], name[-1])
-    sums = float64_reference(a, b, contract).bounded(accumulator)
+    sums = float64_reference(a, b, contract, extras).bounded(accumulator)
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))

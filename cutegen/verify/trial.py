@@ -86,7 +86,7 @@ def try_kernel(
         "device": asked.device,
     }
     a, b, out = random_operands(kernel.contract, m, n, asked.problem.k, **data)
-    extras = random_extras(kernel.contract, m, n, **data)
+    extras = random_extras(kernel.contract, m, n, k=asked.problem.k, **data)
     given = () if groups is None else tuple(given_by(groups, asked.sizes).tolist())
     if groups is not None:
         extras |= _grouped(kernel.contract, given, a, b, {**extras, "out": out})

@@ -46,6 +46,7 @@ from cutegen.plan.operands.boxes import (
     swizzle_fix,
 )
 from cutegen.plan.operands.choices import OperandChoices, fragment_access
+from cutegen.plan.operands.factors import choose_factors
 from cutegen.plan.operands.s2r import choose_s2r, targets_transposing, transposing
 from cutegen.plan.operands.smem import Access, SmemRanking
 from cutegen.plan.operands.stages import (
@@ -59,7 +60,7 @@ from cutegen.plan.operands.stages import (
     most_gap_bytes,
     stages_for_sums,
 )
-from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Roles
+from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
 from cutegen.plan.schedule.order import InFlight
@@ -416,6 +417,10 @@ class TmaSs(Bulk):
     to_copy: ClassVar[tuple[int, ...]] = (40, 32, LEAST_TO_COPY)
     least_stages: ClassVar[int] = 2
     most_stages: ClassVar[int] = DEEPEST[-1]
+
+    def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
+        """A and B, and the factors of their blocks."""
+        return (*Mainloop.operands(self, spec, mma, target), *choose_factors(spec, mma))
 
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""

@@ -253,7 +253,7 @@ def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
 
 def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
     """Return the sets of registers for the tensor core's sums: two if each k-tile is promoted and both fit."""
-    if promote_k != cta_tile[2]:
+    if promote_k != cta_tile[2] or spec.problem.scale_a is not None:
         return 1
     one = sums_of(spec, warpgroups, cta_tile) // 2
     return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
@@ -309,6 +309,8 @@ def _sums(spec: GemmSpec) -> str:
 
 def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
     """The K between promotions, in whole k-tiles; None if neither the spec nor the types ask for any."""
+    if spec.problem.scale_a is not None:
+        return _scaled(spec, spec.problem.scale_a.block[1], cta_tile)
     asked, k = spec.mma.promote_k, cta_tile[2]
     if asked and not _can_promote(spec):
         raise spec.error(
@@ -334,6 +336,34 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
         "grow long, and restart from zero"
     )
     return Choice(chosen, Decision("mma.promote_k", str(chosen), why))
+
+
+def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
+    """The K of a block: its sums are scaled when they are promoted. Raises SpecError for any other, or other k-tiles."""
+    asked = spec.mma.promote_k
+    if not _can_promote(spec):
+        raise spec.error(
+            "problem.scale_a",
+            found=f"factors of blocks of {spec.problem.a.dtype} operands, with {_sums(spec)} sums",
+            expected="8-bit floats and f32 sums: those of each block are scaled when they are added to others",
+            fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
+        )
+    if asked not in (None, block_k):
+        raise spec.error(
+            "mma.promote_k",
+            found=f"{asked} with blocks of K = {block_k}",
+            expected=f"{block_k}: the sums of each block are scaled when they are added to others",
+            fix="leave the key out",
+        )
+    if cta_tile[2] != block_k:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {cta_tile[2]}",
+            expected=f"K = {block_k}, that of a block: each k-tile has its factors",
+            fix=f"tile.cta = {[*cta_tile[:2], block_k]}",
+        )
+    why = "the K of a block: its sums are scaled by a factor of A and a factor of B, and added to float32 registers"
+    return Choice(block_k, Decision("mma.promote_k", str(block_k), why, given=asked is not None))
 
 
 def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool) -> Choice[bool] | None:
@@ -379,11 +409,10 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
-    m, n, k = chosen = (*_default_rows(spec), LINE_BYTES // element.bytes)
-    why = (
-        f"{m * n // (m + n)} multiply-adds per element fetched; {_shares(spec, m)}; {k} "
-        f"elements along K are one {LINE_BYTES}-byte line"
-    )
+    scaled = spec.problem.scale_a
+    m, n, k = chosen = (*_default_rows(spec), scaled.block[1] if scaled else LINE_BYTES // element.bytes)
+    of_k = "a block of factors" if scaled else f"one {LINE_BYTES}-byte line"
+    why = f"{m * n // (m + n)} multiply-adds per element fetched; {_shares(spec, m)}; {k} elements along K are {of_k}"
     return Choice(chosen, Decision("tile.cta", extents(chosen), why))
 
 

@@ -224,7 +224,14 @@ class ByDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ReadByThreads:
-    """No fragments of a multiplication: each thread reads what it needs, such as the factors of its sums."""
+    """No fragments of a multiplication: each thread reads what it needs, such as the factors of its sums.
+
+    Of the factors that a thread reads, `of_sums` maps the number of a sum to that of its factor, and `first` that of a
+    factor to the first sum that it scales. Without them the text finds each by its coordinate.
+    """
+
+    of_sums: Layout | None = None
+    first: Layout | None = None
 
     in_registers: ClassVar[bool] = True
     by_ldmatrix: ClassVar[bool] = False

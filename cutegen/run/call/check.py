@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.launch import BESIDE_RESULT, ENDS, CallSize, LaunchContract, Strides
+from cutegen.contract.launch import BESIDE_RESULT, ENDS, FACTORS, CallSize, LaunchContract, Strides
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
 from cutegen.errors import OperandError
 from cutegen.run.call import suggestions
@@ -103,16 +103,17 @@ def check_call(contract: LaunchContract, *forms: Form, clears: bool = False) -> 
     of = dict(zip(tensors, forms, strict=True))
     a, b, ends = of["a"], of["b"], of.get(ENDS)
     shape, groups = check_inputs(contract, a, b, ends), None if ends is None else ends.shape[0]
-    for role, tensor in tensors.items():
-        if tensor.written:
-            _check_result(tensor, of[role], shape, a.device)
-        elif role in BESIDE_RESULT:
-            _check_extra(tensor, of[role], shape, a.device, groups)
-    placed = {role: place(tensor, of[role]) for role, tensor in tensors.items()}
     *batch, m, n = shape
     problem = ProblemShape(m, n, a.shape[-1], *batch)
     if groups is not None:
         problem = ProblemShape(m, n, a.shape[-1], groups=groups)
+    for role, tensor in tensors.items():
+        if tensor.written:
+            _check_result(tensor, of[role], shape, a.device)
+        elif role in (*FACTORS, *BESIDE_RESULT):
+            of_each = tuple(batch) if groups is None or tensor.packed else (groups,)
+            _check_extra(tensor, of[role], problem, of_each, a.device)
+    placed = {role: place(tensor, of[role]) for role, tensor in tensors.items()}
     strides = {role: leading(each) for role, each in placed.items() if role != ENDS}
     return CheckedCall(CallSize(problem=problem, strides=strides, clears=clears), a.device, placed)
 
@@ -256,16 +257,18 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
-def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device: Device, groups: int | None) -> None:
-    """Check an operand that the epilogue reads: one for each matrix of the result, or of the groups, or one for all."""
+def _check_extra(
+    tensor: CallTensor, form: Form, problem: ProblemShape, batch: tuple[int, ...], device: Device
+) -> None:
+    """Check factors, or an operand that the epilogue reads: one for each matrix of the result, or one for all.
+
+    `batch` is the number of matrices: of the result, or of its groups.
+    """
     matrices = _check_kind(tensor, form)
-    *batch, m, n = shape
-    extents = tuple({"m": m, "n": n}[mode] for mode in tensor.modes)
-    if groups is not None and not tensor.packed:
-        batch = [groups]
+    extents = tensor.extents(problem)
     fits = tuple(matrices.one.shape) in (extents, *(((1,),) if tensor.may_be_one_value else ()))
     if not fits or matrices.batch not in (None, *batch):
-        wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of the result"
+        wanted = f"{extents}, ({', '.join(tensor.modes).upper()}) of {_owner(tensor)}"
         whole = f"{wanted}, or {(*batch, *extents)}" if batch else wanted
         raise OperandError(
             operand=tensor.name,
@@ -274,6 +277,14 @@ def _check_extra(tensor: CallTensor, form: Form, shape: tuple[int, ...], device:
             fix=_flattened(tensor, form, extents),
         )
     _check_device(tensor, form, device)
+
+
+def _owner(tensor: CallTensor) -> str:
+    """Format what the extents of an operand are taken from."""
+    block = tensor.contract.block
+    if block is None:
+        return "the result"
+    return f"blocks of {block[0]} x {block[1]} of {tensor.contract.name[-1]}"
 
 
 def place(tensor: CallTensor, form: Form) -> Placed:

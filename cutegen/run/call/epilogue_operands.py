@@ -13,8 +13,21 @@ from cutegen.errors import OperandError
 from cutegen.run.call.storage import call_tensors
 from cutegen.support.literals import literal
 
-TENSOR_NAMES = ("c", "residual", "bias", "bias_n", "bias_m", "scale_m", "scale_n", "aux", "offs", "sizes")
-"""The epilogue's tensors by their argument names, and those of groups, in the order of a contract."""
+TENSOR_NAMES = (
+    "scale_a",
+    "scale_b",
+    "c",
+    "residual",
+    "bias",
+    "bias_n",
+    "bias_m",
+    "scale_m",
+    "scale_n",
+    "aux",
+    "offs",
+    "sizes",
+)
+"""The factors of blocks, the epilogue's tensors, and those of groups, by argument name, in the order of a contract."""
 
 TOO_LARGE = 2.0**128 - 2.0**103
 """The smallest number that float32 rounds to infinity."""
@@ -22,6 +35,8 @@ TOO_LARGE = 2.0**128 - 2.0**103
 _NOTHING = (False,) * len((*TENSOR_NAMES, *SCALARS))
 _NONE: tuple[tuple[tuple[str, Any], ...], tuple[float, ...]] = (), ()
 _USES = {
+    "scale_a": "problem.scale_a = { block = [1, 128] }",
+    "scale_b": "problem.scale_b = { block = [128, 128] }",
     "c": 'the op "beta", or c in epilogue.expression',
     "residual": 'the op "residual", or residual in epilogue.expression',
     "bias": 'the op "bias_n" or "bias_m"',
@@ -36,6 +51,8 @@ _USES = {
     "beta": 'the op "beta", or beta in epilogue.expression',
 }
 _MEANING = {
+    "scale_a": "the factors of blocks of A",
+    "scale_b": "the factors of blocks of B",
     "c": "the input C, which the epilogue reads",
     "residual": "the matrix that the epilogue reads",
     "bias": "the vector that the epilogue reads",

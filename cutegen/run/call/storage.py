@@ -13,6 +13,7 @@ import numpy as np
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import (
     ENDS,
+    FACTORS,
     OPERANDS,
     REGISTERS,
     RESULT,
@@ -21,6 +22,7 @@ from cutegen.contract.launch import (
     LaunchContract,
     TensorContract,
 )
+from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OperandError
 from cutegen.hardware import DTYPES, DType, dtype
 from cutegen.run.call.bits import CARRIERS
@@ -29,7 +31,7 @@ from cutegen.run.call.operands import Form
 
 @dataclass(frozen=True, slots=True)
 class CallTensor:
-    """One of the operands of `a @ b -> c` as the caller writes it: B is (K,N) here and (N,K) in the contract.
+    """One of the operands of `a @ b -> c` as the caller writes it: B, like its factors, is (K,N), not (N,K).
 
     Messages call it `name`; the kernel was compiled for `contract`. Biases and scales have one mode. With `groups` it
     has those one after another, or a matrix, vector or number for each.
@@ -62,7 +64,14 @@ class CallTensor:
 
     def key(self, name: str) -> str:
         """Return the spec's key for this property; the input C has the result's."""
+        if self.contract.name in FACTORS:
+            return f"problem.{self.name}.{name}"
         return f"problem.{'c' if self.name == 'c' else self.contract.name.partition('_')[0]}.{name}"
+
+    def extents(self, problem: ProblemShape) -> tuple[int, ...]:
+        """Return its extents for a problem, as the caller writes them."""
+        found = self.contract.extents(problem)
+        return found if self.modes == self.contract.modes else found[::-1]
 
     @property
     def packed(self) -> bool:
@@ -142,7 +151,8 @@ def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
 def call_tensor(x: TensorContract, groups: Groups | None = None) -> CallTensor:
     """Return one tensor as the caller of a kernel, with `groups` or without, writes it."""
     name = CALL_NAMES.get(x.name, x.name) if x.name != ENDS or groups is None else ENDS_NAMES[groups.layout]
-    return CallTensor(name, (x.modes[1], x.modes[0]) if x.name == "b" else x.modes, x, groups)
+    turned = x.name in ("b", "scale_b")
+    return CallTensor(name, (x.modes[1], x.modes[0]) if turned else x.modes, x, groups)
 
 
 def empty(storage: MatrixStorage, dtype_name: str, like: Any, form: Form, stream: int | None) -> Any:

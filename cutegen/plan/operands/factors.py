@@ -1,0 +1,146 @@
+"""Factors of blocks of A and B: the tile of them that a k-tile needs, and which thread scales which sums by which.
+
+A's factors scale rows of the sums of a block of K, B's factors columns. They ride the pipeline of k-tiles, one box of a
+bulk tensor copy each: of rows that have a factor of their own, or of the blocks that the tile meets. The tiles of a
+matrix may begin within a block, so a box begins at any factor. The threads that multiply read those of their sums.
+
+```text
+factors of rows      (X, 1)          one factor after another, m or n contiguous
+factors of blocks    (8, 4), (32, 1) k contiguous: 8 rows of 16 bytes, the least row of a box; else one row of 128 bytes
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+import numpy as np
+
+from cutegen.algebra import Layout, offsets
+from cutegen.contract.launch import OPERANDS
+from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
+from cutegen.hardware.units import BULK_ALIGN_BYTES, WGMMA_ROWS
+from cutegen.plan.geometry import Coordinates, by_warp, sums_of_tile
+from cutegen.plan.operands.boxes import full_lines
+from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.smem import Access, rank_options
+from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of_tile
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.fragments import Fragments, ReadByThreads
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.operand import SIDES, OperandTile
+from cutegen.plan.values.path import ROWS
+from cutegen.spec import MODES, Factors, GemmSpec
+from cutegen.support.words import extents, plural, round_up
+
+COLUMNS = 8
+"""Columns of C that the threads of a row share in each step of a wgmma's sums, two each."""
+
+
+def choose_factors(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTensorCopy]]:
+    """Yield the paths of the factors of A and B, if the spec has them. Raises SpecError for blocks that do not fit."""
+    for name in OPERANDS:
+        if (factors := spec.problem.factors(name)) is not None:
+            yield _path(spec, name, factors, mma)
+
+
+def most_blocks(rows: int, block: int) -> int:
+    """Return the most blocks of so many rows that a tile of `rows` meets, wherever among the tiles it lies.
+
+    >>> most_blocks(128, 128), most_blocks(192, 128), most_blocks(96, 128), most_blocks(64, 128), most_blocks(128, 1)
+    (1, 2, 2, 1, 128)
+    """
+    last_phase = block - gcd(rows, block)
+    return (last_phase + rows - 1) // block + 1
+
+
+def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
+    """Return the path of the factors of A or B: a box of them, and the threads that read it."""
+    _check_block(spec, name, factors, mma)
+    x = _tile(name, factors, mma)
+    copy = BulkTensorCopy(TMA_LOAD, (x.extents[x.major_mode], x.extents[1 - x.major_mode]), 1, 0)
+    read = _readers(factors.block[0], x, mma)
+    needed = plural(most_blocks(mma.cta_tile[ROWS.index(x.operand)], x.block[0]), "factor")
+    why = (
+        f"one thread issues it with the k-tile of A and B, on the same barrier; a tile needs {needed}, for blocks of "
+        f"{extents(x.block)}, and strides that are multiples of {VECTOR_BYTES} bytes allow a tensor map"
+    )
+    g2s = Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)}", why))
+    layout = LayoutOption(rows_of_tile(x.extents, x.major_mode))
+    smem = rank_options(x, (layout,), (), full_lines(x), Access(by_warp(_read_at(x, mma, read.value)), x.dtype.bytes))
+    return OperandChoices(x, g2s, read, smem)
+
+
+def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> None:
+    """Raise SpecError for rows of a block that the sums of a thread's instruction divide otherwise."""
+    rows, unit = factors.block[0], WGMMA_ROWS if name == "a" else COLUMNS
+    if rows > 1 and rows % unit:
+        raise spec.error(
+            f"problem.scale_{name}.block",
+            found=f"{extents(factors.block)}: {rows} rows",
+            expected=f"1 or a multiple of {unit}: the sums of one step of wgmma have one factor, or each its own",
+            fix=f"block = [{round_up(rows, unit)}, {factors.block[1]}], with factors repeated or joined",
+        )
+
+
+def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
+    """Return the tile of factors of a k-tile, in whole multiples of the bytes at which a box may begin."""
+    element, rows = dtype(factors.dtype), mma.cta_tile[OPERANDS.index(name)]
+    least = BULK_ALIGN_BYTES // element.bytes
+    needed = most_blocks(rows, factors.block[0])
+    major_mode = MODES[name].index(factors.major or "")
+    along_k = VECTOR_BYTES // element.bytes
+    of_tile = (round_up(needed, least), 1) if major_mode == 0 else (round_up(needed, least // along_k), along_k)
+    key = f"scale_{name}"
+    return OperandTile(
+        name=key,
+        operand=SIDES[name],
+        dtype=element,
+        multiplied=element,
+        modes=MODES[name],
+        extents=of_tile,
+        major_mode=major_mode,
+        align_bytes=VECTOR_BYTES,
+        smem_key=f"smem.{key}",
+        requested=(),
+        vector_elems=along_k,
+        last_elems=1,
+        block=factors.block,
+    )
+
+
+def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
+    """Return which of a thread's factors scales which of its sums, in the order of tCrC.
+
+    A thread's sums of one wgmma are pairs of columns of rows r and r + 8, for each step of 8 columns.
+    """
+    atom_m, columns, _ = mma.atom.shape_mnk
+    steps, instructions = columns // COLUMNS, mma.cta_tile[0] // mma.tiled_mma.tile_mnk[0]
+    of_instruction = 4 * steps
+    if x.operand == "A":
+        own = Layout((2, 2, steps, instructions), (0, 1, 0, 2)), Layout((2, instructions), (2, of_instruction))
+        shared = Layout((2, 2, steps, instructions), (0, 0, 0, 1)), Layout((instructions,), (of_instruction,))
+        words = f"{plural(2 * instructions, 'row')} of its sums", f"{plural(instructions, 'block')} of {atom_m} rows"
+    else:
+        together = gcd(columns, block) // COLUMNS or 1
+        blocks = steps // together
+        own = Layout((2, 2, steps, instructions), (1, 0, 2, 0)), Layout((2, steps), (1, 4))
+        shared = Layout((2, 2, together, blocks, instructions), (0, 0, 0, 1, 0)), Layout((blocks,), (4 * together,))
+        words = f"{2 * steps} columns of its sums", f"{plural(blocks, 'block')} of {COLUMNS * together} columns"
+    of_sums, first = own if block == 1 else shared
+    by = "each thread reads the factors of the " + (words[0] if block == 1 else f"{words[1]} that share one")
+    why = f"{by} before it releases the stage, and scales the sums of the k-tile when it adds them"
+    return Choice(ReadByThreads(of_sums, first), Decision(f"s2r.{x.name}", "by threads", why))
+
+
+def _read_at(x: OperandTile, mma: MmaPlan, read: Fragments) -> Coordinates:
+    """Return the factors that each thread reads of a tile that begins at a block, int64[factor, thread]."""
+    assert isinstance(read, ReadByThreads)
+    assert read.first is not None
+    tile = mma.cta_tile[:2]
+    sums = sums_of_tile(mma.tiled_mma, tile)[:, offsets(read.first)]
+    along = sums % tile[0] if x.operand == "A" else sums // tile[0]
+    at: Coordinates = np.ascontiguousarray((along // x.block[0]).T)
+    return at
