@@ -213,9 +213,10 @@ class LaunchContract:
     With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, the factors of their blocks, then the other epilogue tensors: "source" (the input C),
-    "residual", the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain from a sum to C, expressions in
-    the grammar of `cutegen.spec.expression`, with "aux" where the value is stored. `grid.z` counts a batch. `given` are
-    tensors that a call passes with another major than the kernel reads: it reads a transposed copy.
+    "residual", the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain
+    from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is stored.
+    `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it reads a
+    transposed copy.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes one
     tile after another. `maps` are the tensors that bulk tensor copies move.

@@ -206,6 +206,9 @@ class Problem(Part):
             expected = f"K = {a.block[1]}, as the blocks of A: sums are scaled by both at once"
             fix = f"block = {literal((b.block[0], a.block[1]))}"
             return Mismatch(key="scale_b.block", found=literal(b.block), expected=expected, fix=fix)
+        if self.groups is not None:
+            expected = "nothing beside factors of blocks: they are those of one product, or of a batch"
+            return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
         for name, factors in (("a", a), ("b", b)):
             if factors.major is not None and factors.major not in MODES[name]:
                 expected = f"{alternatives(MODES[name])}, the modes of {name.upper()}"

@@ -15,7 +15,7 @@ def made(
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
     """A, B, the result, poisoned, and what the epilogue takes, random; `where` is a framework and a device."""
     options: dict[str, Any] = {"seed": m * n + k, "batch": batch, **where}
-    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, **options))
+    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, k=k, **options))
 
 
 def check(

@@ -339,7 +339,7 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
 
 
 def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
-    """The K of a block: its sums are scaled when they are promoted. Raises SpecError for any other, or other k-tiles."""
+    """The K of a block: its sums are scaled when they are promoted. Raises SpecError for another, or other k-tiles."""
     asked = spec.mma.promote_k
     if not _can_promote(spec):
         raise spec.error(
@@ -366,7 +366,9 @@ def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
     return Choice(block_k, Decision("mma.promote_k", str(block_k), why, given=asked is not None))
 
 
-def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool) -> Choice[bool] | None:
+def choose_promoted_sums(
+    sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool, scaled: bool = False
+) -> Choice[bool] | None:
     """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
 
     Return None if sums are not promoted. The tensor core's sums use `sets` sets of registers, as many as fit.
@@ -379,7 +381,9 @@ def choose_promoted_sums(sets: int, warpgroups: int, *, promote_k: int, k: int, 
             "no warpgroup multiplies while it promotes" if alone else "another warpgroup multiplies while one promotes"
         )
         lacking = (
-            f"the sums of {promote_k // k} k-tiles accumulate in one set"
+            "each would be scaled by the factors of its own k-tile, which are held until then"
+            if scaled
+            else f"the sums of {promote_k // k} k-tiles accumulate in one set"
             if promote_k > k
             else "no registers for a second set"
         )
@@ -583,7 +587,12 @@ class Wgmma(Mma):
         last = choose_last_k_tiles(spec, warpgroups.value, cta_tile.value, promote_k)
         sets = promoted_sets(spec, warpgroups.value, cta_tile.value, target, promote_k)
         sums = choose_promoted_sums(
-            sets, prod(warpgroups.value), promote_k=promote_k, k=cta_tile.value[2], pingpong=consumers.value
+            sets,
+            prod(warpgroups.value),
+            promote_k=promote_k,
+            k=cta_tile.value[2],
+            pingpong=consumers.value,
+            scaled=spec.problem.scale_a is not None,
         )
         turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
         groups = 2 if consumers.value else prod(warpgroups.value)

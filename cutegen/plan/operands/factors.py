@@ -13,11 +13,11 @@ factors of blocks    (8, 4), (32, 1) k contiguous: 8 rows of 16 bytes, the least
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
-from cutegen.algebra import Layout, offsets
+from cutegen.algebra import Extents, Layout, offsets
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
 from cutegen.hardware.units import BULK_ALIGN_BYTES, WGMMA_ROWS
@@ -44,6 +44,12 @@ def choose_factors(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[Bulk
     for name in OPERANDS:
         if (factors := spec.problem.factors(name)) is not None:
             yield _path(spec, name, factors, mma)
+
+
+def factors_bytes(spec: GemmSpec, cta_tile: Extents) -> int:
+    """Return the bytes of the factors of a k-tile; 0 if the spec has none."""
+    found = ((name, spec.problem.factors(name)) for name in OPERANDS)
+    return sum(prod(_extents(name, x, cta_tile)) * dtype(x.dtype).bytes for name, x in found if x is not None)
 
 
 def most_blocks(rows: int, block: int) -> int:
@@ -86,29 +92,30 @@ def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> N
 
 
 def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
-    """Return the tile of factors of a k-tile, in whole multiples of the bytes at which a box may begin."""
-    element, rows = dtype(factors.dtype), mma.cta_tile[OPERANDS.index(name)]
-    least = BULK_ALIGN_BYTES // element.bytes
-    needed = most_blocks(rows, factors.block[0])
-    major_mode = MODES[name].index(factors.major or "")
-    along_k = VECTOR_BYTES // element.bytes
-    of_tile = (round_up(needed, least), 1) if major_mode == 0 else (round_up(needed, least // along_k), along_k)
-    key = f"scale_{name}"
+    """Return the tile of factors of a k-tile."""
+    element, key = dtype(factors.dtype), f"scale_{name}"
     return OperandTile(
         name=key,
         operand=SIDES[name],
         dtype=element,
         multiplied=element,
         modes=MODES[name],
-        extents=of_tile,
-        major_mode=major_mode,
+        extents=_extents(name, factors, mma.cta_tile),
+        major_mode=MODES[name].index(factors.major or ""),
         align_bytes=VECTOR_BYTES,
         smem_key=f"smem.{key}",
         requested=(),
-        vector_elems=along_k,
+        vector_elems=VECTOR_BYTES // element.bytes,
         last_elems=1,
         block=factors.block,
     )
+
+
+def _extents(name: str, factors: Factors, cta_tile: Extents) -> tuple[int, int]:
+    """Return the extents of a tile of factors, in whole multiples of the bytes at which a box may begin."""
+    element_bytes, needed = dtype(factors.dtype).bytes, most_blocks(cta_tile[OPERANDS.index(name)], factors.block[0])
+    least, along_k = BULK_ALIGN_BYTES // element_bytes, VECTOR_BYTES // element_bytes
+    return (round_up(needed, least // along_k), along_k) if factors.major == "k" else (round_up(needed, least), 1)
 
 
 def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:

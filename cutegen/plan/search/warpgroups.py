@@ -19,6 +19,7 @@ from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
 from cutegen.plan.epilogue.staged import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mma.wgmma import busy_alone, choose_warpgroups, lacks_room, may_end_in_turns, promoted_sets, promotes
+from cutegen.plan.operands.factors import factors_bytes
 from cutegen.plan.operands.stages import DEEPEST, DOUBLE_BUFFERED, capacity_bytes
 from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import COOPERATIVE, PINGPONG
@@ -181,7 +182,7 @@ def _joined(
     (m, n, k), element_bytes = row.cta, dtype(spec.problem.a.dtype).bytes
     is_line = k * element_bytes == LINE_BYTES
     is_long = problem.k // row.slices * element_bytes >= JOINED_LINES * LINE_BYTES
-    is_open = tile_is_open(spec) and (spec.mma.promote_k or 0) % (2 * k) == 0
+    is_open = tile_is_open(spec) and (spec.mma.promote_k or 0) % (2 * k) == 0 and spec.problem.scale_a is None
     if is_small(spec, problem) or not (is_line and is_long and is_open and row.cluster[2] == 1):
         return candidate  # small products compare rows of both lengths
     joined = candidate_of(spec, target, replace(row, cta=(m, n, 2 * k)))
@@ -218,7 +219,9 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
         compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
     for row in compared:
         m, n, k = row.cta
-        yield replace(row, cta=(m, n, k * 2 // element_bytes))
+        k = k * 2 // element_bytes
+        if spec.problem.scale_a is None or spec.problem.scale_a.block[1] == k:
+            yield replace(row, cta=(m, n, k))
 
 
 def _of_bytes(spec: GemmSpec, target: Target, row: KernelConfig) -> float:
@@ -323,7 +326,8 @@ def candidate_of(spec: GemmSpec, target: Target, row: KernelConfig) -> Candidate
 
 def _stage_bytes(spec: GemmSpec, cta: tuple[int, int, int], *, swap: bool) -> int:
     m, n, k = cta
-    return sum(k_tile_bytes(spec, (n, m, k) if swap else cta))
+    of_call = (n, m, k) if swap else cta
+    return sum(k_tile_bytes(spec, of_call)) + factors_bytes(spec, of_call)
 
 
 def _fits(spec: GemmSpec, target: Target, candidate: Candidate) -> bool:

@@ -257,9 +257,7 @@ def _check_result(tensor: CallTensor, form: Form, shape: tuple[int, ...], device
     raise OperandError(operand=tensor.name, found=found, expected=expected, fix=fix)
 
 
-def _check_extra(
-    tensor: CallTensor, form: Form, problem: ProblemShape, batch: tuple[int, ...], device: Device
-) -> None:
+def _check_extra(tensor: CallTensor, form: Form, problem: ProblemShape, batch: tuple[int, ...], device: Device) -> None:
     """Check factors, or an operand that the epilogue reads: one for each matrix of the result, or one for all.
 
     `batch` is the number of matrices: of the result, or of its groups.

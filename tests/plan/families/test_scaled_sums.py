@@ -133,9 +133,9 @@ def failure(found: GemmPlan, program: Program, m: int, n: int, k: int) -> str:
     a, b = (random.standard_normal((rows, k)).astype(np.float16) for rows in (m, n))
     scales, c = random.standard_normal((k_tiles, m)).astype(np.float32), np.full((m, n), np.nan, np.float32)
     problem, launch = ProblemShape(m, n, k), found.launch
-    assert [x.name for x in launch.tensors] == ["a", "b", F, "c"]
+    assert [x.name for x in launch.tensors] == ["a", "b", "c", F]
     size = CallSize(problem=problem, strides={"a": Strides(k), "b": Strides(k), F: Strides(m), "c": Strides(n)})
-    geometry, arguments = launch.geometry(problem), launch.arguments((a, b, scales, c), (), size)
+    geometry, arguments = launch.geometry(problem), launch.arguments((a, b, c, scales), (), size)
     smem_bytes = geometry.dynamic_smem_bytes
     try:
         report = program.launch(

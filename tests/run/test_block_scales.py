@@ -1,0 +1,231 @@
+"""Factors of blocks of A and B, executed: every recipe exact with powers of two, and against float64 on random data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.errors import CutegenError, OperandError
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel, float8_bits
+from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.spec.write import spec_table
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
+from cutegen.verify.reference import spread_factors
+
+ARCH, K = "sm_90a", 128
+E4M3 = Operand("e4m3", "k")
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A recipe, rows of a block of A x rows of a block of B, and what else a spec says."""
+
+    rows: tuple[int, int]
+    tile: tuple[int, int] | None = None
+    c: str = "f32"
+    majors: tuple[str | None, str | None] = (None, None)
+    schedule: Schedule = field(default_factory=Schedule)
+    mma: Mma = field(default_factory=Mma)
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    def __str__(self) -> str:
+        """Return what it says, as the name of a test."""
+        parts = (self.schedule, self.mma, self.epilogue)
+        said = [f"{key}={x}" for part in parts for key, x in spec_table(part).items()]
+        return " ".join(map(str, (*self.rows, *(self.tile or ()), *(x for x in self.majors if x), self.c, *said)))
+
+    @property
+    def spec(self) -> GemmSpec:
+        of_a, of_b = (Factors((rows, K), major=major) for rows, major in zip(self.rows, self.majors, strict=True))
+        problem = Problem(a=E4M3, b=E4M3, c=Operand(self.c, "n"), scale_a=of_a, scale_b=of_b)
+        return GemmSpec(
+            family="sm90",
+            problem=problem,
+            tile=Tile(self.tile and (*self.tile, K)),
+            mma=self.mma,
+            schedule=self.schedule,
+            epilogue=self.epilogue,
+            name="scaled",
+        )
+
+
+def made(setting: Setting, kernels: Cache, edit: Callable[[str], str] = str) -> tuple[GemmPlan, Kernel]:
+    """Plan and build; `edit` changes the kernel's text."""
+    planned = plan(setting.spec, ARCH)
+    assert isinstance(planned, GemmPlan)
+    request = request_of(planned)
+    source = replace(request.source, text=edit(request.source.text))
+    return planned, Kernel(build(replace(request, source=source), kernels))
+
+
+ROWS, BLOCKS = 1, 128
+PINGPONG = Schedule(consumers="pingpong")
+SHIPPED = (
+    Setting((ROWS, BLOCKS)),
+    Setting((ROWS, BLOCKS), (64, 96), schedule=PINGPONG),  # tiles begin within a block
+)
+OTHERS = (
+    Setting((ROWS, ROWS)),
+    Setting((BLOCKS, ROWS)),
+    Setting((BLOCKS, BLOCKS)),
+    Setting((ROWS, BLOCKS), (128, 192)),
+    Setting((BLOCKS, BLOCKS), (192, 128)),  # three warpgroups, of which one has another block
+    Setting((BLOCKS, ROWS), (64, 120), schedule=PINGPONG),
+    Setting((64, 8), (64, 72), majors=("m", "n")),
+    Setting((ROWS, BLOCKS), (64, 192), mma=Mma(atom_layout=(1, 2, 1))),
+    Setting((ROWS, BLOCKS), majors=("m", "n"), schedule=Schedule(cluster=(2, 1))),
+    Setting((ROWS, BLOCKS), schedule=Schedule(cluster=(1, 2))),
+    Setting((ROWS, BLOCKS), schedule=Schedule(split_k=2)),
+    Setting((ROWS, BLOCKS), schedule=Schedule(split_k=2, reduction="cluster")),
+    Setting((ROWS, BLOCKS), (64, 32), schedule=Schedule(swap=True)),
+    Setting((BLOCKS, ROWS), schedule=Schedule(swap=True, programmatic=True)),
+)
+EPILOGUES = (
+    Setting((ROWS, BLOCKS), c="bf16", epilogue=Epilogue(ops=("bias_n", "silu"))),
+    Setting((ROWS, BLOCKS), c="f16", epilogue=Epilogue(expression="x -> x * scale_m + bias_n")),
+)
+SOME_AND_ALL = [*SHIPPED, *(pytest.param(each, marks=pytest.mark.slow) for each in OTHERS)]
+
+
+def distinct_powers(shape: tuple[int, int], seed: int) -> Floats:
+    """Powers of two, all distinct among two dozen neighbouring rows; those of a row span few binary digits."""
+    rows, blocks = shape
+    order = np.stack([np.random.default_rng([seed, row]).permutation(blocks) for row in range(rows)])
+    return np.exp2(blocks * (np.arange(rows)[:, None] % 24 - 12) + order).astype(np.float32)
+
+
+def in_memory(kernel: Kernel, name: str, values: Floats, **call: int) -> Any:
+    """Factors, (blocks of rows, blocks of K), as the kernel takes them; NaN lies between their rows."""
+    factors = random_extras(kernel.contract, call["m"], call["n"], k=call["k"], seed=0)[name]
+    factors[...] = values if name == "scale_a" else values.T
+    return factors
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("setting", SOME_AND_ALL, ids=str)
+def test_factors_that_are_distinct_powers_of_two_make_results_exact(setting: Setting, kernels: Cache) -> None:
+    """Sums of a block are integers below 2^8, and those of all blocks span fewer digits than f32 has."""
+    planned, kernel = made(setting, kernels)
+    m, n, k = 140, 264, 3 * K + 16
+    random = np.random.default_rng(5)
+    x, y = (random.integers(-1, 2, (rows, k)).astype(np.float32) for rows in (m, n))
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=1)
+    a[...], b[...] = float8_bits(x, "e4m3"), float8_bits(y.T, "e4m3")
+    of_a, of_b = (
+        distinct_powers((-(-extent // rows), 4), seed=extent) for extent, rows in zip((m, n), setting.rows, strict=True)
+    )
+    scales = {
+        "scale_a": in_memory(kernel, "scale_a", of_a, m=m, n=n, k=k),
+        "scale_b": in_memory(kernel, "scale_b", of_b, m=m, n=n, k=k),
+    }
+    report = kernel.execute(a, b, out=out, **scales)
+    assert report.violations == ()
+    assert "wgmma.mma_async" in str(planned.predictions.instructions)
+    assert "e4m3.e4m3" in str(planned.predictions.instructions)
+    exact = (x.astype(float) * spread_factors(of_a.astype(float), (setting.rows[0], K), x.shape)) @ (
+        y.astype(float) * spread_factors(of_b.astype(float), (setting.rows[1], K), y.shape)
+    ).T
+    np.testing.assert_array_equal(out.astype(float), exact)
+
+
+CALLS = ((200, 304, 528), (4, 8, 16), (129, 128, 128))
+
+
+def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options: Any) -> str:
+    """Execute one call on random operands; return what is wrong with it, "" if nothing is."""
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, **options)
+    extras = random_extras(kernel.contract, m, n, k=k, seed=m, **options)
+    try:
+        report = kernel.execute(a, b, out=out, **extras)
+    except CutegenError as fault:
+        return str(fault)
+    if report.violations:
+        return str(report.violations[0])
+    outcome = expected_outcome(kernel.contract, a, b, extras)
+    found = compare(out, outcome.result, dtype=planned.epilogue.dtype.name)
+    if not found.ok:
+        return str(found)
+    size = kernel.call_size(a, b, out, **extras)
+    return str(count_launch(planned, size, report).differing() or "")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize(
+    "setting", [*SOME_AND_ALL, *(pytest.param(x, marks=pytest.mark.slow) for x in EPILOGUES)], ids=str
+)
+def test_random_products_agree_with_float64(setting: Setting, kernels: Cache) -> None:
+    planned, kernel = made(setting, kernels)
+    assert kernel.artifact.manifest.warnings == ()
+    assert {call: failure(planned, kernel, *call) for call in CALLS} == dict.fromkeys(CALLS, "")
+    assert failure(planned, kernel, 72, 40, 272, batch=2) == ""
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        assert text.count(old) == 1, (text.count(old), old)
+        return text.replace(old, new)
+
+    return edit
+
+
+READ = "return [sX[place, 0, stage] for place in places]"
+SUM = "tCrC[i] = tCrC[i] + scales[pair] * tCrP[i]"
+PLANTED = {
+    "the factors of the next block of K": replaced(READ, READ.replace("stage]", "(stage + 1) % STAGES]")),
+    "rows r and r + 8 exchanged": replaced(
+        "SCALE_A_OF_SUMS_STRIDE = (0, 1, 0, 2)", "SCALE_A_OF_SUMS_STRIDE = (1, 0, 0, 2)"
+    ),
+    "the block of the first tile": replaced("(begin % block + row) // block", "row // block"),
+    "factors applied after the sum": replaced(SUM, "tCrC[i] = scales[pair] * (tCrC[i] + tCrP[i])"),
+    "A's factors alone": replaced("factors_a[pair[0]] * factors_b[pair[1]]", "factors_a[pair[0]]"),
+    "the last block of K is not scaled": replaced(
+        "cute.ceil_div(k, 128), batches), SCALE_A", "k // 128, batches), SCALE_A"
+    ),
+    "read after the stage is released": lambda text: replaced(
+        "            stage, phase = advance(stage, phase)\n            add_scaled(",
+        "            factors_a = read_factors(sScaleA, places_a, stage)\n"
+        "            stage, phase = advance(stage, phase)\n            add_scaled(",
+    )(text),
+    "one lane arrives before the others have read": replaced(
+        "            # One lane arrives for all, when each has read its factors.\n            cute.arch.sync_warp()\n",
+        "",
+    ),
+}
+AT_ONCE = ("the factors of the next block of K", "the block of the first tile")
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("mistake", [x if x in AT_ONCE else pytest.param(x, marks=pytest.mark.slow) for x in PLANTED])
+def test_a_wrong_scaling_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, kernel = made(Setting((ROWS, BLOCKS), (64, 96)), kernels, PLANTED[mistake])
+    assert any(failure(planned, kernel, *call) for call in ((200, 304, 528), (129, 128, 144)))
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_factors_of_a_and_of_b_exchanged_are_noticed(kernels: Cache) -> None:
+    edit = replaced("read_factors(sScaleB, places_b, stage)", "read_factors(sScaleA, places_b, stage)")
+    planned, kernel = made(Setting((ROWS, ROWS)), kernels, edit)
+    assert any(failure(planned, kernel, *call) for call in CALLS)
+
+
+@pytest.mark.dsl
+def test_a_call_passes_both_factors_in_the_order_of_their_operands(kernels: Cache) -> None:
+    _, kernel = made(SHIPPED[0], kernels)
+    a, b, out = random_operands(kernel.contract, 64, 264, 400, seed=1)
+    scales = random_extras(kernel.contract, 64, 264, k=400, seed=1)
+    assert (scales["scale_a"].shape, scales["scale_b"].shape) == ((64, 4), (4, 3))
+    with pytest.raises(OperandError, match=r"scale_b: found none; .* pass scale_b="):
+        kernel(a, b, out=out, scale_a=scales["scale_a"])
+    with pytest.raises(OperandError, match=r"scale_b: found shape \(3, 4\); expected \(4, 3\), \(K, N\) of blocks of"):
+        kernel(a, b, out=out, scale_a=scales["scale_a"], scale_b=scales["scale_b"].T)
