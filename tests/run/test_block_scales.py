@@ -188,17 +188,16 @@ PLANTED = {
     "the block of the first tile": replaced("(begin % block + row) // block", "row // block"),
     "factors applied after the sum": replaced(SUM, "tCrC[i] = scales[pair] * (tCrC[i] + tCrP[i])"),
     "A's factors alone": replaced("factors_a[pair[0]] * factors_b[pair[1]]", "factors_a[pair[0]]"),
-    "the last block of K is not scaled": replaced(
-        "cute.ceil_div(k, 128), batches), SCALE_A", "k // 128, batches), SCALE_A"
+    "the last block of K has the factors of the one before": replaced(
+        "tScaleAc[None, tile_m * CTA_M, k_tile, batch]",
+        "tScaleAc[None, tile_m * CTA_M, cutlass.min(k_tile, k // 128 - 1), batch]",
     ),
-    "read after the stage is released": lambda text: replaced(
-        "            stage, phase = advance(stage, phase)\n            add_scaled(",
-        "            factors_a = read_factors(sScaleA, places_a, stage)\n"
-        "            stage, phase = advance(stage, phase)\n            add_scaled(",
-    )(text),
+    "read after the stage is released": replaced(
+        "add_scaled(tCrC, tCrP, factors_a,",
+        "add_scaled(tCrC, tCrP, read_factors(sScaleA, places_a, (stage - 1) % STAGES),",
+    ),
     "one lane arrives before the others have read": replaced(
-        "            # One lane arrives for all, when each has read its factors.\n            cute.arch.sync_warp()\n",
-        "",
+        "    cute.arch.sync_warp()\n                release(", "    release("
     ),
 }
 AT_ONCE = ("the factors of the next block of K", "the block of the first tile")
