@@ -66,6 +66,7 @@ def prove(plan: GemmPlan) -> None:
     _prove_split_k(plan)
     _prove_memory(plan)
     _prove_scheduler(plan)
+    _prove_groups(plan)
 
 
 def _prove_roles(plan: GemmPlan) -> None:
@@ -418,6 +419,28 @@ def _prove_scheduler(plan: GemmPlan) -> None:
         tiles = product(range(problem.m // plan.cta_tile[0]), range(problem.n // plan.cta_tile[1]))
         wanted = Counter(WorkTile(*tile, slice=index) for tile in tiles for index in range(scheduler.slices))
         _demand(found == wanted, "a launch would compute a tile twice, or not at all")
+
+
+def _prove_groups(plan: GemmPlan) -> None:
+    """Prove on small launches that their CTAs compute every tile of every group exactly once, for any ends or sizes."""
+    scheduler, launch = plan.scheduler, plan.launch
+    _demand(launch.groups == scheduler.groups, "a launch would pass the ends of other groups")
+    if scheduler.groups is None:
+        return
+    m, n, k = (3 * tile * ctas + 1 for tile, ctas in zip(plan.cta_tile, scheduler.cluster, strict=True))
+    room, (ctas_m, ctas_n, _) = {"m": m, "n": n, "k": k}[scheduler.groups.of], scheduler.cluster
+    for given in ((room,), (0, room // 3, room // 3, room + 1, 1), (-1, 2**31 - 1, -(2**31)), (0, 0)):
+        problem = ProblemShape(m, n, k, groups=len(given))
+        grid = launch.geometry(problem, multiprocessors=4 * prod(scheduler.cluster)).grid
+        ctas = product(range(grid[0]), range(grid[1]), range(1))
+        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, given))
+        parts = (scheduler.grid(len(x.m), len(x.n)) for x in scheduler.products(problem, given))
+        tiles = (
+            WorkTile(*tile, product=group)
+            for group, (tiles_m, tiles_n) in enumerate(parts)
+            for tile in product(range(tiles_m * ctas_m), range(tiles_n * ctas_n))
+        )
+        _demand(found == Counter(tiles), "a launch would compute a tile of a group twice, or not at all")
 
 
 @cache

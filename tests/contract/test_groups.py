@@ -106,3 +106,17 @@ def test_a_persistent_launch_has_no_more_ctas_than_tiles() -> None:
     assert ctas(Groups("m", "padded"), 4) == 4 * 2 * 2
     assert ctas(Groups("k"), 4) == 4 * 2 * 2
     assert ctas(Groups("k"), 400) == 132
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_a_million_garbage_ends_stay_inside_and_in_order(layout: str) -> None:
+    random, of = np.random.default_rng(7), Groups("m", layout)  # type: ignore[arg-type]
+    near = np.array([-(2**31), -1, 0, 1, 99, 100, 101, 2**31 - 1])
+    for _ in range(500):
+        some = np.where(random.random(1000) < 0.5, random.choice(near, 1000), random.integers(-(2**31), 2**31, 1000))
+        reached = 0
+        for each in of.products(some.tolist(), ProblemShape(100, 8, 8)):
+            assert 0 <= each.m.start <= each.m.stop <= 100
+            assert each.m.start == (reached if layout == "packed" else 0)
+            reached = each.m.stop

@@ -1,4 +1,4 @@
-"""docs/pytorch.md is run: its Python in order, and what it prints is compared."""
+"""docs/pytorch.md and docs/grouped.md are run: their Python in order, and what it prints is compared."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ pytest.importorskip("torch")
 
 
 @pytest.mark.slow
-def test_what_the_page_shows_is_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "texts"), [("pytorch.md", 6), ("grouped.md", 3)])
+def test_what_the_page_shows_is_what_happens(
+    page: str, texts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(tmp_path))
     namespace: dict[str, object] = {}
     printed, compared = "", 0
-    for fence in fences(ROOT / "docs" / "pytorch.md"):
+    for fence in fences(ROOT / "docs" / page):
         if fence.language == "python":
             printed = execute(fence, namespace)
         elif fence.language == "text":
             compare(f"{fence.document}:{fence.line}", fence.text, printed)
             compared += 1
-    assert compared == 6
+    assert compared == texts
 
 
 def test_the_page_lists_every_activation() -> None:

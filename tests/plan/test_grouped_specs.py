@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from cutegen.contract.groups import Groups
-from cutegen.errors import SpecError
-from cutegen.plan import plan
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import ProofError, SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.prove import prove
 from cutegen.plan.swapped import as_multiplied
-from cutegen.spec import FAMILIES, GemmSpec, Grouped, Operand, Problem
+from cutegen.spec import FAMILIES, GemmSpec, Grouped, Operand, Problem, Schedule
 from cutegen.spec.parse import spec_of_table
 from cutegen.spec.write import spec_table
 
@@ -46,3 +48,42 @@ LACKING = [name for name, family in FAMILIES.items() if "problem.groups" in fami
 def test_a_family_without_groups_says_so(family: str) -> None:
     with pytest.raises(SpecError, match=rf'problem.groups: found {{ of = "m", .* in family "{family}"; .*leave'):
         plan(replace(grouped("m"), family=family), "sm_90a")
+
+
+@pytest.mark.parametrize("of", ["m", "n", "k"])
+def test_a_scheduler_that_loses_a_tile_of_a_group_is_refused(of: str) -> None:
+    planned = plan(replace(grouped(of), family="sm80"), "sm_80")
+    assert isinstance(planned, GemmPlan)
+
+    class Forgetful(type(planned.scheduler)):  # type: ignore[misc]
+        """Leaves out the last tile of the second group."""
+
+        def work(self, *arguments: object) -> object:
+            return (tile for tile in super().work(*arguments) if (tile.product, tile.m, tile.n) != (1, 0, 0))
+
+    wrong = Forgetful(**{each.name: getattr(planned.scheduler, each.name) for each in fields(planned.scheduler)})
+    with pytest.raises(ProofError, match="a tile of a group twice, or not at all"):
+        prove(replace(planned, scheduler=wrong))
+    other = Groups(of, "padded")  # type: ignore[arg-type]
+    with pytest.raises(ProofError, match="ends of other groups"):
+        prove(replace(planned, launch=replace(planned.launch, groups=other)))
+
+
+def test_a_batch_slices_and_clusters_of_groups_are_refused_with_a_way_out() -> None:
+    spec = replace(grouped("m"), family="sm80")
+    with pytest.raises(
+        SpecError, match=r"schedule.split_k: found 4 with groups; expected 1: .* leave schedule.split_k out"
+    ):
+        plan(replace(spec, schedule=Schedule(split_k=4)), "sm_80")
+    with pytest.raises(SpecError, match=r"problem.groups: found groups, and a batch of 3; .* leave the batch out"):
+        plan(spec, "sm_80", ProblemShape(8, 8, 8, 3))
+
+
+def test_groups_that_begin_anywhere_along_the_contiguous_mode_are_copied_by_elements() -> None:
+    for of, a, aligned in (("m", "m", 2), ("m", "k", 16), ("k", "k", 2), ("k", "m", 16)):
+        spec = grouped(of)
+        spec = replace(spec, family="sm80", problem=replace(spec.problem, a=Operand("bf16", a)))
+        planned = plan(spec, "sm_80")
+        assert isinstance(planned, GemmPlan)
+        assert planned.launch.tensor("a").align_bytes == aligned
+        assert planned.spec == spec

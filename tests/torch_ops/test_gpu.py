@@ -156,3 +156,40 @@ def test_a_copy_of_a_model_is_served_by_the_same_kernels() -> None:
     layer = cutegen.Linear(128, 64, activation="silu", **HALF)
     x = torch.randn(5, 7, 128, **HALF)
     assert torch.equal(copy.deepcopy(layer)(x), layer(x))
+
+
+def test_a_graph_of_groups_is_replayed_with_other_ends_and_no_call_waits_for_the_host() -> None:
+    x, w = torch.randn(96, 64, **HALF), torch.randn(5, 48, 64, **HALF)
+    ends = torch.tensor([3, 3, 40, 90, 90], dtype=torch.int32, device="cuda")
+    weight = w.clone().requires_grad_()
+    cutegen.grouped_mm(x, weight.mT, offs=ends).sum().backward()  # builds the kernels
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        cutegen.grouped_mm(x, weight.mT, offs=ends, activation="silu").sum().backward()
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            y = cutegen.grouped_mm(x, w.mT, offs=ends)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for given in ([3, 3, 40, 90, 90], [0, 0, 0, 0, 96], [-5, 2**31 - 1, 3, 0, 9], [0] * 5):
+        ends.copy_(torch.tensor(given, dtype=torch.int32))
+        graph.replay()
+        wanted, begin = torch.zeros(96, 48, dtype=torch.float64, device="cuda"), 0
+        for group, number in enumerate(given):
+            end = min(max(number, begin), 96)
+            wanted[begin:end] = x[begin:end].double() @ w[group].double().T
+            begin = end
+        assert (y.double() - wanted).abs().max() <= 2.0**-9 * (1 + wanted.abs().max())
+        assert not y[begin:].any()
+
+
+@pytest.mark.parametrize("form", ["m", "n", "k", "padded"])
+def test_groups_are_those_of_the_loop_on_a_gpu(form: str) -> None:
+    from tests.torch_ops.test_grouped_mm import GIVEN, close, looped, named, operands
+
+    for given in GIVEN.values():
+        a, b = operands(form, len(given))
+        terms = {name: x.cuda() for name, x in named(form, given).items()}
+        found = cutegen.grouped_mm(a.cuda(), b.cuda(), **terms)
+        close(found.cpu(), looped(form, a.double(), b.double(), given))
