@@ -13,7 +13,7 @@ import numpy as np
 
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import DeviceError, OperandError
+from cutegen.errors import DeviceError, OperandError, RequestError
 from cutegen.hardware import DType, dtype
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
@@ -120,8 +120,13 @@ def random_operands(
     that reads it returns NaN; `out` is all NaN, so an unwritten element shows. (Integers are bytes 0xaa.) `framework`
     is "torch", or "numpy", which holds the bits of bf16 in uint16 and those of 8-bit floats in uint8.
 
-    Raises DeviceError if torch sees no GPU and `device` is one.
+    Raises DeviceError if torch sees no GPU and `device` is one, RequestError for groups without their number.
     """
+    if contract.groups is not None and groups is None:
+        raise RequestError(
+            f"problem.groups: found {contract.groups} where one product is measured; expected a spec without groups; "
+            "`cutegen run --sizes` runs and checks groups of given sizes"
+        )
     a, b, out = (call_tensor(contract.tensor(role), contract.groups) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)
     lead = partial(_lead, batch=batch, groups=groups)

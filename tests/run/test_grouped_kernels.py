@@ -12,7 +12,7 @@ import pytest
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.contract.launch import RESULT
-from cutegen.errors import OperandError, PtxFault
+from cutegen.errors import OperandError, PtxFault, RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.run.call.storage import ENDS_NAMES, call_tensors
@@ -290,3 +290,10 @@ def test_a_torch_tensor_of_int64_is_told_to_be_int32(kernels: Cache) -> None:
     a, b = torch.zeros(ROOM, 40, dtype=torch.float16).T, torch.zeros(ROOM, N, dtype=torch.float16)
     with pytest.raises(OperandError, match=r"`offs.to\(torch.int32\)`"):
         kernel(a, b, offs=torch.zeros(3, dtype=torch.int64))
+
+
+def test_operands_of_groups_need_their_number() -> None:
+    planned = plan(QUICK[0].spec(), "sm_80")
+    assert isinstance(planned, GemmPlan)
+    with pytest.raises(RequestError, match=r"problem.groups: found packed groups of m where one product is measured"):
+        random_operands(planned.launch, 8, 8, 8, seed=0)

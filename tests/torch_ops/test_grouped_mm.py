@@ -269,3 +269,15 @@ def test_explain_knows_calls_of_groups() -> None:
     assert "chosen for 64 of M" in cutegen.explain(x, w.mT, offs=ends, expected=64, arch="sm_80")
     with pytest.raises(TypeError, match="unexpected keyword argument 'ends'"):
         cutegen.explain(x, w.mT, offs=ends, ends=ends)
+
+
+def test_with_batch_invariant_rows_choose_no_kernel() -> None:
+    from cutegen.torch_ops.grouped import GroupedCall, resolved_groups
+
+    def request(rows: int, groups: int) -> Request:
+        a, b = torch.zeros(rows, K, dtype=torch.half), torch.zeros(groups, K, N, dtype=torch.half)
+        return resolved_groups(GroupedCall(a, b, torch.zeros(groups, dtype=torch.int32)), "a100").request
+
+    assert request(33, 2) != request(3300, 2)
+    with cutegen.matmul_settings(batch_invariant=True):
+        assert request(33, 2) == request(3300, 2) == request(70, 9)
