@@ -145,8 +145,10 @@ def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | No
     used = {**call.tensors, "out": out} | ({} if aux is None else {"aux": aux})
     for name, tensor in used.items():
         placed = resolved.placements.get(name)
+        if tensor.is_neg():  # its memory holds negated values
+            used[name] = tensor.resolve_neg()
         if placed is not None and placed.copy is not None:
-            used[name] = eager.copied(tensor, placed.copy)
+            used[name] = eager.copied(used[name], placed.copy)
     used["ends"] = used.pop("offs") if "offs" in used else used.pop("sizes")
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 
 import cutegen
+from cutegen.build import Cache
 from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import SOURCE, SplitContract, TensorContract
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import ArtifactError, RequestError
+from cutegen.grouped_mm import resolved_groups
 from cutegen.hardware import target
+from cutegen.pack.building import build_all
+from cutegen.pack.kernel_list import combinations
+from cutegen.pack.making import make_pack
 from cutegen.run import Kernel, Probe
+from cutegen.run.call.bits import bf16_bits, bf16_values
 from cutegen.verify.reference import compare, float64_reference
 from tests.pack.conftest import SMALL
 from tests.seeding import new_generator
@@ -255,3 +262,27 @@ def test_several_packs_are_asked_the_last_first(pack: Pack, pack_path: Path) -> 
         for each in (pack, second):
             mine.register(PACK, each)
         assert mine.kernel_for(REQUEST).kernel is second.kernel("sm80_hgemm_tn")
+
+
+@pytest.mark.dsl
+def test_calls_of_groups_take_their_kernel_from_a_pack(
+    kernels: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = build_all(combinations(["sm80_bf16_grouped"], [None], ["sm_80"]), kernels, jobs=1)
+    make_pack(tmp_path / "experts.cutepack", outcomes)
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
+    random, ends = new_generator(), np.array([5, 5, 30], np.int32)
+    a, w = random.standard_normal((33, 64), np.float32), random.standard_normal((3, 16, 64), np.float32)
+    with cutegen.load_pack(tmp_path / "experts.cutepack") as pack:
+        (entry,) = pack.entries
+        assert entry.launch.groups == Groups("m")
+        found = bf16_values(cutegen.grouped_mm(bf16_bits(a), bf16_bits(w).swapaxes(1, 2), offs=ends))
+        request = resolved_groups(bf16_bits(a), bf16_bits(w).swapaxes(1, 2), offs=ends).request
+        assert given(pack, request) == 0
+        assert given(pack, replace(request, groups=None)) is None
+        assert given(pack, replace(request, groups=Groups("m", "padded"))) is None
+    wanted = np.zeros((33, 16))
+    for group, (begin, end) in enumerate(((0, 5), (5, 5), (5, 30))):
+        wanted[begin:end] = a[begin:end].astype(np.float64) @ w[group].T
+    assert np.abs(found - wanted).max() < 2.0**-4 * (1 + np.abs(wanted).max())
+    assert not found[30:].any()
