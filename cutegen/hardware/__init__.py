@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         operand_descriptors,
     )
     from cutegen.hardware.mma_atoms import MMA_ATOMS, MmaAtom
+    from cutegen.hardware.tcgen05_atoms import TCGEN05_ATOMS
     from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "MULTIPLIES",
     "SM_RATES",
     "TARGETS",
+    "TCGEN05_ATOMS",
     "TMA_LOAD",
     "TMA_LOAD_MULTICAST",
     "TMA_STORE",
@@ -120,6 +122,7 @@ _OF_LAYOUTS = (
     "ldmatrix",
     "matrix_descriptor",
     "mma_atoms",
+    "tcgen05_atoms",
     "wgmma_atoms",
 )
 

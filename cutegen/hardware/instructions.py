@@ -22,6 +22,8 @@ class Instruction(StrEnum):
     """For 8-bit floats, which no instruction of an earlier target supports: sm_89 and later."""
     WGMMA = "wgmma.mma_async"
     """sm_90a alone."""
+    TCGEN05 = "tcgen05.mma"
+    """sm_100a, sm_103a, sm_110a and similar: tensor memory, and the instructions on it."""
     LDMATRIX = "ldmatrix"
     """For 16-bit elements: sm_75 and later."""
     LDMATRIX_B8_TRANS = "ldmatrix.b8.trans"
@@ -37,11 +39,12 @@ class Instruction(StrEnum):
 OF_SM_80 = frozenset({Instruction.FMA, Instruction.MMA_SYNC, Instruction.LDMATRIX, Instruction.CP_ASYNC})
 OF_SM_89 = OF_SM_80 | {Instruction.MMA_SYNC_FLOAT8}
 OF_SM_90A = OF_SM_89 | {Instruction.BULK_TENSOR, Instruction.SETMAXNREG, Instruction.WGMMA}
-OF_SM_100A = OF_SM_89 | {
+OF_SM_120A = OF_SM_89 | {
     Instruction.BULK_TENSOR,
     Instruction.SETMAXNREG,
     Instruction.LDMATRIX_B8_TRANS,
     Instruction.FMA_PACKED,
     Instruction.FMA_WIDENING,
 }
-"""Those that sm_120a has as well: none of sm_100a's own, such as `tcgen05`, is listed."""
+"""Without tensor memory, which RTX and DGX Spark lack."""
+OF_SM_100A = OF_SM_120A | {Instruction.TCGEN05}

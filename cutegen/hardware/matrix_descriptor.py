@@ -1,8 +1,10 @@
-"""Matrix descriptors: how `wgmma` finds an operand's block in shared memory, derived from a layout and proved by it.
+"""Matrix descriptors: how an instruction finds an operand's block in shared memory, derived from a layout and proved.
 
 PTX ISA, "Shared Memory Matrix Layout" and "Matrix Descriptor Format" of wgmma; the fields as in CUTLASS
 `cute/arch/mma_sm90_desc.hpp`, and their meaning by major and swizzle in
-`cute/atom/mma_traits_sm90_gmma.hpp`, make_gmma_desc. A block is 64 rows of A or N of B by 32 bytes of K.
+`cute/atom/mma_traits_sm90_gmma.hpp`, make_gmma_desc. A block is rows of A or N of B by 32 bytes of K.
+Those of `tcgen05` differ in the version, bits 46 to 48 (CUTLASS `cute/arch/mma_sm100_desc.hpp`); a swizzle's code has
+one more bit there, below the others, which is 0.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class MatrixDescriptor:
     """One block: `start_bytes` is its address, `lbo_bytes` the leading and `sbo_bytes` the stride byte offset.
 
     `base_offset` is the 128-byte line, of 8, at which the swizzle's pattern begins: 0 if the tile's address is a
-    multiple of its period, as everywhere here.
+    multiple of its period, as everywhere here. `version` is that of the instruction's descriptors.
     """
 
     start_bytes: int = 0
@@ -50,6 +52,7 @@ class MatrixDescriptor:
     sbo_bytes: int
     mode: SwizzleMode
     base_offset: int = 0
+    version: int = 0
 
     def encode(self) -> int:
         """Return the 64 bits that the instruction takes.
@@ -60,14 +63,21 @@ class MatrixDescriptor:
         """
         fields = zip((self.start_bytes, self.lbo_bytes, self.sbo_bytes), (0, 16, 32), strict=True)
         placed = sum((value // VECTOR_BYTES & _FIELD) << shift for value, shift in fields)
-        return placed | self.base_offset << 49 | self.mode.code << 62
+        return placed | self.version << 46 | self.base_offset << 49 | self.mode.code << 62
 
     @classmethod
     def decode(cls, bits: int) -> MatrixDescriptor:
         """Decode 64 bits into a descriptor."""
         start, lbo, sbo = ((bits >> shift & _FIELD) * VECTOR_BYTES for shift in (0, 16, 32))
         mode = next(mode for mode in SWIZZLE_MODES if mode.code == bits >> 62)
-        return cls(start_bytes=start, lbo_bytes=lbo, sbo_bytes=sbo, mode=mode, base_offset=bits >> 49 & 7)
+        return cls(
+            start_bytes=start,
+            lbo_bytes=lbo,
+            sbo_bytes=sbo,
+            mode=mode,
+            base_offset=bits >> 49 & 7,
+            version=bits >> 46 & 7,
+        )
 
     def advanced(self, steps: int) -> MatrixDescriptor:
         """Return the block that begins `steps` times 16 bytes further: the same sum on the 64 bits."""

@@ -11,30 +11,33 @@ from cutegen.hardware.units import WARP, WARPGROUP
 
 
 class Issuer(StrEnum):
-    """The threads that execute one instruction together."""
+    """The threads that execute one instruction together, or the warp that elects one of its threads to issue it."""
 
     THREAD = "thread"
     WARP = "warp"
     WARPGROUP = "warpgroup"
+    ELECTED = "elected thread"
 
     @property
     def threads(self) -> int:
-        """Return how many they are."""
-        return {Issuer.THREAD: 1, Issuer.WARP: WARP, Issuer.WARPGROUP: WARPGROUP}[self]
+        """Return how many they are; for an elected thread those of its warp."""
+        return {Issuer.THREAD: 1, Issuer.WARP: WARP, Issuer.WARPGROUP: WARPGROUP, Issuer.ELECTED: WARP}[self]
 
 
 class OperandSource(StrEnum):
-    """Home of an operand: each thread's registers, or shared memory by a descriptor."""
+    """Home of an operand: each thread's registers, shared memory by a descriptor, or tensor memory by an address."""
 
     RMEM = "registers"
     SMEM = "shared memory"
+    TMEM = "tensor memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiply:
     """Abilities of an instruction: its issuer, the homes that A and B may have, and that of the accumulators.
 
-    An `asynchronous` one completes later, which its issuer waits for. `unit` executes it.
+    An `asynchronous` one completes later, which its issuer waits for. `unit` executes it. Its matrix descriptors have
+    `descriptor_version` in bits 46 to 48. `has_run` is false if no kernel of cutegen with it has run on hardware.
     """
 
     issued_by: Issuer
@@ -43,9 +46,11 @@ class Multiply:
     accumulates_in: OperandSource = OperandSource.RMEM
     asynchronous: bool = False
     unit: str = "tensor cores"
+    descriptor_version: int = 0
+    has_run: bool = True
 
 
-_REGISTERS = frozenset({OperandSource.RMEM})
+_REGISTERS, _SHARED = frozenset({OperandSource.RMEM}), frozenset({OperandSource.SMEM})
 
 MULTIPLIES: Mapping[Instruction, Multiply] = {
     # PTX ISA, "Floating Point Instructions: fma".
@@ -55,9 +60,19 @@ MULTIPLIES: Mapping[Instruction, Multiply] = {
     # PTX ISA, "Asynchronous wgmma instructions": A in registers or shared memory, B in shared memory.
     Instruction.WGMMA: Multiply(
         issued_by=Issuer.WARPGROUP,
-        reads_a=frozenset(OperandSource),
-        reads_b=frozenset({OperandSource.SMEM}),
+        reads_a=_REGISTERS | _SHARED,
+        reads_b=_SHARED,
         asynchronous=True,
+    ),
+    # PTX ISA, "tcgen05.mma": one thread issues it; D is in tensor memory. A could be too: no atom here has it there.
+    Instruction.TCGEN05: Multiply(
+        issued_by=Issuer.ELECTED,
+        reads_a=_SHARED,
+        reads_b=_SHARED,
+        accumulates_in=OperandSource.TMEM,
+        asynchronous=True,
+        descriptor_version=1,
+        has_run=False,
     ),
 }
 """Every multiply instruction that has atoms."""

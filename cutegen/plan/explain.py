@@ -217,7 +217,9 @@ def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, wi
 
 def remarks(plan: PlannedGemm) -> tuple[str, ...]:
     """Return what a reader should know of the plan's target and of its times, a sentence each."""
-    target = plan.target
+    target, multiply = plan.target, plan.atom.multiply
+    if not multiply.has_run:
+        return (f"no kernel by {plan.atom.instruction} has run on hardware: it is proved, and executed on the CPU",)
     if plan.problem is None or SM_RATES[target.name].flops.get(Instruction.MMA_SYNC) is not None:
         return target.remarks
     assumed = f"times assume {ASSUMED_MMA_FLOPS:,.0f} operations per cycle and SM, enough to rank kernels"

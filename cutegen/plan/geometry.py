@@ -181,6 +181,13 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
     return split.transpose(0, 2, 1, 3).reshape(-1, held.shape[1], vector_elems)
 
 
+def rows_of_threads(tile: tuple[int, int], vector_elems: int) -> Coordinates:
+    """Return C's elements if each thread has a row, int64[instruction, thread, vector], in vectors along N."""
+    rows, columns = tile
+    begins = np.arange(rows)[:, None] + rows * np.arange(0, columns, vector_elems)[:, None, None]
+    return begins + rows * np.arange(vector_elems)
+
+
 def sums_of_tile(tiled_mma: TiledMma, tile: tuple[int, int]) -> Coordinates:
     """Return the coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
     return shares_of_threads(tiled_mma, "C", tile)[0]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import DType, MmaAtom, Target
+from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SECTOR_BYTES, WARP
-from cutegen.plan.geometry import Coordinates, accumulators, held_together, touched_sectors
+from cutegen.plan.geometry import Coordinates, accumulators, held_together, rows_of_threads, touched_sectors
+from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan
@@ -129,7 +131,7 @@ def predict_sectors(
     If K is split, also those of the workspace that one slice of one tile writes, and that are read to be added: whole
     vectors. If a cluster adds slices, for the share of the tile that a CTA writes; none if all are in one cluster.
     """
-    tiled_mma, cta_tile = mma.tiled_mma, mma.cta_tile
+    cta_tile = mma.cta_tile
     found: dict[str, Sectors] = {
         AccessKey.g2s(x.name): _sectors(
             x.g2s.sectors(x.tile, x.major_mode, x.dtype.bytes), x.tile, x.dtype.bytes, x.g2s.shares
@@ -142,23 +144,25 @@ def predict_sectors(
         stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element.bytes)
         found["epilogue"] = _sectors(stored, tile, element.bytes)
     else:
-        found["epilogue"] = _by_registers(tiled_mma, tile, major_mode, element, epilogue.align_bytes)
+        found["epilogue"] = _by_registers(mma, major_mode, element, epilogue.align_bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
             major = tensor.modes.index(tensor.major)
-            found[f"epilogue.{tensor.name}"] = _by_registers(tiled_mma, tile, major, tensor.dtype, tensor.align_bytes)
+            found[f"epilogue.{tensor.name}"] = _by_registers(mma, major, tensor.dtype, tensor.align_bytes)
     if split_k is not None and split_k.leaves_sums:
         sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
         found["split_k.write"] = found["split_k.read"] = Sectors(sectors, sectors)
     return found
 
 
-def _by_registers(
-    tiled_mma: TiledMma, tile: tuple[int, int], major_mode: int, element: DType, align_bytes: int
-) -> Sectors:
+def _by_registers(mma: MmaPlan, major_mode: int, element: DType, align_bytes: int) -> Sectors:
     """Return the sectors of a matrix that each thread reads or writes at the places of its accumulators."""
-    pair = min(held_together(tiled_mma, major_mode), align_bytes // element.bytes)
-    return sectors_of(accumulators(tiled_mma, tile, pair), tile, major_mode, element.bytes)
+    tile, aligned = mma.cta_tile[:2], align_bytes // element.bytes
+    if mma.accumulator.home is Home.TENSOR_MEMORY:
+        elems = min(VECTOR_BYTES // element.bytes, aligned) if major_mode == 1 else 1
+        return sectors_of(rows_of_threads(tile, elems), tile, major_mode, element.bytes)
+    pair = min(held_together(mma.tiled_mma, major_mode), aligned)
+    return sectors_of(accumulators(mma.tiled_mma, tile, pair), tile, major_mode, element.bytes)
 
 
 def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:

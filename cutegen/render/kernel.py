@@ -14,14 +14,16 @@ from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.swapped import as_planned
-from cutegen.render import bulk, plain, probe, vectors, warpgroup
+from cutegen.render import bulk, plain, probe, tcgen05, vectors, warpgroup
 from cutegen.render.environment import rendered
 
 Writer = Callable[[GemmPlan], dict[str, Any]]
 
 BY_VECTORS: Mapping[str, Writer] = MappingProxyType({"threads": plain.context, "warps": vectors.context})
 """Writers of kernels whose threads copy vectors to shared memory, by what executes an atom."""
-BY_BOXES: Mapping[str, Writer] = MappingProxyType({"warps": bulk.context, "warpgroups": warpgroup.context})
+BY_BOXES: Mapping[str, Writer] = MappingProxyType(
+    {"warps": bulk.context, "warpgroups": warpgroup.context, "elected threads": tcgen05.context}
+)
 """Writers of kernels whose shared memory bulk tensor copies fill, by what executes an atom."""
 
 

@@ -78,7 +78,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             *(("from cutlass._mlir.dialects import llvm",) if dialects else ()),
             f"from cutlass.cute.nvgpu import OperandMajorMode, cpasync, {'warp, ' if stmatrix else ''}warpgroup",
         ],
-        "plain_tensors": (beside := _beside(plan, common["tensors"])),
+        "plain_tensors": (beside := tensors_beside(plan, common["tensors"])),
         "held_vectors": [x for x in beside if x.firsts],
         "operation": operation,
         "operand_types": types,
@@ -88,13 +88,13 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
         "slots": "" if _parts(plan).at_once else " * 2",
-        "to_shared": _to_shared(plan.epilogue),
+        "to_shared": to_shared(plan.epilogue),
     }
 
 
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
-    unmapped = bool(_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
     return (
         *epilogue.math_functions(plan),
         *order_parts(plan),
@@ -126,7 +126,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *_first_copy_parts(plan),
         *_pipeline_parts(plan),
         *(("pipelines/stagger.py.j2",) if _is_staggered(plan) else ()),
-        *_stored_parts(plan),
+        *stored_parts(plan),
         *host_parts(plan),
     )
 
@@ -179,18 +179,18 @@ def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
 
 
-def _stored_parts(plan: GemmPlan) -> tuple[str, ...]:
+def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of an epilogue that computes and stores C in parts."""
     steps, smem = plan.epilogue.fusion.steps, plan.epilogue.smem
-    at_once, stmatrix = _parts(plan).at_once, plan.epilogue.stmatrix is not None
-    beside = _beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
+    at_once, drained, stmatrix = _parts(plan).at_once, _parts(plan).drained, plan.epilogue.stmatrix is not None
+    beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
     values = "chain" if steps else "rounded_through_f32" if through_f32 else "rounded"
     held = {x.along for x in beside if x.firsts}
     used = {
         "epilogues/parts": True,
         "epilogues/pinned_parts" if _pins_parts(plan) else "epilogues/free_parts": True,
-        "epilogues/group_of_a_tile" if plan.mma.role.alternates else "epilogues/groups_of_a_tile": True,
+        "epilogues/group_of_a_tile" if plan.mma.role.alternates or drained else "epilogues/groups_of_a_tile": True,
         f"epilogues/part_{values}": True,
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
@@ -212,10 +212,10 @@ def _stored_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def _holds_vectors(plan: GemmPlan) -> bool:
     """Return whether warps load any vectors before they multiply."""
-    return any(x.firsts for x in _beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    return any(x.firsts for x in tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
 
 
-def _beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
+def tensors_beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[TensorHoles]:
     """Return the tensors without a tensor map; a vector that warps hold has the names of its first elements."""
     beside = plain_tensors(plan, tensors)
     if not _parts(plan).vectors_held:
@@ -304,13 +304,15 @@ def _pins_parts(plan: GemmPlan) -> bool:
     (C7514).
     """
     fusion = plan.epilogue.fusion
+    if _parts(plan).drained:  # each part waits for its own loads
+        return False
     if plan.epilogue.smem is None and plan.epilogue.dtype.name == "bf16":
         return True
     read = [x for x in fusion.tensors if x.name != STORE]
     return bool(fusion.steps) and (not read or (plan.mma.role.alternates and all(len(x.modes) == 1 for x in read)))
 
 
-def _to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
+def to_shared(epilogue: EpiloguePlan) -> tuple[str, ...]:
     """Return the lines that store a part of C from registers to its place in shared memory."""
     place = "tRsC[None, None, None, slot]"
     if epilogue.stmatrix is not None:
@@ -349,7 +351,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
-        "epilogue.smem": (*_part_constants(plan), *c_constants(plan)),
+        "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
     }
 
 
@@ -388,13 +390,15 @@ def _prefetch_constants(plan: GemmPlan) -> ConstantsByDecision:
     }
 
 
-def _part_constants(plan: GemmPlan) -> tuple[str, ...]:
+def part_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Return the constants of the parts of a warpgroup's sums, in the order of its registers: along N first."""
     parts = _parts(plan)
     (m, n), store = parts.tile, parts.stmatrix
     return (
         f"PART_M, PART_N = {m}, {n}  # of C, per store of one warpgroup",
-        f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
+        f"PARTS, PARTS_N = {parts.count}, {parts.columns}"
+        if parts.drained
+        else f"PARTS, PARTS_N, PART_VALUES = {parts.count}, {parts.columns}, {m * n // WARPGROUP}",
         *(() if store is None else (f"C_TRANSPOSE, C_MATRICES = {store.transpose}, {store.matrices}",)),
     )
 

@@ -78,6 +78,19 @@ WGMMA = PartKeys(
         "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
     },
 )
+TCGEN05 = PartKeys(
+    frozenset({Instruction.TCGEN05}),
+    {
+        "mma.threads": "one elected thread multiplies for a CTA",
+        "mma.atom_layout": "one elected thread multiplies for a CTA",
+        "mma.permutation": "an instruction has all rows and columns of the tile",
+        "mma.promote_k": "its sums stay in the accumulators",
+        "mma.tf32": "f32 operands are not multiplied",
+        "schedule.consumers": "one elected thread multiplies for a CTA",
+        "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
+        "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
+    },
+)
 
 _OF_ONE_CTA = {
     "schedule.cluster": "each CTA copies for itself",
@@ -95,6 +108,10 @@ DESCRIBED_BOXES = PartKeys(
     frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
     {"problem.groups": "its bulk tensor copies do not begin at a group"},
 )
+BOXES_OF_ONE_CTA = PartKeys(
+    frozenset({Instruction.BULK_TENSOR}),
+    {**_OF_ONE_CTA, "problem.groups": "its bulk tensor copies do not begin at a group"},
+)
 
 SPLITS_K = PartKeys()
 _OF_ONE_PRODUCT = {"problem.groups": "its tiles are those of one product, or of a batch"}
@@ -111,6 +128,7 @@ FAMILIES: dict[str, Family] = {
         Family("sm120", "mma.sync, ldmatrix, bulk tensor copies", (MMA_SYNC, COPIED_BOXES, WHOLE_K_PERSISTENT)),
         # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
         Family("sm90", "wgmma, bulk tensor copies", (WGMMA, DESCRIBED_BOXES, SPLITS_K), instead="sm120"),
+        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, BOXES_OF_ONE_CTA, WHOLE_K_PERSISTENT)),
     )
 }
 

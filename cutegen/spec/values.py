@@ -12,6 +12,7 @@ from cutegen.hardware import (
     DTYPES,
     LDMATRIX_ATOMS,
     MMA_ATOMS,
+    TCGEN05_ATOMS,
     UNIVERSAL,
     UNIVERSAL_BITS,
     WGMMA_ATOMS,
@@ -38,8 +39,8 @@ from cutegen.spec.checks import (
 from cutegen.spec.steps import OPERANDS, OPS
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
-ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS}
-"""Atoms that a spec can name: of warps, or of warpgroups."""
+ATOMS: Mapping[str, MmaAtom] = {**MMA_ATOMS, **WGMMA_ATOMS, **TCGEN05_ATOMS}
+"""Atoms that a spec can name: of warps, of warpgroups, or of an elected thread."""
 MOST_SLICES = 64
 """Most CTAs that may share the K of one tile."""
 MOST_STAGES = 16

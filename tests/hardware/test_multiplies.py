@@ -10,6 +10,7 @@ from cutegen.algebra import Layout
 from cutegen.hardware import (
     MMA_ATOMS,
     MULTIPLIES,
+    TCGEN05_ATOMS,
     UNIVERSAL_FMA,
     WGMMA_ATOMS,
     Instruction,
@@ -18,7 +19,7 @@ from cutegen.hardware import (
     OperandSource,
 )
 
-ATOMS = (UNIVERSAL_FMA, *MMA_ATOMS.values(), *WGMMA_ATOMS.values())
+ATOMS = (UNIVERSAL_FMA, *MMA_ATOMS.values(), *WGMMA_ATOMS.values(), *TCGEN05_ATOMS.values())
 
 
 def test_atoms_are_executed_by_the_issuer_of_their_instruction() -> None:
@@ -26,6 +27,7 @@ def test_atoms_are_executed_by_the_issuer_of_their_instruction() -> None:
         (Instruction.FMA, 1),
         (Instruction.MMA_SYNC, 32),
         (Instruction.WGMMA, 128),
+        (Instruction.TCGEN05, 32),
     }
     assert all(atom.threads == atom.multiply.issued_by.threads for atom in ATOMS)
 
@@ -39,8 +41,10 @@ def test_every_home_of_an_operand_has_an_atom_that_uses_it() -> None:
         assert {atom.source("C") for atom in of_instruction} == {row.accumulates_in}
 
 
-def test_only_wgmma_completes_later() -> None:
-    assert {each for each, row in MULTIPLIES.items() if row.asynchronous} == {Instruction.WGMMA}
+def test_instructions_that_read_shared_memory_complete_later() -> None:
+    later = {each for each, row in MULTIPLIES.items() if row.asynchronous}
+    assert later == {Instruction.WGMMA, Instruction.TCGEN05}
+    assert later == {each for each, row in MULTIPLIES.items() if OperandSource.SMEM in row.reads_b}
 
 
 def row_of(atom: MmaAtom, **changes: object) -> None:

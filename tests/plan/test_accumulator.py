@@ -49,6 +49,9 @@ def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 
 def test_registers_hold_what_the_partition_of_each_thread_says(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
     held = offsets_2d(found.mma.accumulator.layout)
+    if found.mma.accumulator.home is Home.TENSOR_MEMORY:
+        assert np.array_equal(held, offsets_2d(in_tensor_memory(*found.cta_tile[:2]).layout))
+        return
     assert np.array_equal(held, sums_of_tile(found.tiled_mma, found.cta_tile[:2]))
     assert found.mma.accumulator.threads == found.tiled_mma.threads
     assert found.mma.accumulator.values * found.tiled_mma.threads == found.cta_tile[0] * found.cta_tile[1]

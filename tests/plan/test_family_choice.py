@@ -37,7 +37,8 @@ def test_without_a_problem_the_first_that_the_target_has(arch: str) -> None:
     family, decision = chosen(OPEN, arch)
     row = TARGETS[arch]
     bulk = "sm120" if row.has(Instruction.BULK_TENSOR) else "sm80"
-    assert family == ("sm90" if row.has(Instruction.WGMMA) else bulk)
+    of_tensor_memory = "sm100" if row.has(Instruction.TCGEN05) else bulk
+    assert family == ("sm90" if row.has(Instruction.WGMMA) else of_tensor_memory)
     why = {each.what: each.why for each in decision.rejected}
     if family == "sm80":
         assert "bulk tensor copies" in why["sm120"]
@@ -55,7 +56,7 @@ def test_a_problem_gets_the_family_of_the_least_predicted_time(problem: tuple[in
     found, decision = chosen(OPEN, "sm_90", problem)
     assert found == family
     assert "us predicted" in decision.for_problem
-    others = (each.why for each in decision.rejected if each.what != "simt")
+    others = (each.why for each in decision.rejected if each.what not in ("simt", "sm100"))
     predicted, *of_others = (float(text.split(" us")[0].split(": ")[-1]) for text in (decision.for_problem, *others))
     assert predicted <= min(of_others)
 

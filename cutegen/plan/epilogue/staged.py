@@ -9,11 +9,12 @@ import numpy as np
 
 from cutegen.algebra import Extents, TiledMma
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_STORE, MmaAtom, StmatrixAtom, dtype
+from cutegen.hardware import BULK_TENSOR, TMA_STORE, UNIVERSAL_FMA, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan
-from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, by_warp
+from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, by_warp, rows_of_threads
+from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.operands.boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.operands.smem import Access, SmemRanking, lay_out
 from cutegen.plan.operands.stages import stages_for_sums
@@ -149,6 +150,7 @@ def choose_parts(
         warpgroups=warpgroups,
         ctas=ctas,
         sharers=sharers,
+        drained=mma.accumulator.home is Home.TENSOR_MEMORY,
     )
     wider = ((columns, why_not_at_once), *((wide, why_not[wide]) for wide in widths[: widths.index(width)]))
     rejected = (Rejected(f"{extents((rows, wide))} parts", why) for wide, why in wider if why is not None)
@@ -187,13 +189,15 @@ def _unshared(busiest: int, least: int, sharers: int) -> str | None:
     return f"the busiest of {sharers} CTAs would add {plural(busiest, 'column')} of slices, {least} with narrower parts"
 
 
-def part_mma(atom: MmaAtom, tile: tuple[int, int]) -> TiledMma:
-    """Return how a warpgroup's threads hold a part: as the sums of an instruction of its width."""
-    return TiledMma(with_columns(atom, tile[1]))
+def part_mma(mma: MmaPlan, tile: tuple[int, int]) -> TiledMma:
+    """Return how a warpgroup's threads hold a part: as the sums of an instruction of its width, or a row each."""
+    if mma.accumulator.home is Home.TENSOR_MEMORY:
+        return TiledMma(UNIVERSAL_FMA, (tile[0], 1, 1))
+    return TiledMma(with_columns(mma.atom, tile[1]))
 
 
-def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
-    """Return what writes parts of so many columns of 16-bit elements; others use plain stores.
+def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> StmatrixAtom | None:
+    """Return what writes parts of so many columns of 16-bit elements; others, and rows of threads, use plain stores.
 
     Parts of 8 columns have few elements and use plain stores too, except bf16 parts whose rows are columns of C: their
     sums would be rounded one by one, and ptxas would serialize each `wgmma` (C7514).
@@ -202,20 +206,24 @@ def stmatrix_of(x: OperandTile, columns: int) -> StmatrixAtom | None:
     one_by_one = x.dtype == dtype("bf16") and x.major_mode == 0
     if x.dtype.bits != 16 or not matrices or (columns == MATRIX_ROWS and not one_by_one):
         return None
+    if mma.accumulator.home is Home.TENSOR_MEMORY:
+        return None
     return StmatrixAtom(matrices, transpose=x.major_mode == 0)
 
 
-def pair_elems(x: OperandTile) -> int:
-    """Return the adjacent sums of a thread that are contiguous in C."""
-    return PAIR_ELEMS if x.major_mode == 1 else 1
+def adjacent_elems(x: OperandTile, mma: MmaPlan) -> int:
+    """Return the adjacent sums of a thread that are contiguous in C, and stored at once."""
+    if x.major_mode == 0:
+        return 1
+    return ROW_BYTES // x.dtype.bytes if mma.accumulator.home is Home.TENSOR_MEMORY else PAIR_ELEMS
 
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
     """Return the registers that a thread holds while it stores such a part."""
     values = mma.accumulator.block[0] * columns // WARPGROUP
     sums = mma.accumulator.registers_while_stored(values)
-    stmatrix = stmatrix_of(x, columns)
-    addresses = values // (2 * stmatrix.matrices) if stmatrix else values // pair_elems(x)
+    stmatrix = stmatrix_of(x, mma, columns)
+    addresses = values // (2 * stmatrix.matrices) if stmatrix else values // adjacent_elems(x, mma)
     vectors = sum(_held(sums, mma, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
     matrices = sum(len(tensor.modes) == 2 for tensor in fusion.tensors)
     chain = values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0
@@ -338,8 +346,8 @@ def choose_parted_epilogue(
         return from_registers(why)
     check_align(spec, "c", "epilogue.smem = false")
     check_rows(spec, x)
-    stmatrix = stmatrix_of(x, parts.tile[1])
-    ranking = _rank_parts(spec, x, part_mma(mma.atom, parts.tile), stmatrix)
+    stmatrix = stmatrix_of(x, mma, parts.tile[1])
+    ranking = _rank_parts(spec, x, mma, stmatrix)
     each = 1 if of_parts.at_once else BUFFERS
     buffers = each * mma.threads // mma.tiled_mma.threads
     staged = lay_out(ranking.value, x.extents, buffers * parts.warpgroups)
@@ -371,20 +379,27 @@ def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int
     """Return the columns of a part for which every warpgroup's buffers fit with the stages that the spec requests."""
     if spec.tile.stages is None:
         return None
-    column_bytes = BUFFERS * mma.threads // WARPGROUP * mma.accumulator.block[0] * x.dtype.bytes
+    groups = mma.threads // mma.tiled_mma.threads * mma.accumulator.threads // WARPGROUP
+    column_bytes = BUFFERS * groups * mma.accumulator.block[0] * x.dtype.bytes
     return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
 
 
-def _rank_parts(
-    spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, stmatrix: StmatrixAtom | None
-) -> Choice[SmemRanking]:
-    """Rank layouts of a part by how sums are written: in rows of matrices, or in pairs if N is contiguous."""
+def _rank_parts(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stmatrix: StmatrixAtom | None) -> Choice[SmemRanking]:
+    """Rank layouts of a part by how sums are written: in rows of matrices, or as many as are contiguous in C."""
+    tiled_mma = part_mma(mma, x.extents)
     if stmatrix is not None:
         write = Access(matrix_rows(x, stmatrix), ROW_BYTES)
     else:
-        pair = pair_elems(x)
-        write = Access(by_warp(accumulators(tiled_mma, x.extents, pair)[..., 0]), pair * x.dtype.bytes)
+        elems = adjacent_elems(x, mma)
+        write = Access(by_warp(_first_of_stores(x, mma, elems)), elems * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x), each="part")
+
+
+def _first_of_stores(x: OperandTile, mma: MmaPlan, elems: int) -> Coordinates:
+    """Elements that begin a thread's stores of a part, each of so many along N: int64[instruction, thread]."""
+    if mma.accumulator.home is Home.TENSOR_MEMORY:
+        return rows_of_threads(x.extents, elems)[..., 0]
+    return accumulators(part_mma(mma, x.extents), x.extents, elems)[..., 0]
 
 
 def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:

@@ -10,13 +10,14 @@ from cutegen.plan.families.family import Family
 from cutegen.plan.families.simt import SIMT
 from cutegen.plan.families.sm80 import SM80
 from cutegen.plan.families.sm90 import SM90
+from cutegen.plan.families.sm100 import SM100
 from cutegen.plan.families.sm120 import SM120
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import Family as SpecFamily
 
 __all__ = ["FAMILIES", "Family", "register"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SM90, SIMT)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (SM80, SM120, SM90, SM100, SIMT)}
 """Every family of kernels, in the order of the documentation."""
 
 

@@ -16,7 +16,7 @@ from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
 
-ORDER = ("sm90", "sm120", "sm80", "simt")
+ORDER = ("sm90", "sm100", "sm120", "sm80", "simt")
 """Families in the expected order of speed without a problem: by MMA, then by main loop."""
 
 HANDICAPS: Mapping[str, float] = {"sm120": 1.2}

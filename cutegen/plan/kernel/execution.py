@@ -162,7 +162,8 @@ class _Recorder:
         ends = (None, min(blocks), max(blocks))
         found = [(step, _end(step.below, marks, step.ahead)) for step in each.steps if step.k_block in ends]
         if isinstance(each, Section):
-            return [(step, 0, time) for time in range(each.times) for step, end in found if end > 0]
+            times = range(each.times)
+            return [(x, 0, time) for time in times for x, end in found if end > 0 and time in x.nth.of(each.times)]
         first, last, copies = each.first.of(*marks), each.last.of(*marks), each.copies
         nth = [step.nth.of(copies) for step, _ in found] if copies > 1 else [range(1)] * len(found)
         return [

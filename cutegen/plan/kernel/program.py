@@ -114,7 +114,7 @@ class Check(StrEnum):
 
 
 class Nth(StrEnum):
-    """The k-tiles of a turn that have a step: all, all but the first, or the last."""
+    """The k-tiles of a turn, or the times of a section, that have a step: all, all but the first, or the last."""
 
     EVERY = "every"
     LATER = "all but the first"
@@ -140,8 +140,8 @@ class Step:
 
     `pending` is the number of groups that a WAIT leaves in flight, of cp.async or of multiplications: its k-tile is the
     last one that has then arrived, or been multiplied. `check` is the bounds check. A step with `below` is skipped for
-    k-tiles at or after that mark, and in the copies of its range that are not the `nth`. `pipeline` is that of a
-    handshake; for pipelines of other items than k-tiles, `ahead` counts those.
+    k-tiles at or after that mark, and in the copies of its range, or times of its section, that are not the `nth`.
+    `pipeline` is that of a handshake; for pipelines of other items than k-tiles, `ahead` counts those.
     """
 
     action: Action

@@ -188,14 +188,19 @@ def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragment
     m, n, _ = mma.cta_tile
     atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
-    first = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom)).first
+    found = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom))
+    first = replace(found.first, version=mma.atom.multiply.descriptor_version)
     layout = option.layout
     source = ByDescriptor(layout=layout, first=first, times=times)
     why = (
-        f"wgmma reads {x.name.upper()} from shared memory: no thread loads or holds fragments; "
+        f"{_name(mma.atom)} reads {x.name.upper()} from shared memory: no thread loads or holds fragments; "
         f"{plural(times, 'time')} per k-tile"
     )
     return Choice(source, Decision(f"descriptor.{x.name}", f"{layout.name} by matrix descriptor", why))
+
+
+def _name(atom: MmaAtom) -> str:
+    return atom.instruction.partition(".")[0]
 
 
 def _rows(x: OperandTile, atom: MmaAtom) -> int:
@@ -226,7 +231,7 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
     return spec.error(
         x.smem_key,
         found=f"{x.requested[0].name}: {reason}",
-        expected=f"one for both wgmma and tensor maps: {', '.join(option.layout.name for option in options)}",
+        expected=f"one for both {_name(atom)} and tensor maps: {', '.join(option.layout.name for option in options)}",
         fix=f'{fix}; family = "{other}" loads fragments from any layout of boxes',
     )
 
@@ -237,7 +242,11 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
 # MMA warps load fragments of a stage (`TmaRs`), or read it in shared memory (`TmaSs`).
 
 
-INSTRUCTIONS = {Instruction.WGMMA: "wgmma", Instruction.BULK_TENSOR: "bulk tensor copies"}
+INSTRUCTIONS = {
+    Instruction.WGMMA: "wgmma",
+    Instruction.TCGEN05: "tcgen05",
+    Instruction.BULK_TENSOR: "bulk tensor copies",
+}
 """Names of instructions that a target may lack, the rarest first."""
 
 

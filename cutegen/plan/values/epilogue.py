@@ -53,7 +53,8 @@ class EpilogueParts:
     have the tile, each stores equally many consecutive parts of every warpgroup. If K is split, up to `sharers` CTAs
     add the slices, one part at a time; the assignment is known at run time. If C is stored through shared memory, a
     warpgroup has `buffers` there, also in ping-pong: one if all of its sums are one part, else two. `stmatrix` writes
-    them if it is not None, else plain stores do.
+    them if it is not None, else plain stores do. `drained` parts are loaded from tensor memory, a row of a part by each
+    thread.
     """
 
     tile: tuple[int, int]
@@ -64,6 +65,7 @@ class EpilogueParts:
     sharers: int = 1
     buffers: int = 0
     stmatrix: StmatrixAtom | None = None
+    drained: bool = False
 
     @property
     def at_once(self) -> bool:
@@ -72,8 +74,8 @@ class EpilogueParts:
 
     @property
     def vectors_held(self) -> bool:
-        """True if a warp loads its share of vectors before the main loop: its parts are known then."""
-        return self.ctas == self.sharers == 1
+        """True if a warp that multiplies loads its share of vectors before the main loop: its parts are known then."""
+        return self.ctas == self.sharers == 1 and not self.drained
 
     def elements_held(self, mode: str) -> int:
         """Return the elements of a vector along M or N per lane: a warp has 16 rows of a part, and all columns."""

@@ -193,7 +193,7 @@ def _written(plan: GemmPlan, tile: Tile) -> tuple[Coordinates, int]:
     if c.parts is not None:
         if c.stmatrix is not None:
             return matrix_rows(x, c.stmatrix), ROW_BYTES
-        mma = part_mma(plan.atom, c.parts.tile)
+        mma = part_mma(plan.mma, c.parts.tile)
     held = partial(accumulators, mma, x.extents)
     if c.parts is not None:
         pair = min(held_together(mma, x.major_mode), x.vector_elems)

@@ -1,0 +1,218 @@
+"""Bulk tensor copies (TMA) into tiles that `tcgen05.mma` reads, sums in tensor memory, and warps that drain them.
+
+| pipeline | from | to | full: arrivals | empty: arrivals |
+|---|---|---|---|---|
+| `ab` | producer | mma | bytes of the copies | the end of the multiplications that read the stage |
+| `accumulator` | mma | epilogue | the end of a tile's multiplications | each warp that has loaded its sums |
+| `c_store` | epilogue | bulk stores | `bar.sync` of those that write a buffer | the stores that read it |
+
+```text
+producer   k-tiles of tile 0, 1, 2 ...   as stages become free
+mma        tile 0 -> buffer 0    tile 1 -> buffer 1    tile 2 -> buffer 0, when it is drained
+epilogue                         drain, store tile 0   drain, store tile 1 ...
+```
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from cutegen.hardware import Target
+from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.plan.epilogue.staged import choose_parted_epilogue
+from cutegen.plan.kernel.accumulator import Accumulator
+from cutegen.plan.kernel.memory import ALWAYS, BARRIERS, Region, allocate, result_region
+from cutegen.plan.kernel.pipeline import (
+    AB,
+    C_STORE,
+    MBARRIER_BYTES,
+    Arrival,
+    Barrier,
+    By,
+    Item,
+    Pipeline,
+    Scope,
+    Sync,
+    mbarriers_bytes,
+)
+from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Nth, Program, Range, RangeName, Section, Step
+from cutegen.plan.kernel.role import MMA, PRODUCER, Role
+from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
+from cutegen.plan.mainloop.tma import Bulk, choose_described
+from cutegen.plan.operands.boxes import check_rows, choose_bulk_copy
+from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.stages import DEEPEST, SWIZZLE_PERIOD_BYTES, capacity_bytes, choose_stages, most_gap_bytes
+from cutegen.plan.parts import Draft, Memory, Roles
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.operand import OperandTile
+from cutegen.plan.values.path import OperandPath
+from cutegen.spec import GemmSpec
+from cutegen.spec.families import BOXES_OF_ONE_CTA, PartKeys
+from cutegen.support.words import round_up
+
+EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
+"""Names of the role that drains sums, and of the pipeline of tensor memory."""
+ADDRESS = "tensor_memory"
+"""Name of the region of shared memory to which an allocation of tensor memory writes its address."""
+ADDRESS_BYTES, RESERVED_BYTES = 16, 512
+"""Bytes of that region, aligned, and those that barriers and it take at most."""
+
+
+def multiplied_in_tensor_memory(stages: int, stage_bytes: int) -> Pipeline:
+    """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives."""
+    return Pipeline(
+        name=AB,
+        producers=(PRODUCER,),
+        consumers=(MMA,),
+        holds=Item.K_TILE,
+        stages=stages,
+        payload_bytes=stage_bytes,
+        full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
+        empty=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(MMA, By.MMA),), credits=stages),
+    )
+
+
+def drained_by_warps(role: Role, accumulator: Accumulator) -> Pipeline:
+    """`accumulator`: the sums of a tile in each of the buffers, which every warp of `role` drains."""
+    return Pipeline(
+        name=ACCUMULATOR,
+        producers=(MMA,),
+        consumers=(role.name,),
+        holds=Item.TILE,
+        stages=accumulator.buffers,
+        full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(MMA, By.MMA),)),
+        empty=Barrier(
+            sync=Sync.MBARRIER,
+            count=role.warps,
+            arrivals=(Arrival(role.name, By.WARP),),
+            credits=accumulator.buffers,
+        ),
+    )
+
+
+def drained(roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int) -> KernelLoop:
+    """A producer warp copies, a warp multiplies into tensor memory, and others drain it and store C.
+
+    The warp that multiplies frees tensor memory when all buffers are drained. The last sub-tile of a tile frees its
+    buffer as soon as it is in registers.
+    """
+    (ab,) = (each for each in pipelines if each.name == AB)
+    store = next((each for each in pipelines if each.name == C_STORE), None)
+
+    def on(pipeline: str, *actions: Action) -> Section:
+        return Section(tuple(Step(action, pipeline=pipeline) for action in actions))
+
+    multiplied = (
+        (
+            Step(Action.WAIT),
+            *(Step(Action.MULTIPLY, 0, block) for block in range(k_blocks)),
+            Step(Action.RELEASE),
+        ),
+    )
+    work: tuple[Step, ...] = (
+        Step(Action.LOAD_ACCUMULATOR, pipeline=ACCUMULATOR),
+        Step(Action.RELEASE, nth=Nth.LAST, pipeline=ACCUMULATOR),
+        Step(Action.DRAIN, pipeline=C_STORE),
+    )
+    if store is not None:
+        acquire = Step(Action.ACQUIRE, 1, pipeline=C_STORE)
+        work = (*work, acquire, *(Step(each, pipeline=C_STORE) for each in (Action.COMMIT, Action.BULK_STORE)))
+    return KernelLoop(
+        stages=ab.stages,
+        k_blocks=k_blocks,
+        roles=roles,
+        pipelines=pipelines,
+        programs=(
+            Program(PRODUCER, FETCHED),
+            Program(
+                MMA,
+                (
+                    on(ACCUMULATOR, Action.ACQUIRE),
+                    Range(RangeName.TURN, multiplied, Mark.FIRST, Mark.END),
+                    on(ACCUMULATOR, Action.COMMIT),
+                ),
+                end=(on(ACCUMULATOR, Action.TAIL),),
+            ),
+            Program(
+                EPILOGUE,
+                (on(ACCUMULATOR, Action.WAIT), Section(work, times=sub_tiles)),
+                end=(on(C_STORE, Action.TAIL),) if store is not None else (),
+            ),
+        ),
+        least_k_tiles=1,
+    ).over_tiles()
+
+
+@dataclass(frozen=True, slots=True)
+class TmaTmem(Bulk):
+    """A warp for each of copies and multiplications, and four that drain tensor memory, a quarter of its lanes each."""
+
+    keys: ClassVar[PartKeys] = BOXES_OF_ONE_CTA
+    to_copy: ClassVar[tuple[int, ...]] = ()
+    least_stages: ClassVar[int] = 1
+    most_stages: ClassVar[int] = DEEPEST[-1]
+    reserved_bytes: ClassVar[int] = RESERVED_BYTES
+
+    def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
+        """The warps that drain come first: warp i of a CTA reaches lanes 32 (i mod 4) and the next 31."""
+        return Roles(
+            roles=(Role(name=EPILOGUE, threads=WARPGROUP), Role(name=PRODUCER, threads=WARP), mma.role),
+            registers_at_launch=estimate,
+        )
+
+    def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
+        """The layout decides the boxes and the descriptor."""
+        check_rows(spec, x)
+        smem, described = choose_described(spec, x, mma)
+        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), described, smem)
+
+    def epilogue(
+        self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
+    ) -> Choice[EpiloguePlan]:
+        """Parts of a tile, a row by each thread, to leave memory for stages."""
+        return choose_parted_epilogue(spec, fusion, mma, registers, stage_bytes, capacity_bytes)
+
+    def c_store(self, mma: Role, epilogue: EpiloguePlan) -> Pipeline | None:
+        """Two buffers, which the warps that drain write."""
+        if epilogue.smem is None or epilogue.parts is None:
+            return None
+        buffers = epilogue.parts.buffers
+        store = stored_in_bulk(mma, buffers, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
+        return replace(store, scope=Scope.GROUP)
+
+    def memory(self, draft: Draft) -> Memory:
+        """Place C after the stages, then the barriers, and the address of tensor memory."""
+        spec, target, mma = draft.spec, draft.target, draft.mma
+        stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
+        of_epilogue, *_ = draft.roles.roles
+        capacity = capacity_bytes(target) - gaps_bytes - RESERVED_BYTES
+        registers = draft.roles.registers_at_launch
+        epilogue = self.epilogue(spec, draft.fusion, mma, registers, stage_bytes, capacity)
+        c = epilogue.value.smem
+        c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
+        reserved_bytes = c_bytes + RESERVED_BYTES + gaps_bytes
+        stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=self.most_stages)
+        store = self.c_store(of_epilogue, epilogue.value)
+        pipelines = (
+            multiplied_in_tensor_memory(stages.value, stage_bytes),
+            drained_by_warps(of_epilogue, mma.accumulator),
+            *((store,) if store else ()),
+        )
+        barriers_bytes = mbarriers_bytes(pipelines)
+        regions = [
+            *draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, ALWAYS),
+            *(() if c is None else (result_region(c_bytes, SWIZZLE_PERIOD_BYTES),)),
+            Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES),
+            Region(name=ADDRESS, owner=ADDRESS, bytes=ADDRESS_BYTES, align_bytes=ADDRESS_BYTES),
+        ]
+        return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
+
+    def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
+        """A tile is multiplied while the previous one is drained."""
+        parts = memory.epilogue.value.parts
+        assert parts is not None  # sums are drained in parts
+        return drained(roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta)

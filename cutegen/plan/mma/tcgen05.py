@@ -1,0 +1,175 @@
+"""`tcgen05.mma`: one elected thread multiplies tiles in shared memory into tensor memory; its rules, tile and atom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cutegen.algebra import Extents, Layout, TiledMma
+from cutegen.hardware import TCGEN05_ATOMS, Instruction, MmaAtom, Target, dtype
+from cutegen.hardware.tcgen05_atoms import COLUMNS, FLOAT_N, LANES, ROWS, columns_allocated
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
+from cutegen.plan.kernel.accumulator import Accumulator, Home
+from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.mma.atom import (
+    DEFAULT_ACCUMULATOR,
+    WHY_F32_SUMS,
+    accumulator_among,
+    check_dtypes,
+    default_accumulator,
+)
+from cutegen.plan.parts import Mma, Operands
+from cutegen.plan.values.decision import Choice, Decision, Rejected
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.spec import GemmSpec
+from cutegen.spec.families import TCGEN05, PartKeys, family_with
+from cutegen.support.words import either, extents, plural
+
+DEFAULT_COLUMNS = 256
+"""Columns of the default tile: one instruction reads A once for all of them."""
+BUFFERS = 2
+"""Tiles of sums in tensor memory: one is multiplied while the other is drained."""
+DRAIN = "tcgen05.ld.sync.aligned.32x32b"
+"""Loads sums of a part: thread i of a warp receives columns of lane i of the warp's quarter (PTX ISA, "tcgen05.ld")."""
+DRAINED_COLUMNS = (8, 16, 32, 64, 128)
+"""Columns that one load can have, of those that a part can have."""
+REGISTERS = 128
+"""Registers per thread: an epilogue's part, its chain and its addresses. 192 threads leave each more (an estimate)."""
+
+
+# Rules: the operands that it multiplies, the tile, and the instruction that covers it.
+
+
+def check_operands(spec: GemmSpec) -> None:
+    """Raise SpecError for types that no atom multiplies. Both majors are read."""
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    if _of_types(a, b):
+        return
+    known = list(dict.fromkeys(atom.a_dtype.name for atom in TCGEN05_ATOMS.values()))
+    if a in known:
+        raise spec.error(
+            "problem.b.dtype",
+            found=f'"{b}"',
+            expected=f"{a}, the type of A: tcgen05.mma multiplies no mixed types here",
+            fix=f'write dtype = "{a}" for both',
+        )
+    raise spec.error(
+        "problem.a.dtype",
+        found=f'"{a}"',
+        expected=f"{either(known)}: family {spec.family} has no kernels for other types yet",
+        fix=f'family = "{family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)}" multiplies others by mma.sync',
+    )
+
+
+def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
+    return tuple(atom for atom in TCGEN05_ATOMS.values() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
+
+
+def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
+    """The extents along M, N and K that one CTA computes at a time."""
+    if spec.tile.cta is not None:
+        return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
+    element = dtype(spec.problem.a.dtype)
+    chosen = ROWS, DEFAULT_COLUMNS, LINE_BYTES // element.bytes
+    why = (
+        f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {DEFAULT_COLUMNS} columns all of its columns; "
+        f"{chosen[2]} elements along K are one {LINE_BYTES}-byte line"
+    )
+    half = Rejected(extents((ROWS, 128, chosen[2])), "reads A from shared memory twice as often: 128 bytes a cycle")
+    return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
+
+
+def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
+    """Choose the instruction that has all of the tile's rows and columns. Raises SpecError if none has."""
+    m, n, k = cta_tile
+    known = list(dict.fromkeys(atom.c_dtype.name for atom in _of_types(spec.problem.a.dtype, spec.problem.b.dtype)))
+    sums = accumulator_among(spec, known)
+    of_types = [atom for atom in _of_types(spec.problem.a.dtype, spec.problem.b.dtype) if atom.c_dtype.name == sums]
+    if not of_types:
+        raise spec.error(
+            "problem.accumulator",
+            found=f'"{sums}" with {spec.problem.a.dtype} operands',
+            expected=f"{either(known)}: no tcgen05.mma sums products of {spec.problem.a.dtype} in {sums}",
+            fix=f'accumulator = "{default_accumulator(known)}"',
+        )
+    if m != ROWS or n not in FLOAT_N:
+        nearest = min(FLOAT_N, key=lambda columns: abs(columns - n))
+        raise spec.error(
+            "tile.cta",
+            found=extents(cta_tile),
+            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of 16 up to {FLOAT_N[-1]}",
+            fix=f"{extents((ROWS, nearest, k))} is the nearest",
+        )
+    atom_k = of_types[0].shape_mnk[2]
+    if k % atom_k:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: K = {k}",
+            expected=f"K a multiple of {atom_k}, the K of one tcgen05.mma",
+            fix=f"K = {max(1, round(k / atom_k)) * atom_k} is the nearest",
+        )
+    fitting = next(atom for atom in of_types if atom.shape_mnk[1] == n)
+    if spec.mma.atom is not None and spec.mma.atom != fitting.name:
+        raise spec.error(
+            "mma.atom",
+            found=spec.mma.atom,
+            expected=f"{fitting.name}: all rows and columns of the tile in one instruction, of its types",
+            fix=f"use {fitting.name}, or leave the key out",
+        )
+    if spec.mma.atom is not None:
+        return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
+    why = f"{fitting.flops:,} operations per instruction: all rows and columns of the tile"
+    if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
+        why += f"; {WHY_F32_SUMS}"
+    return Choice(fitting, Decision("mma.atom", fitting.name, why))
+
+
+def choose_accumulator(atom: MmaAtom, tile: tuple[int, int]) -> Choice[Accumulator]:
+    """The buffers of sums in tensor memory: as many tiles as its columns hold, at most two."""
+    rows, columns = tile
+    allocated = columns_allocated(BUFFERS * columns)
+    sums = Accumulator(
+        home=Home.TENSOR_MEMORY,
+        dtype=atom.c_dtype,
+        tile=tile,
+        block=tile,
+        layout=Layout((WARPGROUP, columns), (1, rows)),
+        buffers=BUFFERS,
+        drain=DRAIN,
+        widths=DRAINED_COLUMNS,
+    )
+    why = (
+        f"a tile is multiplied while the previous one is stored; {plural(BUFFERS, 'buffer')} of {columns} columns, "
+        f"{allocated} of {COLUMNS} allocated, on {LANES} lanes"
+    )
+    alone = Rejected("1 buffer", "no tile would be multiplied while another is drained")
+    return Choice(sums, Decision("mma.accumulator", f"{BUFFERS} buffers in tensor memory", why, rejected=(alone,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Tcgen05(Mma):
+    """Every `tcgen05.mma` of `cutegen/hardware/tcgen05_atoms.py`, by one CTA."""
+
+    keys: ClassVar[PartKeys] = TCGEN05
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Raise SpecError for element types that it does not multiply."""
+        check_dtypes(spec, target)
+        check_operands(spec)
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
+        """Choose the atom that covers the tile, and the buffers of its sums."""
+        atom = choose_atom(spec, cta_tile.value)
+        accumulator = choose_accumulator(atom.value, cta_tile.value[:2])
+        mma = MmaPlan(
+            cta_tile=cta_tile.value,
+            atom=atom.value,
+            tiled_mma=TiledMma(atom.value, (1, 1, 1)),
+            role=Role(name=MMA, threads=WARP),
+            accumulator=accumulator.value,
+        )
+        return mma, tuple(choice.decision for choice in (cta_tile, atom, accumulator))
+
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
+        """Those of an epilogue's thread: sums are in tensor memory."""
+        return REGISTERS

@@ -1,0 +1,143 @@
+"""Random kernels of family sm100, and problems for them; a sample of any size by one command.
+
+    python -m tests.run.sm100_cases [--sample 300] [--seed 0] [--kernels FOLDER]
+
+Each is planned and proved, compiled for every target of the family, counted, and executed in two orders against
+float64: `in-order` retires asynchronous operations at once, `reversed` as late as allowed. It must need no convention.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.errors import CutegenError
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Raster, Schedule, Tile
+from cutegen.verify import random_extras, random_operands
+from cutegen.verify.counts import count_launch
+from tests.run.against_float64 import expected, hold
+
+TARGETS = ("sm_100",)
+POLICIES = ("in-order", "reversed")
+OPS: tuple[tuple[str, ...], ...] = (
+    (),
+    (),
+    ("relu",),
+    ("bias_n", "gelu_tanh"),
+    ("alpha", "beta", "residual"),
+    ("bias_m", "aux", "silu"),
+    ("scale_m", "scale_n", "bias_n", "bias_m"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel and a problem."""
+
+    spec: GemmSpec
+    m: int
+    n: int
+    k: int
+    batch: int | None
+
+    def __str__(self) -> str:
+        return f"{self.m},{self.n},{self.k} x {self.batch}: {self.spec}"
+
+
+def random_case(seed: int) -> Case:
+    """Types, majors, alignments, tiles, stages, epilogues; problems of several tiles with every kind of edge."""
+    rng = random.Random(seed)
+    element = rng.choice(("f16", "f16", "bf16"))
+    a, b = rng.choice("km"), rng.choice("kn")
+    sums = "f16" if element == "f16" and rng.random() < 0.25 else None
+    result = rng.choice(("f16", "bf16", "f32"))
+    columns = rng.choice((16, 32, 48, 64, 96, 128, 192, 256))
+    # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
+    depth = rng.choice((16, 32, 64, 64, 128)) if columns < 192 else 64
+    ops = rng.choice(OPS)
+    swap = rng.random() < 0.2
+    c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
+    c = Operand(result, rng.choice("nnm"), {"f32": 4}.get(result, 2) if c_way == "unaligned" else 16)
+    extras: dict[str, Any] = {}
+    if "aux" in ops:
+        extras["aux"] = Extra("f32", rng.choice("mn"))
+    if "residual" in ops:
+        extras["residual"] = Extra("f16", rng.choice("mn"))
+    if {"bias_n", "bias_m"} & {*ops}:
+        extras["bias"] = Bias("f32")
+    spec = GemmSpec(
+        family="sm100",
+        problem=Problem(a=Operand(element, a), b=Operand(element, b), c=c, accumulator=sums, **extras),
+        tile=Tile(cta=(128, columns, depth), stages=rng.choice((None, 1, 2, 3))),
+        epilogue=Epilogue(False if c_way == "registers" else None, ops or None),
+        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None),
+        name=f"case_{seed}",
+    )
+    across = columns if not swap else 128
+    m = rng.choice((1, 37, 128, 130, 300, 520) if not swap else (1, columns, 3 * columns + 5))
+    n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
+    k = rng.choice((0, 8, depth, 2 * depth + 8, 5 * depth))
+    return Case(spec, m, n, k, rng.choice((None, None, 2)))
+
+
+def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
+    """The plan and the kernel of a case, which was emitted as planned."""
+    planned = plan(case.spec, arch)
+    assert isinstance(planned, GemmPlan)
+    kernel = Kernel(build(request_of(planned), kernels))
+    assert kernel.artifact.manifest.warnings == (), kernel.artifact.manifest.warnings
+    return planned, kernel
+
+
+def execute(planned: GemmPlan, kernel: Kernel, case: Case, policy: str, max_steps: int | None = None) -> None:
+    """Raise AssertionError unless a launch is right, is ordered by PTX alone, and has the plan's counts."""
+    a, b, out = random_operands(kernel.contract, case.m, case.n, case.k, seed=case.m + case.n, batch=case.batch)
+    extras = random_extras(kernel.contract, case.m, case.n, seed=case.k, batch=case.batch)
+    report = kernel.execute(a, b, out=out, **extras, policy=policy, max_steps=max_steps)
+    assert report.violations == () == report.conventions, (report.violations, report.conventions)
+    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
+    assert differing == {}, differing
+    hold(kernel, out, extras, expected(kernel, a, b, extras))
+
+
+def try_case(case: Case, kernels: Cache, targets: tuple[str, ...] = TARGETS) -> None:
+    """Raise AssertionError with what is wrong with the case, and CutegenError where it cannot be made or run."""
+    for arch in targets[1:]:
+        compiled(case, arch, kernels)
+    planned, kernel = compiled(case, targets[0], kernels)
+    for policy in POLICIES:
+        execute(planned, kernel, case, policy)
+
+
+def main() -> int:
+    """Try a sample, and print what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kernels", type=Path)
+    given = parser.parse_args()
+    wrong = 0
+    with TemporaryDirectory() as folder:
+        kernels = Cache(given.kernels or Path(folder))
+        for seed in range(given.seed, given.seed + given.sample):
+            case = random_case(seed)
+            try:
+                try_case(case, kernels)
+            except (AssertionError, CutegenError) as error:
+                wrong += 1
+                print(f"{seed}: {error}\n    {case}")
+    print(f"{given.sample} cases, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
