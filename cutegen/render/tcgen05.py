@@ -13,7 +13,7 @@ from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes
-from cutegen.render.constants import Settled, c_constants
+from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics, tensor_holes
 from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
 from cutegen.render.warpgroup import part_constants, stored_parts, tensors_beside, to_shared
@@ -93,7 +93,7 @@ def _drain(plan: GemmPlan) -> dict[str, Any]:
     return {"ptx": f"{sums.drain}.x{registers}{pack}.b32", "registers": registers}
 
 
-def _settled(plan: GemmPlan) -> Settled:
+def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
     sums, a, b = plan.mma.accumulator, plan.a, plan.b
     instruction = instruction_descriptor(plan.atom, a.major_mode, b.major_mode).encode()
