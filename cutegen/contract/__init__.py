@@ -3,6 +3,7 @@
     launch.py       the launch contract: entry, operands by role, parameters, grid, shared memory
     launch_check.py a contract from a file, checked for what a launcher relies on
     groups.py       products whose sizes only the device has, and what a host knows of them
+    pairs.py        pairs of B's columns, of whose two sums an epilogue makes one
     buckets.py      the problem that a kernel is chosen for, instead of the called one
     problem.py      the extents of a problem: M, N, K and the batch
     source.py       the kernel's text, which is compiled and kept in the artifact

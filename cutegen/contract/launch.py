@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cutegen.contract.groups import GROUP, Groups
+from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
-from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES, TensorMapContract, TensorMapFields
+from cutegen.contract.tensor_map import MapMode, TensorMapContract, TensorMapFields, tensor_map_fields
 from cutegen.hardware import dtype
 from cutegen.support.typed_json import read
 
@@ -79,7 +80,7 @@ class TensorContract:
         (64, 2)
         """
         of = self.block or (1,) * len(self.modes)
-        return tuple(-(-problem.extents[mode] // block) for mode, block in zip(self.modes, of, strict=True))
+        return tuple(-(-problem.modes[mode] // block) for mode, block in zip(self.modes, of, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,9 @@ class LaunchContract:
 
     With `groups` the tiles are those of products whose sizes only the device has; `grid.z` is 1. Their ends or sizes
     follow the tensors of a call.
+
+    With `pairs` the chain makes one element of C of two sums, of columns of B that are in that order: C has the modes
+    (M,P) with P = N / 2, and `cta_tile` counts the columns of B.
     """
 
     entry: str
@@ -252,6 +256,7 @@ class LaunchContract:
     spread: bool = False
     programmatic: bool = False
     groups: Groups | None = None
+    pairs: Pairs | None = None
 
     def tensor(self, role: str) -> TensorContract:
         """Return the tensor of a role of OPERANDS, RESULT, FACTORS or BESIDE_RESULT. Raises KeyError if it has none.
@@ -405,7 +410,19 @@ class LaunchContract:
         An operand shared by the batch has the batch stride 0. An empty matrix is given one element: a kernel reads
         nothing of it, but a map without elements cannot be encoded.
         """
-        return tuple(_map_fields(self.tensor(each.name), each, size) for each in self.maps)
+        return tuple(self._map_fields(each, size) for each in self.maps)
+
+    def _map_fields(self, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
+        tensor, strides = self.tensor(contract.name), size.strides[contract.name]
+        extents = dict(zip(tensor.modes, tensor.extents(size.problem), strict=True))
+        (other,) = (mode for mode in tensor.modes if mode != tensor.major)
+        along = [MapMode(extents[tensor.major], 1, contract.box[0])]
+        across = [MapMode(extents[other], strides.leading, contract.box[1])]
+        if self.pairs is not None and tensor.name == "b":
+            columns = along if tensor.major == "n" else across
+            columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), self.cta_tile[1] // 2)
+        modes = [along[0], *across, *along[1:], MapMode(size.problem.batch, strides.batch, 1)]
+        return tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain form that `from_json` reads back; clusters and flags appear only if there are any."""
@@ -432,6 +449,7 @@ _WHERE_THERE: dict[str, object] = {
     "spread": False,
     "programmatic": False,
     "groups": None,
+    "pairs": None,
 }
 """Fields that the plain form leaves out, and their default values."""
 
@@ -455,19 +473,4 @@ def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
     major, modes = _exchanged(tensor.major), tuple(map(_exchanged, tensor.modes))
     return replace(
         tensor, name=_exchanged(tensor.name), major=major, modes=("m", "n") if modes == ("n", "m") else modes
-    )
-
-
-def _map_fields(tensor: TensorContract, contract: TensorMapContract, size: CallSize) -> TensorMapFields:
-    (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-    extents = dict(zip(tensor.modes, tensor.extents(size.problem), strict=True))
-    strides, element_bytes = size.strides[tensor.name], dtype(tensor.dtype).bytes
-    modes = extents[tensor.major], extents[other], size.problem.batch
-    strides_bytes = strides.leading * element_bytes, strides.batch * element_bytes
-    return TensorMapFields(
-        dtype=tensor.dtype,
-        extents=(1, 1, 1) if 0 in modes else modes,
-        strides_bytes=(STRIDE_MULTIPLE_BYTES, STRIDE_MULTIPLE_BYTES) if 0 in modes else strides_bytes,
-        box=(*contract.box, 1),
-        swizzle_bytes=contract.swizzle_bytes,
     )

@@ -25,6 +25,7 @@ from cutegen.contract.launch import (
     leading_stride,
     stride_type,
 )
+from cutegen.contract.pairs import PAIR
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
 from cutegen.hardware import DTYPES
@@ -36,7 +37,7 @@ MAX_SMEM_BYTES = 256 << 10
 MAX_ALIGN_BYTES = 256
 """Alignment of `cudaMalloc`: nothing needs more."""
 
-_MATRIX = (("m", "n"),)
+_MATRIX = (("m", "n"), ("m", PAIR))
 _MODES = {
     "a": (("m", "k"),),
     "b": (("n", "k"),),
@@ -70,6 +71,11 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
             yield from ((f"{kind}[{index}].{key}", found, expected) for key, found, expected in _of_tensor(tensor))
     if (groups := contract.groups) is not None and (groups.of, groups.layout) == ("k", "padded"):
         yield "groups.layout", groups.layout, '"packed" for parts of K'
+    for index, tensor in enumerate(contract.tensors):
+        if (PAIR in tensor.modes) != (contract.pairs is not None and tensor.name in (RESULT, SOURCE, "residual")):
+            yield f"tensors[{index}].modes", tensor.modes, "p for C with pairs, and n without"
+    if contract.pairs is not None and contract.pairs.width is not None and contract.pairs.width < 1:
+        yield "pairs.width", contract.pairs.width, "at least 1, or null"
     if contract.groups is not None and contract.split is not None:
         yield "split", asdict(contract.split), "null with groups"
     yield from _outside(contract)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from cutegen.contract.pairs import PAIR
 from cutegen.errors import RequestError
 from cutegen.support.words import plural
 
@@ -85,6 +86,11 @@ class ProblemShape:
     def extents(self) -> Mapping[str, int]:
         """Return M, N and K by the names of the tensors' modes."""
         return {"m": self.m, "n": self.n, "k": self.k}
+
+    @property
+    def modes(self) -> Mapping[str, int]:
+        """Return the extents of every mode of a tensor: also of p, the pairs of columns."""
+        return {**self.extents, PAIR: self.n // 2}
 
     @property
     def empty(self) -> bool:

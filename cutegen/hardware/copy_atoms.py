@@ -151,6 +151,10 @@ class BulkTensorAtom:
     name: str
     ptx: str
 
+    def of_modes(self, modes: int) -> str:
+        """Return the opcode for a map of so many modes."""
+        return self.ptx.replace(".3d.", f".{modes}d.")
+
 
 BULK_TENSOR = str(Instruction.BULK_TENSOR)
 TMA_LOAD = BulkTensorAtom(

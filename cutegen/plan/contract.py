@@ -70,6 +70,7 @@ def launch_contract(
         spread=scheduler.spread,
         programmatic=programmatic,
         groups=scheduler.groups,
+        pairs=fusion.pairs,
         split=_split_contract(scheduler),
     )
 
@@ -87,5 +88,6 @@ def _split_contract(scheduler: TileScheduler) -> SplitContract | None:
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:
     """Return A, B or C as the spec gives it."""
-    operand = spec.problem.operand(name)
-    return TensorContract(name, operand.dtype, MODES[name], operand.major, align_bytes(operand))
+    operand, modes = spec.problem.operand(name), spec.modes(name)
+    major = modes[MODES[name].index(operand.major)]
+    return TensorContract(name, operand.dtype, modes, major, align_bytes(operand))

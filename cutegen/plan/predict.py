@@ -138,7 +138,8 @@ def predict_sectors(
         )
         for x in operands
     }
-    tile, major_mode, element = cta_tile[:2], epilogue.major_mode, epilogue.dtype
+    tile = cta_tile[0], epilogue.fusion.columns(cta_tile[1])
+    major_mode, element = epilogue.major_mode, epilogue.dtype
     if epilogue.store is not None:
         piece = epilogue.part or tile
         stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element.bytes)

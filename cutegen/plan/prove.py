@@ -59,7 +59,8 @@ def prove(plan: GemmPlan) -> None:
     _prove_pipelines(plan)
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)
-    _prove_epilogue(plan.epilogue, plan.cta_tile[:2], plan.threads)
+    tile = plan.cta_tile[0], plan.epilogue.fusion.columns(plan.cta_tile[1])
+    _prove_epilogue(plan.epilogue, tile, plan.threads)
     if plan.epilogue.parts is not None:
         _prove_parts(plan.epilogue.parts, plan.epilogue, plan.mma.accumulator)
     _prove_fusion(plan)
@@ -351,24 +352,27 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
 
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
     """Prove that each part is written where its layout has it."""
-    held = prove_sub_tiles(parts, accumulator)
+    held = prove_sub_tiles(parts, accumulator, epilogue.fusion.members)
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
 
 
-def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator) -> Coordinates:
+def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, members: int = 1) -> Coordinates:
     """Prove that a warpgroup's sums are its parts in order, in any home; return what its threads hold of one.
 
     A part is a block of C, of which each thread has as many values, and the same in every part: elements of the part,
-    int64[thread, value].
+    int64[thread, value]. With pairs of columns a row of blocks comes twice, for each of its `members`, and the tile has
+    the columns of one in its first half: a thread has both sums of each pair, at the same place of two blocks.
     """
-    (rows, columns), (tile_rows, _) = parts.tile, accumulator.tile
+    (rows, columns), (tile_rows, tile_columns) = parts.tile, accumulator.tile
     down = tile_rows // (rows * (parts.count // parts.columns))  # warpgroups along M
-    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, parts.count, -1)
-    warpgroup, part = np.arange(parts.warpgroups)[:, None], np.arange(parts.count)
-    first_row = (part // parts.columns * down + warpgroup % down) * rows
-    first_column = (warpgroup // down * parts.columns + part % parts.columns) * columns
-    begin = first_row + first_column * tile_rows  # [warpgroup, part]
+    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, members * parts.count, -1)
+    warpgroup, block = np.arange(parts.warpgroups)[:, None], np.arange(members * parts.count)
+    row, member = np.divmod(block // parts.columns, members)
+    first_row = (row * down + warpgroup % down) * rows
+    first_column = (warpgroup // down * parts.columns + block % parts.columns) * columns
+    first_column = first_column + member * (tile_columns // members)
+    begin = first_row + first_column * tile_rows  # [warpgroup, block]
     within = by_thread - begin[:, None, :, None]
     first: Coordinates = within[0, :, 0, :]
     held: Coordinates = first % tile_rows + first // tile_rows * rows

@@ -12,7 +12,6 @@ from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
 from cutegen.render.holes import (
-    TensorHoles,
     chain_holes,
     fragment_context,
     fragment_parts,
@@ -24,6 +23,7 @@ from cutegen.render.holes import (
     value_parts,
 )
 from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
+from cutegen.render.tensors import TensorHoles
 from cutegen.spec import STORE
 
 

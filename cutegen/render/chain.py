@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from cutegen.contract.pairs import Member, Pairs
 from cutegen.spec import OPS, VECTORS, Binary, Call, Expression, Name, Negation, Number, Step, parts_of
 
 GELU = ("gelu_erf", "gelu_tanh")
+MEMBERS: Mapping[Member, str] = {"gate": "x", "up": "y"}
+"""Names of the sums of a pair, as in an expression."""
 HALF_SUM = "half_sum"
 """A function that kernels define in addition to those of specs: half the sum of two."""
 
@@ -66,6 +69,19 @@ def _half(expression: Expression) -> Expression:
     if _is_sum(expression):
         return Call(HALF_SUM, parts_of(expression))
     return Binary("*", Number(0.5), expression)
+
+
+def of_partner(expression: Expression) -> Expression:
+    """Return an expression over x as the same over y."""
+    if expression == Name(MEMBERS["gate"]):
+        return Name(MEMBERS["up"])
+    return with_parts(expression, tuple(map(of_partner, parts_of(expression))))
+
+
+def members_in_order(pairs: Pairs) -> tuple[str, str]:
+    """Return the names of the sums of a pair, in the order of their columns."""
+    gate, up = MEMBERS["gate"], MEMBERS["up"]
+    return (gate, up) if pairs.first == "gate" else (up, gate)
 
 
 def with_parts(expression: Expression, parts: tuple[Expression, ...]) -> Expression:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
 from cutegen.contract.launch import SCALARS, SOURCE
+from cutegen.contract.pairs import PAIR, Pairs
 from cutegen.hardware import DType
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
-from cutegen.render.chain import GELU, HALF_SUM, Link, links, links_by_halves, with_parts
+from cutegen.render.chain import (
+    GELU,
+    HALF_SUM,
+    MEMBERS,
+    Link,
+    links,
+    links_by_halves,
+    members_in_order,
+    of_partner,
+    with_parts,
+)
 from cutegen.render.python_text import LINE_WIDTH
 from cutegen.spec import (
     NARROW_BITS,
@@ -25,6 +36,7 @@ from cutegen.spec import (
     Step,
     names_of,
     parts_of,
+    takes_pair,
 )
 
 _ROLES = {"c": SOURCE, "residual": "residual"} | {name: name for name in VECTORS}
@@ -251,23 +263,40 @@ def kernel_lines(
     dialect = _of_dsl(fusion)
     typed = fusion.tensors if reads_unsigned(fusion) else ()
     dtypes = {_fragment(x.name): f", {constants_of(x.name)}_DTYPE" for x in typed}
+    columns = "n" if fusion.pairs is None else PAIR
     lines: list[str] = []
     loaded: set[str] = set()
-    for link in _links_of_kernel(fusion.steps, narrow=narrow):
+    for link, names, target in _of_each_sum(_links_of_kernel(fusion.steps, narrow=narrow), dialect, fusion):
         if link.expression is None:
             lines += _store_aux(fusion, part)
             continue
-        tensors = {dialect.operands[name]: name for name in names_of(link.expression) if name in dialect.operands}
+        tensors = {names.operands[name]: name for name in names_of(link.expression) if name in names.operands}
         for fragment, name in tensors.items():  # in the expression's order: the text is in the artifact's key
             if fragment not in loaded:
                 dtype = dtypes.get(fragment, "")
                 if name in VECTORS:
                     lines.append(_vector(fragment, part, name, dtype, held=holds_vectors))
+                elif name == "c" and fusion.source_behind_beta:
+                    lines.append(_load(fragment, part, dtype, "(c_m, c_n)", "whole_c"))
                 else:
-                    lines.append(_load(fragment, part, dtype, guarded=name == "c" and fusion.source_behind_beta))
+                    lines.append(_load(fragment, part, dtype, f"(m, {columns})", "whole_tile"))
         loaded |= tensors.keys()
-        lines += _assignments(link, dialect, LINE_WIDTH - indent)
+        lines += _assignments(link, names, LINE_WIDTH - indent, target)
     return tuple(lines)
+
+
+def _of_each_sum(chain: Iterable[Link], dialect: Dialect, fusion: Fusion) -> Iterator[tuple[Link, Dialect, str]]:
+    """Yield each link with its dialect and the name that it assigns to: a link before a pair's comes for x and for y.
+
+    A vector along N has an element for each of the two.
+    """
+    gate, up = MEMBERS["gate"], MEMBERS["up"]
+    of_up = {x.operand: f"{_fragment(x.name)}{up.upper()}" for x in fusion.tensors if x.modes == ("n",)}
+    partner = replace(dialect, operands={**dialect.operands, **of_up})
+    for link in chain:
+        yield link, dialect, gate
+        if fusion.pairs is not None and link.expression is not None and not takes_pair(link.expression):
+            yield replace(link, expression=of_partner(link.expression)), partner, up
 
 
 def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
@@ -289,21 +318,20 @@ def _vector(fragment: str, part: str, name: str, dtype: str, *, held: bool) -> s
     return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n){dtype})"
 
 
-def _load(fragment: str, part: str, dtype: str, *, guarded: bool) -> str:
-    """Return the code that loads an operand to registers; with `guarded` nothing is read if beta is 0."""
-    extent, whole = ("(c_m, c_n)", "whole_c") if guarded else ("(m, n)", "whole_tile")
+def _load(fragment: str, part: str, dtype: str, extent: str, whole: str) -> str:
+    """Return the code that loads an operand of such an extent to registers; the old C has none if beta is 0."""
     operand = fragment.replace("tCr", "tCg")
     return f"{fragment} = load_operand({operand}{part}, tCcC{part}, {extent}, {whole}{dtype})"
 
 
-def _assignments(link: Link, dialect: Dialect, width: int) -> tuple[str, ...]:
+def _assignments(link: Link, dialect: Dialect, width: int, target: str = "x") -> tuple[str, ...]:
     """Return `x = ...` with the requested step as a comment; a long expression is split first."""
     assert link.expression is not None
-    line = f"x = {written(link.expression, dialect)}"
+    line = f"{target} = {written(link.expression, dialect)}"
     comment = f"  # {link.said}"
     if len(line + comment) <= width:
         return (line + comment,)
-    *parts, last = _taken_apart("x", link.expression, dialect, width, count())
+    *parts, last = _taken_apart(target, link.expression, dialect, width, count())
     return (f"# {link.said}", *parts, last)
 
 
@@ -329,11 +357,22 @@ def _taken_apart(
 def torch_lines(fusion: Fusion) -> tuple[str, ...]:
     """Return the chain in PyTorch, in float64: x is A B, operands have the kernel's names."""
     dialect, width = _of_torch(fusion), LINE_WIDTH - _INDENT
-    return tuple(
-        line
-        for link in links(fusion.steps)
-        for line in (("expected_aux = x",) if link.expression is None else _assignments(link, dialect, width))
-    )
+    lines: list[str] = []
+    for link in links(fusion.steps):
+        if link.expression is None:
+            lines.append("expected_aux = x")
+            continue
+        if fusion.pairs is not None and takes_pair(link.expression):
+            lines.append(_torch_members(fusion.pairs))
+        lines += _assignments(link, dialect, width)
+    return tuple(lines)
+
+
+def _torch_members(pairs: Pairs) -> str:
+    """Return the line that takes the sums of pairs apart, in PyTorch."""
+    parts = {None: "x.chunk(2, dim=1)", 1: "(x[:, ::2], x[:, 1::2])"}
+    by_runs = "(each.flatten(1) for each in x.unflatten(1, (-1, 2, PAIR_COLUMNS)).unbind(2))"
+    return f"{', '.join(members_in_order(pairs))} = {parts.get(pairs.width, by_runs)}"
 
 
 _FUNCTIONS = ("logistic", "sigmoid", "silu", HALF_SUM, "gelu_by_tanh", *GELU[::-1], "relu", "maximum", "minimum")

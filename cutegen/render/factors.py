@@ -10,8 +10,8 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision
-from cutegen.render.holes import extents_of
 from cutegen.render.python_text import constant
+from cutegen.render.tensors import extents_of
 
 
 @dataclass(frozen=True, slots=True)

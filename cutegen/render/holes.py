@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import Layout
-from cutegen.contract import TensorContract
 from cutegen.contract.launch import (
     COUNTERS,
     ENDS,
@@ -16,7 +15,6 @@ from cutegen.contract.launch import (
     Parameter,
     gemm_parameters,
     integers,
-    leading_stride,
 )
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
@@ -27,10 +25,12 @@ from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.groups import group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
+from cutegen.render.pairs import matrix_of_pairs, pair_holes
 from cutegen.render.python_text import comment, docstring
 from cutegen.render.scheduler import order_holes, scheduler_constants
 from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
+from cutegen.render.tensors import TensorHoles, extents_of, tensor_holes
 
 
 def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: str) -> dict[str, Any]:
@@ -59,6 +59,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **epilogue.type_holes(plan),
         "self_check": self_check(plan),
         "tensors": [tensor_holes(x) for x in plan.launch.tensors],
+        "pairs": pair_holes(plan),
         "tolerance": tolerance(plan),
         "checked": checked_mnk(plan),
     }
@@ -241,16 +242,6 @@ def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
     )
 
 
-def extents_of(modes: tuple[str, ...], block: tuple[int, ...]) -> str:
-    """Return the extents of a matrix: those of the problem, or the blocks of them.
-
-    >>> extents_of(("m", "k"), (1, 128))
-    '(m, cute.ceil_div(k, 128))'
-    """
-    blocks = zip(modes, block, strict=True)
-    return f"({', '.join(mode if of == 1 else f'cute.ceil_div({mode}, {of})' for mode, of in blocks)})"
-
-
 @dataclass(frozen=True, slots=True)
 class MapHoles:
     """A tensor map that the host makes: its tensor, and the lines that make it."""
@@ -260,8 +251,11 @@ class MapHoles:
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
+    pairs, of_b = plan.epilogue.fusion.pairs, pair_holes(plan).tile
+    if tensor.name == "b" and pairs is not None:
+        tensor = matrix_of_pairs(tensor, pairs, plan.b.major)
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
-    of_operands = {"a": "(CTA_M, CTA_K)", "b": "(CTA_N, CTA_K)", "c": of_c}
+    of_operands = {"a": "(CTA_M, CTA_K)", "b": f"({of_b}, CTA_K)", "c": of_c}
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     along = {"a": 1, "b": 0}.get(tensor.name)
@@ -402,45 +396,6 @@ def _load(operand: OperandPath) -> str:
 
     plain = f"CopyUniversalOp(), {x}_DTYPE, num_bits_per_copy={x}_S2R_BITS"
     return operand.fragment_copy.by_kind(ldmatrix=by_ldmatrix, plain=lambda _: plain)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorHoles:
-    """A tensor in global memory; `title` is its part of a CuTe name. A vector lies `along` a mode, the `mode`-th.
-
-    `firsts` names the first coordinates of the elements that a warp holds, if it does.
-    """
-
-    name: str
-    title: str
-    constants: str
-    dtype: str
-    align: str
-    shape: str
-    stride: str
-    along: str
-    mode: int
-    firsts: str = ""
-
-
-def tensor_holes(tensor: TensorContract) -> TensorHoles:
-    """Return what the template writes for a tensor in global memory."""
-    constants = epilogue.constants_of(tensor.name)
-    leading = leading_stride(tensor)
-    matrix = len(tensor.modes) == 2
-    contiguous, other = ("1", leading) if matrix else (leading or "1", "0")
-    modes = tensor.modes if matrix else ("m", "n")
-    return TensorHoles(
-        name=tensor.name,
-        title=epilogue.title(tensor.name),
-        constants=constants,
-        dtype=f"{constants}_DTYPE",
-        align=f"{constants}_ALIGN_ELEMS",
-        shape=extents_of(modes, tensor.block or (1,) * len(modes)),
-        stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
-        along="" if matrix else tensor.major,
-        mode=modes.index(tensor.major),
-    )
 
 
 def _divisor(stride: str) -> str:

@@ -158,6 +158,7 @@ def sum_holes(plan: GemmPlan) -> dict[str, object]:
     factor = f"({tile})" if m > 1 else tile
     owned = f"{factor} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile}, {tiles}"
     parts = "PARTS // CLUSTER_K" if k > 1 else "PARTS"
+    part = "part" if plan.epilogue.fusion.pairs is None else "(part + row * PARTS_N)"
     one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,
@@ -167,7 +168,7 @@ def sum_holes(plan: GemmPlan) -> dict[str, object]:
         "adders": "clusters" if k > 1 else "slices",
         "sums_left": "tCrX" if k > 1 else accumulators,
         "slices_left": "SLICE_GROUPS" if k > 1 else "SPLIT_K",
-        "part_begin": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + part",
+        "part_begin": "tCrX.iterator + share_part" if k > 1 else f"{accumulators}.iterator + {part}",
         "owned": owned,
         "counted": f"{one}, {of}",
         "counter": f"counters + (Int64(batch) * {of} + {one})",

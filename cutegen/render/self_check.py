@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from cutegen.contract import TensorContract
-from cutegen.contract.launch import leading_stride
+from cutegen.contract.launch import RESULT, leading_stride
 from cutegen.hardware import DType, dtype
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
@@ -89,7 +89,9 @@ def _poison(plan: GemmPlan) -> str:
     """Return C before the launch, in PyTorch: zeros if CTAs add to it, else what no kernel leaves by chance."""
     c, rows = plan.epilogue.dtype, plan.epilogue.major == "n"
     value = "0.0" if plan.launch.adds_to_result else "170" if c.is_unsigned else "-1" if c.is_integer else "torch.nan"
-    made = f'torch.full({"(m, n)" if rows else "(n, m)"}, {value}, dtype=torch.{c.torch_name}, device="cuda")'
+    columns = plan.launch.tensor(RESULT).modes[1]
+    shape = f"(m, {columns})" if rows else f"({columns}, m)"
+    made = f'torch.full({shape}, {value}, dtype=torch.{c.torch_name}, device="cuda")'
     return made if rows else f"{made}.T"
 
 
@@ -98,7 +100,12 @@ def checked_mnk(plan: GemmPlan) -> tuple[int, ...]:
 
     With an alignment of 128 bytes a CTA tile may divide them.
     """
-    unit = max(16, *(x.align_bytes // dtype(x.dtype).bytes for x in plan.launch.tensors))
+    pairs = plan.epilogue.fusion.pairs
+    unit = max(
+        16,
+        1 if pairs is None else pairs.multiple,
+        *(x.align_bytes // dtype(x.dtype).bytes for x in plan.launch.tensors),
+    )
     return tuple(unit * (extent // unit | 1) for extent in CHECKED_MNK)
 
 

@@ -14,8 +14,9 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.bulk import fed_by_boxes, pipeline_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
-from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics, tensor_holes
+from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
+from cutegen.render.tensors import tensor_holes
 from cutegen.render.warpgroup import part_constants, stored_parts, tensors_beside, to_shared
 
 LARGEST_LOAD = 128

@@ -27,13 +27,12 @@ from cutegen.render.bulk import (
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales
 from cutegen.render.holes import (
-    TensorHoles,
     chain_holes,
     gemm_context,
     host_parts,
     numerics,
-    tensor_holes,
 )
+from cutegen.render.pairs import pair_constants, vectors_of_members
 from cutegen.render.scheduler import (
     cluster_constants,
     cluster_holes,
@@ -44,6 +43,7 @@ from cutegen.render.scheduler import (
     sum_holes,
     tile_range,
 )
+from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
 
 MOST_AT_ONCE = 8
@@ -108,6 +108,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/wgmma.py.j2#mma_operation",
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
+        *(("functions/boxes.py.j2#pair_coordinates",) if _has_pairs(plan) and plan.b.major == "n" else ()),
         "functions/wgmma.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
         *(("pipelines/tiles_in_turn.py.j2",) if plan.mma.role.alternates else ()),
@@ -185,7 +186,9 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     at_once, drained, stmatrix = _parts(plan).at_once, _parts(plan).drained, plan.epilogue.stmatrix is not None
     beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
-    values = "chain" if steps else "rounded_through_f32" if through_f32 else "rounded"
+    values = (
+        ("pairs" if _has_pairs(plan) else "chain") if steps else "rounded_through_f32" if through_f32 else "rounded"
+    )
     held = {x.along for x in beside if x.firsts}
     used = {
         "epilogues/parts": True,
@@ -210,6 +213,11 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors)
 
 
+def _has_pairs(plan: GemmPlan) -> bool:
+    """Return whether the epilogue takes pairs of columns."""
+    return plan.epilogue.fusion.pairs is not None
+
+
 def _holds_vectors(plan: GemmPlan) -> bool:
     """Return whether warps load any vectors before they multiply."""
     return any(x.firsts for x in tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
@@ -220,7 +228,10 @@ def tensors_beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[Tenso
     beside = plain_tensors(plan, tensors)
     if not _parts(plan).vectors_held:
         return beside
-    return [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+    held = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
+    if (pairs := plan.epilogue.fusion.pairs) is None:
+        return held
+    return [each for x in held for each in (vectors_of_members(x, pairs) if x.along == "n" else (x,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +362,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         **_eviction_constants(plan),
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
+        "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
     }
 

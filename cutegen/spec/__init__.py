@@ -16,6 +16,7 @@ from cutegen.spec.expression import (
     names_of,
     parse_expression,
     parts_of,
+    takes_pair,
 )
 from cutegen.spec.families import FAMILIES, Family
 from cutegen.spec.load import SpecLike, as_spec, load_spec, shipped_specs, spec_path
@@ -32,6 +33,7 @@ from cutegen.spec.parts import (
     Grouped,
     Mma,
     Operand,
+    Paired,
     Problem,
     Raster,
     S2r,
@@ -75,6 +77,7 @@ __all__ = [
     "Negation",
     "Number",
     "Operand",
+    "Paired",
     "Problem",
     "Raster",
     "S2r",
@@ -97,4 +100,5 @@ __all__ = [
     "parts_of",
     "shipped_specs",
     "spec_path",
+    "takes_pair",
 ]

@@ -163,6 +163,36 @@ class Integer:
         return Mismatch(found=literal(value), expected=self.expected, fix=fix)
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnsInTurn:
+    """One of `names`, or a number of columns: a multiple of `unit` up to `high`."""
+
+    names: tuple[str, ...]
+    unit: int
+    high: int
+
+    @property
+    def expected(self) -> str:
+        """Permitted values, in words."""
+        return f"{', '.join(map(literal, self.names))} or a multiple of {self.unit} up to {self.high}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if isinstance(value, str):
+            if value in self.names:
+                return None
+            close = nearest(value, self.names)
+            return Mismatch(
+                found=literal(value), expected=self.expected, fix=f"the nearest is {literal(close)}" if close else ""
+            )
+        if type(value) is not int:
+            return Mismatch(found=typed(value), expected=self.expected)
+        if value % self.unit == 0 and 0 < value <= self.high:
+            return None
+        near = min(max(1, round(value / self.unit)) * self.unit, self.high)
+        fix = f'"{self.names[-1]}" for columns that alternate' if value == 1 else f"the nearest is {near}"
+        return Mismatch(found=literal(value), expected=self.expected, fix=fix)
+
+
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 10
 

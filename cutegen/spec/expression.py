@@ -1,10 +1,12 @@
 """Small expressions over accumulators, `x -> max(alpha * x + bias_n, 0)`: a grammar of its own, and its parser.
 
-    lambda     = "x" "->" sum
+    lambda     = "x" [ "," "y" ] "->" sum
     sum        = product { ("+" | "-") product }
     product    = factor { ("*" | "/") factor }
     factor     = "-" factor | number | name | function "(" sum { "," sum } ")" | "(" sum ")"
     number     = ( digits [ "." [ digits ] ] | "." digits ) [ ("e" | "E") [ "+" | "-" ] digits ]
+
+With y it is an expression over a pair of columns, `x, y -> silu(x) * y`: x is the gate, y the up.
 
 A text is parsed by these rules only: anything else is refused at its position. Parts without a name are computed here,
 so that no parsed expression can divide by a literal zero.
@@ -24,6 +26,8 @@ from cutegen.support.literals import literal
 LONGEST_TEXT = 200
 DEEPEST_NESTING = 24
 PARAMETER = "x"
+PARTNER = "y"
+"""The other sum of a pair, whose gate is x."""
 LARGEST_NUMBER = (2 - 2.0**-23) * 2.0**127  # float32's
 SMALLEST_NUMBER = 2.0**-126  # float32's smallest normal number: smaller ones lose bits, or are 0 in a kernel
 
@@ -37,7 +41,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """x, or an operand of the epilogue."""
+    """x, y, or an operand of the epilogue."""
 
     name: str
 
@@ -125,7 +129,9 @@ class ExpressionError(ValueError):
 
 
 def parse_expression(text: str, operands: tuple[str, ...]) -> Expression:
-    """Return the body of `x -> ...`, in which x and `operands` are names. Raises ExpressionError.
+    """Return the body of `x -> ...`, in which x and `operands` are names; y too in `x, y -> ...`.
+
+    There, a vector along N is no name: it has an element for each of the two. Raises ExpressionError.
 
     >>> parse_expression("x -> 2 * 3 * x", ())
     Binary(symbol='*', left=Number(value=6.0), right=Name(name='x'))
@@ -134,7 +140,16 @@ def parse_expression(text: str, operands: tuple[str, ...]) -> Expression:
         raise ExpressionError(
             found=f"{len(text)} characters", expected=f"at most {LONGEST_TEXT}", position=LONGEST_TEXT
         )
-    return _Parser(text, (PARAMETER, *operands)).whole()
+    return _Parser(text, operands).whole()
+
+
+def takes_pair(expression: Expression) -> bool:
+    """Return whether an expression is one over a pair, `x, y -> ...`.
+
+    >>> takes_pair(parse_expression("x, y -> silu(x) * y", ()))
+    True
+    """
+    return PARTNER in names_of(expression)
 
 
 def names_of(expression: Expression) -> Iterator[str]:
@@ -170,8 +185,9 @@ class _Token:
 class _Parser:
     """One method for each rule of the grammar; `self._next` is the token that comes next."""
 
-    def __init__(self, text: str, names: tuple[str, ...]) -> None:
-        self._text, self._names, self._depth = text, names, 0
+    def __init__(self, text: str, operands: tuple[str, ...]) -> None:
+        self._text, self._names, self._depth = text, (PARAMETER, *operands), 0
+        self._of_each: tuple[str, ...] = ()
         self._next = self._read(0)
 
     def whole(self) -> Expression:
@@ -179,13 +195,22 @@ class _Parser:
         if self._next.text != PARAMETER:
             self._refuse(f'"{PARAMETER} -> ..."')
         self._take()
+        wanted = {PARAMETER: "x, the accumulator,"}
+        if self._next.text == ",":
+            self._take()
+            self._demand(PARTNER)
+            of_columns = tuple(name for name in self._names[1:] if name.endswith("_n"))
+            self._names = (PARAMETER, PARTNER, *(name for name in self._names[1:] if name not in of_columns))
+            self._of_each = of_columns
+            wanted = {PARAMETER: "x, the gate,", PARTNER: "y, the up,"}
         self._demand("->")
         body = self._sum()
         if self._next.kind != "end":
             self._refuse("an operator or the end")
-        if PARAMETER not in names_of(body):
-            found = "an expression without x"
-            raise ExpressionError(found=found, expected="x, the accumulator, somewhere in it", position=start)
+        for name, meaning in wanted.items():
+            if name not in names_of(body):
+                found = f"an expression without {name}"
+                raise ExpressionError(found=found, expected=f"{meaning} somewhere in it", position=start)
         return body
 
     def _sum(self) -> Expression:
@@ -241,6 +266,8 @@ class _Parser:
     def _name(self, token: _Token) -> Name:
         if token.text not in self._names:
             kind = "a function without its arguments" if token.text in FUNCTIONS else "an unknown name"
+            if token.text in self._of_each:
+                kind = "which has an element for x and one for y: it is an op, before the expression"
             self._refuse(f"one of {', '.join(self._names)}", token, kind)
         return Name(token.text)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cutegen.contract.launch import GEMM, OPERANDS
+from cutegen.contract.pairs import PAIR
 from cutegen.errors import SpecError
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, LDMATRIX_ATOMS, TARGETS, UNIVERSAL, Instruction, dtype
 from cutegen.spec.checks import Mismatch
@@ -87,6 +88,10 @@ class GemmSpec(Part):
                     fix=f'leave g2s.{name}.op out, or family = "{bulk.name}" has bulk tensor copies on {bulk.targets}',
                 )
         return None
+
+    def modes(self, name: str) -> tuple[str, str]:
+        """Return the modes of A, B or C in a kernel: C may have a column for each pair of columns."""
+        return ("m", PAIR) if name == "c" and self.epilogue.pairs is not None else MODES[name]
 
     def lacked_by(self, family: str) -> tuple[str, ...]:
         """Return the keys of this spec that a family does not have."""

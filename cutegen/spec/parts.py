@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cutegen.contract.groups import Groups
+from cutegen.contract.pairs import Pairs
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
@@ -32,6 +33,8 @@ from cutegen.spec.values import (
     Mode,
     PaceCycles,
     PadElems,
+    PairsLayout,
+    PairsMember,
     PrefetchedKTiles,
     PromotedK,
     RasterGroup,
@@ -369,15 +372,62 @@ class S2r(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Paired(Part):
+    """The order of B's columns if `expression` is over pairs of them, gate and up; the `first` of each pair begins.
+
+    `layout` is "halves", all columns of one and then of the other, "interleaved", one of each in turn, or the number
+    of each in turn.
+    """
+
+    layout: PairsLayout
+    first: PairsMember
+
+    @property
+    def value(self) -> Pairs:
+        """The pairs as kernels and launches have them."""
+        width = {"halves": None, "interleaved": 1}.get(self.layout) if isinstance(self.layout, str) else self.layout
+        return Pairs(width, self.first)
+
+
+_OPS_OF_C = {
+    "beta": "write + beta * c in the expression",
+    "residual": "write + residual in the expression",
+    "aux": "leave aux out: it would have both columns of each pair",
+}
+"""Ops with a matrix of C's shape, and the way out if C has one column for each pair of sums."""
+
+
+@dataclass(frozen=True, slots=True)
 class Epilogue(Part):
     """Path of an accumulator to C: `ops` in order, then `expression`, all in f32 and rounded once to C.
 
     `smem` is the store path of C: staged through shared memory in that layout, or with False straight from registers.
+    With `pairs` the expression is over a pair of columns, and C has half of B's columns; the ops change both alike.
     """
 
     smem: SmemLayout | Literal[False] | None = None
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
+    pairs: Paired | None = None
+
+    def contradiction(self) -> Mismatch | None:
+        """Check that an expression over pairs comes with their order, and that no op before it has C's shape."""
+        last = self.steps[-1] if self.expression is not None else None
+        takes_pair = last is not None and last.takes_pair
+        if takes_pair and self.pairs is None:
+            fix = 'add pairs = { layout = "halves", first = "gate" }, in the order of the weight'
+            return Mismatch(key="pairs", found="nothing", expected="the order of gate and up in B's columns", fix=fix)
+        if self.pairs is None:
+            return None
+        if not takes_pair:
+            found = "nothing" if self.expression is None else literal(self.expression)
+            expected = 'an expression over x, the gate, and y, the up: "x, y -> silu(x) * y"'
+            return Mismatch(key="expression", found=found, expected=expected, fix="leave pairs out")
+        for op, fix in _OPS_OF_C.items():
+            if op in (self.ops or ()):
+                expected = "ops that change each sum of a pair alike, before the expression"
+                return Mismatch(key="ops", found=f"{literal(op)} with pairs", expected=expected, fix=fix)
+        return None
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cutegen.contract.launch import SCALARS
-from cutegen.spec.expression import Expression, names_of, parse_expression
+from cutegen.spec.expression import Expression, names_of, parse_expression, takes_pair
 
 MATRICES = ("c", "residual")
 VECTORS = ("bias_n", "bias_m", "scale_m", "scale_n")
@@ -49,6 +49,11 @@ class Step:
     def expression(self) -> Expression | None:
         """Expression that x becomes; None if x is stored to aux unchanged."""
         return None if self.text == STORE else parse_expression(self.text, OPERANDS)
+
+    @property
+    def takes_pair(self) -> bool:
+        """Whether it makes one value of a pair; the steps before it change both alike."""
+        return self.expression is not None and takes_pair(self.expression)
 
 
 def steps(ops: Iterable[str] | None, expression: str | None) -> tuple[Step, ...]:

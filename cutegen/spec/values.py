@@ -25,6 +25,7 @@ from cutegen.spec.checks import (
     BlockExtents,
     Boolean,
     ClusterExtents,
+    ColumnsInTurn,
     ExpressionText,
     Extents,
     FamilyName,
@@ -86,6 +87,8 @@ CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
 SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
+PairsLayout: TypeAlias = Annotated[str | int, ColumnsInTurn(("halves", "interleaved"), 8, 4096)]
+PairsMember: TypeAlias = Annotated[Literal["gate", "up"], OneOf(("gate", "up"))]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
 Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "cluster", "atomics"))]

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.contract.pairs import Member, Pairs
 from cutegen.spec import NARROW_SHARE, Binary, Call, Expression, Name, Negation, Number, Step
 
+MEMBERS: Mapping[str, Member] = {"x": "gate", "y": "up"}
+"""What the sums of a pair are called in expressions."""
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
 HALF_STEP = 2.0**-150  # the rounding error of float32 subnormals
@@ -46,10 +49,18 @@ class Outcome:
     aux: Bounded | None
 
 
-def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any], *, narrow: bool = False) -> Outcome:
+def run_chain(
+    x: Bounded,
+    chain: tuple[Step, ...],
+    operands: Mapping[str, Any],
+    *,
+    narrow: bool = False,
+    pairs: Pairs | None = None,
+) -> Outcome:
     """Follow `chain` from the sums `x`; `operands` are float64 and exact, by their names in expressions.
 
-    `narrow` says that every result has 16 bits or fewer, which permits less exact functions.
+    `narrow` says that every result has 16 bits or fewer, which permits less exact functions. The columns of the sums
+    are `pairs` if a step takes them.
     """
     aux, functions = None, _NARROW if narrow else _FUNCTIONS
     known = {name: Bounded(_constant(x.value, value), 0.0) for name, value in operands.items()}
@@ -58,8 +69,20 @@ def run_chain(x: Bounded, chain: tuple[Step, ...], operands: Mapping[str, Any], 
             if step.expression is None:
                 aux = x
             else:
-                x = _evaluate(step.expression, {**known, "x": x}, functions)
+                sums = {"x": x} if pairs is None or not step.takes_pair else _members(x, pairs)
+                x = _evaluate(step.expression, {**known, **sums}, functions)
     return Outcome(x, aux)
+
+
+def _members(sums: Bounded, pairs: Pairs) -> dict[str, Bounded]:
+    """Return the gates and the ups of sums whose columns are pairs, by their names in expressions."""
+    value, columns = sums.value, sums.value.shape[-1]
+    error = sums.error + 0.0 * (value == value)
+    found: dict[str, Bounded] = {}
+    for name, member in MEMBERS.items():
+        places = [pairs.column(pair, member, columns) for pair in range(columns // 2)]
+        found[name] = Bounded(value[..., places], error[..., places])
+    return found
 
 
 def _constant(like: Any, value: Any) -> Any:

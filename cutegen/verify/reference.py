@@ -134,7 +134,7 @@ def random_operands(
     return (
         source.matrix(a, (*lead(a), m, k), spread),
         source.matrix(b, (*lead(b), k, n), spread),
-        source.poisoned(out, (*lead(out), m, n)),
+        source.poisoned(out, (*lead(out), *out.extents(ProblemShape(m, n, k)))),
     )
 
 
@@ -172,7 +172,7 @@ def random_extras(
     extras |= {name: float(np.float32(source.number())) for name in contract.scalars}
     for tensor in (call_tensor(x, contract.groups) for x in contract.beside_result):
         lead = _lead(tensor, batch=batch, groups=groups)
-        shape = (*lead, *({"m": m, "n": n}[mode] for mode in tensor.modes))
+        shape = (*lead, *tensor.extents(ProblemShape(m, n, k)))
         make = source.poisoned if tensor.written else source.matrix if len(tensor.modes) == 2 else source.vector
         extras[tensor.name] = make(tensor, shape)
     return extras
@@ -326,7 +326,7 @@ def expected_outcome(
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))
-    return run_chain(sums, chain, operands, narrow=narrow)
+    return run_chain(sums, chain, operands, narrow=narrow, pairs=contract.pairs)
 
 
 def _in_float32(values: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutegen.errors import SpecError
-from cutegen.spec import Epilogue, Expression, GemmSpec, Operand, Problem, names_of, parse_expression
+from cutegen.spec import Epilogue, Expression, GemmSpec, Operand, Problem, names_of, parse_expression, takes_pair
 from cutegen.spec.expression import (
     DEEPEST_NESTING,
     FUNCTIONS,
@@ -225,3 +225,28 @@ def test_ops_are_expressions_in_the_same_grammar() -> None:
 
 def test_names_hold_nothing_that_a_kernel_could_not_call_so() -> None:
     assert all(set(name) <= set(string.ascii_lowercase + "_") for name in (*OPERANDS, *FUNCTIONS))
+
+
+def test_an_expression_over_a_pair_has_the_gate_and_the_up() -> None:
+    expression = parse_expression("x , y -> silu(x) * (y + alpha)", OPERANDS)
+    assert takes_pair(expression)
+    assert list(names_of(expression)) == ["x", "y", "alpha"]
+    assert not takes_pair(parse_expression("x -> silu(x)", OPERANDS))
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "expected"),
+    [
+        ("x, y -> silu(x)", "an expression without y", "y, the up, somewhere in it"),
+        ("x, y -> silu(y)", "an expression without x", "x, the gate, somewhere in it"),
+        ("x -> x * y", '"y", an unknown name', "one of x, alpha"),
+        ("y, x -> x * y", '"y"', '"x -> ..."'),
+        ("x, y, z -> x * y", '","', '"->"'),
+        ("x, y -> x * y + bias_n", "it is an op, before the expression", "one of x, y, alpha"),
+    ],
+)
+def test_a_wrong_expression_over_a_pair_is_refused(text: str, found: str, expected: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_expression(text, OPERANDS)
+    assert found in caught.value.found
+    assert expected in caught.value.expected

@@ -12,6 +12,7 @@ from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_STORE, UNIVERSAL_FMA, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
+from cutegen.plan.epilogue.pairs import tile_of_c
 from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan
 from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, by_warp, rows_of_threads
 from cutegen.plan.kernel.accumulator import Home
@@ -117,7 +118,7 @@ def choose_parts(
     each warpgroup. Up to `sharers` CTAs add slices in the workspace, a part each: the width minimizes the columns of
     the busiest CTA.
     """
-    rows, columns = mma.accumulator.block
+    rows, columns = mma.accumulator.block[0], fusion.columns(mma.accumulator.block[1])
     line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
     warpgroups = mma.accumulator.threads // WARPGROUP
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's blocks, one after the other
@@ -226,7 +227,7 @@ def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> in
     addresses = values // (2 * stmatrix.matrices) if stmatrix else values // adjacent_elems(x, mma)
     vectors = sum(_held(sums, mma, tensor.major) for tensor in fusion.tensors if len(tensor.modes) == 1)
     matrices = sum(len(tensor.modes) == 2 for tensor in fusion.tensors)
-    chain = values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0
+    chain = fusion.members * values + matrices * values // MATRIX_VALUES_ON_THE_WAY if fusion.steps else 0
     return sums + addresses + chain + vectors + REGISTERS_BESIDE_PARTS
 
 
@@ -321,7 +322,7 @@ def choose_parted_epilogue(
 
     `registers` is the number per consumer thread.
     """
-    whole = operand_tile(spec, "c", mma.cta_tile)
+    whole = operand_tile(spec, "c", tile_of_c(spec, mma.cta_tile))
     held = _columns_held(spec, whole, mma, stage_bytes, capacity_bytes)
     sharers = spec.schedule.slices // mma.cluster[2]
 

@@ -11,6 +11,7 @@ from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom, Target, dtype, universal_atom
 from cutegen.hardware.units import WARP
+from cutegen.plan.epilogue.pairs import decide_pairs
 from cutegen.plan.geometry import (
     Coordinates,
     accumulators,
@@ -236,19 +237,21 @@ def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
     operands = spec.epilogue.operands
     tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
-    fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps))
+    pairs = None if spec.epilogue.pairs is None else spec.epilogue.pairs.value
+    fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps), pairs)
     if not fusion.steps:
         return fusion, ()
     tables = dict.fromkeys(tensor.table for tensor in tensors if tensor.name != SOURCE)
     extras = (_table_decision(spec, [tensor for tensor in tensors if tensor.table == table]) for table in tables)
-    return fusion, (_chain_decision(spec, fusion), *extras)
+    return fusion, (_chain_decision(spec, fusion), *decide_pairs(spec), *extras)
 
 
 def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:
     if name not in _MATRICES:
         return _vector(spec, name)
-    operand = spec.problem.matrix(name)
-    return EpilogueTensor(_MATRICES[name], dtype(operand.dtype), ("m", "n"), operand.major, align_bytes(operand), name)
+    operand, modes = spec.problem.matrix(name), spec.modes("c")
+    major = modes[("m", "n").index(operand.major)]
+    return EpilogueTensor(_MATRICES[name], dtype(operand.dtype), modes, major, align_bytes(operand), name)
 
 
 def _vector(spec: GemmSpec, name: str) -> EpilogueTensor:
@@ -275,7 +278,7 @@ def _table_decision(spec: GemmSpec, tensors: list[EpilogueTensor]) -> Decision:
     asked = getattr(spec.problem, first.table)
     matrix = len(first.modes) == 2
     along = f"along {' and '.join(tensor.major for tensor in tensors)}"
-    chosen = f"{first.dtype.name}, " + (f"{first.major}-major" if matrix else along)
+    chosen = f"{first.dtype.name}, " + (f"{'nm'[first.major == 'm']}-major" if matrix else along)
     missing = [name for name in (("dtype", "major") if matrix else ("dtype",)) if getattr(asked, name, None) is None]
     if not missing:
         return Decision.as_given(key, chosen)

@@ -128,8 +128,18 @@ def choose_prefetch(
                 expected="no cluster along M or N: its CTAs share copies, and each would prefetch all of them",
                 fix="leave the key out, or schedule.cluster = [1, 1]",
             )
+        in_two_places = name == "b" and spec.epilogue.pairs is not None
+        if asked and in_two_places:
+            raise spec.error(
+                key,
+                found=f"{asked} with epilogue.pairs",
+                expected="nothing: prefetches take the rows of a tile one after the other, and its pairs are apart",
+                fix="leave the key out",
+            )
         if asked is not None:
             decisions.append(Decision.as_given(key, _k_tiles(asked)))
+        elif in_two_places:
+            continue
         elif in_flight is not None and not mma.shares_copies and name in evicted_first:
             k_tiles = -(-in_flight.problem.k // (in_flight.slices * mma.cta_tile[2]))
             asked = min(k_tiles // SHARE, _most(in_flight, mma.cta_tile, name))

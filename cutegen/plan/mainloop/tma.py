@@ -148,7 +148,10 @@ def choose_described(spec: GemmSpec, x: OperandTile, mma: MmaPlan) -> tuple[Choi
 
     Raises SpecError if the tile has none, or the spec requests one without a descriptor or that no box writes.
     """
-    fitting = tuple(_Option(layout, x) for layout in gmma_layouts(x.extents, x.major_mode, x.dtype.bits))
+    layouts = gmma_layouts(x.extents, x.major_mode, x.dtype.bits)
+    if x.run_elems is not None:  # a box's row is contiguous in global memory
+        layouts = tuple(layout for layout in layouts if x.run_elems % layout.width(x.dtype.bits) == 0)
+    fitting = tuple(_Option(layout, x) for layout in layouts)
     reasons = {option.layout.name: option.refusal(mma.atom) for option in fitting}
     options = tuple(option for option in fitting if not reasons[option.layout.name])
     if not options:

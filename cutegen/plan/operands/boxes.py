@@ -201,6 +201,13 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
     It may begin within the swizzle's period of 8 rows: hardware swizzles by the address.
     """
     width, rows = copy.box
+    if copy.together > 1:
+        raise spec.error(
+            "schedule.cluster",
+            found=f"{shares} CTAs that share one copy of {copy.together} boxes of {x.operand}",
+            expected="a copy for each CTA: it takes the columns of both members of each pair at once",
+            fix="use a smaller cluster, or a wider tile.cta",
+        )
     together = max(1, BULK_ALIGN_BYTES // (width * x.dtype.bytes))
     if rows % (shares * together):
         of_rows = "" if together == 1 else f": shares are multiples of {together} rows"
@@ -218,4 +225,6 @@ def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> 
     shape = tuple(map(size, modes(inner_layout(atom))))
     box = (shape[x.major_mode], shape[1 - x.major_mode])
     bits = atom.outer.bits if isinstance(atom, ComposedLayout) else 0
-    return BulkTensorCopy(instruction, box, x.extents[x.major_mode] // box[0], bits)
+    boxes = x.extents[x.major_mode] // box[0]
+    together = boxes if x.run_elems == box[0] else 1
+    return BulkTensorCopy(instruction, box, boxes, bits, modes=x.map_modes, together=together)

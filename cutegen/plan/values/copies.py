@@ -289,7 +289,8 @@ class BulkTensorCopy:
 
     A box has the extents `box`, the contiguous mode first; `boxes` of them lie side by side along the contiguous mode.
     In shared memory a box's rows are contiguous, permuted by Swizzle<swizzle_bits,4,3> on byte addresses. If `shares`
-    CTAs of a cluster need the same tile, each copies a box's rows of it to all of them.
+    CTAs of a cluster need the same tile, each copies a box's rows of it to all of them. Its tensor map has `modes`. So
+    many boxes `together` are one copy if a mode of the map goes from one to the next.
     """
 
     atom: BulkTensorAtom
@@ -297,6 +298,8 @@ class BulkTensorCopy:
     boxes: int
     swizzle_bits: int
     shares: int = 1
+    modes: int = 3
+    together: int = 1
 
     @property
     def swizzle_bytes(self) -> int:
@@ -322,8 +325,8 @@ class BulkTensorCopy:
 
     @property
     def boxes_issued(self) -> dict[str, int]:
-        """Return its opcode, once per box of a tile."""
-        return {self.atom.ptx: self.boxes}
+        """Return its opcode, once per box of a tile, or per boxes that are copied together."""
+        return {self.atom.of_modes(self.modes): self.boxes // self.together}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:
         """Return the 32-byte sectors of global memory that one CTA requests: boxes are accessed by whole rows."""
@@ -336,7 +339,7 @@ class BulkTensorCopy:
 
     def tensor_maps(self, name: str) -> tuple[TensorMapContract, ...]:
         """Return the tensor map of `name` for its boxes."""
-        return (TensorMapContract(name, self.box, self.swizzle_bytes),)
+        return (TensorMapContract(name, (self.box[0] * self.together, self.box[1]), self.swizzle_bytes),)
 
     def by_kind(self, *, vectors: Callable[[VectorCopy], T], boxes: Callable[[BulkTensorCopy], T]) -> T:
         """Return what `boxes` gives for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from cutegen.contract.pairs import Pairs
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.copies import TileCopy, load_element
@@ -36,13 +37,24 @@ class EpilogueTensor:
 class Fusion:
     """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
 
-    `source_behind_beta` means that the old C is not read if beta is 0.
+    `source_behind_beta` means that the old C is not read if beta is 0. With `pairs` of columns C has half of the sums'
+    columns. A tile's columns are then those of the first member, and after them as many of the second.
     """
 
     steps: tuple[ChainStep, ...]
     tensors: tuple[EpilogueTensor, ...]
     scalars: tuple[str, ...]
     source_behind_beta: bool
+    pairs: Pairs | None = None
+
+    @property
+    def members(self) -> int:
+        """Sums of each element of C: two if its chain takes pairs."""
+        return 1 if self.pairs is None else 2
+
+    def columns(self, of_sums: int) -> int:
+        """Return the columns of C for so many of the sums."""
+        return of_sums // self.members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,8 @@ class OperandTile:
     Memory has elements of `dtype`; the instruction reads them as `multiplied`. `requested` are the shared layouts that
     the spec allows, none if it leaves them open; `vector_elems` is the longest vector that they keep contiguous along
     the contiguous mode, `last_elems` along the last. One element stands for a `block` of rows and columns of K.
+    A tensor map of it has `map_modes`. At most `run_elems` elements of a row of the tile follow one another in global
+    memory; None is all of them.
     """
 
     name: str
@@ -39,6 +41,8 @@ class OperandTile:
     vector_elems: int
     last_elems: int
     block: tuple[int, int] = (1, 1)
+    map_modes: int = 3
+    run_elems: int | None = None
 
     @property
     def major(self) -> str:
@@ -62,6 +66,11 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         vector_elems, last_elems = (
             min(VECTOR_BYTES // element.bytes, contiguity(layout, (x, y), mode)) for mode in (major_mode, LAST_MODE)
         )
+    map_modes, run_elems = 3, None
+    if name == "b" and spec.epilogue.pairs is not None:
+        pairs = spec.epilogue.pairs.value
+        map_modes += len(pairs.modes(pairs.multiple)) - 1
+        run_elems = min(pairs.width or x // 2, x // 2) if major_mode != LAST_MODE else None
     return OperandTile(
         name=name,
         operand=SIDES[name],
@@ -75,6 +84,8 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
         requested=requested,
         vector_elems=vector_elems,
         last_elems=last_elems,
+        map_modes=map_modes,
+        run_elems=run_elems,
     )
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from cutegen.contract.launch import BESIDE_RESULT, ENDS, FACTORS, CallSize, LaunchContract, Strides
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
+from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.errors import OperandError
+from cutegen.hardware import dtype
 from cutegen.run.call import suggestions
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.memory_overlap import Placed, check_address, copy_fix
@@ -57,9 +59,27 @@ def check_inputs(contract: LaunchContract, a: Form, b: Form, ends: Form | None =
         raise OperandError(
             operand="b", found=f"a batch of {matrices_b.batch}", expected=f"{batch} as in a, or a single matrix (K, N)"
         )
-    shape = matrices_a.one.shape[0], matrices_b.one.shape[1]
-    _check_tiles(contract, ProblemShape(*shape, 1))
+    m, n = matrices_a.one.shape[0], matrices_b.one.shape[1]
+    _check_tiles(contract, ProblemShape(m, n, 1))
+    shape = m, _columns(contract, n)
     return shape if batch is None else (batch, *shape)
+
+
+def _columns(contract: LaunchContract, n: int) -> int:
+    """Return C's columns for so many of B: half of them if they are pairs, which must then be whole."""
+    if contract.pairs is None:
+        return n
+    b, pairs = contract.tensor("b"), contract.pairs
+    unit_bytes = STRIDE_MULTIPLE_BYTES if b.major == "n" and pairs.width is None and contract.maps else 1
+    multiple = 2 * (pairs.width or max(1, unit_bytes // dtype(b.dtype).bytes))
+    if n % multiple:
+        raise OperandError(
+            operand="b",
+            found=f"N = {n}",
+            expected=f"a multiple of {multiple}: {pairs}",
+            fix=f"pad each half of the weight to {-(-n // multiple) * multiple // 2} columns",
+        )
+    return n // 2
 
 
 def _check_groups(contract: LaunchContract, a: _Matrices, b: _Matrices, ends: Form | None) -> tuple[int, ...]:
@@ -69,7 +89,7 @@ def _check_groups(contract: LaunchContract, a: _Matrices, b: _Matrices, ends: Fo
     assert ends is not None
     _check_kind(tensor, ends)
     _check_device(tensor, ends, a.one.device)
-    count, shape = ends.shape[0], (a.one.shape[0], b.one.shape[1])
+    count, (m, n) = ends.shape[0], (a.one.shape[0], b.one.shape[1])
     for name, matrices in (("a", a), ("b", b)):
         if matrices.batch not in (None, count):
             raise OperandError(
@@ -78,7 +98,8 @@ def _check_groups(contract: LaunchContract, a: _Matrices, b: _Matrices, ends: Fo
                 expected=f"{matrices.batch}, one for each matrix of {name}",
                 fix=_leading_zero_fix(tensor, count - (matrices.batch or 0)),
             )
-    _check_tiles(contract, ProblemShape(*shape, a.one.shape[1], groups=count))
+    _check_tiles(contract, ProblemShape(m, n, a.one.shape[1], groups=count))
+    shape = m, _columns(contract, n)
     return shape if groups.packs(("m", "n")) else (count, *shape)
 
 
@@ -103,10 +124,10 @@ def check_call(contract: LaunchContract, *forms: Form, clears: bool = False) -> 
     of = dict(zip(tensors, forms, strict=True))
     a, b, ends = of["a"], of["b"], of.get(ENDS)
     shape, groups = check_inputs(contract, a, b, ends), None if ends is None else ends.shape[0]
-    *batch, m, n = shape
-    problem = ProblemShape(m, n, a.shape[-1], *batch)
+    *batch, m, _ = shape
+    problem = ProblemShape(m, b.shape[-1], a.shape[-1], *batch)
     if groups is not None:
-        problem = ProblemShape(m, n, a.shape[-1], groups=groups)
+        problem = ProblemShape(m, b.shape[-1], a.shape[-1], groups=groups)
     for role, tensor in tensors.items():
         if tensor.written:
             _check_result(tensor, of[role], shape, a.device)

@@ -1,0 +1,53 @@
+"""Pairs of columns of B, a gate and an up, from whose two sums an epilogue computes one column of C."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Member = Literal["gate", "up"]
+PAIR = "p"
+"""The mode of a tensor that has one column for each pair: p = n / 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The order of the columns of B: `width` of one member, as many of the other, and so on; the `first` begins.
+
+    Without a `width` each member is one half of all columns. The columns of a member are in the order of C's.
+    """
+
+    width: int | None
+    first: Member
+
+    def __str__(self) -> str:
+        halves = ("gate", "up") if self.first == "gate" else ("up", "gate")
+        if self.width is None:
+            return f"halves of B's columns, {' then '.join(halves)}"
+        return f"{self.width} of B's columns of each in turn, {' then '.join(halves)}"
+
+    @property
+    def multiple(self) -> int:
+        """The number that N is a multiple of."""
+        return 2 * (self.width or 1)
+
+    def modes(self, columns: int) -> tuple[tuple[int, int], ...]:
+        """Return extent and stride of each mode of so many columns: those of a member's columns, then of the members.
+
+        >>> Pairs(None, "gate").modes(96), Pairs(1, "up").modes(96), Pairs(8, "gate").modes(96)
+        (((48, 1), (2, 48)), ((48, 2), (2, 1)), ((8, 1), (6, 16), (2, 8)))
+        """
+        if self.width is None:
+            return (columns // 2, 1), (2, columns // 2)
+        if self.width == 1:
+            return (columns // 2, 2), (2, 1)
+        return (self.width, 1), (columns // (2 * self.width), 2 * self.width), (2, self.width)
+
+    def column(self, pair: int, member: Member, columns: int) -> int:
+        """Return the column of B that is the `member` of a pair, the number of C's column.
+
+        >>> Pairs(8, "up").column(9, "gate", 96), Pairs(None, "gate").column(9, "up", 96)
+        (25, 57)
+        """
+        width = self.width or columns // 2
+        return pair // width * 2 * width + pair % width + (0 if member == self.first else width)

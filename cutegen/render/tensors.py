@@ -1,0 +1,60 @@
+"""Tensors in global memory as the templates write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.contract.launch import TensorContract, leading_stride
+from cutegen.render import epilogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorHoles:
+    """A tensor in global memory; `title` is its part of a CuTe name. A vector lies `along` a mode, the `mode`-th.
+
+    `firsts` names the first coordinates of the elements that a warp holds, if it does. The elements begin at `pointer`,
+    an expression over the parameter `name`.
+    """
+
+    name: str
+    title: str
+    constants: str
+    dtype: str
+    align: str
+    shape: str
+    stride: str
+    along: str
+    mode: int
+    pointer: str
+    firsts: str = ""
+
+
+def tensor_holes(tensor: TensorContract) -> TensorHoles:
+    """Return what the template writes for a tensor in global memory."""
+    constants = epilogue.constants_of(tensor.name)
+    leading = leading_stride(tensor)
+    matrix = len(tensor.modes) == 2
+    contiguous, other = ("1", leading) if matrix else (leading or "1", "0")
+    modes = tensor.modes if matrix else ("m", "n")
+    return TensorHoles(
+        name=tensor.name,
+        title=epilogue.title(tensor.name),
+        constants=constants,
+        dtype=f"{constants}_DTYPE",
+        align=f"{constants}_ALIGN_ELEMS",
+        shape=extents_of(modes, tensor.block or (1,) * len(modes)),
+        stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
+        along="" if matrix else tensor.major,
+        mode=modes.index(tensor.major),
+        pointer=tensor.name,
+    )
+
+
+def extents_of(modes: tuple[str, ...], block: tuple[int, ...]) -> str:
+    """Return the extents of a matrix: those of the problem, or the blocks of them.
+
+    >>> extents_of(("m", "k"), (1, 128))
+    '(m, cute.ceil_div(k, 128))'
+    """
+    blocks = zip(modes, block, strict=True)
+    return f"({', '.join(mode if of == 1 else f'cute.ceil_div({mode}, {of})' for mode, of in blocks)})"
