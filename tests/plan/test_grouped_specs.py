@@ -87,3 +87,13 @@ def test_groups_that_begin_anywhere_along_the_contiguous_mode_are_copied_by_elem
         assert isinstance(planned, GemmPlan)
         assert planned.launch.tensor("a").align_bytes == aligned
         assert planned.spec == spec
+
+
+def test_a_search_for_groups_takes_their_mean_size_and_leaves_k_whole() -> None:
+    spec = replace(grouped("m"), family="sm80")
+    few, many = (plan(spec, "sm_80", ProblemShape(rows, 1536, 2048, groups=128)) for rows in (512, 128 * 512))
+    assert isinstance(few, GemmPlan)
+    assert isinstance(many, GemmPlan)
+    assert few.cta_tile[0] < many.cta_tile[0]
+    assert few.split_k is None
+    assert "schedule.split_k" not in {decision.key for decision in few.decisions}

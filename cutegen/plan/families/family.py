@@ -21,7 +21,7 @@ from cutegen.plan.operands.stages import check_stage
 from cutegen.plan.parts import CountedPlan, Draft, Mainloop, Mma, Schedule
 from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict_sectors, predict_wavefronts
 from cutegen.plan.prove import prove
-from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product, with_whole_k
+from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product
 from cutegen.plan.schedule.order import tiles_in_flight
 from cutegen.plan.search.problem import Proposal, first_that_holds
 from cutegen.plan.values.decision import Choice
@@ -36,6 +36,16 @@ Search = Callable[[GemmSpec, Target, ProblemShape], Iterable[Proposal]]
 def no_search(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
     """Return no candidates: the rules choose."""
     return ()
+
+
+def _searched(search: Search, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
+    """Return the candidates for a problem; with groups those for products of their mean size, whose K is not split."""
+    if spec.problem.groups is None:
+        return search(spec, target, problem)
+    asked = spec.schedule.split_k
+    whole = replace(spec, schedule=replace(spec.schedule, split_k=asked or 1))
+    found = search(whole, target, mean_product(spec, problem))
+    return (replace(one, spec=replace(one.spec, schedule=replace(one.spec.schedule, split_k=asked))) for one in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +73,7 @@ class Family:
 
     def tuned_over(self, spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterable[Proposal]:
         """Return the candidates for tuning, the fastest by predicted time first."""
-        return (self.space or self.search)(with_whole_k(spec), target, mean_product(spec, problem))
+        return _searched(self.space or self.search, spec, target, problem)
 
     def plan(self, spec: GemmSpec, target: Target, problem: ProblemShape | None = None) -> GemmPlan:
         """Decide everything that `spec` leaves open, for `target` and a problem. Raises SpecError if that fails."""
@@ -75,7 +85,7 @@ class Family:
         Raises SpecError for a target or a spec that this family does not support.
         """
         self.check(spec, target, problem)
-        return self.search(with_whole_k(spec), target, mean_product(spec, problem)) if problem else ()
+        return _searched(self.search, spec, target, problem) if problem else ()
 
     def plan_first(
         self, proposed: Iterable[Proposal], spec: GemmSpec, target: Target, problem: ProblemShape | None

@@ -74,13 +74,6 @@ def mean_product(spec: GemmSpec, problem: ProblemShape) -> ProblemShape:
     return replace(mean, **{groups.of: max(1, -(-problem.extents[groups.of] // problem.products))})
 
 
-def with_whole_k(spec: GemmSpec) -> GemmSpec:
-    """Return a spec of groups without slices of K, for a search of tiles; any other as it is."""
-    if spec.problem.groups is None or spec.schedule.split_k is not None:
-        return spec
-    return replace(spec, schedule=replace(spec.schedule, split_k=1))
-
-
 def beginning_anywhere(spec: GemmSpec) -> GemmSpec:
     """Return the spec with one element as the alignment of each matrix that packs groups along its contiguous mode."""
     if (grouped := spec.problem.groups) is None:
