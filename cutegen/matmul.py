@@ -51,9 +51,11 @@ def matmul(
 
     Shapes are those of `torch.matmul`: vectors, matrices, and batches that broadcast. `bias` is (N,); `c` and
     `residual` have the result's shape or expand to it; `beta` is 1 if only `c` is given. `scale_a` is a tensor of one
-    element, or one per row of `a`, `scale_b` one per column of `b`; they stay on their device. `activation` is "relu",
-    "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, for 8-bit integers s32 and for 8-bit
-    floats bf16, or `out_dtype`; it is written to `out` if that is given.
+    element, or one per row of `a`, `scale_b` one per column of `b`; they stay on their device. For 8-bit floats both
+    may instead have a factor for each block of 1 x 128 or 128 x 128 elements, f32 and in the order of their operand:
+    `scale_a` (M, K/128) or (M/128, K/128), `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. `activation` is
+    "relu", "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, for 8-bit integers s32 and for
+    8-bit floats bf16, or `out_dtype`; it is written to `out` if that is given.
 
     The kernel is the best known for shape and device: built once, cached, and then found by one lookup. Torch tensors
     on a GPU are multiplied there, on the current stream; those in host memory by torch, unless

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
@@ -58,7 +59,9 @@ def resolve_arrays(
 ) -> Resolved:
     """Return the request of a call, for an `a` with so many `rows` if given. Raises OperandError, RequestError."""
     views = {name: view_of(array, name) for name, array in arrays.items()}
-    where = CallTarget(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    blocks = blocks_of({name: view.form.shape for name, view in views.items()})
+    least = {"least": LEAST_TARGET} if blocks else {}
+    where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
     given = {name: (view.form, view.pointer) for name, view in views.items()}
     return resolve(with_rows(given, rows), formula, where, out_dtype)
 

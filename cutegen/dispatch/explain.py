@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutegen.contract.launch import FACTORS
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Request
 from cutegen.dispatch.resolve import Resolved
@@ -19,6 +20,7 @@ def explained(resolved: Resolved) -> str:
     if request.groups is not None:
         rows.append(("groups", f"{request.groups}, chosen for {_mean(request)}"))
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
+    rows += [(name, str(each)) for name in FACTORS if (each := getattr(request, name)) is not None]
     rows.append(("epilogue", ", ".join(request.ops) or "none"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
     rows += [("remark", text) for text in target(request.target).remarks]

@@ -11,7 +11,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Grouped, Operand, Problem, Scale, Schedule
+from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Grouped, Operand, Problem, Scale, Schedule
 from cutegen.support.words import extents
 
 
@@ -28,6 +28,8 @@ def spec_of(request: Request) -> GemmSpec:
             c=_operand(request.c),
             bias=None if request.bias is None else Bias(request.bias),
             scale=None if request.scale is None else Scale(request.scale),
+            scale_a=_factors(request.scale_a),
+            scale_b=_factors(request.scale_b),
             residual=_extra(request.residual),
             aux=_extra(request.aux),
             groups=None if request.groups is None else Grouped(request.groups.of, request.groups.layout),
@@ -88,6 +90,10 @@ def _planned(request: Request) -> tuple[str, BuildRequest | None]:
 
 def _operand(matrix: Matrix) -> Operand:
     return Operand(matrix.dtype, matrix.major, matrix.align_bytes)
+
+
+def _factors(matrix: Matrix | None) -> Factors | None:
+    return None if matrix is None or matrix.block is None else Factors(matrix.block, major=matrix.major)
 
 
 def _extra(matrix: Matrix | None) -> Extra | None:

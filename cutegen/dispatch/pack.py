@@ -15,7 +15,7 @@ from types import TracebackType
 from cutegen.build.pack_file import PackFile, read_pack
 from cutegen.build.pack_index import Identity, PackEntry
 from cutegen.contract.buckets import bucket
-from cutegen.contract.launch import GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
+from cutegen.contract.launch import FACTORS, GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
@@ -27,7 +27,7 @@ from cutegen.run.kernel import Kernel
 from cutegen.run.probe import Probe
 from cutegen.support.literals import nearest
 
-_MATRICES = (*OPERANDS, RESULT, "residual", "aux")
+_MATRICES = (*OPERANDS, RESULT, *FACTORS, "residual", "aux")
 
 
 class Pack:
@@ -206,7 +206,7 @@ def _fits(tensor: TensorContract, request: Request) -> bool:
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
     if matrix is None or matrix.align_bytes % tensor.align_bytes:
         return False
-    return (tensor.dtype, tensor.major) == (matrix.dtype, matrix.major)
+    return (tensor.dtype, tensor.major, tensor.block) == (matrix.dtype, matrix.major, matrix.block)
 
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:

@@ -12,14 +12,23 @@ from cutegen.support.typed_json import read
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One matrix in memory: its element type, its contiguous mode, and the alignment of address and strides."""
+    """One matrix in memory: its element type, its contiguous mode, and the alignment of address and strides.
+
+    An element of factors stands for a `block` of rows and elements of K.
+    """
 
     dtype: str
     major: str
     align_bytes: int
+    block: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        return f"{self.dtype} {self.major}-major, {self.align_bytes}-byte aligned"
+        blocks = "" if self.block is None else f" for blocks of {self.block[0]} x {self.block[1]}"
+        return f"{self.dtype}{blocks} {self.major}-major, {self.align_bytes}-byte aligned"
+
+
+_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b"})
+"""Fields that tables leave out if they are None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +39,7 @@ class Request:
     they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of the
     call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
     With `batch_invariant` an element of C must not depend on how many rows C has. With `groups` the device has the
-    sizes of the products.
+    sizes of the products. `scale_a` and `scale_b` are factors of blocks of A and of B.
     """
 
     a: Matrix
@@ -46,6 +55,8 @@ class Request:
     device: str | None = None
     batch_invariant: bool = False
     groups: Groups | None = None
+    scale_a: Matrix | None = None
+    scale_b: Matrix | None = None
 
     @property
     def name(self) -> str:
@@ -53,14 +64,16 @@ class Request:
         letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
         product = "matmul" if self.groups is None else f"grouped_{self.groups.of}_{self.groups.layout}"
-        return "_".join((product, types, letters, *self.ops))
+        blocks = [f"{x.block[0]}x{x.block[1]}" for x in (self.scale_a, self.scale_b) if x is not None and x.block]
+        return "_".join((product, types, letters, *blocks, *self.ops))
 
     def __str__(self) -> str:
         parts = [f"{self.problem} on {self.device or self.target}"]
         parts += [f"{name}: {getattr(self, name)}" for name in ("a", "b", "c")]
         if self.ops:
             parts.append(f"epilogue: {', '.join(self.ops)}")
-        parts += [f"{name}: {value}" for name in ("bias", "scale", "residual", "aux") if (value := getattr(self, name))]
+        beside = ("scale_a", "scale_b", "bias", "scale", "residual", "aux")
+        parts += [f"{name}: {value}" for name in beside if (value := getattr(self, name))]
         if self.groups is not None:
             parts.append(str(self.groups))
         if self.batch_invariant:
@@ -70,7 +83,10 @@ class Request:
     def as_json(self) -> dict[str, Any]:
         """Return it as a JSON table, which `from_json` reads."""
         table = {**asdict(self), "problem": self.problem.table()}
-        return table if self.groups is not None else {name: each for name, each in table.items() if name != "groups"}
+        for each in table.values():
+            if isinstance(each, dict) and each.get("block", "") is None:
+                del each["block"]
+        return {name: each for name, each in table.items() if each is not None or name not in _WHERE_THERE}
 
     @classmethod
     def from_json(cls, table: Any, file: str) -> Request:

@@ -9,8 +9,10 @@ from typing import NoReturn, TypedDict
 
 from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.block_scales import SCALES, Block, blocks_of, check_factors, folds_factors, place_factors
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import (
+    WORTH_A_COPY,
     Copy,
     Placement,
     as_matrices,
@@ -84,21 +86,25 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     forms = {name: form for name, (form, _) in given.items()}
     problem, element = product_of(forms, out_dtype)
     check_given(forms, problem, element)
+    blocks = blocks_of({name: form.shape for name, form in forms.items()})
+    if blocks:
+        formula = replace(formula, scale_a=False, scale_b=False)
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
     beside = {name: given[name] for name in ("c", "residual") if name in given}
     fresh = replace_form(a, problem.result, element)
     written, at_written = (fresh, 0) if out is None else (out, at_out)
-    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], forms.get("scale_b"))
+    fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], blocks, forms)
     how: _How = {"fold": fold, "any_rows": where.batch_invariant}
     placed_out, out_copied = place_result(written, at_written, element, problem, **how), ""
     if placed_out is None:
         placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
+    of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if blocks else (problem.n, reuse)  # only tensor maps read blocks
     placements = {
-        "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=problem.n),
-        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=reuse, any_rows=False),
+        "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
+        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=of_b, any_rows=False),
         "out": placed_out,
     }
     for name, (form, address) in beside.items():
@@ -109,7 +115,9 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
     for name in ("scale_a", "scale_b"):
-        if name in given:
+        if name in blocks:
+            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=fold and name == "scale_a")
+        elif name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
     if formula.aux:
         placements["aux"] = _like_fresh(fresh, element, problem, how)
@@ -162,6 +170,7 @@ def replace_form(like: Form, shape: Shape, element: str) -> Form:
 
 def _request(placements: Mapping[str, Placement], formula: Formula, where: CallTarget, shape: ProblemShape) -> Request:
     matrices = {name: placed.matrix for name, placed in placements.items()}
+    scaled = "scale_a" in matrices and matrices["scale_a"].block is not None
     out, align = matrices["out"], min(matrices[name].align_bytes for name in ("out", "c") if name in matrices)
     return Request(
         a=matrices["a"],
@@ -169,7 +178,9 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: CallT
         c=replace(out, align_bytes=align),  # the kernel has one C for input and output
         ops=formula.ops,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
-        scale=next((matrices[name].dtype for name in ("scale_a", "scale_b") if name in matrices), None),
+        scale=None if scaled else next((matrices[name].dtype for name in SCALES if name in matrices), None),
+        scale_a=matrices["scale_a"] if scaled else None,
+        scale_b=matrices["scale_b"] if scaled else None,
         residual=matrices.get("residual"),
         aux=matrices.get("aux"),
         problem=shape if shape.empty else bucket(shape, batch_invariant=where.batch_invariant),
@@ -188,10 +199,23 @@ def _matrix(form: Form, name: str) -> Form:
     return form._replace(shape=shape, strides=strides)
 
 
-def _folds(problem: Multiplied, a: Form, b: Form, of_result: list[Form], scale_b: Form | None) -> bool:
+def _folds(
+    problem: Multiplied,
+    a: Form,
+    b: Form,
+    of_result: list[Form],
+    blocks: Mapping[str, Block],
+    forms: Mapping[str, Form],
+) -> bool:
     """Return whether the batch can become more rows of one product: B has no batch, and every other tensor fits."""
     if problem.batches <= 1 or any(extent != 1 for extent in b.shape[:-2]):
         return False
+    if blocks:
+        return folds_factors(forms["scale_a"], blocks["scale_a"], problem) and (
+            as_matrices(a, problem.batch, fold=True) is not None
+            and all(as_matrices(problem.of_result(x), problem.batch, fold=True) is not None for x in of_result)
+        )
+    scale_b = forms.get("scale_b")
     if scale_b is not None and is_of_matrices("scale_b", scale_b.shape, problem):
         return False
     mine = as_matrices(a, problem.batch, fold=True)
@@ -247,7 +271,10 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
     for name in ("bias", "residual"):
         if name in given and given[name].dtype not in OUT_DTYPES:
             _refuse_type(name, given[name], f"one of {', '.join(OUT_DTYPES)}")
-    scales = [name for name in ("scale_a", "scale_b") if name in given]
+    blocks = blocks_of({name: form.shape for name, form in given.items()})
+    for name in blocks:
+        check_factors(name, given[name], given[SCALES[name]])
+    scales = [name for name in SCALES if name in given and name not in blocks]
     for name in scales:
         if given[name].dtype not in SCALE_DTYPES:
             _refuse_type(name, given[name], f"one of {', '.join(SCALE_DTYPES)}")

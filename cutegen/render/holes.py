@@ -26,7 +26,7 @@ from cutegen.render.constants import shared_constants, united
 from cutegen.render.groups import group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.pairs import matrix_of_pairs, pair_holes
-from cutegen.render.python_text import comment, docstring
+from cutegen.render.python_text import LINE_WIDTH, comment, docstring
 from cutegen.render.scheduler import order_holes, scheduler_constants
 from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
@@ -259,11 +259,28 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     along = {"a": 1, "b": 0}.get(tensor.name)
+    name, smem = tensor.name, f"{tensor.constants}_SMEM"
+    stride = f"({tensor.stride[1:-1]}, batch_stride_{name})"
+    extents, matrix = f"({tensor.shape[1:-1]}, batches)", f"m{x} = cute.make_tensor({name}, cute.make_layout("
+    tensors: tuple[str, ...] = (f"{matrix}{extents}, stride={stride}))",)
+    if "ceil_div" in tensor.shape:
+        tensors = f"extents = {extents}", f"{matrix}extents, stride={stride}))"
+    layouts = (
+        f"s{x}_layout = cute.make_layout({smem}_SHAPE[:2], stride={smem}_STRIDE[:2])",
+        f"s{x}_layout = cute.make_composed_layout(cute.make_swizzle({smem}_SWIZZLE_BITS, 4, 3), 0, s{x}_layout)",
+    )
     if along is not None and plan.mma.cluster[along] > 1:
         shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp(), m{x}, s{x}_layout, {tile}, CLUSTER_{'MN'[along]}"
-        return MapHoles(tensor, (made, shared, ")"))
+        return MapHoles(tensor, (*tensors, *layouts, made, shared, ")"))
     op = "S2GOp" if tensor.name == RESULT else "G2SOp"
-    return MapHoles(tensor, (f"{made}cpasync.CopyBulkTensorTile{op}(), m{x}, s{x}_layout, {tile})",))
+    copy = _call(made.removesuffix("("), f"cpasync.CopyBulkTensorTile{op}(), m{x}, s{x}_layout, {tile}")
+    return MapHoles(tensor, (*tensors, *layouts, *copy))
+
+
+def _call(function: str, arguments: str) -> tuple[str, ...]:
+    """Return a call in a function's body: on one line if it fits."""
+    line = f"{function}({arguments})"
+    return (line,) if len(line) <= LINE_WIDTH - 4 else (f"{function}(", f"    {arguments}", ")")
 
 
 def chain_holes(

@@ -43,11 +43,12 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     fusion = plan.epilogue.fusion
     operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
     operands += [f"{x.name} = {_factors(x)}" for x in plan.launch.factors]
+    operands += [f"scaled_{x.name[-1]} = {_scaled(x)}" for x in plan.launch.factors]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
     return SelfCheckHoles(
         operands=tuple(operands),
-        product=_product(plan),
+        product="scaled_a @ scaled_b.T" if plan.launch.factors else "a.double() @ b.double().T",
         tensors=", ".join(x.name for x in plan.launch.tensors),
         strided=", ".join(x.name for x in plan.launch.tensors if leading_stride(x)),
         scalars="".join(f"{name}, " for name in fusion.scalars),
@@ -67,22 +68,13 @@ def _factors(x: TensorContract) -> str:
     return made if x.major == x.modes[1] else f"{made}.T"
 
 
-def _product(plan: GemmPlan) -> str:
-    """Return the product of A and B in float64, in PyTorch, each multiplied by the factors of its blocks."""
-    blocks = {x.name.removeprefix("scale_"): x.block for x in plan.launch.factors}
-    a, b = (_scaled(name, blocks.get(name), modes) for name, modes in (("a", "mk"), ("b", "nk")))
-    return f"{a} @ {b}.T"
-
-
-def _scaled(name: str, block: tuple[int, int] | None, modes: str) -> str:
-    values = f"{name}.double()"
-    if block is None:
-        return values
-    factors = f"scale_{name}.double()"
-    for dim, (of, mode) in enumerate(zip(block, modes, strict=True)):
+def _scaled(x: TensorContract) -> str:
+    """Return A or B in float64, each block of it multiplied by its factor, in PyTorch."""
+    factors = f"{x.name}.double()"
+    for dim, (of, mode) in enumerate(zip(x.block or (), x.modes, strict=True)):
         if of > 1:
             factors += f".repeat_interleave({of}, {dim}){'[:, ' if dim else '['}:{mode}]"
-    return f"({values} * {factors})"
+    return f"{x.name[-1]}.double() * {factors}"
 
 
 def _poison(plan: GemmPlan) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutegen.dispatch.block_scales import blocks_of
 from cutegen.dispatch.shapes import Shape
 from cutegen.torch_ops.call import Call
 
@@ -22,6 +23,9 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the result, and the value before the activation, both of `dtype`."""
     a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, *_ = call
+    if blocks := blocks_of({name: tensor.shape for name, tensor in call.tensors.items()}):
+        a, b = scaled(a, scale_a, blocks["scale_a"]), scaled(b, scale_b, blocks["scale_b"][::-1])
+        scale_a = scale_b = None
     x = multiply(a, b)
     terms = (bias, activation, residual, alpha, c, scale_a, scale_b)
     exact = dtype is torch.int32 and all(term is None for term in terms)
@@ -44,6 +48,13 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if residual is not None:
         x = x + residual.to(torch.float32)
     return rounded(x, dtype), rounded(before, dtype)
+
+
+def scaled(x: Tensor, factors: Tensor, block: tuple[int, int]) -> Tensor:
+    """Return matrices in f32, each block of so many rows and columns multiplied by its factor."""
+    for dim, each in zip((-2, -1), block, strict=True):
+        factors = factors.repeat_interleave(each, dim)
+    return x.to(torch.float32) * factors[..., : x.shape[-2], : x.shape[-1]]
 
 
 def per_row(scale: Tensor, a: Shape, b: Shape) -> Tensor:

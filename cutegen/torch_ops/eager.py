@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.placement import Copy
@@ -74,6 +75,8 @@ def resolved_tensors(
         given = {name: form_at(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
+    if blocks_of({name: form.shape for name, (form, _) in given.items()}):
+        least = LEAST_TARGET
     return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)
 
 

@@ -83,10 +83,10 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
             terms = (bias, None, None, ctx.alpha, None if c is None else ctx.beta, c, scale_a, scale_b, ctx.out_dtype)
             before = torch.ops.cutegen.matmul(a, b, *terms)
         grad = through(ctx.activation, grad, before)
-    scaled = grad
-    if scale_a is not None:
+    scaled, need_products = grad, need_a or need_b
+    if scale_a is not None and need_products:
         scaled = per_row(scale_a, like_a.shape, like_b.shape) * scaled
-    if scale_b is not None:
+    if scale_b is not None and need_products:
         scaled = per_column(scale_b, like_a.shape, like_b.shape) * scaled
     found = (
         *of_product(scaled, a, b, like_a, like_b, ctx.alpha, need_a, need_b),

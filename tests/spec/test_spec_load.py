@@ -67,6 +67,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm89_e4m3_tn",
         "sm90_bf16_nt",
         "sm90_bf16_swiglu",
+        "sm90_e4m3_block_scaled",
         "sm90_e4m3_scaled_tn",
         "sm90_e4m3_tn",
         "sm90_hgemm_bias_gelu",

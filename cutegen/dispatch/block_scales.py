@@ -1,0 +1,138 @@
+"""Factors of blocks of A and B in a call: told from scales of whole rows by their shape, and placed for a kernel.
+
+```text
+a (..., M, K)    scale_a (..., M, K/128)      blocks of 1 x 128        extents rounded up
+                 scale_a (..., M/128, K/128)  blocks of 128 x 128
+b (..., K, N)    scale_b (..., K/128, N), (..., K/128, N/128)
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
+from cutegen.dispatch.request import Matrix
+from cutegen.dispatch.shapes import Multiplied, Shape
+from cutegen.dispatch.types import FLOAT8
+from cutegen.errors import OperandError
+from cutegen.hardware import dtype as element_type
+from cutegen.run.call.operands import Form, compact_strides
+from cutegen.support.words import round_up
+
+BLOCK = 128
+"""Elements of K of a block, and its rows if they are several."""
+ROWS_OF_BLOCKS = (1, BLOCK)
+SCALES = {"scale_a": "a", "scale_b": "b"}
+LEAST_TARGET = "sm_90"
+"""The first target whose kernels scale sums of blocks."""
+_MODES = {"scale_a": (-2, -1), "scale_b": (-1, -2)}
+"""Dimensions of the rows and of K."""
+Block = tuple[int, int]
+
+
+def blocks_of(shapes: Mapping[str, Shape]) -> Mapping[str, Block]:
+    """Return the rows and the K of the blocks of A and of B, by the names of their factors; nothing without blocks.
+
+    A scale has blocks if it has the dimensions of its operand, and more than one element along K. Raises OperandError
+    for the order of another layout, and if only one operand has blocks.
+    """
+    given = {name: shapes[name] for name in SCALES if name in shapes}
+    along_k = {name: _has_blocks(name, shape, shapes[SCALES[name]]) for name, shape in given.items()}
+    if not any(along_k.values()):
+        return {}
+    found = {name: _block(name, shape, shapes[SCALES[name]]) for name, shape in given.items()}
+    for name, operand in SCALES.items():
+        if found.get(name) is None:
+            raise _no_factors(name, given.get(name), shapes[operand])
+    return {name: block for name, block in found.items() if block is not None}
+
+
+def _no_factors(name: str, shape: Shape | None, operand: Shape) -> OperandError:
+    if len(operand) < 2:
+        expected = f"factors of blocks of {SCALES[name]} only if that is a matrix, or a batch of them"
+        return OperandError(
+            operand=name, found=f"a vector {SCALES[name]}", expected=expected, fix="`[None]` adds a row"
+        )
+    rows, k = (operand[each] for each in _MODES[name])
+    own = [(-(-rows // of), -(-k // BLOCK)) for of in ROWS_OF_BLOCKS]
+    wanted = own if name == "scale_a" else [each[::-1] for each in own]
+    turned = shape is not None and len(shape) == len(operand) and tuple(shape[:-3:-1]) in wanted
+    return OperandError(
+        operand=name,
+        found="none" if shape is None else f"shape {tuple(shape)}",
+        expected=f"{' or '.join(map(str, wanted))}: blocks of {SCALES[name]} in its order, as the other operand has",
+        fix=f"`{name}.{'T' if len(operand) < 3 else 'mT'}`" if turned else "",
+    )
+
+
+def _has_blocks(name: str, shape: Shape, operand: Shape) -> bool:
+    """Return whether a scale has the dimensions of its operand, and several elements along K, or some for 128 rows."""
+    if len(shape) != len(operand) or len(shape) < 2 or prod(shape) == 1:
+        return False
+    rows, k = _MODES[name]
+    return bool(shape[k] > 1 or (shape[rows] != operand[rows] and shape[rows] == -(-operand[rows] // BLOCK)))
+
+
+def _block(name: str, shape: Shape, operand: Shape) -> Block | None:
+    """Return the rows and the K of the blocks that factors of this shape stand for; None if they do not fit."""
+    if len(shape) != len(operand) or tuple(shape[:-2]) != tuple(operand[:-2]):
+        return None
+    rows, k = _MODES[name]
+    if shape[k] != -(-operand[k] // BLOCK):
+        return None
+    return next(((of, BLOCK) for of in ROWS_OF_BLOCKS if shape[rows] == -(-operand[rows] // of)), None)
+
+
+def check_factors(name: str, form: Form, operand: Form) -> None:
+    """Check the types of factors and of their operand. Raises OperandError."""
+    if operand.dtype not in FLOAT8:
+        raise OperandError(
+            operand=name,
+            found=f"factors of blocks of {SCALES[name]}, of dtype {operand.dtype}",
+            expected=f"an operand of {' or '.join(sorted(FLOAT8))}: kernels scale sums of blocks of 8-bit floats",
+        )
+    if form.dtype != "f32":
+        raise OperandError(operand=name, found=f"dtype {form.dtype}", expected="f32", fix=f"cast {name}")
+
+
+def folds_factors(form: Form, block: Block, problem: Multiplied) -> bool:
+    """Return whether A's factors can become those of more rows, as A's batch does."""
+    return block[0] == 1 and as_matrices(form, problem.batch, fold=True) is not None
+
+
+def place_factors(name: str, form: Form, address: int, block: Block, problem: Multiplied, *, fold: bool) -> Placement:
+    """Return factors as a kernel reads them: in place if vectors are aligned, else a copy with rows contiguous."""
+    rows, size = "m" if name == "scale_a" else "n", element_type(form.dtype).bytes
+    placed = as_matrices(form, problem.batch, fold=fold)
+    if placed is not None and 0 not in placed.shape:
+        prefer_last = name == "scale_b"
+        last = major_of(placed, prefer_last=prefer_last)
+        if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
+            align = alignment(placed, address, last=last, element_bytes=size)
+            if align >= VECTOR_BYTES:
+                major = "k" if last is (name == "scale_a") else rows
+                return Placement(placed, Matrix(form.dtype, major, VECTOR_BYTES, block))
+    return _copied(name, form, block, problem, rows, fold=fold)
+
+
+def _copied(name: str, form: Form, block: Block, problem: Multiplied, major: str, *, fold: bool) -> Placement:
+    """Return a copy with rows contiguous, whose leading stride is a multiple of the vector size."""
+    *batch, first, second = form.shape
+    whole = tuple(batch) if not fold or prod(batch) == 1 else ()
+    if fold:
+        first *= prod(batch)
+    inner, outer = (first, second) if name == "scale_a" else (second, first)
+    stride = round_up(max(inner, 1), VECTOR_BYTES // element_type(form.dtype).bytes)
+    strides = (1, stride) if name == "scale_a" else (stride, 1)
+    many = prod(whole)
+    if many == 1:
+        whole = ()
+    steps = tuple(outer * stride * x for x in compact_strides(whole))
+    shape = (*whole, first, second)
+    elems = many * outer * stride
+    copy = Copy(shape, shape, (*steps, *strides), elems, "a kernel reads its rows by vectors of 16 bytes")
+    seen = (many, first, second) if whole else (first, second)
+    read = form._replace(shape=seen, strides=((outer * stride, *strides) if whole else strides))
+    return Placement(read, Matrix(form.dtype, major, VECTOR_BYTES, block), copy)

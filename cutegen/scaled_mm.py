@@ -1,0 +1,136 @@
+"""`cutegen.scaled_mm`: a product of 8-bit floats with their factors, with torch's argument names and orientations.
+
+y = cutegen.scaled_mm(x8, w8.T, sa, "BlockWise1x128", sb, "BlockWise128x128", output_dtype=torch.bfloat16)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cutegen.dispatch.block_scales import BLOCK
+from cutegen.errors import OperandError, RequestError
+from cutegen.matmul import matmul
+from cutegen.support.literals import nearest
+
+TENSOR, ROW, ROWS_OF_K, BLOCKS = RECIPES = ("TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128")
+"""Names of torch.nn.functional.ScalingType that kernels have."""
+_OF_BLOCKS = (ROWS_OF_K, BLOCKS)
+_NO_SWIZZLE = "NO_SWIZZLE"
+
+
+def scaled_mm(
+    mat_a: Any,
+    mat_b: Any,
+    scale_a: Any,
+    scale_recipe_a: Any,
+    scale_b: Any,
+    scale_recipe_b: Any,
+    swizzle_a: Any = None,
+    swizzle_b: Any = None,
+    bias: Any = None,
+    output_dtype: Any = None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+    *,
+    activation: str | None = None,
+    out: Any = None,
+) -> Any:
+    """`activation((scale_a * mat_a) @ (scale_b * mat_b) + bias)`, as torch.nn.functional.scaled_mm.
+
+    `mat_a` is (M, K) and `mat_b` (K, N), of e4m3 or e5m2, both contiguous along K: `mat_b` is usually the transpose of
+    (N, K) weights. A recipe is one of torch.nn.functional.ScalingType, or its name. Factors are f32, oriented as there:
+
+    | recipe             | scale_a                                | scale_b                                |
+    |--------------------|----------------------------------------|----------------------------------------|
+    | "TensorWise"       | one element                            | one element                            |
+    | "RowWise"          | (M, 1)                                 | (1, N)                                 |
+    | "BlockWise1x128"   | (M, K/128)                             | (N, K/128)                             |
+    | "BlockWise128x128" | (K/128, M/128), K first                | (K/128, N/128), K first                |
+
+    Extents are rounded up. K first may be padded to a multiple of 4, as torch demands. Any strides are read; those of
+    torch, with M or N contiguous in 1 x 128 and K in 128 x 128, need no copy if they are multiples of 16 bytes. All
+    pairs of the two block recipes exist, also 128 x 128 for both, and M, N and K may be anything.
+
+    The result is bf16, or `output_dtype`, or written to `out`. `activation` is that of `cutegen.matmul`. Sums of 8-bit
+    floats are always promoted to float32, so `use_fast_accum` changes nothing.
+
+    Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
+    be built.
+    """
+    recipe_a, recipe_b = _recipe("scale_recipe_a", scale_recipe_a), _recipe("scale_recipe_b", scale_recipe_b)
+    if (recipe_a in _OF_BLOCKS) != (recipe_b in _OF_BLOCKS):
+        raise RequestError(
+            f"scaled_mm: scale_recipe_b: found {recipe_b} with {recipe_a}; expected blocks for both operands, or for "
+            "neither"
+        )
+    for name, swizzle in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b)):
+        if (found := _only(swizzle)) is not None and getattr(found, "name", found) != _NO_SWIZZLE:
+            raise RequestError(f"scaled_mm: {name}: found {found!r}; expected none: factors are read as they are")
+    if tuple(contraction_dim):
+        raise RequestError(f"scaled_mm: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
+    factors_a = _oriented("scale_a", recipe_a, _only(scale_a), mat_a, rows=0)
+    factors_b = _oriented("scale_b", recipe_b, _only(scale_b), mat_b, rows=1)
+    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype}
+    return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
+
+
+def _only(given: Any) -> Any:
+    """Return the element of a list of one, as torch accepts."""
+    return given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
+
+
+def _recipe(name: str, given: Any) -> str:
+    """Return the name of a recipe. Raises RequestError for one that no kernel has."""
+    found = _only(given)
+    said = getattr(found, "name", found)
+    if said in RECIPES:
+        return str(said)
+    close = nearest(said, RECIPES) if isinstance(said, str) else ""
+    raise RequestError(
+        f"scaled_mm: {name}: found {said!r}; expected one of {', '.join(RECIPES)}"
+        + (f"; did you mean {close}?" if close else "")
+    )
+
+
+def _oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int) -> Any:
+    """Return factors in the order of their operand. `rows` is its dimension along M or N. Raises OperandError."""
+    if recipe not in _OF_BLOCKS:
+        return _checked(name, recipe, scale, operand, rows)
+    if operand.ndim != 2:
+        raise OperandError(
+            operand=f"mat_{name[-1]}", found=f"shape {tuple(operand.shape)}", expected="a matrix, (M, K) or (K, N)"
+        )
+    extent, k = operand.shape[rows], operand.shape[1 - rows]
+    along_k = -(-k // BLOCK)
+    if recipe == ROWS_OF_K:
+        wanted: tuple[tuple[int, int], ...] = ((extent, along_k),)
+        in_order = rows == 0
+    else:
+        wanted = tuple((x, -(-extent // BLOCK)) for x in dict.fromkeys((along_k, -(-along_k // 4) * 4)))
+        in_order = rows == 1
+    if tuple(scale.shape) not in wanted:
+        turned = tuple(scale.shape)[::-1] in wanted
+        raise OperandError(
+            operand=name,
+            found=f"shape {tuple(scale.shape)}",
+            expected=f"{' or '.join(map(str, wanted))} for {recipe} of mat_{name[-1]} {tuple(operand.shape)}",
+            fix=f"`{name}.T`" if turned else "",
+        )
+    if recipe == BLOCKS:
+        scale = scale[:along_k]
+    return scale if in_order else scale.T
+
+
+def _checked(name: str, recipe: str, scale: Any, operand: Any, rows: int) -> Any:
+    """Return one factor for all, or one per row of A or column of B. Raises OperandError for other shapes."""
+    extent = operand.shape[rows] if operand.ndim == 2 else None
+    wanted = ((), (1,), (1, 1)) if recipe == TENSOR else (((extent, 1),) if rows == 0 else ((1, extent),))
+    if tuple(scale.shape) not in wanted:
+        raise OperandError(
+            operand=name,
+            found=f"shape {tuple(scale.shape)}",
+            expected=f"{' or '.join(map(str, wanted))} for {recipe}",
+            fix=f"`{name}.T`" if tuple(scale.shape)[::-1] in wanted else "",
+        )
+    return scale.reshape(-1) if recipe == ROW else scale

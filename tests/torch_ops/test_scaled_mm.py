@@ -1,0 +1,242 @@
+"""Factors of blocks in calls: torch's recipes and orientations, the operand's own order, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.model import spec_of  # noqa: E402
+from cutegen.dispatch.request import Request  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.matmul import Arguments  # noqa: E402
+from cutegen.spec import Factors  # noqa: E402
+
+BLOCK, E4M3 = 128, torch.float8_e4m3fn
+M, N, K = 72, 264, 400
+OF_ROWS, OF_BLOCKS = "BlockWise1x128", "BlockWise128x128"
+PAIRS = ((OF_ROWS, OF_BLOCKS), (OF_BLOCKS, OF_ROWS), (OF_ROWS, OF_ROWS), (OF_BLOCKS, OF_BLOCKS))
+
+
+@pytest.fixture(params=["torch", pytest.param("executor", marks=[pytest.mark.dsl, pytest.mark.slow])])
+def computed_by(request: pytest.FixtureRequest, kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    with cutegen.matmul_settings(cpu_tensors=request.param):
+        yield request.param
+
+
+def blocks(extent: int) -> int:
+    return -(-extent // BLOCK)
+
+
+def rows_of(recipe: str) -> int:
+    return 1 if recipe == OF_ROWS else BLOCK
+
+
+def factors(rows: int, recipe: str, k: int = K) -> Tensor:
+    """Factors of (rows, K), in that order, of both signs."""
+    return torch.randn(-(-rows // rows_of(recipe)), blocks(k))
+
+
+def as_torch_has_them(scale: Tensor, recipe: str, *, k_first: bool) -> Tensor:
+    """Factors (rows, K) as torch orients them: those of rows M or N first, of blocks K first and padded with NaN."""
+    if recipe == OF_ROWS:
+        return scale.T.contiguous().T
+    along_k = -(-scale.shape[1] // 4) * 4
+    padded = torch.full((scale.shape[0], along_k), torch.nan)
+    padded[:, : scale.shape[1]] = scale
+    return padded.T
+
+
+def dequantized(x: Tensor, scale: Tensor) -> Tensor:
+    rows = BLOCK if scale.shape[0] < x.shape[0] else 1
+    return (
+        x.double() * scale.double().repeat_interleave(rows, 0).repeat_interleave(BLOCK, 1)[: x.shape[0], : x.shape[1]]
+    )
+
+
+def close(found: Tensor, exact: Tensor, of: Tensor, w: Tensor) -> bool:
+    """Rounding of bf16, and what tensor cores cut of sums: 13 bits of each instruction's of 32 products."""
+    cut = 2.0**-11 * of.shape[1] ** 0.5 * of.norm(dim=1)[:, None] * w.norm(dim=1) / of.shape[1] ** 0.5
+    return bool(((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + cut).all())
+
+
+@pytest.mark.parametrize(("recipe_a", "recipe_b"), PAIRS)
+@pytest.mark.parametrize("names", ["strings", "enums"])
+def test_every_pair_of_recipes_takes_factors_as_torch_has_them(
+    recipe_a: str, recipe_b: str, names: str, computed_by: str
+) -> None:
+    if names == "enums" and not hasattr(functional, "ScalingType"):
+        pytest.skip("this torch has no ScalingType")
+    x, w, bias = torch.randn(M, K).to(E4M3), torch.randn(N, K).to(E4M3), torch.randn(N)
+    of_x, of_w = factors(M, recipe_a), factors(N, recipe_b)
+    a, b = (getattr(functional.ScalingType, each) if names == "enums" else each for each in (recipe_a, recipe_b))
+    scale_a = as_torch_has_them(of_x, recipe_a, k_first=False)
+    scale_b = as_torch_has_them(of_w, recipe_b, k_first=True)
+    found = cutegen.scaled_mm(x, w.T, scale_a, a, scale_b, b, bias=bias, activation="silu")
+    wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+    assert found.dtype is torch.bfloat16
+    assert close(found, functional.silu(wide @ weights.T + bias.double()), wide, weights)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "odd", "sliced"])
+def test_matmul_reads_factors_of_any_strides_in_the_order_of_their_operand(layout: str, computed_by: str) -> None:
+    x, w = torch.randn(M + 1, K).to(E4M3), torch.randn(N, K).to(E4M3)
+    of_x, of_w = factors(M + 1, OF_ROWS), factors(N, OF_BLOCKS)
+    forms: dict[str, Callable[[Tensor], Tensor]] = {
+        "rows": Tensor.contiguous,
+        "columns": lambda s: s.T.contiguous().T,
+        "odd": lambda s: functional.pad(s, (1, 2), value=torch.nan)[:, 1:-2],
+        "sliced": lambda s: s.repeat_interleave(2, 1)[:, ::2],
+    }
+    scale_a, scale_b = forms[layout](of_x), forms[layout](of_w).T
+    found = cutegen.matmul(x, w.T, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.float32)
+    wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+    assert close(found, wide @ weights.T, wide, weights)
+
+
+def test_a_batch_has_its_own_factors(computed_by: str) -> None:
+    x, w = torch.randn(2, 36, K).to(E4M3), torch.randn(N, K).to(E4M3)
+    of_x, of_w = torch.randn(2, 36, blocks(K)), factors(N, OF_BLOCKS)
+    found = cutegen.matmul(x, w.T, scale_a=of_x, scale_b=of_w.T)
+    weights = dequantized(w, of_w)
+    for i in range(2):
+        wide = dequantized(x[i], of_x[i])
+        assert close(found[i], wide @ weights.T, wide, weights)
+
+
+@pytest.mark.dsl
+def test_numpy_arrays_are_multiplied_by_the_executor(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    float8 = pytest.importorskip("ml_dtypes").float8_e4m3fn
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    x, w, of_x, of_w = torch.randn(8, 256), torch.randn(8, 256), factors(8, OF_ROWS, 256), factors(8, OF_BLOCKS, 256)
+    a, b = (each.numpy().astype(float8) for each in (x, w))
+    found = cutegen.scaled_mm(a, b.T, of_x.numpy(), OF_ROWS, of_w.T.numpy(), OF_BLOCKS, output_dtype="f32")
+    wide, weights = dequantized(x.to(E4M3), of_x), dequantized(w.to(E4M3), of_w)
+    assert close(torch.from_numpy(found), wide @ weights.T, wide, weights)
+
+
+def test_bits_of_numpy_are_integers_which_have_no_factors() -> None:
+    x, w = np.ones((8, 256), np.uint8), np.ones((8, 256), np.uint8)
+    with pytest.raises(OperandError, match="scale_a: found factors of blocks of a, of dtype u8"):
+        cutegen.matmul(x, w.T, scale_a=np.ones((8, 2), np.float32), scale_b=np.ones((2, 8), np.float32))
+
+
+def of_request(x: Tensor, w: Tensor, **terms: Any) -> Request:
+    call = Arguments(x, w.T, **terms)
+    return call.resolved(call.tensors(), "h100").request
+
+
+def test_requests_say_the_blocks_and_make_specs_of_them() -> None:
+    x, w = torch.empty(64, 512, dtype=E4M3, device="meta"), torch.empty(256, 512, dtype=E4M3, device="meta")
+    scales = {"scale_a": torch.empty(64, 4, device="meta"), "scale_b": torch.empty(2, 4, device="meta").T}
+    request = of_request(x, w, **scales)
+    assert request.name == "matmul_e4m3_tn_1x128_128x128"
+    assert Request.from_json(request.as_json(), "here") == request
+    problem = spec_of(request).problem
+    assert problem.scale_a == Factors((1, BLOCK), major="k")
+    assert problem.scale_b == Factors((BLOCK, BLOCK), major="k")
+    assert "scale_a" not in of_request(x, w).as_json()
+    said = cutegen.explain(x, w.T, arch="h100", **scales)
+    assert "f32 for blocks of 1 x 128" in said
+    assert "family sm90" in said
+
+
+def test_gradients_reach_a_bias_and_compiled_calls_are_whole_graphs() -> None:
+    x, w = torch.randn(M, K).to(E4M3), torch.randn(N, K).to(E4M3)
+    of_x, of_w, bias = factors(M, OF_ROWS), factors(N, OF_BLOCKS), torch.randn(N, requires_grad=True)
+
+    def product(bias: Tensor) -> Tensor:
+        return cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS, bias=bias, output_dtype=torch.float32)
+
+    found = product(bias)
+    found.sum().backward()
+    assert torch.equal(bias.grad, torch.full((N,), float(M)))
+    compiled = torch.compile(product, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(bias.detach()), found.detach())
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
+    "the other order": (
+        lambda x, w, a, b: cutegen.matmul(x, w.T, scale_a=a, scale_b=b),
+        OperandError,
+        r"scale_b: found shape \(3, 4\); expected \(4, 264\) or \(4, 3\): .*; `scale_b.T`",
+    ),
+    "factors of one operand": (
+        lambda x, w, a, b: cutegen.matmul(x, w.T, scale_a=a),
+        OperandError,
+        r"scale_b: found none; expected \(4, 264\) or \(4, 3\)",
+    ),
+    "factors of f16": (
+        lambda x, w, a, b: cutegen.matmul(x, w.T, scale_a=a.half(), scale_b=b.T),
+        OperandError,
+        "scale_a: found dtype f16; expected f32",
+    ),
+    "operands of 16 bits": (
+        lambda x, w, a, b: cutegen.matmul(x.half(), w.half().T, scale_a=a, scale_b=b.T),
+        OperandError,
+        "scale_a: found factors of blocks of a, of dtype f16; expected an operand of e4m3 or e5m2",
+    ),
+    "scaled_mm: rows first of 128x128": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b, OF_BLOCKS),
+        OperandError,
+        r"scale_b: found shape \(3, 4\); expected \(4, 3\) for BlockWise128x128 of mat_b \(400, 264\); `scale_b.T`",
+    ),
+    "scaled_mm: a recipe of Blackwell": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, "BlockWise1x32", b, OF_BLOCKS),
+        RequestError,
+        "scale_recipe_a: found 'BlockWise1x32'; expected one of TensorWise, RowWise",
+    ),
+    "scaled_mm: blocks and rows": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b, "RowWise"),
+        RequestError,
+        "scale_recipe_b: found RowWise with BlockWise1x128; expected blocks for both operands",
+    ),
+    "scaled_mm: a swizzle": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b.T, OF_BLOCKS, swizzle_a="SWIZZLE_32_4_4"),
+        RequestError,
+        "swizzle_a: found 'SWIZZLE_32_4_4'; expected none",
+    ),
+    "scaled_mm: a contraction_dim": (
+        lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b.T, OF_BLOCKS, contraction_dim=(1, 0)),
+        RequestError,
+        r"contraction_dim: found \(1, 0\); expected \(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_ambiguous_or_unknown_is_refused(what: str) -> None:
+    call, error, message = REFUSED[what]
+    x, w = torch.ones(M, K).to(E4M3), torch.ones(N, K).to(E4M3)
+    with pytest.raises(error, match=message):
+        call(x, w, factors(M, OF_ROWS), factors(N, OF_BLOCKS))
+
+
+@pytest.mark.parametrize(("recipe", "shape_a", "shape_b"), [("TensorWise", (), (1,)), ("RowWise", (M, 1), (1, N))])
+def test_factors_of_tensors_and_of_rows_are_those_of_matmul(recipe: str, shape_a: Any, shape_b: Any) -> None:
+    x, w = torch.randn(M, K).to(E4M3), torch.randn(N, K).to(E4M3)
+    of_a, of_b = torch.rand(shape_a), torch.rand(shape_b)
+    found = cutegen.scaled_mm(x, w.T, of_a, recipe, [of_b], [recipe], output_dtype=torch.float32)
+    exact = (x.double() * of_a.double()) @ (w.double().T * of_b.double())
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-3)
+    with pytest.raises(OperandError, match=f"for {recipe}"):
+        cutegen.scaled_mm(x, w.T, torch.rand(3, 5), recipe, of_b, recipe)
+
+
+def test_one_row_and_one_column_have_blocks_too(computed_by: str) -> None:
+    for m, n, k in ((1, 1, 300), (1, 200, 128), (130, 1, 129)):
+        x, w = torch.randn(m, k).to(E4M3), torch.randn(n, k).to(E4M3)
+        of_x, of_w = factors(m, OF_ROWS, k), factors(n, OF_BLOCKS, k)
+        found = cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS)
+        wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+        assert close(found, wide @ weights.T, wide, weights)
