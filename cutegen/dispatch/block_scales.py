@@ -35,8 +35,7 @@ Block = tuple[int, int]
 def blocks_of(shapes: Mapping[str, Shape]) -> Mapping[str, Block]:
     """Return the rows and the K of the blocks of A and of B, by the names of their factors; nothing without blocks.
 
-    A scale has blocks if it has the dimensions of its operand, and more than one element along K. Raises OperandError
-    for the order of another layout, and if only one operand has blocks.
+    Raises OperandError for factors of blocks in the order of the transposed operand, and if only one operand has some.
     """
     given = {name: shapes[name] for name in SCALES if name in shapes}
     along_k = {name: _has_blocks(name, shape, shapes[SCALES[name]]) for name, shape in given.items()}
@@ -68,11 +67,16 @@ def _no_factors(name: str, shape: Shape | None, operand: Shape) -> OperandError:
 
 
 def _has_blocks(name: str, shape: Shape, operand: Shape) -> bool:
-    """Return whether a scale has the dimensions of its operand, and several elements along K, or some for 128 rows."""
+    """Return whether a scale has a factor for each block, in either order, and not one for each row or column."""
     if len(shape) != len(operand) or len(shape) < 2 or prod(shape) == 1:
         return False
     rows, k = _MODES[name]
-    return bool(shape[k] > 1 or (shape[rows] != operand[rows] and shape[rows] == -(-operand[rows] // BLOCK)))
+    if shape[k] == 1 and shape[rows] == operand[rows]:
+        return False
+    turned = (*shape[:-2], shape[-1], shape[-2])
+    return _block(name, shape, operand) is not None or (
+        operand[k] > BLOCK and _block(name, turned, operand) is not None
+    )
 
 
 def _block(name: str, shape: Shape, operand: Shape) -> Block | None:
