@@ -58,7 +58,11 @@ class GemmSpec(Part):
 
     def contradiction(self) -> Mismatch | None:
         """Check that the family supports the keys and copies, and that the epilogue uses all of its tensors."""
-        return (self._of_another_family(self.family) if self.family is not None else None) or self._unused()
+        return (
+            (self._of_another_family(self.family) if self.family is not None else None)
+            or self._unused()
+            or self._pairs_of_blocks()
+        )
 
     def _of_another_family(self, family: str) -> Mismatch | None:
         row = FAMILIES[family]
@@ -108,6 +112,12 @@ class GemmSpec(Part):
         for name in key.split("."):
             value = None if value is None else getattr(value, name)
         return value
+
+    def _pairs_of_blocks(self) -> Mismatch | None:
+        if self.epilogue.pairs is None or self.problem.scale_b is None:
+            return None
+        found, expected = "pairs with factors of blocks of B", "one of them: a pair's columns lie in two blocks"
+        return Mismatch(key="epilogue.pairs", found=found, expected=expected, fix="leave epilogue.pairs out")
 
     def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}
