@@ -44,7 +44,8 @@ def check_entry(
 
     `launch` takes arguments, and options of `Program.launch`. `arguments` makes fresh arguments for each launch;
     `finished` receives them after a launch that completes. `printed` receives what threads print in the first order.
-    `progress(done, total)` is called after each CTA, with those of all launches.
+    `progress(done, total)` is called after each CTA, with those of all launches. A launch that has read memory that
+    nobody wrote is repeated, to follow what it read: it counts only if its value mattered.
 
     Raises:
         LaunchError: the launch does not fit the entry.
@@ -58,7 +59,13 @@ def check_entry(
             progress(before * total + done, len(policies) * total)
 
         try:
-            report = launch(values, policy=policy, max_steps=max_steps, raise_on=(), printed=told, progress=of_all)
+            options = {"policy": policy, "max_steps": max_steps, "raise_on": ()}
+            report = launch(values, printed=told, progress=of_all, **options)
+            if any(each.kind is ViolationKind.UNINITIALIZED for each in report.violations):
+                again = arguments()
+                followed = launch(again, follows_memory=True, **options)
+                if not any(each.kind is ViolationKind.UNINITIALIZED for each in followed.violations):
+                    values, report = again, followed
             violations = (*report.violations, *report.conventions)
             finished(policy, values)
         except ExecutionFault as fault:

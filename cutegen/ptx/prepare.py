@@ -37,7 +37,7 @@ from cutegen.ptx.text.flow import (
     written_registers,
 )
 from cutegen.ptx.text.link import link
-from cutegen.ptx.text.syntax import Entry, Instruction, Module, Register
+from cutegen.ptx.text.syntax import Address, Entry, Instruction, Module, Register
 from cutegen.ptx.text.types import scalar_type
 from cutegen.ptx.text.undefined import Suspects, suspect_reads
 from cutegen.ptx.watch.async_registers import register_list
@@ -62,10 +62,14 @@ class _Rows:
         """True for each instruction that does nothing but write registers."""
         return [row.only_computes(each) for row, each in zip(self.rows, entry.instructions, strict=True)]
 
-    def may_miss(self, entry: Entry) -> frozenset[int]:
+    def may_miss(self, entry: Entry, *, follows_memory: bool) -> frozenset[int]:
         """The instructions that may give an undefined result by themselves."""
         both = enumerate(zip(self.rows, entry.instructions, strict=True))
-        return frozenset(index for index, (row, each) in both if row.may_miss is not None and row.may_miss(each))
+        return frozenset(
+            index
+            for index, (row, each) in both
+            if (row.may_miss is not None and row.may_miss(each)) or (row.follows and follows_memory)
+        )
 
     def held(self, entry: Entry) -> set[int]:
         """The rows of the 32-bit file that some instruction holds after it was issued."""
@@ -92,8 +96,8 @@ def _move_of(instruction: Instruction) -> tuple[int, int] | None:
     return registers[0].row, registers[1].row
 
 
-def prepare(module: Module, entry: Entry) -> Executable:
-    """Lowers `entry`.
+def prepare(module: Module, entry: Entry, *, follows_memory: bool = False) -> Executable:
+    """Lowers `entry`; `follows_memory`: undefined values are followed through memory.
 
     Raises:
         PtxSyntaxError: text that cannot be read, or the first unknown instruction, with its line.
@@ -106,10 +110,11 @@ def prepare(module: Module, entry: Entry) -> Executable:
         raise PtxSyntaxError(message, line=entry.line)
     layout = lay_out(module, entry)
     frame = Frame(dict(entry.rows))
-    context = Lowering(frame, layout.addresses, layout.spaces)
+    context = Lowering(frame, layout.addresses, layout.spaces, follows_memory=follows_memory)
     rows = _Rows.of(entry)
     graph = build_flow(entry, [row.ends for row in rows.rows])
-    suspects = suspect_reads(entry, graph, rows.written, rows.only_compute(entry), rows.may_miss(entry))
+    loose = rows.may_miss(entry, follows_memory=follows_memory)
+    suspects = suspect_reads(entry, graph, rows.written, rows.only_compute(entry), loose)
     frame.watched, frame.unwritten = suspects.registers(), suspects.unwritten
     context.know_functions(entry, callees(entry, graph.block_at, frame.unwritten), layout)
     frame.exits = frozenset(n for n in range(len(graph.blocks)) if _only_exits(entry, graph, rows, n))
@@ -193,6 +198,8 @@ class _BlockLowering:
         writes, rules = self._rows.written[index] & context.frame.watched, list[Step]()
         computes = row.only_computes(instruction)
         deciding = keys_of(tuple(instruction.operands[number] for number in row.decide)) if computes else reads
+        if row.follows and context.follows_memory:
+            deciding = reads - keys_of(tuple(each for each in instruction.operands if not isinstance(each, Address)))
         if deciding & reads:
             rules.append(matter_rule(context, instruction, deciding & reads, guard))
         if computes and (reads or writes):

@@ -55,7 +55,7 @@ class Program:
     target: str
     entries: Mapping[str, Entry]
     _module: Module
-    _executables: dict[str, Executable] = field(default_factory=dict)
+    _executables: dict[tuple[str, bool], Executable] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Program:
@@ -67,8 +67,8 @@ class Program:
         module = parse_module(text)
         return cls(text, module.target, MappingProxyType({entry.name: entry for entry in module.entries}), module)
 
-    def prepare(self, entry: str) -> Executable:
-        """Prepares `entry`, once.
+    def prepare(self, entry: str, *, follows_memory: bool = False) -> Executable:
+        """Prepares `entry`, once, to follow undefined values through memory or not.
 
         Raises:
             LaunchError: no such entry.
@@ -76,9 +76,10 @@ class Program:
         """
         if entry not in self.entries:
             raise LaunchError(f"no entry {entry!r}; the program has {', '.join(self.entries) or 'none'}")
-        if entry not in self._executables:
-            self._executables[entry] = prepare(self._module, self.entries[entry])
-        return self._executables[entry]
+        key = entry, follows_memory
+        if key not in self._executables:
+            self._executables[key] = prepare(self._module, self.entries[entry], follows_memory=follows_memory)
+        return self._executables[key]
 
     def launch(
         self,
@@ -97,6 +98,7 @@ class Program:
         tensor_core: TensorCore = HOPPER,
         printed: Callable[[str], None] | None = None,
         programmatic: bool | Collection[int] = False,
+        follows_memory: bool = False,
     ) -> LaunchReport:
         """Runs `entry` on a grid; arrays among `args` are read and written in place.
 
@@ -109,13 +111,15 @@ class Program:
         the report. With `ALL_KINDS` conventions end it as well. `printed` receives what threads print, if one process
         runs the CTAs; the report has all of it. `programmatic`: the launch is a programmatic dependent one, so the grid
         before may use the memory of the arguments (or of those with these numbers) until it is waited for.
+        `follows_memory`: a read of shared or local memory that nobody wrote is an error only where its value matters,
+        like that of a register; in one process.
 
         Raises:
             LaunchError: the launch does not fit the entry.
             PtxSyntaxError: an instruction of the entry that this package does not know; with its line.
             PtxFault: undefined behavior while executing (an `ExecutionFault`, with its `violation`).
         """
-        executable = self.prepare(entry)
+        executable = self.prepare(entry, follows_memory=follows_memory)
         asked = None if cluster is None else dim3(cluster, "cluster")
         cluster_shape, explicit = chosen_cluster(executable.entry, asked)
         shape = Shape(
@@ -135,6 +139,8 @@ class Program:
         )
         chosen, size = chosen_policy.schedule("grid").order(shape.grid.all_clusters()), shape.grid.cluster_size
         counter = _Counter(size * len(chosen), progress)
+        if jobs > 1 and follows_memory:
+            raise LaunchError(f"jobs is {jobs}; expected 1 where undefined values are followed through memory")
         if jobs < 1 or (jobs > 1 and executable.ctas_communicate):
             raise LaunchError(f"jobs is {jobs}; expected 1 or more, and 1 for a kernel whose CTAs communicate")
         if jobs == 1 or executable.names_global_variables:

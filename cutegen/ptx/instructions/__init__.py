@@ -34,7 +34,7 @@ from cutegen.ptx.machine.lowering import Lowering, Step
 from cutegen.ptx.machine.rows import Row
 from cutegen.ptx.text.syntax import Instruction
 
-_BY_NAME = (integer, compare, convert, memory, cluster, atomics, effects, matrix)
+_BY_NAME = (integer, compare, convert, cluster, atomics, effects, matrix)
 """Modules whose instructions end nothing, hold nothing, and are issued by each thread for itself."""
 _ROWS = {
     **{name: Row(step=lowerer) for each in _BY_NAME for name, lowerer in each.LOWERERS.items()},
@@ -50,6 +50,7 @@ _ROWS = {
     **launch_control.ROWS,
     **matrix.ROWS,
     **mbarrier.ROWS,
+    **memory.ROWS,
     **tcgen05.ROWS,
     **tensormap.ROWS,
     **wgmma.ROWS,

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 
 from cutegen.ptx.instructions.order import take_access_order
-from cutegen.ptx.machine.lowering import Lowerer, Lowering, Modifiers, Step, count_operands
-from cutegen.ptx.machine.memory import Data, data_dtype
-from cutegen.ptx.machine.spaces import CLUSTER_SPACE, memory_of, resolve_space
+from cutegen.ptx.machine.lowering import Lowering, Modifiers, Step, count_operands
+from cutegen.ptx.machine.memory import Addresses, Data, data_dtype
+from cutegen.ptx.machine.origins import origins_of
+from cutegen.ptx.machine.rows import Row
+from cutegen.ptx.machine.spaces import CLUSTER_SPACE, Lanes, in_frame, memory_of, resolve_space
+from cutegen.ptx.machine.undefined import note_absent, report_use
 from cutegen.ptx.machine.warp import Warp
+from cutegen.ptx.text.flow import RegisterKey, keys_of
 from cutegen.ptx.text.syntax import CALL_SPACE, Instruction, Sink
-from cutegen.ptx.text.types import Kind, ScalarType, scalar_type
+from cutegen.ptx.text.types import WARP_LANES, Kind, ScalarType, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
 _HINTS = (
@@ -86,6 +90,22 @@ def lower_load(context: Lowering, instruction: Instruction) -> Step:
         for i, cell in targets:
             warp.put_active(cell, values[:, i])
 
+    return _noting(context, instruction, step, size) if context.follows_memory else step
+
+
+def _noting(context: Lowering, instruction: Instruction, load: Step, size_bytes: int) -> Step:
+    """A load whose results are undefined in the lanes that read what nobody wrote, as far as it is used."""
+    site, keys = context.site, keys_of(instruction.operands[:1])
+    used = [i for i in range(size_bytes) if instruction.used_bytes is None or instruction.used_bytes >> i & 1]
+
+    def step(warp: Warp) -> None:
+        warp.unwritten = np.zeros((WARP_LANES, size_bytes), bool)
+        load(warp)
+        unwritten, warp.unwritten = warp.unwritten, None
+        lanes = np.asarray(unwritten[:, used].any(axis=1))
+        if lanes.any():
+            note_absent(warp, site, keys, lanes, "memory is read that was never written")
+
     return step
 
 
@@ -131,7 +151,26 @@ def lower_store(context: Lowering, instruction: Instruction) -> Step:
     def step(warp: Warp) -> None:
         memory_of(warp, space).write(warp, site, warp.addresses(base, offset), size, values(warp))
 
-    return step
+    if not context.follows_memory:
+        return step
+    keys = keys_of(instruction.operands[1:2])
+
+    def passing(warp: Warp) -> None:
+        step(warp)
+        for key in keys & warp.undefined.keys():
+            _pass_on(warp, site, key, in_frame(space, warp.addresses(base, offset)), size)
+
+    return passing
+
+
+def _pass_on(warp: Warp, site: int, key: RegisterKey, places: tuple[Lanes, Addresses], size_bytes: int) -> None:
+    """An undefined register has been stored: in local memory the bytes are undefined, elsewhere that is an error."""
+    lanes, (is_local, addresses) = warp.lanes(), places
+    doubtful = origins_of(warp, key)[lanes] != 0
+    local, lost = doubtful & is_local, lanes[doubtful & ~is_local]
+    warp.cta.local.forget(warp, lanes[local], addresses[local], size_bytes)
+    if len(lost):
+        report_use(warp, site, key, np.isin(np.arange(WARP_LANES), lost))
 
 
 def gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
@@ -153,7 +192,7 @@ def gather(sources: list[int], size_bytes: int) -> Callable[[Warp], Data]:
     return many
 
 
-LOWERERS: dict[str, Lowerer] = {
-    **dict.fromkeys(("ld", "ldu"), lower_load),
-    "st": lower_store,
+ROWS = {
+    **dict.fromkeys(("ld", "ldu"), Row(step=lower_load, follows=True)),
+    "st": Row(step=lower_store, follows=True),
 }

@@ -108,6 +108,8 @@ class Lowering:
     semantics: dict[int, Semantics] = field(default_factory=dict)
     element_bytes: dict[int, int] = field(default_factory=dict)
     constant_sites: set[int] = field(default_factory=set)
+    follows_memory: bool = False
+    """Whether undefined values are followed through memory."""
     ctas_communicate: bool = False
     names_global_variables: bool = False
     callees: Mapping[str, Callee] = field(default_factory=dict)

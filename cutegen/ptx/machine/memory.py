@@ -340,9 +340,11 @@ class LocalMemory:
         good, offsets = self._offsets(warp, site, addresses, size_bytes)
         data = poison(len(addresses), size_bytes)
         data[good] = self._bytes.window(size_bytes)[offsets]
-        written = self._written[offsets[:, None] + np.arange(size_bytes)].all(axis=1)
-        if is_checked and not written.all():
-            index = int(np.flatnonzero(good)[np.argmin(written)])
+        written = self._written[offsets[:, None] + np.arange(size_bytes)]
+        if is_checked and not written.all() and warp.unwritten is not None:
+            warp.unwritten[warp.lanes()[good]] |= ~written
+        elif is_checked and not written.all():
+            index = int(np.flatnonzero(good)[np.argmin(written.all(axis=1))])
             message = f"{size_bytes}-byte read of local memory that was never written"
             self._report(ViolationKind.UNINITIALIZED, warp, site, addresses, index, message)
         return data
@@ -361,6 +363,11 @@ class LocalMemory:
             self._report(ViolationKind.OUT_OF_BOUNDS, warp, site, np.array([address]), 0, message)
             return None
         return self._bytes.window(size_bytes), thread * self._size + address
+
+    def forget(self, warp: Warp, lanes: Addresses, addresses: Addresses, size_bytes: int) -> None:
+        """What some `lanes` of `warp` have stored is undefined: the bytes count as not written."""
+        threads = warp.thread0 + lanes - warp.cta.first_thread
+        self._written[(threads * self._size + addresses)[:, None] + np.arange(size_bytes)] = False
 
     def begin_frame(self, threads: Addresses, bases: Addresses, size_bytes: int) -> None:
         """Bytes from `bases` on, of threads numbered in the CTA, are a new frame: nobody has written them."""

@@ -43,7 +43,9 @@ class Row:
     others what has happened, although it makes none of it visible.
 
     `spread` says which results depend on which undefined sources, except those in the operands that `decide` what it
-    does, by number. `may_miss` tells whether an instruction may give an undefined result by itself.
+    does, by number. `may_miss` tells whether an instruction may give an undefined result by itself. With `follows` it
+    answers for undefined values between registers and memory, in a launch that follows them there: its result may be
+    undefined, or the operands after its address.
     """
 
     step: Lowerer | None = None
@@ -57,6 +59,7 @@ class Row:
     spread: SpreadLowerer = from_own_lane
     decide: tuple[int, ...] = ()
     may_miss: Callable[[Instruction], bool] | None = None
+    follows: bool = False
 
     def only_computes(self, instruction: Instruction) -> bool:
         """Return whether all that it does is to write registers, so that undefined sources may not matter."""

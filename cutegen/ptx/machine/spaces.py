@@ -169,6 +169,13 @@ def spaces_of(addresses: Addresses) -> dict[str, Lanes]:
     return inside
 
 
+def in_frame(space: str, addresses: Addresses) -> tuple[Lanes, Addresses]:
+    """(mark of the addresses of `space` that lie in local memory, the addresses there)."""
+    if space == "generic":
+        return spaces_of(addresses)["local"], addresses - LOCAL_WINDOW
+    return np.full(len(addresses), space in (*FRAME_SPACES, _AGGREGATE_SPACE)), addresses
+
+
 def to_shared(addresses: Addresses) -> Addresses:
     """Converts generic addresses of shared memory to `.shared::cluster` addresses; others stay."""
     generic = (addresses >= SHARED_WINDOW) & (addresses < SHARED_WINDOW + SHARED_WINDOW_BYTES)

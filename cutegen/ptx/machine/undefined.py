@@ -151,17 +151,20 @@ def matter_rule(
                 continue
             bad = (warp.mask if key == guard_key else executing(warp, guard)) & (origins != 0)
             if bad.any():
-                lane = int(np.argmax(bad))
-                message = f"a {key[0]}-bit register is read that this thread never wrote"
-                if origins[lane] != NEVER:
-                    origin = warp.cta.describe(int(origins[lane]) - 1)
-                    message = (
-                        f"a {key[0]}-bit register is read whose value comes from one that this thread never wrote, or "
-                    )
-                    message += f"from a lane that does not take part ({origin})"
-                warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + lane, message)
+                report_use(warp, site, key, bad)
 
     return rule
+
+
+def report_use(warp: Warp, site: int, key: RegisterKey, lanes: Mask) -> None:
+    """The value of a register, undefined in `lanes`, matters to the instruction at `site`."""
+    lane = int(np.argmax(lanes))
+    origin = int(origins_of(warp, key)[lane])
+    message = f"a {key[0]}-bit register is read that this thread never wrote"
+    if origin != NEVER:
+        message = f"a {key[0]}-bit register is read whose value comes from one that this thread never wrote, or "
+        message += f"from a lane that does not take part ({warp.cta.describe(origin - 1)})"
+    warp.cta.fault(ViolationKind.UNINITIALIZED, site, warp.thread0 + lane, message)
 
 
 def define_rule(writes: frozenset[RegisterKey], guard: Predicate | None) -> Step:

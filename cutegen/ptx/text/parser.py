@@ -5,6 +5,7 @@ Source: PTX ISA, "Syntax" and "Directives", `call`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -213,6 +214,8 @@ class _BodyReader:
         self._cursor, self._scopes = cursor, scopes
         self._variables: list[Variable] = []
         self._instructions: list[Instruction] = []
+        self._used_bytes: int | None = None
+        """What a pragma says of the next instruction."""
         self._paths: list[tuple[int, ...]] = []
         self._path: tuple[int, ...] = ()
         self._opened = 0
@@ -258,13 +261,22 @@ class _BodyReader:
         elif cursor.peek() in (*_SPACES, ".param"):
             word = cursor.take()
             self._declare(read_variable(cursor, CALL_SPACE if word == ".param" else word[1:]))
-        elif cursor.peek() == ".pragma":
-            cursor.skip_statement()
+        elif cursor.accept(".pragma"):
+            self._used_bytes = self._read_pragma()
         elif cursor.peek().startswith("."):
             raise cursor.error(f"directive {cursor.peek()} is not supported in a body")
         elif not cursor.accept(";"):
             self._instructions.append(self._read_instruction())
+            self._used_bytes = None
             self._paths.append(self._path)
+
+    def _read_pragma(self) -> int | None:
+        """The mask of bytes that the next load uses, if that is what the pragma says."""
+        words = ""
+        while (token := self._cursor.take()) != ";":
+            words += token
+        match = re.fullmatch(r'"used_bytes_mask\s+(0[xX][0-9a-fA-F]+|\d+)"', words)
+        return None if match is None else int(match[1], 0)
 
     def _declare(self, variable: Variable) -> None:
         if self._path:
@@ -353,7 +365,9 @@ class _BodyReader:
                 cursor.expect(",")
             operands.append(self._read_operand())
         text = cursor.text_since(start)
-        return Instruction(line=line, text=text, guard=guard, parts=parts, operands=tuple(operands))
+        return Instruction(
+            line=line, text=text, guard=guard, parts=parts, operands=tuple(operands), used_bytes=self._used_bytes
+        )
 
     def _read_guard(self) -> Guard | None:
         cursor = self._cursor

@@ -112,6 +112,8 @@ class Instruction:
     guard: Guard | None
     parts: tuple[str, ...]
     operands: tuple[Operand, ...]
+    used_bytes: int | None = None
+    """Of a load, a bit for each byte that is used, if a pragma says so."""
 
     @property
     def opcode(self) -> str:

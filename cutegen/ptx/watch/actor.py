@@ -62,6 +62,10 @@ class Actor(Protocol):
         """The lanes that are active."""
 
     @property
+    def unwritten(self) -> npt.NDArray[np.bool_] | None:
+        """Which bytes each lane has read although nobody wrote them, while that is noted in place of a report."""
+
+    @property
     def cta(self) -> Group:
         """Its CTA."""
 

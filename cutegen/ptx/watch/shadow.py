@@ -85,7 +85,10 @@ class Shadow:
 
     def _check_written(self, access: Access, granules: npt.NDArray[np.int64]) -> None:
         writes = self._writes[granules]
-        if writes.min() == 0:
+        if writes.min() == 0 and access.warp.unwritten is not None:
+            lanes = access.threads - access.warp.thread0
+            access.warp.unwritten[lanes] |= np.repeat(writes == 0, self._granule_bytes, axis=1)
+        elif writes.min() == 0:
             index = int(np.argmin(writes.min(axis=1)))
             message = f"{access.size_bytes}-byte read of shared memory that was never written"
             self.report(ViolationKind.UNINITIALIZED, access, index, message)
