@@ -26,7 +26,7 @@ def guard_cpu_time(resolved: Resolved) -> None:
     except ImportError:  # a run-only installation cannot plan, so it gives no estimate
         return
 
-    planned = plan(spec_of(request), request.target, request.problem)
+    planned = plan(spec_of(request), request.target, request.problem, tried=True)
     assert isinstance(planned, GemmPlan)
     seconds = estimate_s(planned, problem)
     if seconds > LONGEST_S:

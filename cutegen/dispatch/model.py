@@ -78,7 +78,7 @@ model = ModelProvider()
 def _planned(request: Request) -> tuple[str, BuildRequest | None]:
     """Return why the kernel was chosen, and what builds it; None if none can be built."""
     try:
-        made = plan(spec_of(request), request.target, request.problem)
+        made = plan(spec_of(request), request.target, request.problem, tried=True)
         assert isinstance(made, GemmPlan)
         asked = request_of(made)
     except SpecError as error:

@@ -6,6 +6,8 @@ accumulation). On sm_90 `wgmma` reaches 4096: NVIDIA's white paper of H100, 989.
 has half of it there, 8-bit types twice. `mma.sync` reaches only 62.9% of it: Luo et al., "Benchmarking and Dissecting
 the Nvidia Hopper GPU Architecture" (arXiv 2402.13499), and for it ptxas converts 8-bit floats to f16 on sm_90 and
 sm_100 (F2FP and HMMA in the disassembly).
+`tcgen05` reaches 8192 on sm_100: NVIDIA's data sheet of DGX B200, 72 PFLOP/s of FP4 by 8 GPUs, a quarter of it for f16,
+of 148 SMs at 1.85 GHz.
 f32 multiply-adds: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of native instructions.
 L2: the white paper of A100, 5120 bytes for 108 SMs. Shared memory: 32 banks of 4 bytes (CUDA C++
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
@@ -26,7 +28,7 @@ class SmRates:
     """Rates per SM and cycle; None without a source, so that only a measurement helps.
 
     `flops` of each MMA instruction: for `mma.sync` those on f16, and on 8-bit floats if they are multiplied natively;
-    for `wgmma` those on f16. A wavefront is one pass over the banks of shared memory.
+    for `wgmma` and `tcgen05` those on f16. A wavefront is one pass over the banks of shared memory.
     """
 
     flops: Mapping[Instruction, float] = field(default_factory=dict)
@@ -52,8 +54,15 @@ class SmRates:
         return replace(self, flops=others if flops is None else {**others, instruction: flops})
 
 
-def _rates(fma: float, mma_sync: float | None = None, wgmma: float | None = None) -> dict[Instruction, float]:
-    rates = {Instruction.FMA: fma, Instruction.MMA_SYNC: mma_sync, Instruction.WGMMA: wgmma}
+def _rates(
+    fma: float, mma_sync: float | None = None, wgmma: float | None = None, tcgen05: float | None = None
+) -> dict[Instruction, float]:
+    rates = {
+        Instruction.FMA: fma,
+        Instruction.MMA_SYNC: mma_sync,
+        Instruction.WGMMA: wgmma,
+        Instruction.TCGEN05: tcgen05,
+    }
     return {instruction: rate for instruction, rate in rates.items() if rate is not None}
 
 
@@ -62,7 +71,7 @@ SM_RATES: Mapping[str, SmRates] = {
     "sm_86": SmRates(flops=_rates(256, 1024)),
     "sm_89": SmRates(flops=_rates(256, 1024)),
     "sm_90": SmRates(flops=_rates(256, 0.629 * 4096, 4096), float8_as_f16=True),
-    "sm_100": SmRates(flops=_rates(256), float8_as_f16=True),
+    "sm_100": SmRates(flops=_rates(256, tcgen05=8192), float8_as_f16=True),
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }
 """By target name, as in `TARGETS`; the rates of multipliers by instruction."""

@@ -211,3 +211,23 @@ def test_the_refusal_is_of_a_family_that_has_the_keys_and_types(
     assert caught.value.key == key
     assert found in caught.value.found
     assert " in family " not in caught.value.found
+
+
+def test_a_blackwell_gets_tensor_memory_by_an_estimate() -> None:
+    family, decision = chosen(OPEN, "sm_100", (4096, 4096, 4096))
+    assert family == "sm100"
+    assert decision.for_problem.endswith("us estimated")
+    assert "at an assumed rate" in {each.what: each.why for each in decision.rejected}["sm120"]
+
+
+def test_calls_get_families_that_have_run() -> None:
+    """`matmul` on a Blackwell takes no kernel that no hardware has run; a spec that names the family does."""
+    called = plan(OPEN, "sm_100", (4096, 4096, 4096), tried=True)
+    assert isinstance(called, GemmPlan)
+    assert called.family == "sm120"
+    (decision,) = (each for each in called.decisions if each.key == "family")
+    why = {each.what: each.why for each in decision.rejected}
+    assert "one that has run on hardware" in why["sm100"]
+    named = plan(replace(OPEN, family="sm100"), "sm_100", tried=True)
+    assert isinstance(named, GemmPlan)
+    assert named.family == "sm100"

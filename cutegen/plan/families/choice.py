@@ -8,7 +8,7 @@ from itertools import chain
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import Target, targets_with
+from cutegen.hardware import MULTIPLIES, Instruction, Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.search.problem import Proposal, foretold
@@ -58,9 +58,14 @@ class _Option:
         return Rejected(self.name, "later in the order of families")
 
 
-def plan_with_any_family(spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
-    """Return the plan of the chosen family; the decision names the others. Raises SpecError if all refuse."""
-    options = _beside_the_first([_option(spec, name, target, problem) for name in ORDER])
+def plan_with_any_family(
+    spec: GemmSpec, target: Target, problem: ProblemShape | None, *, tried: bool = False
+) -> GemmPlan:
+    """Return the plan of the chosen family; the decision names the others. Raises SpecError if all refuse.
+
+    `tried` leaves out the families of which no kernel has run on hardware.
+    """
+    options = _beside_the_first([_option(spec, name, target, problem, tried=tried) for name in ORDER])
     options.sort(key=lambda option: option.rank)  # the sort is stable
     by_rules: list[SpecError] = []
     for number, option in enumerate(options):
@@ -89,11 +94,20 @@ def _beside_the_first(options: list[_Option]) -> list[_Option]:
     return [replace(each, handicap=HANDICAPS.get(each.name, 1.0)) for each in options]
 
 
-def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None) -> _Option:
+def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | None, *, tried: bool) -> _Option:
     """Return a family's option before its rules run.
 
     It has the refusal of the spec or target, if any, and the time of the first candidate whose stages fit.
     """
+    by = _multiplies_by(name)
+    if tried and not MULTIPLIES[by].has_run:
+        untried = spec.error(
+            "family",
+            found=f'"{name}"',
+            expected=f"one that has run on hardware, which no kernel by {by} has",
+            fix=f'family = "{name}" in a spec asks for it',
+        )
+        return _Option(name, refusal=untried)
     try:
         proposed = iter(FAMILIES[name].proposed(replace(spec, family=name), target, problem))
         first = next((one for one in proposed if one.fits), None)
@@ -101,7 +115,12 @@ def _option(spec: GemmSpec, name: str, target: Target, problem: ProblemShape | N
         return _Option(name, refusal=refusal)
     if first is None:
         return _Option(name)
-    return _Option(name, chain((first,), proposed), first.predicted_us, how=foretold(target))
+    return _Option(name, chain((first,), proposed), first.predicted_us, how=foretold(target, by))
+
+
+def _multiplies_by(name: str) -> Instruction:
+    """Return the multiply instruction of a family."""
+    return next(each for each in MULTIPLIES if each in SPEC_FAMILIES[name].needs)
 
 
 def _decision(option: _Option, rejected: tuple[Rejected, ...], problem: ProblemShape | None) -> Decision:

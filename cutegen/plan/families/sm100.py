@@ -10,6 +10,7 @@ from cutegen.plan.families.family import Family
 from cutegen.plan.mainloop.tensor_memory import TmaTmem
 from cutegen.plan.mma.tcgen05 import Tcgen05, choose_cta_tile
 from cutegen.plan.schedules import Persistent
+from cutegen.plan.search.tensor_memory import settled_for
 
 SM100 = Family(
     name="sm100",
@@ -17,4 +18,5 @@ SM100 = Family(
     mainloop=TmaTmem(),
     schedule=Persistent("one CTA fills an SM's tensor memory; a tile is multiplied while the previous one is stored"),
     cta_tile=lambda spec, target: choose_cta_tile(spec),
+    search=settled_for,
 )

@@ -123,8 +123,10 @@ def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[O
     return list(found.values())
 
 
-def foretold(target: Target) -> str:
+def foretold(target: Target, by: Instruction = Instruction.MMA_SYNC) -> str:
     """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it.
+
+    `by` is the instruction whose rate they assume.
 
     >>> from cutegen.hardware import TARGETS
     >>> [foretold(TARGETS[name]) for name in ("sm_90", "sm_80", "sm_100")]
@@ -132,7 +134,7 @@ def foretold(target: Target) -> str:
     """
     if GPUS[target.name].fitted:
         return "predicted"
-    known = SM_RATES[target.name].flops.get(Instruction.MMA_SYNC) is not None
+    known = SM_RATES[target.name].flops.get(by) is not None
     return "estimated" if known else "estimated at an assumed rate"
 
 
