@@ -13,9 +13,9 @@ from cutegen.build import Artifact, open_artifact
 from cutegen.contract.launch import GEMM, OPERANDS, RESULT, SCALARS, CallSize, LaunchContract
 from cutegen.errors import OperandError
 from cutegen.run.call import streams
+from cutegen.run.call.cached_calls import CachedCalls, Launch
 from cutegen.run.call.check import CheckedCall, check_call, check_inputs
 from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
-from cutegen.run.call.fast_path import Launch, QuickCalls, QuickFusedCalls
 from cutegen.run.call.memory_overlap import Placed, check_address, check_apart
 from cutegen.run.call.operands import Form, TensorView, count_write, view_of
 from cutegen.run.call.storage import MatrixStorage, call_tensor, empty
@@ -104,15 +104,16 @@ class Kernel:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
         vectors = bias is bias_n is bias_m is scale_m is scale_n is offs is sizes is None
         plain = vectors and scale_a is scale_b is c is residual is aux is alpha is beta is None
-        if plain and (result := self._thread.quick(a, b, out, stream)) is not None:
-            if kept_copies.entries:
-                begin, elems = result.data_ptr(), span_elems(result.shape, result.stride())
-                kept_copies.written(begin, begin + elems * result.element_size())
-            return result
-        tensors, scalars = self._extras.take(
-            scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
-        )
-        if not plain and (result := self._thread.quick_fused(a, b, out, stream, tensors, scalars)) is not None:
+        known = self._thread.known
+        result = known(a, b, out, stream) if plain else None
+        if result is None:
+            tensors, scalars = self._extras.take(
+                scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+            )
+            if not plain:
+                result = known(a, b, out, stream, [tensor for _, tensor in tensors], scalars)
+        if result is not None:
+            announce(result, out, aux)
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
@@ -129,10 +130,7 @@ class Kernel:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
             prepared.announce((given, aux), pointers)
             if prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
-                if plain:
-                    self._thread.quick.remember(a, b, given, out, prepared.call, prepared.launch)
-                else:
-                    self._thread.quick_fused.remember(a, b, given, out, tensors, prepared)
+                known.remember(a, b, given, out, prepared, prepared.call.device[1], [tensor for _, tensor in tensors])
         return out
 
     def execute(
@@ -290,9 +288,21 @@ class _PerThread(threading.local):
     """The calls prepared on each thread: threads must not share a launch's parameter block."""
 
     def __init__(self, prepare: Callable[..., PreparedCall], result_storage: Callable[..., MatrixStorage]) -> None:
-        self.quick, self.quick_fused = QuickCalls(), QuickFusedCalls()
+        self.known = CachedCalls()
         self.prepare = lru_cache(maxsize=_REMEMBERED_FORMS)(prepare)
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
+
+
+def announce(result: Any, given: Any, aux: Any) -> None:
+    """Tell torch what a repeated call wrote of the caller's tensors, and drop copies of what it wrote."""
+    for operand in (given, aux):
+        if operand is not None:
+            count_write(operand)
+    if kept_copies.entries:
+        for written in (result, aux):
+            if written is not None:
+                begin, elems = written.data_ptr(), span_elems(written.shape, written.stride())
+                kept_copies.written(begin, begin + elems * written.element_size())
 
 
 def _transposed(read: LaunchContract) -> Transposed | None:

@@ -4,7 +4,7 @@ torch_entry.py   `cutegen.matmul` of torch tensors: directly to the kernel, or t
 call.py          a call's arguments as one value
 eager.py         a call's tensors -> one lookup -> the launch
 cpu_reference.py the same formula in torch, for tensors in host memory
-call_cache.py    repeated simple calls; fused.py: repeated calls with more terms
+call_cache.py    repeated calls, by guards or by all attributes
 autograd.py      eager calls with gradients
 ops.py           `torch.ops.cutegen`: schemas, kernels, fakes, autocast, vmap
 gradients.py     the backward passes, which call these ops

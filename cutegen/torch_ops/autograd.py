@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.call_cache import CachedCall, launch, lookup, memoize
+from cutegen.torch_ops.call_cache import ByGuards, Graded, count_write, launch_again, lookup, memoize
 from cutegen.torch_ops.eager import compute
 
 
@@ -21,22 +21,36 @@ def quick(
 
     With `b_transposed`, B is `b` transposed.
     """
-    known = lookup(a, b, bias, activation, out, b_transposed)
-    if known is None:
+    tensors: tuple[Tensor, ...] = (a, b) if bias is None else (a, b, bias)
+    if out is not None:
+        tensors += (out,)
+    if (known := lookup(tensors, (activation, bias is None, out is None, b_transposed))) is None:
         return None
-    return _record(known, a, b, bias) if known.recorded else launch(known, a, b, bias, out)
+    if known.graded is not None:
+        return _record(known, a, b, bias)
+    found: Tensor | None = launch_again(known.call, a, b, out, () if bias is None else (bias,))
+    if out is not None and found is not None:
+        count_write(out)
+    return found
 
 
 class CachedMatmul(torch.autograd.Function):  # type: ignore[misc]
     """A repeated, recorded `activation(a @ b + bias)`; with `b_transposed`, B is `b` transposed."""
 
     @staticmethod
-    def forward(ctx: Any, known: CachedCall, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
-        """Keep what `Matmul` does, and `known` instead of the arguments."""
-        result, aux = _launched(known, a, b, bias)
-        before = aux if known.aux else None if known.activation is None else result
-        ctx.save_for_backward(a if known.needs_a else None, b if known.needs_b else None, before)
-        ctx.known = known
+    def forward(ctx: Any, known: ByGuards, a: Tensor, b: Tensor, bias: Tensor | None) -> Tensor:
+        """Keep what `Matmul` does, and what is known instead of the arguments."""
+        graded = known.graded
+        assert graded is not None
+        aux = known.call.allocate() if graded.aux else None
+        beside = [x for x in (bias, aux) if x is not None]
+        result: Tensor | None = launch_again(known.call, a, b, None, beside)
+        if result is None:
+            call = Call(a, b.t() if graded.b_transposed else b, bias, graded.activation, aux=graded.aux)
+            result, aux = compute(call)
+        before = aux if graded.aux else None if graded.activation is None else result
+        ctx.save_for_backward(a if graded.needs_a else None, b if graded.needs_b else None, before)
+        ctx.graded = graded
         return result
 
     @staticmethod
@@ -45,25 +59,17 @@ class CachedMatmul(torch.autograd.Function):  # type: ignore[misc]
         gradients.refuse_to_be_recorded()
         a, b, before = ctx.saved_tensors
         _, need_a, need_b, need_bias = ctx.needs_input_grad
-        known: CachedCall = ctx.known
-        if known.activation is not None:
-            grad = gradients.through(known.activation, grad, before)
-        like_a, like_b, b_transposed = known.like_a, known.like_b, known.b_transposed
-        b = b.t() if b_transposed and need_a else b
-        of_a, of_b = gradients.of_product(grad, a, b, like_a, like_b, None, need_a, need_b)
-        of_b = of_b.t() if of_b is not None and b_transposed else of_b
-        return None, of_a, of_b, gradients.of_bias(grad, like_b, known.dtype_bias) if need_bias else None
+        graded: Graded = ctx.graded
+        if graded.activation is not None:
+            grad = gradients.through(graded.activation, grad, before)
+        b = b.t() if graded.b_transposed and need_a else b
+        of_a, of_b = gradients.of_product(grad, a, b, graded.like_a, graded.like_b, None, need_a, need_b)
+        of_b = of_b.t() if of_b is not None and graded.b_transposed else of_b
+        return None, of_a, of_b, gradients.of_bias(grad, graded.like_b, graded.bias_dtype) if need_bias else None
 
 
 _record: Callable[..., Tensor] = super(torch.autograd.Function, CachedMatmul).apply
-"""`Again.apply` without torch's functorch handling; functorch shows in the guards."""
-
-
-def _launched(known: CachedCall, a: Tensor, b: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    aux = known.allocate(known.shape, known.steps, known.dtype) if known.aux else None
-    if (found := launch(known, a, b, bias, None, aux)) is not None:
-        return found, aux
-    return compute(Call(a, b.t() if known.b_transposed else b, bias, known.activation, aux=known.aux))
+"""`CachedMatmul.apply` without torch's functorch handling; functorch shows in the guards."""
 
 
 class Matmul(torch.autograd.Function):  # type: ignore[misc]

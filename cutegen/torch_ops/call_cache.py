@@ -1,33 +1,42 @@
-"""Repeated calls: one lookup by the tensors' attributes, then the launch.
+"""Repeated calls: what was decided on the first one is looked up, and replayed on the new addresses.
 
-`lookup` knows simple calls, by shapes and Dynamo guards; `replay` knows all calls, by every attribute.
+    quick(a, b, ...)    by shapes and Dynamo guards: `activation(a @ b + bias)`
+    quick_terms(call)   by shapes and Dynamo guards: any terms
+    replay(call)        by every attribute of the tensors, and the alignment of their addresses: any call
 
-The first call checks everything that depends on attributes. Each call checks addresses: their alignment, and whether
-`out` overlaps an operand. Every unusual call takes the slow path again. A call whose addresses allow only narrow
-accesses has a kernel that serves better aligned ones slowly: it is known to `replay` alone, by its alignment.
+The first call checks everything that depends on attributes, each call what depends on addresses
+(`cutegen.run.call.cached_calls.replay`). Every unusual call takes the slow path. A call whose addresses allow only
+narrow accesses has a kernel that serves better aligned ones slowly: it is known by its alignment alone.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.formula import TENSORS
 from cutegen.dispatch.placement import VECTOR_BYTES, is_narrowed
 from cutegen.dispatch.prepared_call import ServedCall, ordered_scalars
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
-from cutegen.run.call.dynamo import guards_of, with_latest
+from cutegen.run.call import cached_calls
+from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, Guarded, keep
+from cutegen.run.call.epilogue_operands import TOO_LARGE
 from cutegen.torch_ops.call import Call, Like
 from cutegen.torch_ops.switches import tf32_allowed
 
-_REMEMBERED_CALLS = 1024
 _MATRICES = frozenset({"a", "b", "out", "c", "residual"})
+_ALWAYS = ("a", "b", "out")
+_BESIDE = (*(name for name in TENSORS if name not in _ALWAYS), "aux")
+_NUMBERS = frozenset({float, int})
+_RESULT = 2
 
 # Local names, because every call looks each of them up.
 is_traced = torch.compiler.is_dynamo_compiling
@@ -38,113 +47,77 @@ _function_modes = torch._C._is_torch_function_mode_enabled
 _functorch = torch._C._are_functorch_transforms_active
 _forward_ad = torch.autograd.forward_ad
 count_write = torch.autograd.graph.increment_version
+launch_again = cached_calls.replay
 _F32 = torch.float32
 _dynamos: Any = torch._C._dynamo.guards
 _has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
 """Not part of torch's public API: if a version lacks them, calls use `replay`."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
-current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
+_current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 
 
-class Known(NamedTuple):
-    """Remaining work of a call that was made before.
+@dataclass(frozen=True, slots=True, eq=False)
+class ByAttributes:
+    """A call that is found by its attributes: `order` are its tensors beside A, B and the result, among `_BESIDE`.
 
-    `align_mask` are the address bits that must be 0 and `spans` the bytes from the first to the last element, in the
-    order of `names`, which is the kernel's: a, b, out, and others. `ordinal` is the GPU's, -1 for the executor. With
-    `narrowed`, a matrix is aligned less than its strides allow.
+    With `narrowed`, a matrix is aligned less than its strides allow.
     """
 
-    launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
-    check_addresses: Callable[[tuple[int, ...]], None]
-    align_mask: tuple[int, ...]
-    spans: tuple[int, ...]
-    names: tuple[str, ...]
-    allocate: Callable[[], Tensor]
-    stream: Callable[[int], int]
-    ordinal: int
+    call: CachedCall
+    order: tuple[int, ...]
     narrowed: bool
 
 
-class CachedCall:
-    """Remaining work of a simple call: `activation(a @ b + bias)`, with or without `out`.
+@dataclass(frozen=True, slots=True, eq=False)
+class ByGuards:
+    """A call that is found by guards: `ordinal` is the GPU that must be the current one, -1 for the executor.
 
-    `guards` are Dynamo's, in C++: they compare shapes, strides, types, devices and dispatch keys, which show autocast,
-    functorch and the negative bit. `align_mask` are the address bits of a, b and out that must be 0. Memory is
-    allocated and `launch_on_current_context` launches while the tensors' GPU, `ordinal`, is the current one; -1 is the
-    executor. `recorded` is True if autograd records the call: the kernel then also stores the value before the
-    activation if `aux` requests it. The gradient of the other operand then `needs_a` or `needs_b`; gradients are
-    `like_a` and `like_b`.
+    Its launch and its allocator rely on that. `changes` counts those of providers and settings before it, `tf32` is
+    torch's switch if it matters, and `graded` is set if autograd records the call.
     """
 
-    __slots__ = (
-        *(
-            "activation",
-            "b_transposed",
-            "allocate",
-            "launch_on_current_context",
-            "aux",
-            "dtype",
-            "dtype_bias",
-            "guards",
-            "like_a",
-            "like_b",
-        ),
-        *(
-            "align_mask",
-            "align_mask_bias",
-            "needs_a",
-            "needs_b",
-            "ordinal",
-            "recorded",
-            "shape",
-            "span_a",
-            "span_b",
-            "span_bias",
-        ),
-        *("span_out", "steps", "stream", "tf32"),
-    )
+    call: CachedCall
+    ordinal: int
+    changes: int
+    tf32: bool | None
+    order: tuple[int, ...]
+    graded: Graded | None
 
-    def __init__(self, known: Known, call: Call, tensors: list[Tensor], out: Tensor, *, b_transposed: bool) -> None:
-        self.guards = guards_of(tensors)
-        self.activation, self.aux, self.b_transposed = call.activation, call.aux, b_transposed
-        self.recorded, self.dtype_bias = call.wants_grad, None if call.bias is None else call.bias.dtype
-        self.like_a, self.like_b = Like.of(call.a), Like.of(call.b)
-        self.needs_a, self.needs_b = call.b.requires_grad, call.a.requires_grad
-        self.tf32 = tf32_allowed() if tensors[0].dtype is _F32 else None
-        self.launch_on_current_context, self.ordinal = (
-            getattr(known.launch, "launch_on_current_context", known.launch),
-            known.ordinal,
-        )
-        self.allocate, self.stream = allocator(known.ordinal), known.stream
-        self.shape, self.steps, self.dtype = tuple(out.shape), out.stride(), out.dtype
-        self.align_mask, self.align_mask_bias = max(known.align_mask[:3]), (*known.align_mask, 0)[3]
-        self.span_a, self.span_b, self.span_out, self.span_bias = (*known.spans, 0)[:4]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graded:
+    """What the gradients of `activation(a @ b + bias)` need; with `b_transposed`, B is `b` transposed.
+
+    The kernel also stores the value before the activation if `aux` requests it. The gradient of the other operand
+    `needs_a` or `needs_b`; gradients are `like_a` and `like_b`.
+    """
+
+    activation: str | None
+    b_transposed: bool
+    aux: bool
+    needs_a: bool
+    needs_b: bool
+    like_a: Like
+    like_b: Like
+    bias_dtype: torch.dtype | None
 
 
 class _Table(threading.local):
     """The calls that a thread has made: threads must not share a launch's parameter block."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], Known] = {}
-        self.simple: dict[tuple[object, ...], list[CachedCall]] = {}
-        self.fused: dict[tuple[object, ...], list[Any]] = {}
+        self.by_attributes: dict[tuple[object, ...], ByAttributes] = {}
+        self.by_guards: dict[tuple[object, ...], list[Guarded[ByGuards]]] = {}
         self.changes = -1
 
     def renew(self) -> None:
         """Forget calls that other providers or settings served, and all calls if there are too many."""
         changes = providers.changes + settings.changes
-        most = max(len(self.known), len(self.simple), len(self.fused))
-        if self.changes != changes or most >= _REMEMBERED_CALLS:
-            self.known, self.simple, self.fused, self.changes = {}, {}, {}, changes
+        if self.changes != changes or len(self.by_attributes) >= CACHED_SHAPES:
+            self.by_attributes, self.by_guards, self.changes = {}, {}, changes
 
 
 table = _Table()
-
-
-def allocator(ordinal: int) -> Callable[..., Tensor]:
-    """Return an allocator for the current GPU, or the host for -1, without the dispatcher, as Inductor does."""
-    found: Callable[..., Tensor] = _dynamos._empty_strided_cuda if ordinal >= 0 else _dynamos._empty_strided_cpu
-    return found
 
 
 def is_undisturbed() -> bool:
@@ -157,95 +130,115 @@ def quick(a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None) -> 
 
     Also None for calls that autograd records.
     """
-    known = lookup(a, b, bias, activation, None, b_transposed=False)
-    return None if known is None or known.recorded else launch(known, a, b, bias, None)
+    known = lookup((a, b) if bias is None else (a, b, bias), (activation, bias is None, True, False))
+    if known is None or known.graded is not None:
+        return None
+    found: Tensor | None = launch_again(known.call, a, b, None, () if bias is None else (bias,))
+    return found
 
 
-def lookup(
-    a: Tensor, b: Tensor, bias: Tensor | None, activation: str | None, out: Tensor | None, b_transposed: bool
-) -> CachedCall | None:
-    """Look up a call of `activation(a @ b + bias)`; with `b_transposed`, B is `b` transposed. None if it is not known.
-
-    Written out, like `launch`, because the two are the entire cost of a small call.
-    """
+def lookup(tensors: tuple[Any, ...], terms: tuple[object, ...]) -> ByGuards | None:
+    """Return what is known of a call with such tensors, which begin with A and B, and `terms`: all but values."""
     if is_traced():
         return None
     try:
-        some = table.simple.get(
-            (a.shape, b.shape, activation, bias is None, out is None, b_transposed, _is_grad_enabled())
-        )
+        some = table.by_guards.get((tensors[0].shape, tensors[1].shape, terms, _is_grad_enabled()))
     except (AttributeError, RuntimeError, TypeError):  # other types, or no shape, which are checked elsewhere
         return None
-    if some is None or table.changes != providers.changes + settings.changes:
+    if some is None:
         return None
-    for known in some:
-        if out is None:
-            fits = known.guards(a, b) if bias is None else known.guards(a, b, bias)
-        else:
-            fits = known.guards(a, b, out) if bias is None else known.guards(a, b, out, bias)
-        if fits:
+    for guards, known in some:  # noqa: B007
+        if guards(*tensors):
             break
     else:
         return None
     if _dispatch_modes() or _function_modes() or _forward_ad._current_level >= 0:  # functorch shows in guards
         return None
+    if known.changes != providers.changes + settings.changes:
+        return None
     if known.tf32 is not None and known.tf32 is not tf32_allowed():
         return None
-    return known if known.ordinal < 0 or current_gpu() == known.ordinal else None
+    return known if known.ordinal < 0 or _current_gpu() == known.ordinal else None
 
 
-def launch(
-    known: CachedCall, a: Tensor, b: Tensor, bias: Tensor | None, out: Tensor | None, aux: Tensor | None = None
-) -> Tensor | None:
-    """Return the result of a known call; None if addresses do not meet the kernel's requirements.
+def quick_terms(call: Call) -> Tensor | None:
+    """Return the result of a call with any terms if such a call was made before with such tensors; else None.
 
-    The value before the activation goes to `aux` if `known.aux` requests it.
+    Raises OperandError for an `out` that shares memory with another operand.
     """
-    result = known.allocate(known.shape, known.steps, known.dtype) if out is None else out
-    at_a, at_b, at_out = a.data_ptr(), b.data_ptr(), result.data_ptr()
-    if (at_a | at_b | at_out) & known.align_mask or not (at_a and at_b and at_out):  # 0: its memory was freed
+    known = lookup(*_terms(call))
+    if known is None or known.graded is not None or (scalars := _scalars(call)) is None:
         return None
-    addresses: tuple[int, ...] = (at_a, at_b, at_out)
-    if bias is not None:
-        at_bias = bias.data_ptr()
-        if at_bias & known.align_mask_bias or not at_bias:
-            return None
-        addresses = (at_a, at_b, at_out, at_bias)
-    if aux is not None:
-        addresses = (*addresses, aux.data_ptr())
-    if out is not None:
-        end = at_out + known.span_out
-        apart = (end <= at_a or at_a + known.span_a <= at_out) and (end <= at_b or at_b + known.span_b <= at_out)
-        if not apart or (bias is not None and at_bias < end and at_out < at_bias + known.span_bias):
-            return None
-    known.launch_on_current_context(addresses, (), known.stream(known.ordinal))
-    if out is not None:
+    out = call.out
+    given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b)
+    beside = [given[i] for i in known.order]
+    found: Tensor | None = launch_again(known.call, call.a, call.b, out, beside, scalars)
+    if out is not None and found is not None:
         count_write(out)
-    return result
+    return found
+
+
+def _terms(call: Call) -> tuple[tuple[Any, ...], tuple[object, ...]]:
+    """Return a call's tensors and terms, for `lookup`."""
+    a, b, bias, activation, residual, alpha, _, c, scale_a, scale_b, out, out_dtype, _ = call
+    tensors = (a, b, *[x for x in (bias, residual, c, scale_a, scale_b, out) if x is not None])
+    missing = bias is None, residual is None, c is None, scale_a is None, scale_b is None, out is None
+    return tensors, (activation, out_dtype, alpha is None, missing)
+
+
+def _scalars(call: Call) -> tuple[float, ...] | None:
+    """Return the numbers for the kernel; None if they are unusual."""
+    alpha, beta, c = call.alpha, call.beta, call.c
+    if c is not None and beta is None:
+        beta = 1.0
+    if (beta is None) is not (c is None):
+        return None
+    found = tuple([x for x in (alpha, beta) if x is not None])
+    for each in found:
+        if type(each) not in _NUMBERS or not -TOO_LARGE < each < TOO_LARGE:
+            return None
+    return found
 
 
 def memoize(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
-    """Let `lookup` know a simple call that was just made; its B was `weight` transposed if that is given."""
-    known = known_here(call)
-    if known is None:
-        return
+    """Let guards find a call that was just made; its B was `weight` transposed if that is given."""
+    if call.has_more and not call.aux:
+        return _keep(call, result, *_terms(call), None)
     second = call.b if weight is None else weight
-    key = (call.a.shape, second.shape, call.activation, call.bias is None, call.out is None, weight is not None)
-    tensors = [x for x in (call.a, second, call.out, call.bias) if x is not None]
-    made = CachedCall(known, call, tensors, result, b_transposed=weight is not None)
-    if made.guards(*tensors):
-        whole = (*key, _is_grad_enabled())
-        table.simple[whole] = with_latest(table.simple.get(whole, ()), made, tensors)
+    tensors = [x for x in (call.a, second, call.bias, call.out) if x is not None]
+    terms = (call.activation, call.bias is None, call.out is None, weight is not None)
+    graded = Graded(
+        activation=call.activation,
+        b_transposed=weight is not None,
+        aux=call.aux,
+        needs_a=call.b.requires_grad,
+        needs_b=call.a.requires_grad,
+        like_a=Like.of(call.a),
+        like_b=Like.of(call.b),
+        bias_dtype=None if call.bias is None else call.bias.dtype,
+    )
+    return _keep(call, result, tuple(tensors), terms, graded if call.wants_grad else None)
 
 
-def known_here(call: Call) -> Known | None:
-    """Return the call's entry if it also serves better aligned tensors, and this thread's GPU is the entry's."""
-    known = None if is_negative(call) or not _has_guards else table.known.get(_key(call))
-    if known is not None and known.narrowed:
-        return None
-    if known is None or known.ordinal < 0 or (current_gpu() == known.ordinal and _is_context_current(known.launch)):
-        return known
-    return None
+def _keep(
+    call: Call, result: Tensor, tensors: tuple[Any, ...], terms: tuple[object, ...], graded: Graded | None
+) -> None:
+    """Keep a call if it also serves better aligned tensors, and this thread's GPU is the call's."""
+    if not _has_guards or is_negative(call) or (known := table.by_attributes.get(_key(call))) is None:
+        return
+    cached = known.call
+    on_gpu = cached.ordinal >= 0
+    if known.narrowed or (on_gpu and not (_current_gpu() == cached.ordinal and _is_context_current(cached.launch))):
+        return
+    empty = _dynamos._empty_strided_cuda if on_gpu else _dynamos._empty_strided_cpu  # no dispatcher, as in Inductor
+    cached = replace(
+        cached,
+        launch=getattr(cached.launch, "launch_on_current_context", cached.launch),
+        allocate=partial(empty, tuple(result.shape), result.stride(), result.dtype),
+    )
+    tf32 = tf32_allowed() if call.a.dtype is _F32 else None
+    made = ByGuards(cached, cached.ordinal, table.changes, tf32, known.order, graded)
+    keep(table.by_guards, (tensors[0].shape, tensors[1].shape, terms, _is_grad_enabled()), made, tensors)
 
 
 def is_negative(call: Call) -> bool:
@@ -280,28 +273,21 @@ def _attributes(x: Tensor) -> tuple[object, ...]:
 
 
 def replay(call: Call) -> tuple[Tensor, Tensor | None] | None:
-    """Return the result of a call like an earlier one; None if it must take the slow path."""
+    """Return the result of a call like an earlier one; None if it must take the slow path. Raises OperandError."""
     try:
-        known = table.known.get(_key(call))
+        known = table.by_attributes.get(_key(call))
     except RuntimeError:  # no address, as of sparse tensors, which are checked elsewhere
         return None
     if known is None or table.changes != providers.changes + settings.changes:
         return None
     if is_negative(call) or _forward_ad._current_level >= 0:  # the slow path rejects tangents
         return None
-    tensors = call.tensors
-    out = tensors["out"] if call.out is not None else known.allocate()
-    aux = known.allocate() if call.aux else None
-    addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-    addresses["out"] = out.data_ptr()
-    if aux is not None:
-        addresses["aux"] = aux.data_ptr()
-    pointers = tuple([addresses[name] for name in known.names])
-    if 0 in pointers:  # its memory was freed; their alignment is in the key
+    aux = known.call.allocate() if call.aux else None
+    given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b, aux)
+    beside = [given[i] for i in known.order]
+    out = launch_again(known.call, call.a, call.b, call.out, beside, ordered_scalars(call.scalars))
+    if out is None:
         return None
-    if call.out is not None:
-        known.check_addresses(pointers)
-    known.launch(pointers, ordered_scalars(call.scalars), known.stream(known.ordinal))
     if call.out is not None:
         count_write(out)
     return out, aux
@@ -313,19 +299,19 @@ def _no_stream(ordinal: int) -> int:
 
 
 def remember(call: Call, resolved: Resolved, ready: ServedCall, out: Tensor) -> None:
-    """Remember calls of this form."""
+    """Let `replay` find calls of this form."""
     table.renew()
-    launch = ready.prepared.launch
-    assert launch is not None
-    table.known[_key(call)] = Known(
-        launch=launch,
-        check_addresses=ready.prepared.check_addresses,
-        align_mask=tuple(resolved.placements[name].matrix.align_bytes - 1 for name in ready.names),
-        spans=tuple(each.span_bytes for each in ready.prepared.placed),
-        names=ready.names,
-        allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
-        stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
-        ordinal=out.device.index if out.is_cuda else -1,
+    assert ready.names[:3] == _ALWAYS
+    table.by_attributes[_key(call)] = ByAttributes(
+        call=CachedCall.of(
+            ready.prepared,
+            given=() if call.out is None else (_RESULT,),
+            allocate=partial(torch.empty, out.shape, dtype=out.dtype, device=out.device),
+            stream=torch._C._cuda_getCurrentRawStream if out.is_cuda else _no_stream,
+            ordinal=out.device.index if out.is_cuda else -1,
+            aligned=[resolved.placements[name].matrix.align_bytes for name in ready.names],
+        ),
+        order=tuple(_BESIDE.index(name) for name in ready.names[3:]),
         narrowed=any(
             is_narrowed(name, resolved.placements[name], any_rows=resolved.request.batch_invariant)
             for name in ready.names

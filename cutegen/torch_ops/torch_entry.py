@@ -17,10 +17,9 @@ from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
 from cutegen.torch_ops.autograd import quick, record
 from cutegen.torch_ops.call import Call
-from cutegen.torch_ops.call_cache import is_undisturbed, memoize
+from cutegen.torch_ops.call_cache import is_undisturbed, memoize, quick_terms
 from cutegen.torch_ops.eager import compute
 from cutegen.torch_ops.flops import register_flops
-from cutegen.torch_ops.fused import memoize_fused, quick_fused
 from cutegen.torch_ops.sharding import register_sharding
 
 register_sharding()  # before the first call, for compiled calls
@@ -32,7 +31,7 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
 
     B is the transpose of `weight`, if `quick` was called with it.
     """
-    if (known := quick_fused(call)) is not None:
+    if (known := quick_terms(call)) is not None:
         return known
     check(call)
     call = _with_floats(call)
@@ -46,10 +45,7 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
         return dispatched(call)
     if not call.wants_grad:
         found = compute(call)[0]
-        if call.has_more:
-            memoize_fused(call, found)
-        else:
-            memoize(call, found, weight)
+        memoize(call, found, weight)
         return found
     return dispatched(call) if call.out is not None else record(call, weight)  # the dispatcher refuses it
 

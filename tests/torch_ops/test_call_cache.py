@@ -47,8 +47,7 @@ def terms(request: pytest.FixtureRequest) -> dict[str, Any]:
 def _looked_up(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Repeated calls are served by either look-up."""
     if request.param == "by key":
-        for name in ("memoize", "memoize_fused"):
-            monkeypatch.setattr(torch_entry, name, lambda *_: None)
+        monkeypatch.setattr(torch_entry, "memoize", lambda *_: None)
 
 
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

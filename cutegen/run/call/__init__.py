@@ -6,7 +6,7 @@
     memory_overlap.py    addresses: alignment, shared memory
     epilogue_operands.py the epilogue operands of a call, and no others
     transposed_copies.py transposed copies of B, made once and kept
-    fast_path.py         a repeated call with torch tensors; dynamo.py recognizes it by guards
+    cached_calls.py      a repeated call with torch tensors: recognized by guards, checked and launched
     streams.py           the CUDA stream of a call
     bits.py              floats that NumPy lacks
 

@@ -15,8 +15,8 @@ from typing import Any
 from cutegen.contract.launch import ONE_CTA, RESULT, LaunchContract, LaunchGeometry
 from cutegen.errors import DeviceError
 from cutegen.hardware import TARGETS, runs_on
+from cutegen.run.call.cached_calls import Launch
 from cutegen.run.call.check import CheckedCall
-from cutegen.run.call.fast_path import Launch
 from cutegen.run.driver import Driver
 from cutegen.run.gpu.raw_driver import LaunchConfig, raw_driver
 from cutegen.run.gpu.tensor_maps import TensorMaps

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from cutegen.contract.launch import Workspace
-from cutegen.run.call.fast_path import Launch
+from cutegen.run.call.cached_calls import Launch
 from cutegen.run.call.memory_overlap import Placed
 from cutegen.run.driver import Driver
 from cutegen.run.gpu.raw_driver import raw_driver
