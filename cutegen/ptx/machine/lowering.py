@@ -109,7 +109,7 @@ class Lowering:
     element_bytes: dict[int, int] = field(default_factory=dict)
     constant_sites: set[int] = field(default_factory=set)
     follows_memory: bool = False
-    """Whether undefined values are followed through memory."""
+    """True if undefined values are followed through memory."""
     ctas_communicate: bool = False
     names_global_variables: bool = False
     callees: Mapping[str, Callee] = field(default_factory=dict)

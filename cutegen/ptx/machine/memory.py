@@ -365,7 +365,7 @@ class LocalMemory:
         return self._bytes.window(size_bytes), thread * self._size + address
 
     def forget(self, warp: Warp, lanes: Addresses, addresses: Addresses, size_bytes: int) -> None:
-        """What some `lanes` of `warp` have stored is undefined: the bytes count as not written."""
+        """Some `lanes` of `warp` have stored undefined values: the bytes count as not written."""
         threads = warp.thread0 + lanes - warp.cta.first_thread
         self._written[(threads * self._size + addresses)[:, None] + np.arange(size_bytes)] = False
 

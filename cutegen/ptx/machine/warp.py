@@ -112,7 +112,7 @@ class Warp:
         self.undefined = frame.undefined(self.alive)
         """The registers with undefined lanes."""
         self.unwritten: npt.NDArray[np.bool_] | None = None
-        """Which bytes each lane has read although nobody wrote them, while a load notes them in place of a report."""
+        """Bytes that each lane has read although nobody wrote them, while a load notes them in place of a report."""
         self.is_whole = lanes == WARP_LANES
         self.held = AsyncRegisters(frame.rows[32] if frame.held_rows else 0)
         """The registers that the warp's `wgmma` instructions hold."""

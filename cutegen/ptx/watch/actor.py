@@ -63,7 +63,7 @@ class Actor(Protocol):
 
     @property
     def unwritten(self) -> npt.NDArray[np.bool_] | None:
-        """Which bytes each lane has read although nobody wrote them, while that is noted in place of a report."""
+        """The bytes that each lane has read although nobody wrote them, while that is noted in place of a report."""
 
     @property
     def cta(self) -> Group:
