@@ -1,4 +1,4 @@
-"""`cutegen emit`: any stage from a spec to machine code: source, PTX, SASS, cubin."""
+"""`cutegen emit`: any stage from a spec to machine code: source, PTX, SASS, cubin; or a header for C++."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from cutegen.cli.options import (
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
 from cutegen.cli.subject import Subject, named_subject, says_all
 from cutegen.errors import OutsideError, RequestError
+from cutegen.render.cpp import cpp_header
 
 
 class Stage(StrEnum):
@@ -35,9 +36,16 @@ class Stage(StrEnum):
     PTX = "ptx"
     SASS = "sass"
     CUBIN = "cubin"
+    CPP = "cpp"
 
 
-SUFFIXES = {".py": Stage.SOURCE, ".ptx": Stage.PTX, ".sass": Stage.SASS, ".cubin": Stage.CUBIN}
+SUFFIXES = {
+    ".py": Stage.SOURCE,
+    ".ptx": Stage.PTX,
+    ".sass": Stage.SASS,
+    ".cubin": Stage.CUBIN,
+    ".h": Stage.CPP,
+}
 FILES = {stage: f"kernel{suffix}" for suffix, stage in SUFFIXES.items()}
 """File name of each stage in a folder, the same as in an artifact."""
 
@@ -50,7 +58,8 @@ def emit(
         typer.Option(
             "--what",
             metavar="STAGE[,STAGE...]",
-            help="source, ptx, sass or cubin; default: from FILE's suffix, else source. All but source compile.",
+            help="source, ptx, sass, cubin, or cpp (a header that launches the kernel); default: from FILE's suffix, "
+            "else source. All but source compile.",
             show_default=False,
         ),
     ] = None,
@@ -65,7 +74,7 @@ def emit(
             "--output",
             "-o",
             metavar="FILE or FOLDER",
-            help="Output file: .py, .ptx, .sass or .cubin for that stage alone, .json for JSON. Several stages "
+            help="Output file: .py, .ptx, .sass, .cubin or .h for that stage alone, .json for JSON. Several stages "
             "need a folder, a name without suffix.",
             show_default=False,
         ),
@@ -117,8 +126,15 @@ def _contents(subject: Subject, stages: tuple[Stage, ...]) -> Mapping[Stage, byt
         Stage.PTX: lambda: subject.make().artifact.ptx.encode(),
         Stage.SASS: lambda: disassemble(subject.make().artifact.cubin).encode(),
         Stage.CUBIN: lambda: subject.make().artifact.cubin,
+        Stage.CPP: lambda: _header(subject).encode(),
     }
     return {stage: made[stage]() for stage in stages}
+
+
+def _header(subject: Subject) -> str:
+    """Return the header of a GEMM. Raises RequestError for a probe."""
+    launch, artifact = subject.gemm.launch, subject.make().artifact
+    return cpp_header(launch, artifact.cubin, artifact.manifest.inputs.gpu_arch)
 
 
 def _write(contents: Mapping[Stage, bytes], out: Path | None) -> None:

@@ -1,0 +1,246 @@
+"""A header that launches one kernel from C++: the cubin, and a function of typed operands, without dependencies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from cutegen.contract.groups import Groups
+from cutegen.contract.launch import (
+    CLEARED,
+    COUNTERS,
+    ENDS,
+    RESULT,
+    SCALES,
+    SUMS,
+    LaunchContract,
+    Parameter,
+    TensorContract,
+    integers,
+    leading_stride,
+)
+from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
+from cutegen.contract.tensor_map import TensorMapContract
+from cutegen.errors import RequestError
+from cutegen.hardware import dtype
+from cutegen.render.environment import environment
+
+_TEMPLATE = "host/launch.hpp.j2"
+_BYTES_PER_LINE = 24
+_DATA_TYPES = {"f16": 6, "f32": 7, "bf16": 9}
+"""CUtensorMapDataType of floats; other types are copied as unsigned integers of their size."""
+_UNSIGNED = {1: 0, 2: 1, 4: 2}
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by its bytes."""
+
+
+def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
+    """Return the text of a header for a kernel that was compiled for `gpu_arch` (`sm_90a`).
+
+    Its namespace is the kernel's entry. Raises RequestError for a kernel that it cannot launch: groups whose operands
+    are copied by tensor maps.
+    """
+    if contract.groups is not None and contract.maps:
+        raise RequestError(
+            f"{contract.entry}: found groups with tensor maps; expected a kernel whose groups are read by threads: the "
+            "header has no maps of groups; `--what cubin` and `plan.json` have what a launch needs"
+        )
+    (tile_m, tile_n), (x, y) = contract.cta_tile, contract.cluster
+    of_cluster = (x, y if contract.split is None else 1)
+    tiles_m, tiles_n = reversed(of_cluster) if contract.swapped else of_cluster
+    leaves = contract.split is not None and contract.split.leaves_sums
+    namespace = re.sub(r"\W", "_", contract.entry)
+    return (
+        environment()
+        .get_template(_TEMPLATE)
+        .render(
+            summary=_summary(contract),
+            entry=contract.entry,
+            namespace=namespace if not namespace[0].isdigit() else f"_{namespace}",
+            gpu_arch=gpu_arch,
+            described="\n".join(f"//   {line}" for line in _described(contract)),
+            problem=_problem(contract.groups),
+            cubin=",\n".join(_rows(cubin)),
+            cluster_x=x,
+            cluster_y=y,
+            block_m=tile_m * tiles_m,
+            block_n=tile_n * tiles_n,
+            cluster_tiles=tiles_m * tiles_n,
+            grid_y=y if contract.split is None else contract.split.slices,
+            slices=contract.split.slices if contract.split is not None and leaves else 0,
+            bytes_per_slice=contract.split.bytes_per_slice if contract.split is not None and leaves else 0,
+            ctas_per_sm=contract.ctas_per_multiprocessor or 0,
+            spread=_truth(contract.spread),
+            programmatic=_truth(contract.programmatic),
+            threads=contract.threads,
+            smem_bytes=contract.dynamic_smem_bytes,
+            runs_here=_runs_here(gpu_arch),
+            along_groups=_along_groups(contract.groups),
+            max_extent=MAX_EXTENT,
+            max_batch=MAX_BATCH,
+            arguments=", ".join(_arguments(contract, leaves)),
+            places="\n".join(_places(contract)),
+            workspace=_workspace(leaves),
+            cleared="\n".join(_cleared(contract)),
+            values="\n".join(_values(contract)),
+        )
+    )
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _summary(contract: LaunchContract) -> str:
+    chain = "; ".join(contract.epilogue)
+    return "C[M,N] = A[M,K] B[N,K]" + (f", then {chain}" if chain else "") + ", for every problem."
+
+
+def _described(contract: LaunchContract) -> Iterator[str]:
+    """Describe each operand: its modes, type, layout and alignment."""
+    for each in contract.tensors:
+        modes = ", ".join(mode.upper() for mode in each.modes)
+        block = f" in blocks of {each.block[0]} x {each.block[1]}" if each.block else ""
+        layout = f", {each.major.upper()} is contiguous" if len(each.modes) == 2 else ""
+        yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {each.align_bytes} bytes"
+    if contract.groups is not None:
+        what = "ends" if contract.groups.layout == "packed" else "sizes"
+        yield f"{ENDS}: the {what} of the groups of {contract.groups.of.upper()}, int32 on the device"
+
+
+def _problem(groups: Groups | None) -> str:
+    """Return the struct of a problem."""
+    if groups is None:
+        return "struct Problem {\n  std::int64_t m, n, k, batch = 1;\n};"
+    return (
+        f"// {groups.of} is the extent of all groups together, or of each if they are padded.\n"
+        "// With `clears`, elements of C that no group has become 0.\n"
+        "struct Problem {\n  std::int64_t m, n, k, groups;\n  bool clears = true;\n  std::int64_t batch = 1;\n};"
+    )
+
+
+def _rows(cubin: bytes) -> Iterator[str]:
+    for at in range(0, len(cubin), _BYTES_PER_LINE):
+        yield "    " + ", ".join(map(str, cubin[at : at + _BYTES_PER_LINE]))
+
+
+def _runs_here(gpu_arch: str) -> str:
+    """Return the condition on `major` and `minor` under which the cubin runs."""
+    found = re.fullmatch(r"sm_(\d+)(\d)([af]?)", gpu_arch)
+    assert found is not None
+    compare = "==" if found[3] == "a" else ">="
+    return f"major == {found[1]} && minor {compare} {found[2]}"
+
+
+def _along_groups(groups: Groups | None) -> str:
+    if groups is None:
+        return ""
+    if groups.of == "k":
+        return "  along_m *= problem.groups;"
+    block = f"kBlock{groups.of.upper()}"
+    if groups.layout == "padded":
+        return f"  along_{groups.of} *= problem.groups;"
+    return f"  along_{groups.of} = (problem.{groups.of} + problem.groups * ({block} - 1)) / {block};"
+
+
+def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
+    for each in contract.tensors:
+        size = dtype(each.dtype).bytes
+        if len(each.modes) == 2:
+            written = ", true" if each.name in (RESULT, "aux") else ""
+            yield f"Matrix<{size}{written}> {each.name}"
+        else:
+            yield f"Vector<{size}> {each.name}"
+    if contract.groups is not None:
+        yield f"const std::int32_t* {ENDS}"
+    yield from (f"float {name}" for name in contract.scalars)
+    yield "const Problem& problem"
+    if leaves_sums:
+        yield "void* memory"
+    yield "void* stream = nullptr"
+
+
+def _extent(tensor: TensorContract, mode: str) -> str:
+    """Return the extent of a tensor along a mode, in blocks if its elements stand for blocks."""
+    if tensor.block is None:
+        return f"problem.{mode}"
+    return f"ceil_div(problem.{mode}, {tensor.block[tensor.modes.index(mode)]})"
+
+
+def _places(contract: LaunchContract) -> Iterator[str]:
+    for each in contract.tensors:
+        if len(each.modes) == 2:
+            size = dtype(each.dtype).bytes
+            (other,) = (mode for mode in each.modes if mode != each.major)
+            extents = f"{_extent(each, each.major)}, {_extent(each, other)}"
+            yield f'  place({each.name}, "{each.name}", {extents}, {size}, {each.align_bytes});'
+
+
+def _workspace(leaves_sums: bool) -> str:
+    if not leaves_sums:
+        return ""
+    return (
+        f"  std::uint64_t {COUNTERS} = reinterpret_cast<std::uint64_t>(memory);\n"
+        f'  require({COUNTERS} && {COUNTERS} % 256 == 0, "memory that is not aligned to 256 bytes");\n'
+        f"  std::uint64_t {SUMS} = {COUNTERS} + std::uint64_t(counter_bytes(problem));"
+    )
+
+
+def _cleared(contract: LaunchContract) -> Iterator[str]:
+    """Set C to 0 before CTAs add to it."""
+    if not contract.adds_to_result:
+        return
+    result = contract.tensor(RESULT)
+    size, (other,) = dtype(result.dtype).bytes, (mode for mode in result.modes if mode != result.major)
+    c = result.name
+    yield "  for (std::int64_t i = 0; i < problem.batch; ++i)"
+    pitch, width = f"std::size_t({c}.leading * {size})", f"std::size_t(problem.{result.major} * {size})"
+    yield f"    check(driver().clear({c}.address + std::uint64_t(i * {c}.batch_stride * {size}), {pitch}, 0,"
+    yield f'                         {width}, std::size_t(problem.{other}), stream), "cuMemsetD2D8Async");'
+
+
+def _values(contract: LaunchContract) -> Iterator[str]:
+    """Declare each parameter's value under its name, and their addresses in order."""
+    for each in contract.parameters:
+        yield f"  {_declared(each, contract)};"
+    names = ", ".join(f"&value_{each.name}" for each in contract.parameters)
+    yield f"  void* values[] = {{{names}}};"
+
+
+def _declared(parameter: Parameter, contract: LaunchContract) -> str:
+    """Return the declaration of a parameter's value."""
+    tensors = {each.name: each for each in contract.tensors}
+    strides = {leading_stride(each): each for each in contract.tensors}
+    maps = {f"map_{each.name}": each for each in contract.maps}
+    name = parameter.name
+    value = f"value_{name}"
+    if name in maps:
+        return f"TensorMap {value} = {_map(tensors[maps[name].name], maps[name])}"
+    if parameter.type == "f32":
+        return f"float {value} = {name}"
+    if parameter.type == "ptr":
+        address = f"{name}.address" if name in tensors else name
+        return f"std::uint64_t {value} = {f'reinterpret_cast<std::uint64_t>({name})' if name == ENDS else address}"
+    if name == CLEARED:
+        assert contract.groups is not None
+        return f"std::int32_t {value} = problem.clears ? std::int32_t(problem.{contract.groups.of}) : 0"
+    if name in integers(contract.groups):
+        return f"std::int32_t {value} = std::int32_t(problem.{name})"
+    if name in strides:
+        tensor = strides[name]
+        kept = "increment" if tensor.name in SCALES else "leading"
+        return f"std::{'int32_t' if parameter.type == 'i32' else 'int64_t'} {value} = {tensor.name}.{kept}"
+    return f"std::int64_t {value} = {name.removeprefix('batch_stride_')}.batch_stride"
+
+
+def _map(tensor: TensorContract, contract: TensorMapContract) -> str:
+    (other,) = (mode for mode in tensor.modes if mode != tensor.major)
+    size, name = dtype(tensor.dtype).bytes, tensor.name
+    kind = _DATA_TYPES.get(tensor.dtype, _UNSIGNED[size])
+    arguments = (
+        f"{name}.address, {RESULT}.address, {kind}",
+        f"{_extent(tensor, tensor.major)}, {_extent(tensor, other)}, problem.batch",
+        f"{name}.leading * {size}, {name}.batch_stride * {size}",
+        f"{contract.box[0]}, {contract.box[1]}, {_SWIZZLES[contract.swizzle_bytes]}",
+    )
+    return f"map_of({', '.join(arguments)})"

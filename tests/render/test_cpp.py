@@ -1,0 +1,355 @@
+"""The header of `cutegen emit --what cpp`: compiled by g++ alone, it hands a driver what the launch contract says."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutegen.contract import LaunchContract, ProblemShape
+from cutegen.contract.groups import Groups
+from cutegen.contract.launch import OPERANDS, SCALES, CallSize, SplitContract, Strides, gemm_parameters
+from cutegen.errors import RequestError
+from cutegen.hardware import dtype
+from cutegen.plan import plan
+from cutegen.render.cpp import _DATA_TYPES, _SWIZZLES, _UNSIGNED, cpp_header
+from cutegen.run.gpu.raw_driver import LaunchAttribute, LaunchConfig
+from cutegen.spec import load_spec
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+LETTERS = {"ptr": "p", "i32": "i", "i64": "l", "f32": "f", "tensormap": "m"}
+CUBIN = b"\x7fELF" + bytes(60)
+MULTIPROCESSORS, ACTIVE_CLUSTERS = 3, 2  # of the fake driver
+M, N, K, BATCH, GROUPS = 301, 130, 40, 2, 5
+SCALARS = {"alpha": 0.5, "beta": -2.25}
+STREAM = 4096
+TYPES = {1: "std::uint8_t", 2: "std::uint16_t", 4: "float"}
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a driver of our own."""
+    folder = tmp_path_factory.mktemp("driver")
+    fake = str(Path(__file__).with_name("fake_libcuda.cpp"))
+    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-shared", "-fPIC", fake, "-o", str(folder / "libcuda.so.1")]
+    subprocess.run(command, check=True)
+    return folder
+
+
+@pytest.fixture
+def run(driver: Path, tmp_path: Path) -> Run:
+    def call(
+        contract: LaunchContract, main: str, *, arch: str = "sm_90a", capability: int = 90, fails: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "kernel.h").write_text(cpp_header(contract, CUBIN, arch))
+        source = tmp_path / "main.cpp"
+        head = '#include "kernel.h"\n#include <cstdio>\n'
+        begin = "int main() try {\n", "} catch (const std::exception& error) { std::puts(error.what()); return 3; }\n"
+        source.write_text(f"{head}{begin[0]}{main}\n{begin[1]}")
+        flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+        subprocess.run(["g++", *flags, str(source), "-ldl", "-o", str(tmp_path / "main")], check=True)
+        types = "".join(LETTERS[each.type] for each in contract.parameters)
+        environment = {"LD_LIBRARY_PATH": str(driver), "FAKE_CAPABILITY": str(capability), "FAKE_TYPES": types}
+        environment |= {"FAKE_FAILS": fails} if fails else {}
+        return subprocess.run([str(tmp_path / "main")], env=environment, capture_output=True, text=True)
+
+    return call
+
+
+def call_size(contract: LaunchContract, problem: ProblemShape) -> CallSize:
+    """Matrices with a gap after each row, which alignment allows, and after each matrix of the batch."""
+    strides = {}
+    for each in contract.tensors:
+        size = dtype(each.dtype).bytes
+        unit = max(1, each.align_bytes // size)
+        extents = dict(zip(each.modes, each.extents(problem), strict=True))
+        if len(each.modes) == 2:
+            (other,) = (mode for mode in each.modes if mode != each.major)
+            leading = -(-extents[each.major] // unit) * unit + unit
+            strides[each.name] = Strides(leading, leading * extents[other])
+        else:
+            strides[each.name] = Strides(0 if each.name == "scale_n" else 1, 128)
+    return CallSize(problem=problem, strides=strides, clears=True)
+
+
+def addresses(contract: LaunchContract) -> dict[str, int]:
+    return {name: (index + 1) << 32 for index, name in enumerate(contract.pointers)}
+
+
+def calling(contract: LaunchContract, size: CallSize, **others: str) -> str:
+    """C++ that launches with these strides; `others` replace an argument by name."""
+    at, words = addresses(contract), []
+    for each in contract.tensors:
+        strides, kind = size.strides[each.name], TYPES[dtype(each.dtype).bytes]
+        data = f"reinterpret_cast<{kind}*>({at[each.name]}ull)"
+        more = f", {strides.leading}, {strides.batch}"
+        words.append(others.get(each.name, f"{{{data}{more}}}"))
+    problem = size.problem
+    extents = f"problem.m = {problem.m}; problem.n = {problem.n}; problem.k = {problem.k};"
+    if contract.groups is not None:
+        words.append(f"reinterpret_cast<const std::int32_t*>({at['ends']}ull)")
+        extents += f" problem.groups = {problem.products};"
+    else:
+        extents += f" problem.batch = {problem.batch};"
+    words += [f"{SCALARS[name]}f" for name in contract.scalars] + ["problem"]
+    if "counters" in at:
+        words.append(f"reinterpret_cast<void*>({at['counters']}ull)")
+    words.append(f"reinterpret_cast<void*>({STREAM})")
+    lines = [
+        f"using namespace {contract.entry};",
+        f"Problem problem{{}}; {extents}",
+        'std::printf("workspace %zu\\n", workspace_bytes(problem));',
+        f"launch({', '.join(words)});",
+    ]
+    return "\n".join(lines)
+
+
+def expected_of(contract: LaunchContract, size: CallSize, sums: int) -> tuple[list[int], list[tuple[Any, ...]]]:
+    clusters = ACTIVE_CLUSTERS if contract.cluster != (1, 1) else None
+    made = contract.geometry(size.problem, multiprocessors=MULTIPROCESSORS, active_clusters=clusters)
+    at = addresses(contract) | ({"sums": sums} if "sums" in contract.pointers else {})
+    maps = [
+        (at[each.name], *f.extents, *f.strides_bytes, *f.box, kind_of(f.dtype), _SWIZZLES[f.swizzle_bytes], 20)
+        for each, f in zip(contract.maps, contract.map_fields(size), strict=True)
+    ]
+    scalars = tuple(SCALARS[name] for name in contract.scalars)
+    values = contract.arguments(tuple(at.values()), scalars, size, tuple(maps))  # type: ignore[arg-type]
+    geometry = [*made.grid, *made.block, made.dynamic_smem_bytes]
+    return geometry, [value if isinstance(value, tuple) else (value,) for value in values]
+
+
+def kind_of(name: str) -> int:
+    return _DATA_TYPES.get(name, _UNSIGNED[dtype(name).bytes])
+
+
+def check(run: Run, contract: LaunchContract, problem: ProblemShape) -> list[list[str]]:
+    size = call_size(contract, problem)
+    said = run(contract, calling(contract, size))
+    assert said.returncode == 0, said.stdout + said.stderr
+    lines = [line.split() for line in said.stdout.splitlines()]
+    workspace = contract.workspace(problem)
+    counters = 0 if workspace is None else -(-4 * workspace.counters // 256) * 256
+    (bytes_said,) = [int(line[1]) for line in lines if line[0] == "workspace"]
+    assert bytes_said == (0 if workspace is None else counters + workspace.sums_bytes)
+    geometry, values = expected_of(contract, size, addresses(contract).get("counters", 0) + counters)
+    assert [list(map(int, line[1:])) for line in lines if line[0] == "launch"] == [geometry]
+    assert [tuple(map(float, line[1:])) for line in lines if line[0] in ("value", "map")] == values
+    assert ["load", "ELF", "0"] in lines
+    assert ["kernel", contract.entry] in lines
+    assert ["attribute", "8", str(contract.dynamic_smem_bytes)] in lines
+    assert ["stream", str(STREAM)] in lines
+    attributes = [["4", *map(str, contract.cluster), "1"]] * (contract.cluster != (1, 1))
+    attributes += [["6", "1", "0", "0"]] * contract.programmatic
+    assert [line[1:] for line in lines if line[0] == "launch_attribute"] == attributes
+    return lines
+
+
+SPECS = [
+    ("sm80_hgemm_tn", "sm_80"),
+    ("sm80_hgemm_bias_gelu", "sm_80"),
+    ("sm80_split_k_tn", "sm_80"),
+    ("sm90_hgemm_tn", "sm_90"),
+    ("sm90_e4m3_scaled_tn", "sm_90"),
+]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "arch"), SPECS)
+def test_it_launches_what_the_contract_says(name: str, arch: str, run: Run) -> None:
+    check(run, plan(load_spec(name), arch).launch, ProblemShape(M, N, K, BATCH))
+
+
+def forged(**changes: Any) -> LaunchContract:
+    return replace(plan(load_spec("sm80_hgemm_tn"), "sm_80").launch, **changes)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cluster": (2, 1), "ctas_per_multiprocessor": 1},
+        {"cluster": (1, 2), "ctas_per_multiprocessor": None, "programmatic": True},
+        {"split": SplitContract(2, 0), "cluster": (1, 2)},
+        {"cluster": (2, 1), "swapped": True},
+        {"spread": True, "ctas_per_multiprocessor": 32},
+        {"spread": True, "ctas_per_multiprocessor": 2, "programmatic": True},
+    ],
+)
+def test_clusters_and_persistent_ctas_are_launched_as_the_contract_says(changes: dict[str, Any], run: Run) -> None:
+    check(run, forged(**changes), ProblemShape(M, N, K, BATCH))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_numbers_are_passed_by_value(run: Run) -> None:
+    contract = forged(scalars=("alpha", "beta"))
+    parameters = gemm_parameters(contract.tensors, contract.scalars)
+    check(run, replace(contract, parameters=parameters), ProblemShape(M, N, K, BATCH))
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("split", "cluster", "swapped"),
+    [(SplitContract(4, 512), (2, 1), True), (SplitContract(2, 4096), (2, 2), False)],
+)
+def test_slices_have_their_workspace(split: SplitContract, cluster: tuple[int, int], swapped: bool, run: Run) -> None:
+    contract = forged(split=split, cluster=cluster, swapped=swapped)
+    parameters = gemm_parameters(contract.tensors, (), workspace=("sums", "counters"))
+    # More tiles than fit the counters' rounding to 256 bytes.
+    check(run, replace(contract, parameters=parameters), ProblemShape(10 * M, 10 * N, K, BATCH))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_result_to_which_ctas_add_is_cleared_row_by_row(run: Run) -> None:
+    contract, problem = forged(split=SplitContract(3, 0, atomics=True)), ProblemShape(M, N, K, BATCH)
+    lines = check(run, contract, problem)
+    c, strides = addresses(contract)["c"], call_size(contract, problem).strides["c"]
+    cleared = [list(map(int, line[1:])) for line in lines if line[0] == "set"]
+    assert cleared == [[c + 2 * i * strides.batch, 2 * strides.leading, 0, 2 * N, M] for i in range(BATCH)]
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("of", "layout"), [("m", "packed"), ("m", "padded"), ("n", "packed"), ("k", "packed")])
+def test_groups_have_their_ends_and_most_tiles(of: Any, layout: Any, run: Run) -> None:
+    groups = Groups(of, layout)
+    contract = forged(groups=groups, ctas_per_multiprocessor=None)
+    contract = replace(contract, parameters=gemm_parameters(contract.tensors, (), groups=groups))
+    check(run, contract, ProblemShape(M, N, K, 1, GROUPS))
+
+
+def test_groups_with_tensor_maps_are_refused() -> None:
+    contract = replace(plan(load_spec("sm90_hgemm_tn"), "sm_90").launch, groups=Groups("m"))
+    with pytest.raises(RequestError, match=r"found groups with tensor maps; expected a kernel whose groups are read"):
+        cpp_header(contract, CUBIN, "sm_90a")
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("a", "said"),
+    [
+        ("{reinterpret_cast<std::uint16_t*>(2), 48, 0}", "operand a: found an address that is not aligned"),
+        ("{reinterpret_cast<std::uint16_t*>(0), 48, 0}", "operand a: found an address that is not aligned"),
+        ("{reinterpret_cast<std::uint16_t*>(64), 32, 0}", "operand a: found a leading stride below the extent"),
+        ("{reinterpret_cast<std::uint16_t*>(64), 41, 0}", "operand a: found a leading stride that is not aligned"),
+        ("{reinterpret_cast<std::uint16_t*>(64), 48, 3}", "operand a: found a batch stride that is not aligned"),
+    ],
+)
+def test_an_operand_that_does_not_fit_is_named(a: str, said: str, run: Run) -> None:
+    contract = forged()
+    refused = run(contract, calling(contract, call_size(contract, ProblemShape(M, N, K)), a=a))
+    assert (refused.returncode, refused.stdout.count("launch ")) == (3, 0)
+    assert f"{contract.entry}: {said}" in refused.stdout
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_another_gpu_a_failing_driver_and_an_empty_problem(run: Run) -> None:
+    contract = forged()
+    main = calling(contract, call_size(contract, ProblemShape(M, N, K)))
+    assert "the GPU is of another compute capability" in run(contract, main, capability=80).stdout
+    assert run(contract, main, arch="sm_80", capability=89).returncode == 0
+    assert "the GPU is of another" in run(contract, main, arch="sm_80", capability=90).stdout
+    assert "cuLaunchKernelEx: CUDA_ERROR_FAKE" in run(contract, main, fails="cuLaunchKernelEx").stdout
+    empty = run(contract, calling(contract, call_size(contract, ProblemShape(0, N, K))))
+    assert (empty.returncode, empty.stdout) == (0, "workspace 0\n")
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_elements_of_another_size_and_a_constant_result_do_not_compile(run: Run) -> None:
+    contract = forged()
+    size = call_size(contract, ProblemShape(M, N, K))
+    for name, wrong in (("a", "reinterpret_cast<float*>(64)"), ("c", "reinterpret_cast<const std::uint16_t*>(64)")):
+        with pytest.raises(subprocess.CalledProcessError):
+            run(contract, calling(contract, size, **{name: wrong}))
+
+
+def test_the_drivers_structures_and_numbers_are_those_of_cuda() -> None:
+    """Against those that launches on GPUs use, and the bindings' enumerations."""
+    cuda = pytest.importorskip("cuda.bindings.driver")
+    attribute, kind, swizzle = cuda.CUdevice_attribute, cuda.CUtensorMapDataType, cuda.CUtensorMapSwizzle
+    names = ("MULTIPROCESSOR_COUNT", "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR")
+    assert [int(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}")) for name in names] == [16, 75, 76]
+    assert int(cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) == 8
+    assert int(cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B) == 2
+    kinds = {"f16": "FLOAT16", "f32": "FLOAT32", "bf16": "BFLOAT16"}
+    assert {name: int(getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_{each}")) for name, each in kinds.items()} == _DATA_TYPES
+    assert {8 * size: value for size, value in _UNSIGNED.items()} == {
+        bits: int(getattr(kind, f"CU_TENSOR_MAP_DATA_TYPE_UINT{bits}")) for bits in (8, 16, 32)
+    }
+    bits = {0: "NONE", 32: "32B", 64: "64B", 128: "128B"}
+    assert {size: int(getattr(swizzle, f"CU_TENSOR_MAP_SWIZZLE_{name}")) for size, name in bits.items()} == _SWIZZLES
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_headers_structures_are_laid_out_as_those_of_other_launches(run: Run) -> None:
+    fields = {"block": "block", "smem_bytes": "smem_bytes", "stream": "stream", "attributes": "attributes"}
+    fields["attribute_count"] = "attribute_count"
+    asserts = [
+        f"static_assert(offsetof(detail::LaunchConfig, {name}) == {getattr(LaunchConfig, each).offset});"
+        for name, each in fields.items()
+    ]
+    asserts.append(f"static_assert(sizeof(detail::LaunchConfig) == {ctypes.sizeof(LaunchConfig)});")
+    asserts.append(f"static_assert(sizeof(detail::LaunchAttribute) == {ctypes.sizeof(LaunchAttribute)});")
+    asserts.append(f"static_assert(offsetof(detail::LaunchAttribute, value) == {LaunchAttribute.cluster.offset});")
+    contract = forged()
+    assert run(contract, "\n".join([f"using namespace {contract.entry};", *asserts])).returncode == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.dsl
+@needs_compiler
+@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_hgemm_bias_gelu", "sm80_split_k_tn"])
+def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import cutegen
+    from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+
+    kernel = cutegen.compile(name, problem=(M, N, K))
+    contract = kernel.contract
+    options: Any = {"seed": 3, "framework": "torch", "device": "cuda"}
+    a, b, c = random_operands(contract, 304, 136, 64, **options)
+    extras = random_extras(contract, 304, 136, **options)
+    tensors = {"a": a, "b": b, "c": c} | {x: y for x, y in extras.items() if x not in SCALARS}
+    words = []
+    for index, each in enumerate(contract.tensors):
+        data = f"reinterpret_cast<{TYPES[dtype(each.dtype).bytes]}*>(at[{index}])"
+        tensor = tensors[each.name if each.name != "source" else "c"]
+        leading = 1 if len(each.modes) == 1 or each.name in SCALES else max(tensor.stride())
+        words.append(f"{{{data}, {leading}, 0}}")
+    words += [f"{extras[each]!r}f" for each in contract.scalars] + ["{304, 136, 64}"]
+    words += ["memory"] * (contract.workspace(ProblemShape(304, 136, 64)) is not None)
+    header = cpp_header(contract, kernel.artifact.cubin, kernel.artifact.manifest.inputs.gpu_arch)
+    (tmp_path / "kernel.h").write_text(header)
+    body = f"using namespace {contract.entry};\n" + (
+        'extern "C" std::size_t bytes() { return workspace_bytes({304, 136, 64}); }\n'
+        f'extern "C" void run(const std::uint64_t* at, void* memory) {{ (void)memory; launch({", ".join(words)}); }}\n'
+    )
+    (tmp_path / "run.cpp").write_text(f'#include "kernel.h"\n{body}')
+    library = tmp_path / "run.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", str(tmp_path / "run.cpp"), "-ldl", "-o", str(library)]
+    subprocess.run(command, check=True)
+    loaded = ctypes.CDLL(str(library))
+    loaded.bytes.restype = ctypes.c_size_t
+    memory = torch.zeros(max(loaded.bytes(), 1), dtype=torch.uint8, device="cuda")
+    at = [tensors[each.name if each.name != "source" else "c"].data_ptr() for each in contract.tensors]
+    expected = expected_outcome(contract, a, b, extras)
+    loaded.run((ctypes.c_uint64 * len(at))(*at), ctypes.c_void_p(memory.data_ptr()))
+    torch.cuda.synchronize()
+    assert compare(c, expected.result, dtype=contract.tensor("c").dtype).ok
+    assert OPERANDS == ("a", "b")
