@@ -57,9 +57,26 @@ class _Calls(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, op: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         made = op(*given, **(named or {}))  # first, so that it refuses what it refuses
         if op.namespace == NAMESPACE:
-            call = call_of(op, given, named or {})
-            self.found.append(resolved_tensors(call.tensors, call.formula, call.out_dtype, self.arch))
+            name = op._schema.name.partition("::")[2]
+            resolve = _RESOLVERS[name.removesuffix("_aux").removesuffix("_out")]
+            self.found.append(resolve(op, given, named or {}, self.arch))
         return made
+
+
+def _resolved(op: Any, given: tuple[Any, ...], named: Mapping[str, Any], arch: str | None) -> Resolved:
+    call = call_of(op, given, named)
+    return resolved_tensors(call.tensors, call.formula, call.out_dtype, arch)
+
+
+def _resolved_groups(op: Any, given: tuple[Any, ...], named: Mapping[str, Any], arch: str | None) -> Resolved:
+    from cutegen.torch_ops.grouped import GroupedCall, resolved_groups  # defines the ops of groups
+
+    call = GroupedCall(*given, **named)
+    return resolved_groups(call._replace(aux=op is torch.ops.cutegen.grouped_mm_aux.default), arch)
+
+
+_RESOLVERS = {"matmul": _resolved, "grouped_mm": _resolved_groups}
+"""From the arguments of an op to the request of its call, by the op's name without `_aux` and `_out`."""
 
 
 def _copied(model: nn.Module, fake: FakeTensorMode) -> nn.Module:

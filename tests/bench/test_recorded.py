@@ -51,6 +51,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUTEGEN_RECORD", str(tmp_path / "calls.toml"))
     monkeypatch.setattr(recorder, "_done", set())
     monkeypatch.setattr(recorder, "_counts", {})
+    monkeypatch.setattr(recorder, "COUNTED_EVERY_S", 1e9)
     for request in (LAYER, PLAIN):
         recorder.record({"request": request.as_json()})
     recorder.count({"request": LAYER.as_json()}, (60, 48, 32, 1), 24)

@@ -36,6 +36,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CUTEGEN_RECORD", str(tmp_path / "shapes.toml"))
     monkeypatch.setattr(recorder, "_done", set())
     monkeypatch.setattr(recorder, "_counts", {})
+    monkeypatch.setattr(recorder, "COUNTED_EVERY_S", 1e9)  # on a busy machine, tests take long
     return tmp_path / "shapes.toml"
 
 

@@ -149,6 +149,28 @@ def test_autocast_names_and_main_grad_are_as_in_a_run(requests: list[Any]) -> No
     assert model.layer.weight.main_grad.eq(0).all()
 
 
+class Experts(nn.Module):  # type: ignore[misc]
+    """A layer of experts, whose rows are known on the device alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(4, 32, 16))
+
+    def forward(self, x: Any, ends: Any) -> Any:
+        """(rows, 16) -> (rows, 32)."""
+        return cutegen.grouped_mm(x, self.up.mT, offs=ends, activation="silu")
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_groups_of_experts_are_calls_as_well(grad: bool, requests: list[Any]) -> None:
+    x, ends = torch.randn(24, 16), torch.tensor([3, 9, 20, 24], dtype=torch.int32)
+    with torch.set_grad_enabled(grad):
+        cutegen.prepare(Experts(), x, ends, backward=grad)
+    (forward, *gradients) = requests[0]
+    assert forward.problem.groups == 4
+    assert (forward.ops, len(gradients)) == ((("aux", "silu"), 1) if grad else (("silu",), 0))  # x needs none
+
+
 class Peeks(nn.Module):  # type: ignore[misc]
     """A run that depends on values."""
 
