@@ -26,6 +26,7 @@ from cutegen.torch_ops import eager, gradients, grouped_gradients
 from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
 from cutegen.torch_ops.call_cache import is_undisturbed
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
+from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.ops import NAMESPACE, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
@@ -91,6 +92,8 @@ def grouped_mm(call: GroupedCall) -> Tensor:
         return compute(call)[0]
     gradients.refuse_function_transforms("grouped_mm")
     gradients.refuse_tangents(**call.tensors)
+    if not torch.compiler.is_compiling():
+        register_flops(of_groups=True)
     if call.out is not None:
         refuse_out_with_grad(call.wants_grad)
         torch.ops.cutegen.grouped_mm_out(*call.of_op, out=call.out)
@@ -320,6 +323,7 @@ def _define() -> None:
         torch.library.register_autograd(
             f"{NAMESPACE}::{name}", grouped_gradients.backward, setup_context=setup, lib=library
         )
+    register_flops(of_groups=True)
 
 
 _define()

@@ -16,6 +16,7 @@ from cutegen import Float8Copies  # noqa: E402
 
 M, N, K, BATCH = 64, 48, 32, 3
 ONE = 2 * M * N * K
+ENDS = torch.tensor([5, 5, 30], dtype=torch.int32)
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 
 
@@ -54,6 +55,8 @@ CASES: dict[str, tuple[Callable[[], Any], int]] = {
     "batch of a": (lambda: trained(cutegen.matmul(random(BATCH, M, K), random(K, N))), 3 * BATCH * ONE),
     "batch of b": (lambda: cutegen.matmul(random(M, K), random(BATCH, K, N)), BATCH * ONE),
     "vmap": (lambda: torch.vmap(cutegen.matmul)(random(BATCH, M, K), random(BATCH, K, N)), BATCH * ONE),
+    "groups of rows": (lambda: trained(cutegen.grouped_mm(random(M, K), random(BATCH, K, N), offs=ENDS)), 3 * ONE),
+    "groups of k": (lambda: cutegen.grouped_mm(random(M, K), random(K, N), offs=ENDS), ONE),
     "row": (lambda: trained(cutegen.matmul(random(K), random(K, N))), 3 * 2 * N * K),
     "column": (lambda: cutegen.matmul(random(M, K), random(K)), 2 * M * K),
     "vectors": (lambda: cutegen.matmul(random(K), random(K)), 2 * K),
