@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from cutegen.dispatch.prepared_call import ServedCall, prepare_call
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, replay
 from cutegen.torch_ops import eager, gradients, grouped_gradients
 from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
 from cutegen.torch_ops.call_cache import is_undisturbed
@@ -37,7 +39,6 @@ _ARGUMENTS = (
     "bool keep=False, int? expected=None, ScalarType? out_dtype=None"
 )
 _CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
-_MOST_REMEMBERED = 1024
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
@@ -157,28 +158,24 @@ def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | No
     if not on_gpu:
         guard_cpu_time(resolved)
     ready = prepare_call(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
-    ready({name: x.data_ptr() for name, x in used.items()}, {}, _stream(call.a))
+    stream = _stream(call.a.device.index if on_gpu else -1)
+    ready({name: x.data_ptr() for name, x in used.items()}, {}, stream)
     return ready
 
 
-def _stream(a: Tensor) -> int:
-    return torch._C._cuda_getCurrentRawStream(a.device.index) if a.is_cuda else 0
-
-
-class _Known(NamedTuple):
-    """Remaining work of a call that was made before: `names` are the call's tensors in the order of the launch."""
-
-    launch: Callable[[tuple[int, ...], tuple[float, ...], int], object]
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: torch.dtype
+def _stream(ordinal: int) -> int:
+    """Return the current stream of a GPU; none for -1, the executor, which is done when it returns."""
+    return torch._C._cuda_getCurrentRawStream(ordinal) if ordinal >= 0 else 0
 
 
 class _Table(threading.local):
-    """The calls that a thread has made: threads must not share a launch's parameter block."""
+    """The calls that a thread has made, with the names of their tensors after the result.
+
+    Threads must not share a launch's parameter block.
+    """
 
     def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], _Known] = {}
+        self.known: dict[tuple[object, ...], tuple[CachedCall, tuple[str, ...]]] = {}
         self.changes = -1
 
 
@@ -209,21 +206,28 @@ def _again(call: GroupedCall) -> tuple[Tensor, Tensor | None] | None:
         return None
     if known is None:
         return None
-    out = torch.empty(known.shape, dtype=known.dtype, device=call.a.device)
-    aux = torch.empty_like(out) if call.aux else None
-    of_name = {"out": out, "aux": aux, "ends": call.sizes if call.offs is None else call.offs}
-    tensors = [of_name[name] if name in of_name else getattr(call, name) for name in known.names]
-    known.launch(tuple([x.data_ptr() for x in tensors]), (), _stream(call.a))
-    return out, aux
+    cached, names = known
+    aux = cached.allocate() if call.aux else None
+    given = {"aux": aux, "bias": call.bias, "ends": call.sizes if call.offs is None else call.offs}
+    out = replay(cached, call.a, call.b, None, [given[name] for name in names])
+    return None if out is None else (out, aux)
 
 
 def _remember(call: GroupedCall, resolved: Resolved, ready: ServedCall) -> None:
     changes = providers.changes + settings.changes
-    if _table.changes != changes or len(_table.known) >= _MOST_REMEMBERED:
+    if _table.changes != changes or len(_table.known) >= CACHED_SHAPES:
         _table.known, _table.changes = {}, changes
-    launch = ready.prepared.launch
-    if launch is not None and not any(x.is_neg() for x in call.tensors.values()):
-        _table.known[_key(call)] = _Known(launch, ready.names, resolved.problem.result, dtype_of(resolved.dtype))
+    if any(x.is_neg() for x in call.tensors.values()):
+        return
+    dtype, device = dtype_of(resolved.dtype), call.a.device
+    cached = CachedCall.of(
+        ready.prepared,
+        given=(),
+        allocate=partial(torch.empty, resolved.problem.result, dtype=dtype, device=device),
+        stream=_stream,
+        ordinal=device.index if call.a.is_cuda else -1,
+    )
+    _table.known[_key(call)] = cached, ready.names[3:]
 
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:

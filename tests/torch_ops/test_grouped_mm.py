@@ -18,6 +18,7 @@ import cutegen.grouped_mm  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.request import Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.torch_ops import grouped  # noqa: E402
 
 ROOM, K, N = 37, 24, 16
 GIVEN = {
@@ -281,3 +282,16 @@ def test_with_batch_invariant_rows_choose_no_kernel() -> None:
     assert request(33, 2) != request(3300, 2)
     with cutegen.matmul_settings(batch_invariant=True):
         assert request(33, 2) == request(3300, 2) == request(70, 9)
+
+
+@pytest.mark.dsl
+def test_a_repeated_call_is_replayed_with_other_ends(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, b = operands("m", 3)
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        cutegen.grouped_mm(a, b, **named("m", [1, 2, 3]))
+        monkeypatch.setattr(grouped, "resolved_groups", None)  # nothing is resolved again
+        for given in ([4, 4, 30], [0, 0, 0], [ROOM, 3, 5]):
+            close(cutegen.grouped_mm(a, b, **named("m", given)), looped("m", a.double(), b.double(), given))
+        with pytest.raises(TypeError):  # another form
+            cutegen.grouped_mm(a[:-1], b, **named("m", [4, 4, 30]))
