@@ -158,20 +158,20 @@ def gemm_parameters(
     scalars: tuple[str, ...],
     maps: tuple[TensorMapContract, ...] = (),
     workspace: tuple[str, ...] = (),
-    prefetched: tuple[str, ...] = (),
+    addressed: tuple[str, ...] = (),
     groups: Groups | None = None,
 ) -> tuple[Parameter, ...]:
     """Return a kernel's parameters in order: addresses, scalars, extents, leading strides, batch strides.
 
-    Tensor maps come first; a map replaces its tensor's address and strides, unless the tensor is `prefetched` by
-    threads that need both. `workspace` names addresses in addition to the tensors', and `groups` have their ends there
+    Tensor maps come first; a map replaces its tensor's address and strides, unless threads access the tensor
+    too: it is `addressed`. `workspace` names addresses in addition to the tensors', and `groups` have their ends there
     and their number among the extents.
 
     >>> c = TensorContract("c", "f16", ("m", "n"), "n", 16)
     >>> [parameter.name for parameter in gemm_parameters((c,), ("alpha",))]
     ['c', 'alpha', 'm', 'n', 'k', 'ldc', 'batch_stride_c']
     """
-    mapped = {each.name for each in maps} - set(prefetched)
+    mapped = {each.name for each in maps} - set(addressed)
     plain = [tensor for tensor in tensors if tensor.name not in mapped]
     return (
         *(Parameter(f"map_{each.name}", "tensormap") for each in maps),
@@ -421,8 +421,14 @@ class LaunchContract:
         if self.pairs is not None and tensor.name == "b":
             columns = along if tensor.major == "n" else across
             columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), self.cta_tile[1] // 2)
-        modes = [along[0], *across, *along[1:], MapMode(size.problem.batch, strides.batch, 1)]
+        modes = [along[0], *across, *along[1:], MapMode(self._matrices(tensor, size), strides.batch, 1)]
         return tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
+
+    def _matrices(self, tensor: TensorContract, size: CallSize) -> int:
+        """Return how many matrices a call has of a tensor: one for each product, or one that packs all groups."""
+        if self.groups is None:
+            return size.problem.batch
+        return 1 if self.groups.packs(tensor.modes) else size.problem.products
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain form that `from_json` reads back; clusters and flags appear only if there are any."""

@@ -43,7 +43,7 @@ def launch_contract(
     threads: int,
     smem_bytes: int,
     programmatic: bool,
-    prefetched: tuple[str, ...],
+    addressed: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
     fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
@@ -60,7 +60,7 @@ def launch_contract(
         tensors=tensors,
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
-        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, prefetched, scheduler.groups),
+        parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, addressed, scheduler.groups),
         cta_tile=scheduler.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,

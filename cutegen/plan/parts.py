@@ -216,7 +216,7 @@ class Schedule(ABC):
             order=order.value,
             source=source,
             split_k=split_k,
-            spread=self.spreads(mma),
+            spread=grouped is None and self.spreads(mma),
             groups=None if grouped is None else grouped.value,
             resident=1 if grouped is None else self.resident(occupancy),
         )

@@ -61,6 +61,7 @@ def prove(plan: GemmPlan) -> None:
     _prove_accumulator(plan.mma)
     tile = plan.cta_tile[0], plan.epilogue.fusion.columns(plan.cta_tile[1])
     _prove_epilogue(plan.epilogue, tile, plan.threads)
+    _prove_edge(plan)
     if plan.epilogue.parts is not None:
         _prove_parts(plan.epilogue.parts, plan.epilogue, plan.mma.accumulator)
     _prove_fusion(plan)
@@ -346,8 +347,21 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
         return
     parts = epilogue.parts
     shape = tile if parts is None else (*parts.tile, parts.buffers * parts.warpgroups)
+    stored = parts.tile if parts else tile
     _prove_placed("epilogue.smem", epilogue.smem, shape, epilogue.dtype.bytes)
-    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, parts.tile if parts else tile, threads)
+    _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, stored, threads)
+    if epilogue.edge is not None:
+        _prove_copy("epilogue.edge", epilogue.edge, epilogue.smem, epilogue, stored, WARPGROUP)
+
+
+def _prove_edge(plan: GemmPlan) -> None:
+    """Prove that no box stores rows or columns of C that follow a group, and that its last ones are aligned."""
+    groups, epilogue = plan.scheduler.groups, plan.epilogue
+    shared = groups is not None and groups.of != "k"
+    by_boxes = epilogue.store is not None and isinstance(epilogue.store, BulkTensorCopy)
+    _demand((epilogue.edge is not None) == (shared and by_boxes), "boxes would store what follows a group")
+    if groups is not None and epilogue.edge is not None and groups.packs(("m", "n")) and groups.of == epilogue.major:
+        _demand(epilogue.edge.bits == epilogue.dtype.bits, "a group's last vectors would not be aligned")
 
 
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
@@ -466,6 +480,7 @@ def _prove_split_k(plan: GemmPlan) -> None:
     grid = launch.geometry(ProblemShape(m * tile_m, n * tile_n, tile_k)).grid
     _demand(grid == (m, n if split is None else slices, 1), "a launch would split K another way")
     mapped = {each.name for each in launch.maps} - {each.operand for each in plan.prefetched}
+    mapped -= set(plan.epilogue.addressed)
     passed = tuple(x.name for x in launch.parameters if x.type == "ptr")
     _demand(passed == tuple(x for x in launch.pointers if x not in mapped), "a launch would pass other addresses")
     if split is None:

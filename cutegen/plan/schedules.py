@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan.kernel.scheduler import GRID, GROUPED, STATIC, SplitK, TileOrder, TileScheduler, TileSource
+from cutegen.plan.kernel.scheduler import GRID, GROUPED, SEARCHED, STATIC, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.parts import Schedule
 from cutegen.plan.schedule.order import InFlight, least_read, shared_most
 from cutegen.plan.schedule.split_k import (
@@ -63,6 +63,7 @@ class Persistent(Schedule):
     why: str
     splits: bool = False
     source: ClassVar[TileSource] = STATIC
+    source_of_groups: ClassVar[TileSource] = SEARCHED
     short_of_l2: bool = False
     spreads_alone: bool = False
 

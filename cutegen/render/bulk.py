@@ -11,6 +11,7 @@ from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
+from cutegen.render.groups import batches_of
 from cutegen.render.holes import (
     chain_holes,
     fragment_context,
@@ -62,7 +63,6 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/ldmatrix_boxes.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
         "functions/boxes.py.j2#copy_k_tile",
-        plan.scheduler.source.template,
         *persistent_parts(plan),
         "roles/producer_and_mma.py.j2",
         "roles/producer_of_all.py.j2",
@@ -102,6 +102,7 @@ def pipeline_holes(plan: GemmPlan) -> dict[str, Any]:
         "in_any_cta": ", in any CTA that received them," if plan.mma.shares_copies else "",
         "masks": "",
         "copy_options": {"a": "", "b": ""},
+        "batch_of": batches_of(plan),
         "shared_by": {"a": "", "b": ""},
     }
 

@@ -66,7 +66,8 @@ def c_constants(plan: GemmPlan) -> Lines:
     lines = _element_constants("C", c.dtype, c.align_bytes, *layout)
     if c.smem is None or c.store is None:
         return lines
-    return (*lines, *_tile_constants("C_SMEM", c.smem, c.store), *_copy_constants("C_STORE", c.store))
+    edge = () if c.edge is None else _vector_constants("EDGE", c.edge)
+    return (*lines, *_tile_constants("C_SMEM", c.smem, c.store), *_copy_constants("C_STORE", c.store), *edge)
 
 
 def _element_constants(name: str, dtype: DType, align_bytes: int, *between: str) -> Lines:

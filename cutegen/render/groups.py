@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.launch import RESULT, TensorContract
+from cutegen.contract.groups import Groups
+from cutegen.contract.launch import OPERANDS, RESULT, TensorContract
 from cutegen.plan import GemmPlan
 from cutegen.render.epilogue import title
 
@@ -23,15 +25,17 @@ class PackedTensor:
 class GroupHoles:
     """Names and expressions of the scheduler for the mode `of` groups.
 
-    `tiles` are those of the group of a lane, `ctas` those of a launch. To clear C: one group's `matrix`, the `other`
-    mode, the type of an element's `bits`, the ranges of its two modes, the contiguous one inside, and an element's
-    `place`.
+    `tiles` are those of the group of a lane, `ctas` those of a launch, `cta` is a CTA's number and their number on the
+    device, and `threads` of it clear. To clear C: one group's `matrix`, the `other` mode, the type of an element's
+    `bits`, the ranges of its two modes, the contiguous one inside, and an element's `place`.
     """
 
     of: str
     tiles: str
     packed: tuple[PackedTensor, ...]
     ctas: str
+    cta: str
+    threads: str
     matrix: str = ""
     other: str = ""
     bits: str = ""
@@ -47,7 +51,8 @@ def group_parts(plan: GemmPlan) -> tuple[str, ...]:
     groups = plan.scheduler.groups
     if groups is None:
         return ()
-    parts = (plan.scheduler.source.template, f"schedulers/{groups.layout}_groups.py.j2")
+    scheduler, layout = plan.scheduler.source.template, f"schedulers/{groups.layout}_groups.py.j2"
+    parts = ("functions/lanes.py.j2#sum_of_lanes", scheduler, layout)
     if not groups.leaves_elements:
         return parts
     past_ends = ("schedulers/clear_past_ends.py.j2",) if groups.layout == "packed" else ()
@@ -68,6 +73,8 @@ def group_holes(plan: GemmPlan, c_shape: str, c_stride: str) -> dict[str, GroupH
         tiles=f"Int32(first_group + cute.arch.lane_idx() < groups) * {sides['m']} * {sides['n']}",
         packed=packed,
         ctas="multiprocessors" if resident == 1 else f"{resident} * multiprocessors",
+        cta=f"first_tile, {'clusters' if plan.mma.shares_copies else 'ctas'}",
+        threads="MMA_WARPS * 32" if plan.scheduler.source.searched else "THREADS",
     )
     return {"grouped": holes if of == "k" else _clearing(plan, holes, sides, c_shape, c_stride)}
 
@@ -83,6 +90,8 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
         tiles=f"cute.ceil_div(stops - begins, CTA_{of.upper()}) * {sides[other]}",
         packed=holes.packed,
         ctas=holes.ctas,
+        cta=holes.cta,
+        threads=holes.threads,
         matrix=f"matrix_of_batch(c, {c_shape}, {c_stride}, batch_stride_c, batch, batches)",
         other=other,
         bits=f"Int{plan.epilogue.dtype.bits}",
@@ -92,6 +101,78 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
         along_last=along[1],
         place=", ".join(names if of == "m" else names[::-1]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHoles:
+    """Names and expressions of roles that find their tiles among those of groups, and of copies that begin where a
+    group does.
+
+    `across` are the tiles of the modes that groups do not have, `tiles` those of a lane's group, `grid` those of one
+    group along M and N. `boxes` are the coordinates of a tensor's matrix, `c` is C, and `whole_part` tells whether all
+    of a part is the group's.
+    """
+
+    across: str
+    tiles: str
+    grid: str
+    boxes: Mapping[str, str]
+    c: str = ""
+    whole_part: str = ""
+
+
+def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
+    """Return the holes of roles that search; `c` is the expression of a group's C. Nothing if none do."""
+    groups = plan.scheduler.groups
+    if groups is None or not plan.scheduler.source.searched:
+        return {}
+    of, sides = groups.of, _tiles_along(plan)
+    return {
+        "searched": SearchHoles(
+            across=" * ".join(side for mode, side in sides.items() if mode != of),
+            tiles=(
+                "Int32(first_group + cute.arch.lane_idx() < groups) * across"
+                if of == "k"
+                else f"cute.ceil_div(stops - begins, CTA_{of.upper()}) * across"
+            ),
+            grid=", ".join(sides.values()),
+            boxes={each.name: _boxes(groups, each) for each in plan.launch.tensors if each.name in (*OPERANDS, RESULT)},
+            c=c,
+            whole_part="" if of == "k" else f"(part_{of} + 1) * PART_{of.upper()} <= {of}",
+        )
+    }
+
+
+def _tiles_along(plan: GemmPlan) -> dict[str, str]:
+    """Return the expressions of the tiles along M and N, or of the blocks of a cluster's tiles."""
+    clusters = dict(zip("mn", plan.mma.cluster[:2], strict=True))
+    return {
+        mode: f"cute.ceil_div({mode}, CTA_{mode.upper()}{f' * CLUSTER_{mode.upper()}' if clusters[mode] > 1 else ''})"
+        for mode in "mn"
+    }
+
+
+def _boxes(groups: Groups, tensor: TensorContract) -> str:
+    """Return the coordinates in its tensor map of a matrix that packs groups, from a group's begin on, or of each."""
+    packs = groups.packs(tensor.modes)
+    modes = tuple("room" if packs and mode == groups.of else mode for mode in tensor.modes)
+    coordinates = f"map_coordinates(({', '.join(modes)}, {1 if packs else 'batches'}), {tensor.name.upper()}_MAJOR)"
+    if not packs:
+        return coordinates
+    begin = ", ".join("begin" if mode == groups.of else "0" for mode in tensor.modes)
+    return f"cute.domain_offset(({begin}, 0), {coordinates})"
+
+
+def batches_of(plan: GemmPlan) -> dict[str, str]:
+    """Return which of its matrices a tile copies, or stores: of the batch, of its group, or the only one."""
+    groups, tensors = plan.scheduler.groups, plan.launch.tensors
+    return {x.name: "0" if groups is not None and groups.packs(x.modes) else "batch" for x in tensors}
+
+
+def begin_of(plan: GemmPlan, tensor: TensorContract) -> str:
+    """Return where a group begins in a tensor that has them one after another; "" for any other."""
+    groups = plan.scheduler.groups
+    return _begin(tensor, groups.of) if groups is not None and groups.packs(tensor.modes) else ""
 
 
 def _begin(tensor: TensorContract, of: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout
@@ -23,7 +23,7 @@ from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
-from cutegen.render.groups import group_holes
+from cutegen.render.groups import begin_of, group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.pairs import matrix_of_pairs, pair_holes
 from cutegen.render.python_text import LINE_WIDTH, comment, docstring
@@ -58,7 +58,7 @@ def gemm_context(plan: GemmPlan, settled: Mapping[str, tuple[str, ...]], title: 
         **_host_holes(plan),
         **epilogue.type_holes(plan),
         "self_check": self_check(plan),
-        "tensors": [tensor_holes(x) for x in plan.launch.tensors],
+        "tensors": [replace(tensor_holes(x), begin=begin_of(plan, x)) for x in plan.launch.tensors],
         "pairs": pair_holes(plan),
         "tolerance": tolerance(plan),
         "checked": checked_mnk(plan),

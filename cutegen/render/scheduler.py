@@ -7,6 +7,8 @@ from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, SplitK
 from cutegen.render.constants import ConstantsByDecision
 from cutegen.render.groups import group_parts
 
+_WRITERS = "schedulers/writers_of_blocks.py.j2"
+
 
 def scheduler_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of the order of tiles, and of the slices of K."""
@@ -77,19 +79,29 @@ def _grid_slice_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that say which tiles, and which k-tiles of them, a persistent CTA computes."""
+    if of_groups := group_parts(plan):
+        clustered = "schedulers/clusters_of_groups.py.j2", _WRITERS
+        places = clustered if plan.mma.shares_copies else ("schedulers/ctas_of_groups.py.j2",)
+        return (*of_groups, *places, "schedulers/k_tiles_of_all_groups.py.j2")
+    return (plan.scheduler.source.template, *_place_parts(plan))
+
+
+def _place_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of the place of a persistent CTA among the others."""
     m, _, k = plan.mma.cluster
+    place: tuple[str, ...]
     if plan.mma.shares_copies:
-        place = "schedulers/clusters_of_slices.py.j2" if k > 1 else "schedulers/clusters.py.j2"
+        place = ("schedulers/clusters_of_slices.py.j2",) if k > 1 else ("schedulers/clusters.py.j2", _WRITERS)
     elif k > 1:
-        place = "schedulers/clusters_along_k.py.j2"
+        place = ("schedulers/clusters_along_k.py.j2",)
     else:
-        place = "schedulers/every_second_sm.py.j2" if plan.launch.spread else "schedulers/ctas.py.j2"
+        place = ("schedulers/every_second_sm.py.j2" if plan.launch.spread else "schedulers/ctas.py.j2",)
     if plan.split_k is None:
         block = ("schedulers/blocks_of_tiles.py.j2",) if plan.mma.shares_copies else ()
-        return (place, *block, "schedulers/whole_k_tiles.py.j2")
+        return (*place, *block, "schedulers/whole_k_tiles.py.j2")
     along_m = ("schedulers/tiles_along_m.py.j2",) if m > 1 else ()
     launch = ("schedulers/slices_in_clusters.py.j2",) if plan.mma.cluster != (1, 1, 1) else ()
-    return (place, *along_m, *launch)
+    return (*place, *along_m, *launch)
 
 
 def slice_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -139,12 +151,16 @@ def persistent_holes(plan: GemmPlan) -> dict[str, str]:
     }
 
 
-def tile_range(plan: GemmPlan) -> str:
-    """Return the tiles of a warpgroup among those of its CTA: all of them, or every other one."""
+def each_tile(plan: GemmPlan) -> dict[str, str]:
+    """Return the loop over the tiles of a warpgroup, all of its CTA's or every other one: its head, and how it begins.
+
+    Tiles that are searched end where no group has the next one.
+    """
     step = "clusters" if plan.mma.shares_copies else "ctas"
-    return (
-        f"first_tile + group * {step}, tiles, 2 * {step}" if plan.mma.role.alternates else f"first_tile, tiles, {step}"
-    )
+    first, step = (f"first_tile + group * {step}", f"2 * {step}") if plan.mma.role.alternates else ("first_tile", step)
+    counted = f"for tile in cutlass.range({first}, tiles, {step}, unroll=1)"
+    head = "while tile < tiles" if plan.scheduler.source.searched else counted
+    return {"each_tile": head, "first_and_step": f"{first}, {step}"}
 
 
 def sum_holes(plan: GemmPlan) -> dict[str, object]:

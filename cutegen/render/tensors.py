@@ -13,7 +13,7 @@ class TensorHoles:
     """A tensor in global memory; `title` is its part of a CuTe name. A vector lies `along` a mode, the `mode`-th.
 
     `firsts` names the first coordinates of the elements that a warp holds, if it does. The elements begin at `pointer`,
-    an expression over the parameter `name`.
+    an expression over the parameter `name`; those of a group that follows others begin at the coordinates `begin`.
     """
 
     name: str
@@ -27,6 +27,14 @@ class TensorHoles:
     mode: int
     pointer: str
     firsts: str = ""
+    begin: str = ""
+
+    @property
+    def matrix(self) -> str:
+        """The expression of one matrix of a batch, or of a group, which begins at `begin` if groups are packed."""
+        of_batch = f"batch_stride_{self.name}, batch, batches"
+        matrix = f"matrix_of_batch({self.pointer}, {self.shape}, {self.stride}, {of_batch})"
+        return f"cute.domain_offset({self.begin}, {matrix})" if self.begin else matrix
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:

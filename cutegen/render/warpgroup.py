@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cutegen.contract.launch import RESULT
 from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, WARPGROUP
 from cutegen.plan import GemmPlan
@@ -26,6 +27,7 @@ from cutegen.render.bulk import (
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales
+from cutegen.render.groups import search_holes
 from cutegen.render.holes import (
     chain_holes,
     gemm_context,
@@ -36,12 +38,12 @@ from cutegen.render.pairs import pair_constants, vectors_of_members
 from cutegen.render.scheduler import (
     cluster_constants,
     cluster_holes,
+    each_tile,
     order_parts,
     persistent_holes,
     persistent_parts,
     slice_parts,
     sum_holes,
-    tile_range,
 )
 from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
@@ -62,7 +64,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     prefetched = {each.operand for each in plan.prefetched}
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if mma.shares_copies else numerics(plan)
     dialects = _alternates_sets(plan) or plan.launch.spread or plan.pace
-    stmatrix = plan.epilogue.stmatrix is not None
+    warp = ("warp",) if plan.epilogue.stmatrix is not None else ()
+    edge = ("CopyUniversalOp",) if plan.epilogue.edge is not None else ()
     return {
         **common,
         **chain_holes(plan, indent, deeper=8 if _pins_parts(plan) else 4, part="", holds_vectors=holds_vectors),
@@ -72,11 +75,12 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **cluster_holes(plan),
         **_cluster_holes(plan),
         **_turn_holes(plan),
+        **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         "parts": _text_parts(plan),
         "imports": [
             f"from cutlass import {number_types}",
             *(("from cutlass._mlir.dialects import llvm",) if dialects else ()),
-            f"from cutlass.cute.nvgpu import OperandMajorMode, cpasync, {'warp, ' if stmatrix else ''}warpgroup",
+            f"from cutlass.cute.nvgpu import {', '.join((*edge, 'OperandMajorMode', 'cpasync', *warp, 'warpgroup'))}",
         ],
         "plain_tensors": (beside := tensors_beside(plan, common["tensors"])),
         "held_vectors": [x for x in beside if x.firsts],
@@ -95,13 +99,14 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
     unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
         *order_parts(plan),
-        "functions/tile_order.py.j2#first_tile",
+        *(() if grouped else ("functions/tile_order.py.j2#first_tile",)),
         *epilogue.tensor_functions(plan, holds_vectors=_holds_vectors(plan)),
-        *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or plan.prefetched else ()),
-        plan.scheduler.source.template,
+        *(("functions/tensors.py.j2#store_vectors",) if plan.epilogue.edge else ()),
+        *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or plan.prefetched or addressed else ()),
         *persistent_parts(plan),
         *_mask_parts(plan),
         *slice_parts(plan),
@@ -118,10 +123,12 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *(("functions/boxes.py.j2#prefetch_k_tiles", "mainloops/prefetch.py.j2") if plan.prefetched else ()),
         *(("functions/waits.py.j2#leave_if",) if plan.launch.spread else ()),
         "roles/producer_and_mma.py.j2",
-        "roles/producer.py.j2",
+        f"roles/producer{'_of_groups' if grouped else ''}.py.j2",
         "roles/mma_warpgroups.py.j2",
         *register_parts(plan),
         "pipelines/described_stages.py.j2",
+        f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
+        *(("pipelines/c_of_groups.py.j2",) if addressed else ()),
         "pipelines/k_tiles.py.j2",
         *factor_parts(plan),
         *_first_copy_parts(plan),
@@ -173,6 +180,9 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that make the barriers ready and request the first k-tile."""
     clustered, programmatic = plan.mma.shares_copies, plan.launch.programmatic
+    if plan.scheduler.source.searched:
+        waits = ("schedulers/programmatic.py.j2",) if programmatic else ()
+        return (f"pipelines/barriers_first{'_in_cluster' if clustered else ''}.py.j2", *waits)
     return (
         f"pipelines/first_copies{'_in_cluster' if clustered else ''}.py.j2",
         f"pipelines/copy_{'later' if clustered or programmatic else 'at_once'}.py.j2",
@@ -277,7 +287,7 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
     """Return the holes of warpgroups that take turns."""
     in_turn = plan.mma.role.turns is Turns.LAST_K_TILES
     return {
-        "tile_range": tile_range(plan),
+        **each_tile(plan),
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",

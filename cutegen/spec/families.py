@@ -106,10 +106,7 @@ _OF_ONE_CTA = {
 PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
 VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
 COPIED_BOXES = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}), _OF_ONE_CTA)
-DESCRIBED_BOXES = PartKeys(
-    frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-    {"problem.groups": "its bulk tensor copies do not begin at a group"},
-)
+DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
 BOXES_OF_ONE_CTA = PartKeys(
     frozenset({Instruction.BULK_TENSOR}),
     {**_OF_ONE_CTA, "problem.groups": "its bulk tensor copies do not begin at a group"},

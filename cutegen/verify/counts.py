@@ -16,7 +16,7 @@ from cutegen.contract.launch import CallSize
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
-from cutegen.plan import GemmPlan
+from cutegen.plan import GemmPlan, swapped
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, k_tiles_of
 from cutegen.plan.values.copies import AccessKey, load_global
@@ -132,6 +132,20 @@ class _Often:
             return inside + beyond, words
 
         return self._for_each_tile(of_tile)
+
+    @property
+    def whole_parts(self) -> _Times | None:
+        """Return the parts of C that lie in one group and are stored by boxes; None if all of them are."""
+        groups, part = self.plan.scheduler.groups, self.plan.epilogue.part
+        if self.plan.epilogue.edge is None or groups is None or part is None:
+            return None
+        grouped, along = "mn".index(groups.of), ("n" if groups.of == "m" else "m")
+        problem = swapped.shape_multiplied(self.size.problem) if self.plan.swapped else self.size.problem
+        across = self.plan.scheduler.cta_tile[1 - grouped] * self.plan.scheduler.cluster[1 - grouped]
+        beside = -(-problem.extents[along] // across) * across // part[1 - grouped]
+        sizes = (len(getattr(each, groups.of)) for each in groups.products(self.given, problem))
+        count = sum(size // part[grouped] for size in sizes) * beside
+        return _Times(Fraction(count), plural(count, "whole part"))
 
     @property
     def is_whole(self) -> bool:
@@ -287,7 +301,12 @@ def _boxes(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str, Cou
     }
     if stored := plan.epilogue.boxes:
         measured = sum(site.boxes for site in _bulk_stores(plan, report))
-        counts["epilogue"] = often.tile.predict(stored, measured)
+        whole = often.whole_parts
+        counts["epilogue"] = (
+            often.tile.predict(stored, measured)
+            if whole is None
+            else whole.predict(stored // plan.epilogue.pieces, measured)
+        )
     return counts
 
 

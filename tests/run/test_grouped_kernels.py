@@ -29,6 +29,20 @@ TILE = (32, 32, 32)
 
 
 @dataclass(frozen=True, slots=True)
+class Extents:
+    """The room for groups, and the other modes' extents in their cases."""
+
+    room: int = ROOM
+    m: int = 40
+    n: int = N
+    k: int = K
+    tile: tuple[int, ...] = TILE
+
+
+SMALL = Extents()
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A kernel of groups: the grouped mode and its layout, types, majors of A, B and C, and the epilogue's ops."""
 
@@ -84,10 +98,10 @@ def compiled(setting: Setting, kernels: Cache) -> tuple[GemmPlan, Kernel]:
     return planned, Kernel(artifact)
 
 
-def sizes_of(random: np.random.Generator, room: int, layout: str) -> list[int]:
+def sizes_of(random: np.random.Generator, room: int, layout: str, tile: tuple[int, ...] = TILE) -> list[int]:
     """Sizes that fit: many or few groups, empty ones also at both ends, tiles and one more or less."""
     groups = int(random.choice((1, 2, 5, 33, 70, 300)))
-    near = [max(0, tile + off) for tile in (0, *TILE, 64) for off in (-1, 0, 1)] if groups < 8 else [0, 1, 2, 3]
+    near = [max(0, each + off) for each in (0, *tile, 64) for off in (-1, 0, 1)] if groups < 8 else [0, 1, 2, 3]
     any_size = room if groups < 8 else 4
     found = [
         int(random.choice((0, 1, int(random.integers(any_size)), int(random.choice(near))))) for _ in range(groups)
@@ -103,7 +117,15 @@ def sizes_of(random: np.random.Generator, room: int, layout: str) -> list[int]:
     return found
 
 
-def failure(planned: GemmPlan, kernel: Kernel, given: np.ndarray[Any, Any], seed: int, *, fresh: bool) -> str:
+def failure(
+    planned: GemmPlan,
+    kernel: Kernel,
+    given: np.ndarray[Any, Any],
+    seed: int,
+    *,
+    fresh: bool,
+    among: Extents = SMALL,
+) -> str:
     """Run one launch; return what is wrong with it, "" if nothing is.
 
     What no group has, and in half of the cases one whole group, is NaN in A or B, which must not reach any other.
@@ -111,7 +133,7 @@ def failure(planned: GemmPlan, kernel: Kernel, given: np.ndarray[Any, Any], seed
     random, contract = np.random.default_rng(seed), kernel.contract
     groups = contract.groups
     assert groups is not None
-    extents = {"m": 40, "n": N, "k": int(random.choice((0, 7, K)))} | {groups.of: ROOM}
+    extents = {"m": among.m, "n": among.n, "k": int(random.choice((0, 7, among.k)))} | {groups.of: among.room}
     data: dict[str, Any] = {"seed": seed, "groups": len(given)}
     a, b, out = random_operands(contract, extents["m"], extents["n"], extents["k"], **data)
     extras = random_extras(contract, extents["m"], extents["n"], **data)
@@ -149,21 +171,26 @@ def failure(planned: GemmPlan, kernel: Kernel, given: np.ndarray[Any, Any], seed
     found = compare(out, expected.result, dtype=contract.tensor(RESULT).dtype)
     if not found.ok:
         return f"result: {found.wrong} wrong, first {found.first_wrong}"
-    if expected.aux is not None and not fresh and not compare(extras["aux"], expected.aux, dtype="f32").ok:
+    if (
+        expected.aux is not None
+        and not fresh
+        and not compare(extras["aux"], expected.aux, dtype=contract.tensor("aux").dtype).ok
+    ):
         return "aux"
     return ""
 
 
-def failures(planned: GemmPlan, kernel: Kernel, cases: int) -> Iterator[str]:
+def failures(planned: GemmPlan, kernel: Kernel, cases: int, among: Extents = SMALL) -> Iterator[str]:
     """Yield what is wrong with random launches: every third with any bits in place of ends, every second fresh."""
     groups = kernel.contract.groups
     assert groups is not None
     for seed in range(SEED, SEED + cases):
         random = np.random.default_rng(seed)
-        given = given_by(groups, sizes_of(random, ROOM, groups.layout))
+        given = given_by(groups, sizes_of(random, among.room, groups.layout, among.tile))
         if seed % 3 == 0:
-            given = random.choice(np.array([-(2**31), -1, 0, 1, 31, ROOM, ROOM + 1, 2**31 - 1], np.int32), len(given))
-        if wrong := failure(planned, kernel, given, seed, fresh=bool(seed % 2)):
+            near = [-(2**31), -1, 0, 1, 31, among.room, among.room + 1, 2**31 - 1]
+            given = random.choice(np.array(near, np.int32), len(given))
+        if wrong := failure(planned, kernel, given, seed, fresh=bool(seed % 2), among=among):
             yield f"seed {seed}, {given.tolist()}: {wrong}"
 
 

@@ -65,6 +65,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm80_split_k_tn",
         "sm80_tf32_tn",
         "sm89_e4m3_tn",
+        "sm90_bf16_grouped",
         "sm90_bf16_nt",
         "sm90_bf16_swiglu",
         "sm90_e4m3_block_scaled",

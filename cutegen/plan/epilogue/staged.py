@@ -13,12 +13,13 @@ from cutegen.hardware import BULK_TENSOR, TMA_STORE, UNIVERSAL_FMA, StmatrixAtom
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.epilogue.pairs import tile_of_c
-from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan
+from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan, widest_store
 from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, by_warp, rows_of_threads
 from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.operands.boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.operands.smem import Access, SmemRanking, lay_out
 from cutegen.plan.operands.stages import stages_for_sums
+from cutegen.plan.values.copies import VectorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -371,9 +372,23 @@ def choose_parted_epilogue(
         *of_parts.rejected,
         *ranking.decision.rejected,
     )
+    edge = _edge(spec, x)
+    if edge is not None:
+        why += f"; a group's last rows or columns, which another's follow, by {edge.bits}-bit stores of threads"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
     stored = replace(parts, buffers=buffers, stmatrix=stmatrix)
-    return Choice(epilogue_plan(x, fusion, staged, store, stored), decision)
+    return Choice(epilogue_plan(x, fusion, staged, store, stored, edge), decision)
+
+
+def _edge(spec: GemmSpec, x: OperandTile) -> VectorCopy | None:
+    """Return the copy of a part of C that has a group's last rows or columns: a box would store the next group's too.
+
+    If groups begin anywhere along the contiguous mode, single elements are aligned.
+    """
+    if (grouped := spec.problem.groups) is None or grouped.of == "k":
+        return None
+    anywhere = grouped.layout == "packed" and grouped.of == x.major
+    return widest_store(x, WARPGROUP, 8 * (x.dtype.bytes if anywhere else ROW_BYTES))
 
 
 def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int, capacity_bytes: int) -> int | None:

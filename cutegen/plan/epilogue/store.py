@@ -177,6 +177,7 @@ def epilogue_plan(
     smem: SmemTile | None = None,
     store: TileCopy | None = None,
     parts: EpilogueParts | None = None,
+    edge: VectorCopy | None = None,
 ) -> EpiloguePlan:
     """Return the store path of C, whose tile or part is `x`."""
     return EpiloguePlan(
@@ -187,6 +188,7 @@ def epilogue_plan(
         smem=smem,
         store=store,
         parts=parts,
+        edge=edge,
     )
 
 
@@ -204,7 +206,11 @@ def _store(x: OperandTile, threads: int) -> VectorCopy:
 
     There always is one: the tiled MMA has the same threads and tiles C, so a grid of single elements does too.
     """
-    limit_bits = 8 * min(x.align_bytes, x.vector_elems * x.dtype.bytes)
+    return widest_store(x, threads, 8 * min(x.align_bytes, x.vector_elems * x.dtype.bytes))
+
+
+def widest_store(x: OperandTile, threads: int, limit_bits: int) -> VectorCopy:
+    """The widest store of up to `limit_bits` whose threads tile C or its part, which single elements do."""
     for bits in widths_bits(x.dtype.bits):
         if bits <= limit_bits:
             grid = thread_grid(x.extents, x.major_mode, bits // x.dtype.bits, threads)

@@ -133,6 +133,8 @@ class Family:
         loop = self.mainloop.loop(roles, memory, mma, paths)
         if scheduler.value.source.loops:
             loop = loop.over_tiles()
+        if scheduler.value.source.searched:
+            loop = loop.in_one_place()
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
         counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
         instructions = Counter({**self.mma.counted(written, counted), **epilogue.opcodes()})
@@ -169,7 +171,7 @@ class Family:
                 threads=threads,
                 smem_bytes=memory.regions.bytes,
                 programmatic=policy.programmatic,
-                prefetched=tuple(each.operand for each in policy.prefetched),
+                addressed=(*(each.operand for each in policy.prefetched), *epilogue.addressed),
             ),
             decisions=(
                 *decide_groups(spec),

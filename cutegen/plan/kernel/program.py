@@ -269,6 +269,16 @@ class KernelLoop:
             programs = (replace(programs[0], tile=(*programs[0].tile, meeting)),)
         return replace(self, programs=programs, persistent=True)
 
+    def in_one_place(self) -> KernelLoop:
+        """Return the loop whose producer copies all k-tiles in one place, if it does not know its first tile sooner."""
+        programs = tuple(
+            replace(each, tile=_joined(each))
+            if Action.BULK_FETCH in {s.action for r in each.ranges for s in r.steps}
+            else each
+            for each in self.programs
+        )
+        return replace(self, programs=programs)
+
     @property
     def k_tiles_per_turn(self) -> int:
         """K-tiles per turn of the unrolled loop."""
@@ -416,6 +426,14 @@ def _step(table: Mapping[str, Any]) -> Step:
     below = None if table["below"] is None else Mark(table["below"])
     names = {"action": _READ.get(word) or Action(word), "check": Check(table["check"]), "nth": Nth(table["nth"])}
     return Step(**{**table, **names, "below": below})
+
+
+def _joined(program: Program) -> tuple[Range | Section, ...]:
+    """Return a producer's tile with the first k-tile in the range of the others."""
+    first, *others = program.tile
+    assert isinstance(first, Range)
+    assert isinstance(others[0], Range)
+    return (replace(others[0], first=first.first), *others[1:])
 
 
 def _integer(count: Fraction) -> int:

@@ -89,17 +89,23 @@ class TileSource:
     If it `loops`, a CTA computes one tile after another, and a launch has as many CTAs as the GPU holds at once;
     otherwise a CTA's place in the grid is its only tile. `template` has the device functions and the host's grid, and
     `opcodes` are the planned kinds of instructions among them, such as loads of sizes, as often as the text has them.
+    If tiles are `searched`, no role knows its first tile before it has loaded sizes.
     """
 
     loops: bool
     template: str
     opcodes: tuple[tuple[str, int], ...] = ()
+    searched: bool = False
 
 
 GRID = TileSource(loops=False, template="schedulers/grid.py.j2")
 """One CTA per tile: blockIdx.x is its number."""
 GROUPED = TileSource(loops=True, template="schedulers/groups.py.j2", opcodes=(("ld.global.b32", 1),))
 """Persistent CTAs: each computes every so many-th tile of all groups, whose ends or sizes it loads."""
+SEARCHED = TileSource(
+    loops=True, template="schedulers/groups_of_roles.py.j2", opcodes=(("ld.global.b32", 3),), searched=True
+)
+"""The same if a warp copies and others multiply: each finds its tiles, its first one and later the next."""
 STATIC = TileSource(loops=True, template="schedulers/static.py.j2")
 """Persistent CTAs: each computes every so many-th tile, from its own number on."""
 

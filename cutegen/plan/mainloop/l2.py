@@ -115,7 +115,7 @@ def choose_prefetch(
 ) -> tuple[tuple[Prefetch, ...], tuple[Decision, ...]]:
     """Return what is prefetched, and the decisions on operands that have one.
 
-    Raises SpecError if CTAs of a cluster share copies: no CTA knows its own part.
+    Raises SpecError if CTAs of a cluster share copies, of which no CTA knows its own part, and for groups.
     """
     found: list[Prefetch] = []
     decisions: list[Decision] = []
@@ -127,6 +127,13 @@ def choose_prefetch(
                 found=f"{asked} in clusters of {mma.cluster[0]}x{mma.cluster[1]} tiles",
                 expected="no cluster along M or N: its CTAs share copies, and each would prefetch all of them",
                 fix="leave the key out, or schedule.cluster = [1, 1]",
+            )
+        if asked and spec.problem.groups is not None:
+            raise spec.error(
+                key,
+                found=f"{asked} with groups",
+                expected="none: a CTA finds its first tile only after it has loaded their sizes",
+                fix="leave the key out",
             )
         in_two_places = name == "b" and spec.epilogue.pairs is not None
         if asked and in_two_places:
@@ -140,7 +147,7 @@ def choose_prefetch(
             decisions.append(Decision.as_given(key, _k_tiles(asked)))
         elif in_two_places:
             continue
-        elif in_flight is not None and not mma.shares_copies and name in evicted_first:
+        elif in_flight is not None and not (mma.shares_copies or spec.problem.groups) and name in evicted_first:
             k_tiles = -(-in_flight.problem.k // (in_flight.slices * mma.cta_tile[2]))
             asked = min(k_tiles // SHARE, _most(in_flight, mma.cta_tile, name))
             if asked < LEAST:

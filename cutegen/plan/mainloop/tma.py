@@ -285,6 +285,7 @@ class Bulk(Mainloop):
         if target.has(*needs):
             for name in OPERANDS:
                 check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
+            _refuse_groups(spec, by_threads)
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
@@ -351,6 +352,24 @@ class Bulk(Mainloop):
             regions.append(result_region(c_bytes, SWIZZLE_PERIOD_BYTES))
         regions.append(Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES))
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
+
+
+def _refuse_groups(spec: GemmSpec, family: str) -> None:
+    """Raise SpecError for groups that are parts of K, and for factors of groups' blocks, which lie elsewhere."""
+    if spec.problem.groups is not None and spec.problem.scale_a is not None:
+        raise spec.error(
+            "problem.scale_a",
+            found="factors of blocks, with groups",
+            expected="one or the other: a group's first row may lie within a block",
+            fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
+        )
+    if (grouped := spec.problem.groups) is not None and grouped.of == "k":
+        raise spec.error(
+            "problem.groups.of",
+            found='"k"',
+            expected='"m" or "n": a box of a part\'s last k-tile also brings the next part\'s',
+            fix=f'family = "{family}"',
+        )
 
 
 # Loads fragments by ldmatrix from tiles of bulk tensor copies; stores C's whole tile through shared memory.

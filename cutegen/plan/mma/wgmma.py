@@ -368,11 +368,12 @@ def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
 
 
 def choose_promoted_sums(
-    sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool, scaled: bool = False
+    sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool, scaled: bool = False, grouped: bool = False
 ) -> Choice[bool] | None:
     """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
 
-    Return None if sums are not promoted. The tensor core's sums use `sets` sets of registers, as many as fit.
+    Return None if sums are not promoted. The tensor core's sums use `sets` sets of registers, as many as fit. If tiles
+    are `grouped`, a CTA may have none, and no k-tile to wait for.
     """
     if promote_k == 0:
         return None
@@ -389,7 +390,7 @@ def choose_promoted_sums(
             else "no registers for a second set"
         )
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
-    behind = warpgroups == 2 and not pingpong
+    behind = warpgroups == 2 and not (pingpong or grouped)
     why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
     rejected = [Rejected(ONE_SET, "tensor cores would wait for promotions")]
     if behind:
@@ -595,6 +596,7 @@ class Wgmma(Mma):
             k=cta_tile.value[2],
             pingpong=consumers.value,
             scaled=spec.problem.scale_a is not None,
+            grouped=spec.problem.groups is not None,
         )
         turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
         groups = 2 if consumers.value else prod(warpgroups.value)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from cutegen.contract.launch import RESULT
 from cutegen.contract.pairs import Pairs
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
-from cutegen.plan.values.copies import TileCopy, load_element
+from cutegen.plan.values.copies import TileCopy, VectorCopy, load_element
 from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import Step as ChainStep
 
@@ -128,7 +129,8 @@ class EpilogueParts:
 class EpiloguePlan:
     """The store path of C: through shared memory `smem` and by `store`, or straight from registers if both are None.
 
-    With `parts`, shared memory and store are those of one part.
+    With `parts`, shared memory and store are those of one part. If tiles end where another group's rows or columns
+    begin, a warpgroup's threads copy the last ones of a group by `edge` from shared memory.
     """
 
     dtype: DType
@@ -138,6 +140,7 @@ class EpiloguePlan:
     smem: SmemTile | None
     store: TileCopy | None
     parts: EpilogueParts | None = None
+    edge: VectorCopy | None = None
 
     @property
     def part(self) -> tuple[int, int] | None:
@@ -148,6 +151,11 @@ class EpiloguePlan:
     def stmatrix(self) -> StmatrixAtom | None:
         """Instruction that writes a part to shared memory; None for plain stores."""
         return self.parts.stmatrix if self.parts else None
+
+    @property
+    def addressed(self) -> tuple[str, ...]:
+        """Tensors with a map that threads access too."""
+        return () if self.edge is None else (RESULT,)
 
     @property
     def major_mode(self) -> int:

@@ -303,6 +303,21 @@ def lower_dot(context: Lowering, instruction: Instruction) -> Step:
     return elementwise(function, target, *contiguous)
 
 
+def _lower_extreme(function: Callable[..., Array]) -> Lowerer:
+    """The lowering of `min` and `max`; with `.relu`, of s32 alone, a negative result becomes 0."""
+    plain = _lower_typed(function, (None, None))
+
+    def lower(context: Lowering, instruction: Instruction) -> Step:
+        modifiers = context.modifiers(instruction, 3)
+        if not modifiers.flag("relu"):
+            return plain(context, instruction)
+        kind = modifiers.type("s32")
+        modifiers.finish()
+        return lower_elementwise(context, instruction, lambda a, b: np.maximum(function(a, b), 0), kind)
+
+    return lower
+
+
 def _absolute_difference(a: Array, b: Array, c: Array) -> Array:
     return np.where(a > b, a - b, b - a) + c
 
@@ -312,8 +327,8 @@ LOWERERS: dict[str, Lowerer] = {
     **dict.fromkeys(("mul", "mad", "mul24", "mad24"), lower_multiply),
     "div": _lower_typed(_divide, (None, None)),
     "rem": _lower_typed(_remainder, (None, None)),
-    "min": _lower_typed(np.minimum, (None, None)),
-    "max": _lower_typed(np.maximum, (None, None)),
+    "min": _lower_extreme(np.minimum),
+    "max": _lower_extreme(np.maximum),
     "abs": _lower_typed(np.abs, (None,)),
     "neg": _lower_typed(np.negative, (None,)),
     "sad": _lower_typed(_absolute_difference, (None, None, None)),

@@ -1,0 +1,180 @@
+"""Kernels of groups by wgmma on the CPU executor: types, majors, tiles, clusters, ping-pong, swap, and wrong kernels.
+
+Cases and comparisons are those of `tests/run/test_grouped_kernels.py`, with room for several tiles of 64 and 128 rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Problem, Schedule, Tile
+from tests.run.test_grouped_kernels import Extents, failure, failures
+
+ARCH = "sm_90a"
+PACKED = Extents(room=200, m=72, n=136, k=104, tile=(64, 128))
+PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops."""
+
+    of: str
+    layout: str = "packed"
+    types: tuple[str, str] = ("bf16", "bf16")
+    majors: str = "kkn"
+    tile: tuple[int, int, int] = (128, 128, 64)
+    ops: tuple[str, ...] = ()
+    align: int | None = None
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def among(self) -> Extents:
+        return PACKED if self.layout == "packed" else PADDED
+
+    def spec(self) -> GemmSpec:
+        (element, of_c), (a, b, c) = self.types, self.majors
+        problem = Problem(
+            a=Operand(element, a),
+            b=Operand(element, b),
+            c=Operand(of_c, c, self.align),
+            groups=Grouped(self.of, self.layout),  # type: ignore[arg-type]
+        )
+        return GemmSpec(
+            family="sm90",
+            problem=problem,
+            tile=Tile(self.tile),
+            epilogue=Epilogue(ops=self.ops or None),
+            schedule=self.schedule,
+            name=f"grouped_{self.of}",
+        )
+
+
+QUICK = (
+    Setting("m", ops=("bias_n", "relu"), tile=(128, 64, 64)),
+    Setting("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
+)
+MORE = (
+    Setting("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf")),
+    Setting("m", majors="mnn", ops=("bias_m", "scale_n", "residual", "aux")),
+    Setting("m", "padded", ("f16", "f16"), ops=("bias_n", "beta")),
+    Setting("m", majors="kkm"),
+    Setting("m", types=("s8", "s32"), tile=(64, 64, 128)),
+    Setting("m", types=("e4m3", "bf16"), tile=(128, 64, 128), ops=("scale_n",)),
+    Setting("m", types=("e5m2", "f32"), tile=(128, 128, 128)),
+    Setting("m", tile=(64, 128, 64), schedule=Schedule(consumers="pingpong")),
+    Setting("m", tile=(64, 128, 64), ops=("silu",), schedule=Schedule(consumers="pingpong", programmatic=True)),
+    Setting("m", tile=(128, 256, 64)),
+    Setting("m", align=2),
+    Setting("m", majors="kkm", align=2, ops=("residual",)),
+    Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2))),
+    Setting("m", ops=("bias_n",), schedule=Schedule(swap=True), tile=(128, 16, 64)),
+    Setting("m", "padded", schedule=Schedule(swap=True), tile=(64, 32, 64)),
+    Setting("m", schedule=Schedule(swap=True, cluster=(2, 1)), tile=(64, 8, 128)),
+    Setting("n", majors="kkm", tile=(64, 32, 64)),
+    Setting("n", "padded", ("f16", "f16"), "mkm", tile=(64, 64, 64), ops=("bias_m", "scale_m")),
+)
+
+
+def compiled(setting: Setting, kernels: Cache) -> tuple[GemmPlan, Kernel]:
+    planned = plan(setting.spec(), ARCH)
+    assert isinstance(planned, GemmPlan)
+    artifact = build(request_of(planned), kernels)
+    assert artifact.manifest.warnings == ()  # emitted as predicted
+    return planned, Kernel(artifact)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("setting", QUICK, ids=str)
+def test_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
+    assert list(failures(*compiled(setting, kernels), 4, setting.among)) == []
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [*QUICK, *MORE], ids=str)
+def test_many_groups_are_right_for_any_ends(setting: Setting, kernels: Cache) -> None:
+    assert list(failures(*compiled(setting, kernels), 12, setting.among)) == []
+
+
+def fails_with_many_groups(planned: GemmPlan, kernel: Kernel, among: Extents) -> str:
+    """Return what is wrong with 300 groups, of which a hundred have two rows each."""
+    sizes = np.random.default_rng(60).permutation([2, 0, 0] * 100)
+    return failure(planned, kernel, np.cumsum(sizes, dtype=np.int32), 60, fresh=False, among=among)
+
+
+@pytest.mark.dsl
+def test_three_hundred_groups_are_right(kernels: Cache) -> None:
+    assert fails_with_many_groups(*compiled(QUICK[0], kernels), PACKED) == ""
+
+
+BIASED = QUICK[0]
+TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
+PLANTED: dict[str, tuple[Setting, str, str]] = {
+    "an end is clamped to one row too many": (
+        BIASED,
+        "cutlass.min(ends[first_group + lane], room)",
+        "cutlass.min(ends[first_group + lane], room + 1)",
+    ),
+    "an end may lie before that of an earlier lane": (
+        BIASED,
+        "end = cutlass.max(end, cute.arch.shuffle_sync_up(end, distance))",
+        "pass",
+    ),
+    "only the first 32 groups have tiles": (BIASED, "first_group + 32 < groups", "first_group < 0"),
+    "only the last group of 32 is right": (BIASED, "first_tiles <= tile)) - 1", "first_tiles >= 0)) - 1"),
+    "tiles of a group are numbered over all groups": (
+        BIASED,
+        "tile - cute.arch.shuffle_sync(first_tiles, lane)",
+        "tile",
+    ),
+    "the last rows of a group are stored in bulk": (BIASED, "if (part_m + 1) * PART_M <= m:", "if m > 0:"),
+    "vectors of another group's rows are stored": (
+        BIASED,
+        "tDcC[last, i, j], extent",
+        "tDcC[last, i, j], (extent[0] + 1, extent[1])",
+    ),
+    "boxes of A begin where A does": (
+        BIASED,
+        "domain_offset((begin, 0, 0), map_coordinates((room, k",
+        "domain_offset((0, 0, 0), map_coordinates((room, k",
+    ),
+    "boxes of C begin where C does": (
+        BIASED,
+        "domain_offset((begin, 0, 0), map_coordinates((room, n",
+        "domain_offset((0, 0, 0), map_coordinates((room, n",
+    ),
+    "a bias of the first group is that of all": (
+        BIASED,
+        "batch_stride_bias, batch, batches)",
+        "batch_stride_bias, 0, batches)",
+    ),
+    "the weights are those of the first group": (BIASED, "k_tile, batch]", "k_tile, 0]"),
+    "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
+}
+
+
+def edited(setting: Setting, right: str, wrong: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
+    """Compile a kernel with a mistake at every place where the text has `right`."""
+    planned = plan(setting.spec(), ARCH)
+    assert isinstance(planned, GemmPlan)
+    asked = request_of(planned)
+    assert right in asked.source.text
+    text = asked.source.text.replace(right, wrong)
+    return planned, Kernel(build(replace(asked, source=replace(asked.source, text=text), edited=True), kernels))
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_wrong_kernel_is_noticed(mistake: str, kernels: Cache) -> None:
+    setting, right, wrong = PLANTED[mistake]
+    kernel = edited(setting, right, wrong, kernels)
+    assert any(failures(*kernel, 8, setting.among)) or fails_with_many_groups(*kernel, setting.among)
