@@ -37,7 +37,7 @@ def matmul(
     b: Any,
     *,
     bias: Any = None,
-    activation: str | None = None,
+    activation: Any = None,
     residual: Any = None,
     alpha: float | None = None,
     beta: float | None = None,
@@ -54,8 +54,9 @@ def matmul(
     element, or one per row of `a`, `scale_b` one per column of `b`; they stay on their device. For 8-bit floats both
     may instead have a factor for each block of 1 x 128 or 128 x 128 elements, f32 and in the order of their operand:
     `scale_a` (M, K/128) or (M/128, K/128), `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. `activation` is
-    "relu", "gelu" (with erf), "gelu_tanh" or "silu". The result has the type of `a`, for 8-bit integers s32 and for
-    8-bit floats bf16, or `out_dtype`; it is written to `out` if that is given.
+    "relu", "gelu" (with erf), "gelu_tanh" or "silu", or torch's module or function for one of them. The result has the
+    type of `a`, for 8-bit integers s32 and for 8-bit floats bf16, or `out_dtype`; it is written to `out` if that is
+    given.
 
     The kernel is the best known for shape and device: built once, cached, and then found by one lookup. Torch tensors
     on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
@@ -65,6 +66,8 @@ def matmul(
     cannot be built.
     """
     entry = _torch_entry if _torch_entry is not None else _open_torch_entry()
+    if activation is not None and type(activation) is not str and entry is not None:
+        activation = entry.activation_name(activation)
     of_torch = entry is not None and isinstance(a, entry.Tensor)
     if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
         found = entry.quick(a, b, bias, activation, out)
@@ -78,7 +81,7 @@ class Terms(TypedDict, total=False):
     """The keywords of `matmul`, which `explain` and `prepare` accept as well."""
 
     bias: Any
-    activation: str | None
+    activation: Any
     residual: Any
     alpha: float | None
     beta: float | None
@@ -240,6 +243,8 @@ def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
     for name in terms:
         if name not in Terms.__annotations__:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+    if terms.get("activation") is not None and (entry := _open_torch_entry()) is not None:
+        terms["activation"] = entry.activation_name(terms["activation"])
     return Arguments(a, b, **terms)
 
 

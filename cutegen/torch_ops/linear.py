@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.errors import OperandError, RequestError
+from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.gradients import refuse_tangents
 from cutegen.torch_ops.main_grad import AccumulatingLinear, check_main_grad
@@ -35,15 +36,16 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         device: Any = None,
         dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
+        activation: Any = None,
     ) -> None:
+        activation = activation_name(activation)
         check_activation(activation)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         register_sharding()
 
     @classmethod
-    def from_linear(cls, linear: torch.nn.Linear, *, activation: str | None = None) -> Linear:
+    def from_linear(cls, linear: torch.nn.Linear, *, activation: Any = None) -> Linear:
         """Return a layer with the parameters of `linear`, the same tensors; `activation` defaults to that of `linear`.
 
         The new layer computes what `linear` computes, followed by the activation. A subclass that adds nothing is

@@ -15,6 +15,7 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.dispatch.formula import TENSORS, check_scalars
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients, ops
+from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.autograd import quick, record
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.call_cache import is_undisturbed, memoize, quick_terms
@@ -94,4 +95,4 @@ def _with_floats(call: Call) -> Call:
     return call._replace(alpha=alpha, beta=beta)
 
 
-__all__ = ["Call", "Tensor", "matmul", "quick"]
+__all__ = ["Call", "Tensor", "activation_name", "matmul", "quick"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.autograd import forward_ad  # noqa: E402
+from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import cutegen  # noqa: E402
@@ -329,3 +331,46 @@ def test_a_tangent_of_forward_mode_ad_is_refused(main_grad: bool, name: str) -> 
         layer.weight.main_grad = torch.zeros(8, 16)
     with forward_ad.dual_level(), pytest.raises(OperandError, match=rf"operand {name}: found a tensor with a tangent"):
         layer(forward_ad.make_dual(x, x))
+
+
+def hooked() -> torch.nn.Module:
+    module = torch.nn.ReLU()
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (torch.nn.ReLU(inplace=True), "relu"),
+        (torch.nn.GELU(), "gelu"),
+        (torch.nn.GELU("tanh"), "gelu_tanh"),
+        (torch.nn.SiLU(), "silu"),
+        (torch.relu, "relu"),
+        (functional.relu, "relu"),
+        (functional.gelu, "gelu"),
+        (functional.silu, "silu"),
+        (partial(functional.gelu, approximate="tanh"), "gelu_tanh"),
+    ],
+)
+def test_an_activation_may_be_torchs_own(value: Any, name: str) -> None:
+    torch._dynamo.reset()  # each value is compiled anew, and a function only so often
+    a, b = torch.randn(5, 16), torch.randn(16, 8)
+    wanted = cutegen.matmul(a, b, activation=name)
+    assert torch.equal(cutegen.matmul(a, b, activation=value), wanted)
+    assert torch.equal(torch.compile(cutegen.matmul, backend="eager", fullgraph=True)(a, b, activation=value), wanted)
+    assert cutegen.explain(a, b, activation=value) == cutegen.explain(a, b, activation=name)
+    assert cutegen.Linear(16, 8, activation=value).activation == name
+    assert cutegen.Linear.from_linear(torch.nn.Linear(16, 8), activation=value).activation == name
+
+
+@pytest.mark.parametrize(
+    "value", [torch.tanh, torch.nn.Tanh(), torch.nn.GELU, hooked(), partial(functional.gelu, approximate="other"), 3]
+)
+def test_what_is_no_activation_of_ours_is_refused(value: Any) -> None:
+    for call in (
+        lambda: cutegen.matmul(torch.ones(2, 2), torch.ones(2, 2), activation=value),
+        lambda: cutegen.Linear(2, 2, activation=value),
+    ):
+        with pytest.raises(RequestError, match=r"activation: found .*; expected None or one of relu, gelu"):
+            call()
