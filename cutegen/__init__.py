@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from cutegen.torch_ops.float8 import Float8Copies, float8_linear
     from cutegen.torch_ops.linear import Linear
+    from cutegen.torch_ops.quantize import quantize
     from cutegen.torch_ops.replacing import replace_linear, restore_linear
     from cutegen.tuned.answer import plan
 
@@ -84,6 +85,7 @@ __all__ = [
     "matmul_settings",
     "plan",
     "prepare",
+    "quantize",
     "replace_linear",
     "restore_linear",
     "scaled_mm",
@@ -101,6 +103,7 @@ _ROOMS = {
     "cutegen.scaled_mm": ("scaled_mm",),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),
+    "cutegen.torch_ops.quantize": ("quantize",),
     "cutegen.torch_ops.replacing": ("replace_linear", "restore_linear"),
     "cutegen.dispatch.settings": ("matmul_settings",),
     "cutegen.dispatch.pack": ("Pack", "load_pack"),

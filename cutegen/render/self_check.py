@@ -64,7 +64,8 @@ def _factors(x: TensorContract) -> str:
     extents = [mode if of == 1 else f"-(-{mode} // {of})" for mode, of in zip(x.modes, x.block or (), strict=True)]
     rows, columns = extents if x.major == x.modes[1] else extents[::-1]
     aligned = x.align_bytes // dtype(x.dtype).bytes
-    made = f'torch.rand({rows}, -(-({columns}) // {aligned}) * {aligned}, device="cuda")[:, : {columns}]'
+    first = f":{columns}" if columns.isidentifier() else f": {columns}"
+    made = f'torch.rand({rows}, -(-({columns}) // {aligned}) * {aligned}, device="cuda")[:, {first}]'
     return made if x.major == x.modes[1] else f"{made}.T"
 
 

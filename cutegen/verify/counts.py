@@ -401,7 +401,7 @@ def _bulk_stores(plan: GemmPlan, report: LaunchReport) -> Sites:
 def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
     """Return the fragment loads: ldmatrix of A and B alternate by k-block; plain loads differ by opcode.
 
-    An operand that is read in place is not loaded.
+    An operand that is read in place is not loaded. The compiler may merge loads of factors.
     """
     ldmatrix, plain = report.matching("ldmatrix"), _main_loop_sites(plan, report, "ld.shared")
     in_registers = [x for x in plan.operands if x.s2r.in_registers]
@@ -412,7 +412,7 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
         yield from ((AccessKey.s2r(name), sites) for name, sites in _split(ldmatrix, of_a_block).items())
     if len(others) == 1:
         yield AccessKey.s2r(others[0].name), plain
-    elif others:
+    elif any(x.read_action is Action.LOAD for x in others):
         yield AccessKey.S2R, plain
 
 

@@ -47,7 +47,7 @@ def factors(rows: int, recipe: str, k: int = K) -> Tensor:
     return torch.randn(-(-rows // rows_of(recipe)), blocks(k))
 
 
-def as_torch_has_them(scale: Tensor, recipe: str, *, k_first: bool) -> Tensor:
+def as_torch_has_them(scale: Tensor, recipe: str) -> Tensor:
     """Factors (rows, K) as torch orients them: those of rows M or N first, of blocks K first and padded with NaN."""
     if recipe == OF_ROWS:
         return scale.T.contiguous().T
@@ -80,8 +80,8 @@ def test_every_pair_of_recipes_takes_factors_as_torch_has_them(
     x, w, bias = torch.randn(M, K).to(E4M3), torch.randn(N, K).to(E4M3), torch.randn(N)
     of_x, of_w = factors(M, recipe_a), factors(N, recipe_b)
     a, b = (getattr(functional.ScalingType, each) if names == "enums" else each for each in (recipe_a, recipe_b))
-    scale_a = as_torch_has_them(of_x, recipe_a, k_first=False)
-    scale_b = as_torch_has_them(of_w, recipe_b, k_first=True)
+    scale_a = as_torch_has_them(of_x, recipe_a)
+    scale_b = as_torch_has_them(of_w, recipe_b)
     found = cutegen.scaled_mm(x, w.T, scale_a, a, scale_b, b, bias=bias, activation="silu")
     wide, weights = dequantized(x, of_x), dequantized(w, of_w)
     assert found.dtype is torch.bfloat16
@@ -240,3 +240,24 @@ def test_one_row_and_one_column_have_blocks_too(computed_by: str) -> None:
         found = cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS)
         wide, weights = dequantized(x, of_x), dequantized(w, of_w)
         assert close(found, wide @ weights.T, wide, weights)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("recipe_a", "recipe_b"), PAIRS)
+def test_a_gpu_agrees_with_float64_in_calls_and_in_graphs(recipe_a: str, recipe_b: str) -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("only sm_90 has these kernels")
+    for m, n, k in ((64, 2112, 7168), (1000, 1000, 1000), (4096, 512, 2048)):
+        x, w = torch.randn(m, k).to(E4M3), torch.randn(n, k).to(E4M3)
+        of_x, of_w = factors(m, recipe_a, k), factors(n, recipe_b, k)
+        scale_a = as_torch_has_them(of_x, recipe_a).cuda()
+        scale_b = as_torch_has_them(of_w, recipe_b).cuda()
+        a, b = x.cuda(), w.cuda().T
+        found = cutegen.scaled_mm(a, b, scale_a, recipe_a, scale_b, recipe_b)
+        wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+        assert close(found.cpu(), wide @ weights.T, wide, weights)
+        graph, out = torch.cuda.CUDAGraph(), torch.empty_like(found)
+        with torch.cuda.graph(graph):
+            cutegen.scaled_mm(a, b, scale_a, recipe_a, scale_b, recipe_b, out=out)
+        graph.replay()
+        assert torch.equal(out, found)

@@ -1,0 +1,82 @@
+"""`cutegen.quantize`: a matrix as 8-bit floats with a factor for each block, in layouts that kernels read in place."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cutegen.dispatch.block_scales import BLOCK, ROWS_OF_BLOCKS
+from cutegen.errors import OperandError, RequestError
+
+FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+_VECTOR = 4
+"""Elements of f32 in the 16 bytes of which leading strides of factors are multiples."""
+
+
+def quantize(
+    x: Tensor,
+    block: tuple[int, int] = (1, BLOCK),
+    *,
+    dtype: Literal["e4m3", "e5m2"] = "e4m3",
+    floor: float = 1e-4,
+    scale: Literal["f32", "ue8m0"] = "f32",
+) -> tuple[Tensor, Tensor]:
+    """Return `x` (..., R, C) as 8-bit floats, and the factors of its blocks: `values * factors` approximates it.
+
+    For blocks of (1, 128) or (128, 128), with the largest finite value L of `dtype` (448 for e4m3):
+
+        s = max(largest magnitude of the block, floor) / L        values = round(x * round(1 / s))
+
+    in f32, to nearest. Factors are (R, C/128) with rows contiguous, or (R/128, C/128) with columns contiguous, extents
+    rounded up; leading strides are multiples of 4, so that kernels read them in place. With `scale="ue8m0"` factors are
+    rounded up to powers of two. A NaN makes all of its block NaN. No gradients pass.
+
+    Raises OperandError for a tensor without rows and columns, RequestError for other arguments.
+    """
+    if dtype not in FLOAT8:
+        raise RequestError(f"quantize: dtype: found {dtype!r}; expected one of {', '.join(FLOAT8)}")
+    if scale not in ("f32", "ue8m0"):
+        raise RequestError(f"quantize: scale: found {scale!r}; expected 'f32' or 'ue8m0'")
+    if len(block) != 2 or block[0] not in ROWS_OF_BLOCKS or block[1] != BLOCK:
+        raise RequestError(f"quantize: block: found {block!r}; expected (1, {BLOCK}) or ({BLOCK}, {BLOCK})")
+    if not isinstance(x, Tensor) or x.dim() < 2 or not x.is_floating_point():
+        found = f"dtype {x.dtype}, shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__qualname__}"
+        raise OperandError(operand="x", found=found, expected="floats of shape (..., R, C)")
+    with torch.no_grad():
+        wide, most = x.to(torch.float32), torch.finfo(FLOAT8[dtype]).max
+        factors = _largest(wide, block).clamp(min=floor) / most
+        if scale == "ue8m0":
+            factors = _powers_of_two(factors)
+        of_elements = 1.0 / factors
+        for dim, each in zip((-2, -1), block, strict=True):
+            of_elements = of_elements.repeat_interleave(each, dim)
+        scaled = wide * of_elements[..., : x.shape[-2], : x.shape[-1]]
+        return scaled.clamp(-most, most).to(FLOAT8[dtype]), _placed(factors, along_rows=block[0] == 1)
+
+
+def _largest(x: Tensor, block: tuple[int, int]) -> Tensor:
+    """Return the largest magnitude of each block; the last of a mode may be a part of one."""
+    rows, columns = x.shape[-2:]
+    whole = [-(-extent // each) for extent, each in zip((rows, columns), block, strict=True)]
+    padding = whole[1] * block[1] - columns, whole[0] * block[0] - rows
+    padded = torch.nn.functional.pad(x.abs(), (0, padding[0], 0, padding[1]))
+    found: Tensor = padded.unflatten(-1, (whole[1], block[1])).unflatten(-3, (whole[0], block[0])).amax((-3, -1))
+    return found
+
+
+def _powers_of_two(x: Tensor) -> Tensor:
+    """Round positive numbers up to powers of two."""
+    mantissa, exponent = torch.frexp(x)
+    rounded: Tensor = torch.ldexp(torch.ones_like(x), exponent - (mantissa == 0.5).to(exponent.dtype))
+    return torch.where(x.isfinite(), rounded, x)
+
+
+def _placed(factors: Tensor, *, along_rows: bool) -> Tensor:
+    """Return factors with a leading stride of whole vectors, and rows or columns contiguous."""
+    mine = factors.mT if along_rows else factors
+    stride = -(-mine.shape[-1] // _VECTOR) * _VECTOR
+    made = mine.new_zeros((*mine.shape[:-1], stride))[..., : mine.shape[-1]]
+    made.copy_(mine)
+    return made.mT if along_rows else made
