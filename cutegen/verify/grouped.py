@@ -37,10 +37,13 @@ def part_of(x: Any, tensor: CallTensor, product: Product, group: int) -> Any:
         return x
     if x.ndim > len(tensor.modes):
         x = x[group]
-    ranges = [getattr(product, mode) for mode in tensor.modes]
-    if tensor.may_be_one_value and (x.ndim == 0 or (x.shape[0] == 1 and len(ranges[0]) != 1)):
+    parts = {
+        mode: slice(each.start, each.stop) for mode, each in (("m", product.m), ("n", product.n), ("k", product.k))
+    }
+    first = parts.get(tensor.modes[0])
+    if tensor.may_be_one_value and (x.ndim == 0 or (x.shape[0] == 1 and first != slice(0, 1))):
         return x
-    return x[tuple(slice(each.start, each.stop) for each in ranges)]
+    return x[tuple(parts.get(mode, slice(None)) for mode in tensor.modes)]  # pairs of columns belong to no groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +97,9 @@ class GroupedCall:
         return (x for role, x in call_tensors(self.contract).items() if role != ENDS)
 
     def _shape(self) -> tuple[int, ...]:
-        assert self.contract.groups is not None
-        problem = self.problem
-        extents = problem.m, problem.n
-        return extents if self.contract.groups.packs(("m", "n")) else (problem.products, *extents)
+        c = call_tensors(self.contract)[RESULT]
+        extents = tuple(c.extents(self.problem))
+        return extents if c.packed else (self.problem.products, *extents)
 
     def fill_rest(self, name: str, value: float) -> None:
         """Set the elements of an operand that no group has to `value`: rows past an end, or parts of K."""
