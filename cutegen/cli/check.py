@@ -25,6 +25,7 @@ from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.ptx import Program
 from cutegen.ptx.program import DEFAULT_MAX_STEPS
+from cutegen.ptx.text.source_lines import source_lines
 from cutegen.run.foreign import check_foreign, of_file, read_ptx, words_launch
 from cutegen.run.launch_file import file_launch
 from cutegen.verify.foreign_report import check_lines, check_table
@@ -59,6 +60,10 @@ def check(
         bool,
         typer.Option("--programmatic", help="The grid before may run until griddepcontrol.wait, and use all arrays."),
     ] = False,
+    source: Annotated[
+        bool,
+        typer.Option("--source", help="Name the source lines of findings, if the PTX has them (nvcc -lineinfo)."),
+    ] = False,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -72,7 +77,8 @@ def check(
     if programmatic and asked.programmatic is False:
         asked = replace(asked, programmatic=True)
     with of_file(file):
-        program = Program.parse(read_ptx(file))
+        text = read_ptx(file)
+        program = Program.parse(text)
     with progress() as told, of_file(file):
         found = check_foreign(
             program,
@@ -82,5 +88,9 @@ def check(
             seed=seed,
             max_steps=DEFAULT_MAX_STEPS if max_steps is None else max_steps,
         )
-    answer.give(lambda: check_table(found, strict=strict), lambda: check_lines(found, strict=strict))
+    sources = source_lines(text) if source else None
+    answer.give(
+        lambda: check_table(found, strict=strict, sources=sources),
+        lambda: check_lines(found, strict=strict, sources=sources),
+    )
     raise typer.Exit(0 if found.is_clean(strict=strict) else 1)

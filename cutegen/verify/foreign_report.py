@@ -7,8 +7,10 @@ from typing import Any
 
 from cutegen.ptx import LaunchReport
 from cutegen.ptx.checking import Finding
+from cutegen.ptx.text.source_lines import SourceLine, SourceLines
 from cutegen.run.foreign import ForeignCheck
 from cutegen.support.columns import aligned
+from cutegen.support.demangling import demangled
 from cutegen.support.words import plural
 
 
@@ -36,14 +38,22 @@ def printed_lines(text: str, policy: str) -> list[str]:
     return [f"printed in {policy}:", *(f"  {line}" for line in text.splitlines())] if text else []
 
 
-def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
-    """Return the verdict on a kernel for programs; `strict` counts conventions as well."""
+def check_table(found: ForeignCheck, *, strict: bool, sources: SourceLines | None = None) -> dict[str, Any]:
+    """Return the verdict on a kernel for programs; `strict` counts conventions as well.
+
+    With `sources`, findings have their source lines.
+    """
     return {
         "entry": found.entry,
         "policies": list(found.policies),
         "clean": found.is_clean(strict=strict),
         "findings": [
-            {**asdict(finding.violation), "kind": finding.violation.kind.value, "policies": list(finding.policies)}
+            {
+                **asdict(finding.violation),
+                "kind": finding.violation.kind.value,
+                "policies": list(finding.policies),
+                **({} if sources is None else {"source": _source_table(sources.at(finding.violation.line))}),
+            }
             for finding in found.findings
         ],
         "wrong": [asdict(result) for result in found.wrong],
@@ -51,25 +61,35 @@ def check_table(found: ForeignCheck, *, strict: bool) -> dict[str, Any]:
     }
 
 
-def check_lines(found: ForeignCheck, *, strict: bool) -> list[str]:
-    """Return the verdict on a kernel for people: undefined behavior, then what PTX does not order."""
+def _source_table(source: SourceLine | None) -> dict[str, Any] | None:
+    return None if source is None else asdict(source)
+
+
+def check_lines(found: ForeignCheck, *, strict: bool, sources: SourceLines | None = None) -> list[str]:
+    """Return the verdict on a kernel for people: undefined behavior, then what PTX does not order.
+
+    With `sources`, the kernel has its C++ name, and findings have their source lines.
+    """
     errors = [finding for finding in found.findings if not finding.is_convention]
     conventions = [finding for finding in found.findings if finding.is_convention]
     said = "nothing undefined" if not errors else plural(len(errors), "violation")
     if conventions:
         said += f", {plural(len(conventions), 'convention')}{'' if strict else ' that PTX does not order'}"
-    lines = [f"{found.entry}: {said} in {plural(len(found.policies), 'order')}: {', '.join(found.policies)}"]
+    name = found.entry if sources is None else demangled(found.entry)
+    lines = [f"{name}: {said} in {plural(len(found.policies), 'order')}: {', '.join(found.policies)}"]
     for finding in (*errors, *conventions):
-        lines += ["", *_told(finding, len(found.policies))]
+        lines += ["", *_told(finding, len(found.policies), sources)]
     lines += [f"wrong result: argument {w.argument} under {w.policy}: {w.message}" for w in found.wrong]
     return lines + printed_lines(found.printed, found.policies[0])
 
 
-def _told(finding: Finding, policies: int) -> list[str]:
+def _told(finding: Finding, policies: int, sources: SourceLines | None) -> list[str]:
     violation = finding.violation
     orders = "every order" if len(finding.policies) == policies else ", ".join(finding.policies)
+    source = None if sources is None else sources.at(violation.line)
     return [
         f"line {violation.line}: {violation.instruction}",
+        *([] if sources is None else [f"  at {source or 'no line of a source: compile with nvcc -lineinfo'}"]),
         f"  {violation}",
         f"  in {orders}" + (f", {violation.count:,} times in the first" if violation.count > 1 else ""),
     ]
