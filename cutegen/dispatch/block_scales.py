@@ -111,8 +111,8 @@ def place_factors(name: str, form: Form, address: int, block: Block, problem: Mu
     rows, size = "m" if name == "scale_a" else "n", element_type(form.dtype).bytes
     placed = as_matrices(form, problem.batch, fold=fold)
     if placed is not None and 0 not in placed.shape:
-        prefer_last = name == "scale_b"
-        last = major_of(placed, prefer_last=prefer_last)
+        # One factor along a mode is contiguous along either: that of the rows if each has its own, else K, as in specs.
+        last = major_of(placed, prefer_last=(name == "scale_a") == (block[0] > 1))
         if last is not None and (len(placed.shape) == 2 or placed.strides[0] >= 0):
             align = alignment(placed, address, last=last, element_bytes=size)
             if align >= VECTOR_BYTES:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,14 @@ from torch.nn import functional  # noqa: E402
 import cutegen  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.dispatch.model import spec_of  # noqa: E402
-from cutegen.dispatch.request import Request  # noqa: E402
+from cutegen.dispatch.request import Matrix, Request  # noqa: E402
 from cutegen.errors import OperandError, RequestError  # noqa: E402
 from cutegen.matmul import Arguments  # noqa: E402
+from cutegen.pack.building import build_all  # noqa: E402
+from cutegen.pack.kernel_list import combinations, read_list  # noqa: E402
+from cutegen.pack.making import make_pack  # noqa: E402
 from cutegen.spec import Factors  # noqa: E402
+from cutegen.support.toml_text import toml_value  # noqa: E402
 
 BLOCK, E4M3 = 128, torch.float8_e4m3fn
 M, N, K = 72, 264, 400
@@ -149,6 +155,34 @@ def test_requests_say_the_blocks_and_make_specs_of_them() -> None:
     said = cutegen.explain(x, w.T, arch="h100", **scales)
     assert "f32 for blocks of 1 x 128" in said
     assert "family sm90" in said
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_calls_take_kernels_of_these_blocks_from_a_pack(
+    kernels: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = build_all(combinations(["sm90_e4m3_block_scaled"], [None], ["sm_90"]), kernels, jobs=1)
+    make_pack(tmp_path / "scaled.cutepack", outcomes)
+    monkeypatch.setattr("cutegen.build.builder.compile_source", None)  # nothing is compiled
+    x, w = torch.randn(8, 256).to(E4M3), torch.randn(8, 256).to(E4M3)
+    of_x, of_w = cutegen.quantize(torch.randn(8, 512))[1][:, :2], torch.randn(1, 4)[:, :2]
+    with cutegen.load_pack(tmp_path / "scaled.cutepack") as pack, cutegen.matmul_settings(cpu_tensors="executor"):
+        found = cutegen.scaled_mm(x, w.T, of_x, OF_ROWS, of_w.T, OF_BLOCKS)
+        request = of_request(x, w, scale_a=of_x, scale_b=of_w.T)
+        assert pack.answer(request).open is not None
+        assert pack.answer(replace(request, scale_a=None, scale_b=None)).open is None
+        assert pack.answer(replace(request, scale_b=Matrix("f32", "n", 16, (1, BLOCK)))).open is None
+    wide, weights = dequantized(x, of_x), dequantized(w, of_w)
+    assert close(found, wide @ weights.T, wide, weights)
+
+
+def test_lists_of_calls_keep_their_blocks(tmp_path: Path) -> None:
+    x, w = torch.empty(64, 512, dtype=E4M3, device="meta"), torch.empty(256, 512, dtype=E4M3, device="meta")
+    request = of_request(x, w, scale_a=torch.empty(64, 4, device="meta"), scale_b=torch.empty(2, 4, device="meta").T)
+    (tmp_path / "calls.toml").write_text(f"[[kernel]]\nrequest = {toml_value(request.as_json())}\n")
+    (wanted,) = read_list(tmp_path / "calls.toml", ())
+    assert wanted.spec == spec_of(request)
 
 
 def test_gradients_reach_a_bias_and_compiled_calls_are_whole_graphs() -> None:
