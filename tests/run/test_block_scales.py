@@ -101,7 +101,8 @@ def distinct_powers(shape: tuple[int, int], seed: int) -> Floats:
     """Powers of two, all distinct among two dozen neighbouring rows; those of a row span few binary digits."""
     rows, blocks = shape
     order = np.stack([np.random.default_rng([seed, row]).permutation(blocks) for row in range(rows)])
-    return np.exp2(blocks * (np.arange(rows)[:, None] % 24 - 12) + order).astype(np.float32)
+    found: Floats = np.exp2(blocks * (np.arange(rows)[:, None] % 24 - 12) + order).astype(np.float32)
+    return found
 
 
 def in_memory(kernel: Kernel, name: str, values: Floats, **call: int) -> Any:

@@ -72,4 +72,4 @@ def test_what_is_no_block_or_no_matrix_is_refused() -> None:
     with pytest.raises(OperandError, match=r"operand x: found dtype torch.float32, shape \(4,\)"):
         cutegen.quantize(torch.ones(4))
     with pytest.raises(RequestError, match="scale: found 'e8m0'"):
-        cutegen.quantize(torch.ones(4, 4), scale="e8m0")
+        cutegen.quantize(torch.ones(4, 4), scale="e8m0")  # type: ignore[arg-type]

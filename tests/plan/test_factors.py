@@ -1,0 +1,105 @@
+"""Factors of blocks in a plan: what the rules refuse, and that the proof knows which thread needs which factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cutegen.algebra import Layout
+from cutegen.errors import ProofError, SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.operands.factors import factors_bytes, most_blocks
+from cutegen.plan.prove import prove
+from cutegen.plan.values.fragments import ReadByThreads
+from cutegen.spec import Factors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+
+ROWS, BLOCKS = Factors((1, 128)), Factors((128, 128))
+
+
+def spec(a: Factors = ROWS, b: Factors = BLOCKS, *, element: str = "e4m3", **more: Any) -> GemmSpec:
+    of_element = Operand(element, "k")
+    problem = Problem(a=of_element, b=of_element, c=Operand("bf16", "n"), scale_a=a, scale_b=b)
+    return GemmSpec(family="sm90", problem=problem, name="mine", **more)
+
+
+def planned(*args: Any, **more: Any) -> GemmPlan:
+    found = plan(spec(*args, **more), "sm_90")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+@pytest.mark.parametrize("rows", [8, 64, 72, 96, 120, 128, 160, 192, 256])
+@pytest.mark.parametrize("block", [1, 8, 64, 128, 256])
+def test_no_tile_meets_more_blocks_than_its_factors_have_room_for(rows: int, block: int) -> None:
+    met = {(first * rows + rows - 1) // block - first * rows // block + 1 for first in range(block)}
+    assert max(met) == most_blocks(rows, block)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"element": "f16"}, r"problem.scale_a: found factors of blocks of f16 operands.*expected 8-bit floats"),
+        ({"mma": Mma(promote_k=256)}, r"mma.promote_k: found 256 with blocks of K = 128; expected 128"),
+        ({"mma": Mma(promote_k=0)}, r"mma.promote_k: found 0 with blocks"),
+        ({"tile": Tile((128, 128, 64))}, r"tile.cta: found 128x128x64: K = 64; expected K = 128.*\[128, 128, 128\]"),
+        ({"a": Factors((32, 128))}, r"problem.scale_a.block: found 32x128: 32 rows; expected 1 or a multiple of 64"),
+        ({"b": Factors((4, 128))}, r"problem.scale_b.block: found 4x128: 4 rows; expected 1 or a multiple of 8"),
+    ],
+)
+def test_what_no_kernel_scales_is_refused(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        plan(spec(**asked), "sm_90")
+
+
+def test_other_families_have_no_factors_of_blocks() -> None:
+    with pytest.raises(SpecError, match=r"problem.scale_a: .* in family \"sm80\"; expected no such key in this family"):
+        replace(spec(), family="sm80")
+
+
+def test_a_given_promote_k_that_is_the_block_is_kept() -> None:
+    found = planned(mma=Mma(promote_k=128))
+    assert found.mma.accumulator.promotion is not None
+    assert found.mma.accumulator.promotion.k == 128
+
+
+@pytest.mark.parametrize(("a", "b"), [(ROWS, BLOCKS), (ROWS, ROWS), (BLOCKS, ROWS), (BLOCKS, BLOCKS)])
+@pytest.mark.parametrize("tile", [(128, 128, 128), (64, 96, 128)])
+def test_factors_ride_the_pipeline_and_their_bytes_are_counted(a: Factors, b: Factors, tile: Any) -> None:
+    found = planned(a, b, tile=Tile(tile))
+    names = [x.name for x in found.memory.of_owner("ab")]
+    assert names == ["a", "b", "scale_a", "scale_b"]
+    beside = sum(x.tile[0] * x.tile[1] * 4 for x in found.operands if not x.is_multiplied)
+    assert beside == factors_bytes(found.spec, tile)
+    said = found.explain()
+    assert all(key in said for key in ("g2s.scale_a", "s2r.scale_b", "each thread reads the factors of"))
+
+
+READ: dict[str, tuple[str, Callable[[Any], ReadByThreads]]] = {
+    "rows exchanged": ("scale_a", lambda x: replace(x, of_sums=Layout(x.of_sums.shape, (1, 0, 0, 2)))),
+    "another sum's row": ("scale_a", lambda x: replace(x, first=Layout(x.first.shape, (1, 64)))),
+    "one factor for all": ("scale_a", lambda x: ReadByThreads(Layout(x.of_sums.shape, (0, 0, 0, 0)), x.first)),
+    "the first group's block": ("scale_b", lambda x: replace(x, of_sums=Layout(x.of_sums.shape, (0, 0, 0, 0, 0)))),
+    "too few sums": ("scale_b", lambda x: replace(x, of_sums=Layout((2, 2), (0, 0)))),
+}
+
+
+@pytest.mark.parametrize("mistake", READ)
+def test_the_proof_knows_which_sum_has_which_factor(mistake: str) -> None:
+    name, wrong = READ[mistake]
+    right = planned(tile=Tile((64, 96, 128)))
+    operands = tuple(replace(x, s2r=wrong(x.s2r)) if x.name == name else x for x in right.operands)
+    with pytest.raises(ProofError, match=f"s2r.{name}"):
+        prove(replace(right, operands=operands))
+
+
+def test_the_proof_knows_the_k_of_a_block_and_the_room_for_factors() -> None:
+    right = planned(schedule=Schedule(consumers="pingpong"), tile=Tile((64, 96, 128)))
+    longer = tuple(replace(x, block=(x.block[0], 256)) if x.name == "scale_b" else x for x in right.operands)
+    with pytest.raises(ProofError, match=r"s2r.scale_b scales sums of another K"):
+        prove(replace(right, operands=longer))
+    accumulator = replace(right.mma.accumulator, promotion=None)
+    with pytest.raises(ProofError, match=r"s2r.scale_a scales sums of another K"):
+        prove(replace(right, mma=replace(right.mma, accumulator=accumulator)))
