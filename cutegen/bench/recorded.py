@@ -17,6 +17,7 @@ from cutegen.hardware.targeting import present_gpu_name, present_target
 from cutegen.pack.calls import RecordedCall
 from cutegen.spec import GemmSpec
 
+OF_GROUPS = "sizes of groups are not in a list"
 TORCH = "torch"
 """Contender: the call as a program in PyTorch writes it."""
 
@@ -25,7 +26,7 @@ TORCH = "torch"
 class CallTimes:
     """One call in one regime. `torch` is None if it has no such call, or a wrong result; `provider` chose the kernel.
 
-    Without `ours` there is no kernel, and `why` says so.
+    Without `ours` it was not measured, and `why` says so; `exit_code` is not 0 if there is no kernel.
     """
 
     call: RecordedCall
@@ -104,6 +105,9 @@ def bench_calls(
     """
     for call in calls:
         before(call)
+        if call.problem.groups is not None:
+            yield from (CallTimes(call=call, regime=x, why=OF_GROUPS) for x in regimes)
+            continue
         try:
             entrant, provider = entrant_of(call)
         except CutegenError as error:
@@ -130,7 +134,8 @@ def bench_calls(
 
 def _theirs(spec: GemmSpec) -> list[tuple[str, Prepare]]:
     """Return torch's way to compute a spec, if there is one."""
-    if spec.epilogue.expression is not None:
+    scaled = spec.problem.scale_a is not None or spec.problem.scale_b is not None  # by blocks: torch's recipes differ
+    if spec.epilogue.expression is not None or scaled:
         return []
     found = in_torch(spec.epilogue.ops or (), tf32=spec.problem.a.dtype == "tf32")
     return [] if found is None else [(TORCH, found)]

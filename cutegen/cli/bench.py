@@ -159,7 +159,7 @@ def _calls(listed: Path, rounds: int, regimes: Sequence[Regime], *, out: Path | 
     else:
         answer = Answer(json or suffix == ".json", out)
         answer.give(lambda: calls_table(times, conditions()), lambda: calls_lines(times, device))
-    if failed := {each.call: each.exit_code for each in times if each.ours is None}:
+    if failed := {each.call: each.exit_code for each in times if each.exit_code}:
         error = by_exit_code(max(failed.values()))
         raise error(f"{len(failed)} of {plural(len(calls), 'call')} have no kernel here; the others are shown")
 

@@ -29,7 +29,7 @@ from cutegen.cli.options import (
     named_spec,
     refuse_options,
 )
-from cutegen.cli.output import Answer
+from cutegen.cli.output import Answer, complain
 from cutegen.cli.parsing import Verbs
 from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
@@ -40,7 +40,7 @@ from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.pack.calls import read_calls
-from cutegen.support.words import naturals
+from cutegen.support.words import naturals, plural
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
 from cutegen.tune.journal import Journal
@@ -173,7 +173,14 @@ def _listed(spec: str | None, path: Path) -> tuple[Listed, ...]:
     """Return what to tune for a list of calls. Raises RequestError for a spec, whose problems it would not be for."""
     if spec is not None:
         raise RequestError(f"SPEC: found {spec} together with --from, whose calls have their own specs; leave it out")
-    return listed_calls(read_calls(named_file("--from", path, "a list of calls")))
+    calls = read_calls(named_file("--from", path, "a list of calls"))
+    plain = tuple(each for each in calls if each.problem.groups is None)
+    if len(plain) < len(calls):
+        why = "a list does not have the sizes of groups"
+        complain("warning", f"{path}: {plural(len(calls) - len(plain), 'call')} of groups not tuned: {why}")
+    if not plain:
+        raise RequestError(f"--from: {path}: found no call to tune; expected one without groups")
+    return listed_calls(plain)
 
 
 def _of_spec(spec: str | None, problems: Sequence[ProblemShape]) -> tuple[Listed, ...]:

@@ -207,6 +207,16 @@ def test_a_call_without_a_kernel_is_said_and_the_others_go_on(listed: Path, monk
 
 
 @pytest.mark.usefixtures("on_the_cpu")
+def test_calls_of_groups_are_listed_and_not_measured(listed: Path) -> None:
+    call = read_calls(listed)[0]
+    times = list(
+        bench_calls([replace(call, problem=ProblemShape(60, 48, 32, 1, 4))], rounds=3, regimes=(Regime.GRAPH,))
+    )
+    assert [(each.ours, each.exit_code) for each in times] == [(None, 0)]
+    assert recorded.OF_GROUPS in calls_markdown(times, "x")
+
+
+@pytest.mark.usefixtures("on_the_cpu")
 def test_the_kernel_is_the_one_that_serves_the_call_here(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Request] = []
 

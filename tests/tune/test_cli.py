@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cutegen.cli.main import main
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.model import spec_of
 from cutegen.dispatch.request import Matrix, Request
@@ -173,6 +174,14 @@ def test_the_calls_of_a_list_are_tuned_once_each_and_weighted(
     record = record_for(spec_of(REQUEST), TARGETS["sm_80"], REQUEST.problem, "stand-in")
     assert record is not None  # what serves the calls of the row looks for it by its own problem
     assert record.evidence.problem == ProblemShape(60, 64, 128)
+
+
+def test_groups_of_a_list_are_not_tuned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    grouped = replace(REQUEST, groups=Groups("m"), problem=ProblemShape(64, 64, 128, 1, 4))
+    (tmp_path / "calls.toml").write_text(f"[[kernel]]\nrequest = {toml_value(grouped.as_json())}\n")
+    errors = run(capsys, "--from", "calls.toml", code=2)[1]
+    assert "1 call of groups not tuned: a list does not have the sizes of groups" in errors
+    assert "found no call to tune; expected one without groups" in errors
 
 
 @pytest.mark.parametrize(
