@@ -21,6 +21,7 @@ from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.explain import explained
 from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
+from cutegen.dispatch.gated import GATED, paired
 from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
 from cutegen.dispatch.prepared_call import count_calls
 from cutegen.dispatch.resolve import Resolved
@@ -38,6 +39,8 @@ def matmul(
     *,
     bias: Any = None,
     activation: Any = None,
+    pairs: str | int | None = None,
+    first: str | None = None,
     residual: Any = None,
     alpha: float | None = None,
     beta: float | None = None,
@@ -58,6 +61,11 @@ def matmul(
     type of `a`, for 8-bit integers s32 and for 8-bit floats bf16, or `out_dtype`; it is written to `out` if that is
     given.
 
+    With an activation of pairs of columns, `act(gate) * up`, the result has half of `b`'s columns: "swiglu", "geglu"
+    (with erf), "geglu_tanh", "reglu", or gpt-oss's "swiglu_oai", whose parameters may follow: "swiglu_oai(1.702, 7)".
+    `pairs` and `first` say where gates and ups are among the columns: "halves", "interleaved", or a multiple of 8
+    columns of each in turn, and "gate" or "up", which begins. `bias` and `scale_b` are in the same order.
+
     The kernel is the best known for shape and device: built once, cached, and then found by one lookup. Torch tensors
     on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
     `cutegen.matmul_settings(cpu_tensors="executor")`. For NumPy arrays, the kernel's PTX is executed on the CPU.
@@ -65,6 +73,8 @@ def matmul(
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
+    if pairs is not None or first is not None or (type(activation) is str and activation in GATED):
+        activation = paired(activation, pairs, first)
     entry = _torch_entry if _torch_entry is not None else _open_torch_entry()
     if activation is not None and type(activation) is not str and entry is not None:
         activation = entry.activation_name(activation)
@@ -82,6 +92,8 @@ class Terms(TypedDict, total=False):
 
     bias: Any
     activation: Any
+    pairs: str | int | None
+    first: str | None
     residual: Any
     alpha: float | None
     beta: float | None
@@ -245,7 +257,8 @@ def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     if terms.get("activation") is not None and (entry := _open_torch_entry()) is not None:
         terms["activation"] = entry.activation_name(terms["activation"])
-    return Arguments(a, b, **terms)
+    activation = paired(terms.pop("activation", None), terms.pop("pairs", None), terms.pop("first", None), function)
+    return Arguments(a, b, activation=activation, **terms)
 
 
 def _of_arrays(call: Arguments) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.gated import LEAST_OF_PAIRS
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.resolve import CallTarget, Resolved, resolve, with_rows
@@ -60,7 +61,7 @@ def resolve_arrays(
     """Return the request of a call, for an `a` with so many `rows` if given. Raises OperandError, RequestError."""
     views = {name: view_of(array, name) for name, array in arrays.items()}
     blocks = blocks_of({name: view.form.shape for name, view in views.items()})
-    least = {"least": LEAST_TARGET} if blocks else {}
+    least = {"least": LEAST_TARGET} if blocks else {} if formula.gated is None else {"least": LEAST_OF_PAIRS}
     where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
     given = {name: (view.form, view.pointer) for name, view in views.items()}
     return resolve(with_rows(given, rows), formula, where, out_dtype)

@@ -21,7 +21,10 @@ def explained(resolved: Resolved) -> str:
         rows.append(("groups", f"{request.groups}, chosen for {_mean(request)}"))
     rows += [(name, str(getattr(request, name))) for name in ("a", "b", "c")]
     rows += [(name, str(each)) for name in FACTORS if (each := getattr(request, name)) is not None]
-    rows.append(("epilogue", ", ".join(request.ops) or "none"))
+    last = () if request.expression is None else (request.expression,)
+    rows.append(("epilogue", ", ".join((*request.ops, *last)) or "none"))
+    if request.pairs is not None:
+        rows.append(("pairs", str(request.pairs)))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
     rows += [("remark", text) for text in target(request.target).remarks]
     for provider, answer in providers.answers(request):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from cutegen.dispatch.gated import GATED, Gated, gated_of
 from cutegen.errors import OperandError, RequestError
 from cutegen.run.call.epilogue_operands import check_range
 from cutegen.support.literals import literal, nearest
@@ -38,8 +39,21 @@ class Formula:
     @classmethod
     def of(cls, call: Any, *, aux: bool = False) -> Formula:
         """Return the terms of a call, which has `matmul`'s arguments as attributes. Raises RequestError."""
-        check_activation(call.activation)
+        if (gated := gated_of(call.activation)) is None:
+            check_activation(call.activation)
+        elif call.c is not None:
+            raise RequestError(f"matmul: c: found with {gated.name}; expected none: C has half of the sums' columns")
         return cls(call.activation, aux=aux, **{name: getattr(call, name) is not None for name in _TERMS})
+
+    @property
+    def gated(self) -> Gated | None:
+        """Return the activation if it is one of pairs of columns."""
+        return gated_of(self.activation)
+
+    @property
+    def expression(self) -> str | None:
+        """Return the epilogue's last step, after its ops: an activation of pairs, with what is added to it."""
+        return None if self.gated is None else self.gated.expression(residual=self.residual)
 
     @property
     def ops(self) -> tuple[str, ...]:
@@ -55,8 +69,8 @@ class Formula:
             "beta": self.c,
             "bias_n": self.bias,
             "aux": self.aux,
-            ACTIVATIONS.get(self.activation or "", ""): self.activation is not None,
-            "residual": self.residual,
+            ACTIVATIONS.get(self.activation or "", ""): self.activation in ACTIVATIONS,
+            "residual": self.residual and self.gated is None,
         }
         return tuple(op for op, wanted in asked.items() if wanted)
 
@@ -65,6 +79,8 @@ def check_activation(name: str | None) -> None:
     """Reject an activation that is not one of `ACTIVATIONS`. Raises RequestError."""
     if name is None or (isinstance(name, str) and name in ACTIVATIONS):
         return
+    if isinstance(name, str) and name in GATED:
+        raise RequestError(f"matmul: activation: found {literal(name)} in a call without pairs of columns")
     close = nearest(name, ACTIVATIONS) if isinstance(name, str) else ""
     raise RequestError(
         f"matmul: activation: found {literal(name)}; expected None or one of {', '.join(ACTIVATIONS)}"

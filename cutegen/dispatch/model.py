@@ -11,7 +11,7 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Grouped, Operand, Problem, Scale, Schedule
+from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Scale, Schedule
 from cutegen.support.words import extents
 
 
@@ -34,7 +34,11 @@ def spec_of(request: Request) -> GemmSpec:
             aux=_extra(request.aux),
             groups=None if request.groups is None else Grouped(request.groups.of, request.groups.layout),
         ),
-        epilogue=Epilogue(ops=request.ops or None),
+        epilogue=Epilogue(
+            ops=request.ops or None,
+            expression=request.expression,
+            pairs=None if request.pairs is None else Paired.of(request.pairs),
+        ),
         schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),
     )
 

@@ -137,10 +137,10 @@ def place_operand(
             why = f"it is aligned to only {align} bytes: a padded copy allows {VECTOR_BYTES}-byte loads"
         else:
             why = "it is contiguous in neither mode"
-    return _copy(name, form, dtype, problem, fold=fold, why=why)
+    return place_copy(name, form, dtype, problem, fold=fold, why=why)
 
 
-def _copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool, why: str) -> Placement:
+def place_copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool, why: str) -> Placement:
     """Return a copy with K contiguous and rows padded to a multiple of the vector size."""
     element_bytes = element_type(dtype).bytes
     single = prod(form.shape[:-2]) == 1

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutegen.contract.groups import Groups
+from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.support.typed_json import read
 
@@ -27,7 +28,7 @@ class Matrix:
         return f"{self.dtype}{blocks} {self.major}-major, {self.align_bytes}-byte aligned"
 
 
-_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b"})
+_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b", "expression", "pairs"})
 """Fields that tables leave out if they are None."""
 
 
@@ -39,7 +40,8 @@ class Request:
     they multiply by, `residual` and `aux` are the matrices that they read and write. `problem` is the bucket of the
     call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
     With `batch_invariant` an element of C must not depend on how many rows C has. With `groups` the device has the
-    sizes of the products. `scale_a` and `scale_b` are factors of blocks of A and of B.
+    sizes of the products. `scale_a` and `scale_b` are factors of blocks of A and of B. `expression` is the epilogue's
+    last step; it may make one column of C of `pairs`.
     """
 
     a: Matrix
@@ -57,6 +59,8 @@ class Request:
     groups: Groups | None = None
     scale_a: Matrix | None = None
     scale_b: Matrix | None = None
+    expression: str | None = None
+    pairs: Pairs | None = None
 
     @property
     def name(self) -> str:
@@ -65,13 +69,16 @@ class Request:
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
         product = "matmul" if self.groups is None else f"grouped_{self.groups.of}_{self.groups.layout}"
         blocks = [f"{x.block[0]}x{x.block[1]}" for x in (self.scale_a, self.scale_b) if x is not None and x.block]
-        return "_".join((product, types, letters, *blocks, *self.ops))
+        pairs = ("pairs",) if self.pairs is not None else ()
+        return "_".join((product, types, letters, *blocks, *self.ops, *pairs))
 
     def __str__(self) -> str:
         parts = [f"{self.problem} on {self.device or self.target}"]
         parts += [f"{name}: {getattr(self, name)}" for name in ("a", "b", "c")]
-        if self.ops:
-            parts.append(f"epilogue: {', '.join(self.ops)}")
+        if steps := (*self.ops, *([] if self.expression is None else [self.expression])):
+            parts.append(f"epilogue: {', '.join(steps)}")
+        if self.pairs is not None:
+            parts.append(f"pairs: {self.pairs}")
         beside = ("scale_a", "scale_b", "bias", "scale", "residual", "aux")
         parts += [f"{name}: {value}" for name in beside if (value := getattr(self, name))]
         if self.groups is not None:

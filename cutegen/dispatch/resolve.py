@@ -11,13 +11,16 @@ from cutegen.contract.buckets import BATCH_INVARIANT_M, bucket
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.block_scales import SCALES, Block, blocks_of, check_factors, folds_factors, place_factors
 from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.gated import Gated
 from cutegen.dispatch.placement import (
+    VECTOR_BYTES,
     WORTH_A_COPY,
     Copy,
     Placement,
     as_matrices,
     is_of_matrices,
     ones_of_scale,
+    place_copy,
     place_operand,
     place_result,
     place_scale,
@@ -27,6 +30,7 @@ from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
 from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype
+from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.run.call.operands import Form, compact_strides
 
 Given = Mapping[str, tuple[Form, int]]
@@ -84,7 +88,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     (a, at_a), (b, at_b) = given["a"], given["b"]
     out, at_out = given.get("out") or (None, 0)
     forms = {name: form for name, (form, _) in given.items()}
-    problem, element = product_of(forms, out_dtype)
+    problem, element = product_of(forms, out_dtype, formula.gated)
     check_given(forms, problem, element)
     blocks = blocks_of({name: form.shape for name, form in forms.items()})
     if blocks:
@@ -104,7 +108,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if blocks else (problem.n, reuse)  # only tensor maps read blocks
     placements = {
         "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
-        "b": place_operand("b", matrix_b, at_b, kind_b, problem, fold=False, reuse=of_b, any_rows=False),
+        "b": _place_b(matrix_b, at_b, kind_b, problem, of_b, formula.gated),
         "out": placed_out,
     }
     for name, (form, address) in beside.items():
@@ -132,12 +136,30 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     )
 
 
-def product_of(given: Mapping[str, Form], out_dtype: str | None) -> tuple[Multiplied, str]:
+def product_of(given: Mapping[str, Form], out_dtype: str | None, gated: Gated | None = None) -> tuple[Multiplied, str]:
     """Return the product of A and B, and the element type of its result. Raises OperandError, RequestError."""
     a, b, out = given["a"], given["b"], given.get("out")
     check_operands(a.dtype, b.dtype)
     asked = out.dtype if out is not None and out_dtype is None else out_dtype
-    return multiplied(a.shape, b.shape), result_type(a.dtype, asked)
+    product = multiplied(a.shape, b.shape)
+    if gated is not None:
+        if not product.of_columns or product.n % gated.pairs.multiple:
+            found, expected = f"shape {tuple(b.shape)}", f"(..., K, N) with N a multiple of {gated.pairs.multiple}"
+            raise OperandError(operand="b", found=found, expected=f"{expected}: {gated.pairs}")
+        product = replace(product, members=2)
+    return product, result_type(a.dtype, asked)
+
+
+def _place_b(form: Form, address: int, element: str, problem: Multiplied, reuse: int, gated: Gated | None) -> Placement:
+    """Place B; as a K-major copy if it is N-major and a tensor map cannot take its pairs of columns apart."""
+    placed = place_operand("b", form, address, element, problem, fold=False, reuse=reuse, any_rows=False)
+    if gated is None or placed.matrix.major == "k":
+        return placed
+    size, width = dtype(element).bytes, gated.pairs.width
+    columns, unit_bytes = (problem.n // 2, VECTOR_BYTES) if width is None else (width, SECTOR_BYTES)
+    if columns * size % unit_bytes == 0:
+        return placed
+    return place_copy("b", form, element, problem, fold=False, why="a copy along K takes its pairs of columns apart")
 
 
 def with_rows(given: Given, rows: int | None) -> Given:
@@ -177,6 +199,8 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: CallT
         b=matrices["b"],
         c=replace(out, align_bytes=align),  # the kernel has one C for input and output
         ops=formula.ops,
+        expression=formula.expression,
+        pairs=None if formula.gated is None else formula.gated.pairs,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
         scale=None if scaled else next((matrices[name].dtype for name in SCALES if name in matrices), None),
         scale_a=matrices["scale_a"] if scaled else None,

@@ -15,6 +15,8 @@ Shape = tuple[int, ...]
 class Multiplied:
     """`batch` x (M,K) @ (K,N). `of_rows` and `of_columns` say whether M and N are dimensions of the result.
 
+    An element of the result is made of as many columns as there are `members`: two if they are pairs.
+
     >>> multiplied((5, 1, 4, 8), (3, 8, 2)).result
     (5, 3, 4, 2)
     >>> multiplied((8,), (3, 8, 2)).result, multiplied((8,), (8,)).result
@@ -27,11 +29,16 @@ class Multiplied:
     k: int
     of_rows: bool = True
     of_columns: bool = True
+    members: int = 1
 
     @property
     def result(self) -> Shape:
         """Return the shape of the result."""
-        return (*self.batch, *((self.m,) if self.of_rows else ()), *((self.n,) if self.of_columns else ()))
+        return (
+            *self.batch,
+            *((self.m,) if self.of_rows else ()),
+            *((self.n // self.members,) if self.of_columns else ()),
+        )
 
     @property
     def batches(self) -> int:

@@ -371,6 +371,10 @@ class S2r(Part):
         return copy or S2rCopy()
 
 
+_WIDTHS: Mapping[str, int | None] = {"halves": None, "interleaved": 1}
+"""Columns of a member that follow one another, by the name of their order; None is half of all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Paired(Part):
     """The order of B's columns if `expression` is over pairs of them, gate and up; the `first` of each pair begins.
@@ -385,8 +389,14 @@ class Paired(Part):
     @property
     def value(self) -> Pairs:
         """The pairs as kernels and launches have them."""
-        width = {"halves": None, "interleaved": 1}.get(self.layout) if isinstance(self.layout, str) else self.layout
+        width = _WIDTHS[self.layout] if isinstance(self.layout, str) else self.layout
         return Pairs(width, self.first)
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> Paired:
+        """Return them as a spec has them."""
+        named = {width: name for name, width in _WIDTHS.items()}
+        return cls(named.get(pairs.width, pairs.width or 0), pairs.first)
 
 
 _OPS_OF_C = {

@@ -52,7 +52,7 @@ class Step:
 
     @property
     def takes_pair(self) -> bool:
-        """Whether it makes one value of a pair; the steps before it change both alike."""
+        """True if it makes one value of a pair; the steps before it change both alike."""
         return self.expression is not None and takes_pair(self.expression)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.gated import is_gated
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call
 from cutegen.torch_ops.call_cache import ByGuards, Graded, count_write, launch_again, lookup, memoize
@@ -80,7 +81,8 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
         """Keep what `torch.ops.cutegen.matmul_aux` would."""
         call = Call(*arguments[:-1])._replace(out_dtype=arguments[-1])
         result, before = compute(call._replace(aux=call.keeps_before))
-        gradients.keep_before(ctx, arguments, before if call.keeps_before else result)
+        result_will_do = not is_gated(call.activation)
+        gradients.keep_before(ctx, arguments, before if call.keeps_before else result if result_will_do else None)
         return result
 
     @staticmethod
@@ -92,6 +94,6 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
 def record(call: Call, weight: Tensor | None) -> Tensor:
     """Return the result of a recorded call; its B is `weight` transposed if that is given."""
     result: Tensor = Matmul.apply(*call.of_op)
-    if not call.has_more:
+    if not call.has_more and not is_gated(call.activation):
         memoize(call._replace(aux=call.keeps_before), result, weight)
     return result

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import TENSORS, Formula, scalars_of
+from cutegen.dispatch.gated import is_gated
 from cutegen.dispatch.types import result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
@@ -56,8 +57,13 @@ class Call(NamedTuple):
 
     @property
     def keeps_before(self) -> bool:
-        """Return whether the gradient needs the value before the activation: for relu alone the result is enough."""
-        return self.activation is not None and (self.activation != "relu" or self.residual is not None)
+        """Return whether the gradient needs the value before the activation: for relu alone the result is enough.
+
+        Sums of pairs of columns are computed again: a kernel does not store them.
+        """
+        if self.activation is None or is_gated(self.activation):
+            return False
+        return self.activation != "relu" or self.residual is not None
 
     @property
     def wants_grad(self) -> bool:

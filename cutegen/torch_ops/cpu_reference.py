@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutegen.dispatch.block_scales import blocks_of
+from cutegen.dispatch.gated import gated_of
 from cutegen.dispatch.shapes import Shape
 from cutegen.torch_ops.call import Call
+from cutegen.torch_ops.gated import activated
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -43,7 +45,9 @@ def compute(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     if bias is not None:
         x = x + (bias if x.dim() else bias.reshape(())).to(torch.float32)  # two vectors have one sum
     before = x
-    if activation is not None:
+    if (gated := gated_of(activation)) is not None:
+        x = activated(gated, x)
+    elif activation is not None:
         x = ACTIVATIONS[activation](x)
     if residual is not None:
         x = x + residual.to(torch.float32)

@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensor
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
+from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import Copy
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.resolve import Resolved, resolve, with_rows
@@ -21,6 +22,7 @@ from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
 from cutegen.torch_ops import call_cache, cpu_reference
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
+from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.switches import call_target
 
 
@@ -32,6 +34,8 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     device = call.a.device
     if device.type == "cpu" and settings.cpu_tensors == "torch":
         return _by_torch(call)
+    if (gated := gated_of(call.activation)) is not None and not _takes_pairs(device):
+        return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
     resolved = resolved_call(call)
@@ -49,6 +53,23 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     if call.out is not None:
         torch.autograd.graph.increment_version(call.out)
     return out, aux
+
+
+def _takes_pairs(device: torch.device) -> bool:
+    """Return whether kernels for a device take pairs of columns; the executor runs those of another."""
+    return device.type == "cpu" or call_target(device).target == LEAST_OF_PAIRS
+
+
+def _apart(call: Call, gated: Gated) -> Tensor:
+    """Compute the product by a kernel, rounded to its own type, and its activation of pairs by torch."""
+    resolved = resolved_call(call)
+    with torch.no_grad():
+        before, _ = compute(call._replace(activation=None, residual=None, out=None, out_dtype=None))
+        found = activated(gated, before.to(torch.float32))
+        if call.residual is not None:
+            found = found + call.residual.to(torch.float32)
+        found = cpu_reference.rounded(found, dtype_of(resolved.dtype))
+    return found if call.out is None else call.out.copy_(found)
 
 
 def resolved_call(call: Call) -> Resolved:
@@ -75,6 +96,7 @@ def resolved_tensors(
         given = {name: form_at(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
+    least = least if formula.gated is None else LEAST_OF_PAIRS
     if blocks_of({name: form.shape for name, (form, _) in given.items()}):
         least = LEAST_TARGET
     return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)

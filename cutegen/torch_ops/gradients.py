@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutegen.dispatch.gated import gated_of
 from cutegen.errors import RequestError
 from cutegen.run.call.operands import refuse_tangent
+from cutegen.torch_ops import gated as gated_gradients
 from cutegen.torch_ops.call import Like
 from cutegen.torch_ops.call_cache import quick
 from cutegen.torch_ops.cpu_reference import per_column, per_row
@@ -193,6 +195,8 @@ def through(activation: str, grad: Tensor, before: Tensor) -> Tensor:
     sufficient: at the ends of the 8-bit range they are 0 or 1.
     """
     aten, grad, before = torch.ops.aten, wide(grad), wide(before)
+    if (gated := gated_of(activation)) is not None:
+        return gated_gradients.through(gated, grad, before)
     if activation == "relu":
         return aten.threshold_backward(grad, before, 0)
     if activation == "silu":

@@ -9,6 +9,7 @@ from torch import Tensor, fx
 from torch.nn.parameter import is_lazy
 
 from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.gated import gated_of, paired
 from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.call import Call
@@ -22,7 +23,8 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     """`activation(x @ weight.T + bias)`, a replacement for `torch.nn.Linear` followed by an activation.
 
     It is a `torch.nn.Linear` with the same parameters, initialization and `state_dict`: code that shards or wraps that
-    class works here. `activation` is as in `cutegen.matmul`.
+    class works here. `activation`, `pairs` and `first` are as in `cutegen.matmul`: the output of an activation of pairs
+    of columns has half of `out_features`.
 
     If `weight.main_grad` is an f32 tensor of the weight's shape, the backward pass adds the weight's gradient to it in
     the kernel that computes it, and does not touch `weight.grad`.
@@ -37,15 +39,23 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         dtype: torch.dtype | None = None,
         *,
         activation: Any = None,
+        pairs: str | int | None = None,
+        first: str | None = None,
     ) -> None:
-        activation = activation_name(activation)
-        check_activation(activation)
+        activation = _checked(activation, pairs, first)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         register_sharding()
 
     @classmethod
-    def from_linear(cls, linear: torch.nn.Linear, *, activation: Any = None) -> Linear:
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        *,
+        activation: Any = None,
+        pairs: str | int | None = None,
+        first: str | None = None,
+    ) -> Linear:
         """Return a layer with the parameters of `linear`, the same tensors; `activation` defaults to that of `linear`.
 
         The new layer computes what `linear` computes, followed by the activation. A subclass that adds nothing is
@@ -55,9 +65,11 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         further parameters, buffers or modules.
         """
         _check_adoptable(linear, cls)
+        activation = _checked(activation, pairs, first)
         if activation is None:
             activation = linear.activation if isinstance(linear, Linear) else None
-        made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta", activation=activation)
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta")
+        made.activation = activation
         made.weight, made.bias = linear.weight, linear.bias
         made.train(linear.training)
         return made
@@ -75,6 +87,14 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         """Return torch's representation with the activation."""
         shown: str = super().extra_repr()
         return shown if self.activation is None else f"{shown}, activation={self.activation!r}"
+
+
+def _checked(activation: Any, pairs: str | int | None, first: str | None) -> str | None:
+    """Return an activation as calls pass it on. Raises RequestError."""
+    found: str | None = paired(activation_name(activation), pairs, first, "Linear")
+    if gated_of(found) is None:
+        check_activation(found)
+    return found
 
 
 _CALLED = ("__call__", "_call_impl", "forward", "__getattr__", "__getattribute__", "weight", "bias")

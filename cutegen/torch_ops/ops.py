@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.gated import gated_of
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
@@ -24,6 +25,7 @@ from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.call_cache import memoize, quick
 from cutegen.torch_ops.eager import compute, form_of
 from cutegen.torch_ops.flops import register_flops
+from cutegen.torch_ops.gated import activated
 
 NAMESPACE = "cutegen"
 _ARGUMENTS = (
@@ -91,9 +93,10 @@ def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, only when tracing
 
     call = _call(arguments)._replace(out=out)
-    check_activation(call.activation)
+    if (gated := gated_of(call.activation)) is None:
+        check_activation(call.activation)
     given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
-    problem, element = product_of(given, None if call.out_dtype is None else dtype_name(call.out_dtype))
+    problem, element = product_of(given, None if call.out_dtype is None else dtype_name(call.out_dtype), gated)
     with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
         check_given(given, problem, element)
     return call.a.new_empty(problem.result, dtype=dtype_of(element))
@@ -198,5 +201,8 @@ def matmul_before(*arguments: Any) -> tuple[Tensor, Tensor | None]:
     """Return the result, and the value before the activation, None if the fourth of the op's arguments is."""
     if arguments[3] is None:
         return OPS.matmul(*arguments), None
+    if (gated := gated_of(arguments[3])) is not None:
+        before = OPS.matmul(*arguments[:3])
+        return activated(gated, before), before
     found: tuple[Tensor, Tensor] = OPS.matmul_aux(*arguments)
     return found

@@ -1,6 +1,7 @@
 """Shards a call with DTensors: by rows, by columns, by K, or by the batch, like torch's own products.
 
 An activation needs complete sums, so K is not sharded with one, nor for results that saturate or round to integers.
+Columns are not sharded if they are pairs, whose members may be on two devices.
 A bias, a residual and c are added once, as partial sums themselves.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from cutegen.dispatch.gated import is_gated
 
 _DTENSORS = "torch.distributed.tensor"
 Placements = tuple[list[Any], list[Any]]
@@ -62,7 +65,7 @@ def _shardings(results: int, *arguments: Any) -> Iterator[Placements]:
     rows, columns = Shard(rank - 2), Shard(rank - 1)
     if a.ndim == rank:
         yield sharding(rows, Shard(a.ndim - 2), whole, whole, rows)
-    if b.ndim == rank or b.ndim == 2:
+    if (b.ndim == rank or b.ndim == 2) and not is_gated(activation):
         yield sharding(columns, whole, Shard(b.ndim - 1), Shard(0), columns)
     if activation is None and _adds_up(a, alpha, (bias, residual, c), out_dtype):
         yield sharding(Partial(), Shard(a.ndim - 1), Shard(b.ndim - 2), Partial(), Partial())
