@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cutegen.algebra import Extents
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import Target
@@ -239,3 +240,4 @@ class CountedPlan:
     epilogue: EpiloguePlan
     mma: MmaPlan
     target: Target
+    groups: Groups | None = None

@@ -82,7 +82,9 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
     if of_groups := group_parts(plan):
         clustered = "schedulers/clusters_of_groups.py.j2", _WRITERS
         places = clustered if plan.mma.shares_copies else ("schedulers/ctas_of_groups.py.j2",)
-        return (*of_groups, *places, "schedulers/k_tiles_of_all_groups.py.j2")
+        groups = plan.scheduler.groups
+        k = "each_group" if groups is not None and groups.of == "k" else "all_groups"
+        return (*of_groups, *places, f"schedulers/k_tiles_of_{k}.py.j2")
     return (plan.scheduler.source.template, *_place_parts(plan))
 
 

@@ -70,6 +70,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "roles/epilogue_warps.py.j2",
         "pipelines/described_stages.py.j2",
         "pipelines/boxes_of_matrices.py.j2",
+        "pipelines/c_of_matrices.py.j2",
         "pipelines/k_tiles.py.j2",
         "pipelines/accumulator.py.j2",
         "epilogues/drained.py.j2",

@@ -48,6 +48,8 @@ from cutegen.render.scheduler import (
 from cutegen.render.tensors import TensorHoles, tensor_holes
 from cutegen.spec import STORE
 
+REST_BARRIER = 8
+"""The `bar.sync` of all threads that multiply: 0 is that of the begin, and warpgroups have the next ones."""
 MOST_AT_ONCE = 8
 """K-blocks up to which descriptors are computed by one sum: with sixteen each needs a move from a register (ptxas 13).
 """
@@ -128,7 +130,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *register_parts(plan),
         "pipelines/described_stages.py.j2",
         f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
-        *(("pipelines/c_of_groups.py.j2",) if addressed else ()),
+        f"pipelines/c_of_{'groups' if addressed else 'matrices'}.py.j2",
         "pipelines/k_tiles.py.j2",
         *factor_parts(plan),
         *_first_copy_parts(plan),
@@ -174,7 +176,8 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
     )
     # With promoted sums such waits are up to 1 % slower (docs/hopper_experiments.md).
-    return ("functions/waits.py.j2#wait_for", *multiply, "mainloops/wgmma.py.j2", order)
+    rest = ("mainloops/rest_of_k.py.j2",) if _cuts_k(plan) else ()
+    return ("functions/waits.py.j2#wait_for", *multiply, *rest, "mainloops/wgmma.py.j2", order)
 
 
 def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -290,8 +293,16 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
         **each_tile(plan),
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
+        "later_k_tile": "later" if _cuts_k(plan) else "_",
+        "of_rest": ", sA, sB, rest: Int32" if _cuts_k(plan) else "",
+        "passed_rest": ", sA, sB, rest" if _cuts_k(plan) else "",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
     }
+
+
+def _cuts_k(plan: GemmPlan) -> bool:
+    """Return whether K is cut into groups, of which the last k-tile may hold more than the group has."""
+    return plan.scheduler.groups is not None and plan.scheduler.groups.of == "k"
 
 
 def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
@@ -386,6 +397,7 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {plan.mma.role.warps}, {plan.threads}",
         f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
+        *((f"REST_BARRIER = {REST_BARRIER}  # beside those of the warpgroups",) if _cuts_k(plan) else ()),
     )
 
 

@@ -19,6 +19,7 @@ from tests.run.test_grouped_kernels import Extents, failure, failures
 
 ARCH = "sm_90a"
 PACKED = Extents(room=200, m=72, n=136, k=104, tile=(64, 128))
+PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
 
 
@@ -37,7 +38,9 @@ class Setting:
 
     @property
     def among(self) -> Extents:
-        return PACKED if self.layout == "packed" else PADDED
+        if self.layout == "padded":
+            return PADDED
+        return PACKED if self.of != "k" else PARTS_OF_K
 
     def spec(self) -> GemmSpec:
         (element, of_c), (a, b, c) = self.types, self.majors
@@ -60,6 +63,7 @@ class Setting:
 QUICK = (
     Setting("m", ops=("bias_n", "relu"), tile=(128, 64, 64)),
     Setting("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
+    Setting("k", types=("bf16", "f32"), majors="mnn", tile=(64, 64, 64)),
 )
 MORE = (
     Setting("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf")),
@@ -79,6 +83,10 @@ MORE = (
     Setting("m", "padded", schedule=Schedule(swap=True), tile=(64, 32, 64)),
     Setting("m", schedule=Schedule(swap=True, cluster=(2, 1)), tile=(64, 8, 128)),
     Setting("n", majors="kkm", tile=(64, 32, 64)),
+    Setting("k", majors="kkn", types=("f16", "f16"), tile=(128, 64, 64)),
+    Setting("k", majors="mnn", tile=(128, 128, 64), ops=("beta", "bias_n")),
+    Setting("k", majors="mkm", tile=(64, 128, 64), schedule=Schedule(cluster=(1, 2))),
+    Setting("k", types=("s8", "s32"), tile=(64, 64, 128)),
     Setting("n", "padded", ("f16", "f16"), "mkm", tile=(64, 64, 64), ops=("bias_m", "scale_m")),
 )
 
@@ -115,7 +123,9 @@ def test_three_hundred_groups_are_right(kernels: Cache) -> None:
     assert fails_with_many_groups(*compiled(QUICK[0], kernels), PACKED) == ""
 
 
-BIASED = QUICK[0]
+BIASED, PARTS = QUICK[0], QUICK[2]
+REST_FENCE = """        cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.barrier(barrier_id=REST_BARRIER"""
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 PLANTED: dict[str, tuple[Setting, str, str]] = {
     "an end is clamped to one row too many": (
@@ -157,8 +167,46 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "batch_stride_bias, 0, batches)",
     ),
     "the weights are those of the first group": (BIASED, "k_tile, batch]", "k_tile, 0]"),
+    "what follows a part of K is multiplied": (
+        PARTS,
+        "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), k % CTA_K",
+        "rest = cutlass.max(cute.ceil_div(k, CTA_K), 1), Int32(0)",
+    ),
+    "what follows is cleared in A alone": (PARTS, "        clear_from(sB, CTA_N, rest, stage)\n", ""),
+    "zeros are stored without a fence": (PARTS, REST_FENCE, REST_FENCE.split("\n")[1]),
+    "a part of K without rows has the sums of what follows it": (PARTS, "begin = room", "begin = begin"),
+    "a part of K without rows is left out": (
+        PARTS,
+        "Int32(first_group + cute.arch.lane_idx() < groups) * across",
+        "Int32(stops > begins) * across",
+    ),
     "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
 }
+
+
+def waits_first(kernel: Kernel) -> bool:
+    """Return whether a kernel waits for its predecessor on the stream before it reads or copies anything."""
+    ptx = kernel.artifact.ptx
+    reads = [ptx.index(opcode) for opcode in ("ld.global.b32", "cp.async.bulk.tensor.3d.shared")]
+    return 0 <= ptx.find("griddepcontrol.wait") < min(reads)
+
+
+@pytest.mark.dsl
+def test_ends_that_a_predecessor_writes_are_read_after_its_end(kernels: Cache) -> None:
+    setting = replace(BIASED, schedule=Schedule(programmatic=True))
+    assert waits_first(compiled(setting, kernels)[1])
+    wait, roles = "    cute.arch.griddepcontrol_wait()\n", "    stage, phase = Int32(0), Int32(0)\n"
+    text = plan_text(setting)
+    assert text.count(wait) == text.count(roles) == 1
+    first = "    if cute.make_tensor(ends.iterator, 1)[0] > 0:\n    "
+    late = text.replace(wait, "").replace(roles, first + wait + roles)
+    assert not waits_first(edited(setting, text, late, kernels)[1])
+
+
+def plan_text(setting: Setting) -> str:
+    planned = plan(setting.spec(), ARCH)
+    assert isinstance(planned, GemmPlan)
+    return request_of(planned).source.text
 
 
 def edited(setting: Setting, right: str, wrong: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:

@@ -136,7 +136,7 @@ class Family:
         if scheduler.value.source.searched:
             loop = loop.in_one_place()
         written = loop.written(lambda step: step_opcodes(step, paths, mma, target))
-        counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target)
+        counted = CountedPlan(operands=paths, epilogue=epilogue, mma=mma, target=target, groups=scheduler.value.groups)
         instructions = Counter({**self.mma.counted(written, counted), **epilogue.opcodes()})
         instructions.update(dict(scheduler.value.source.opcodes))
         copy_choices = (choice for hop in ("g2s", "s2r", "smem") for choice in (getattr(x, hop) for x in operands))

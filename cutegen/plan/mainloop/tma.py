@@ -14,7 +14,7 @@ import numpy as np
 from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import Instruction, MmaAtom, Target, targets_with
+from cutegen.hardware import Instruction, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.hardware.units import WARP, WARPGROUP
@@ -62,7 +62,7 @@ from cutegen.plan.operands.stages import (
 )
 from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.predict import available_registers
-from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
+from cutegen.plan.schedule.consumers import LEAST_TO_COPY, pingpong, split_registers
 from cutegen.plan.schedule.order import InFlight
 from cutegen.plan.smem_layouts import rows_of
 from cutegen.plan.values.copies import BulkTensorCopy
@@ -355,7 +355,7 @@ class Bulk(Mainloop):
 
 
 def _refuse_groups(spec: GemmSpec, family: str) -> None:
-    """Raise SpecError for groups that are parts of K, and for factors of groups' blocks, which lie elsewhere."""
+    """Raise SpecError for factors of groups' blocks, and for parts of K in ping-pong or with promoted sums."""
     if spec.problem.groups is not None and spec.problem.scale_a is not None:
         raise spec.error(
             "problem.scale_a",
@@ -363,11 +363,21 @@ def _refuse_groups(spec: GemmSpec, family: str) -> None:
             expected="one or the other: a group's first row may lie within a block",
             fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
         )
-    if (grouped := spec.problem.groups) is not None and grouped.of == "k":
+    if (grouped := spec.problem.groups) is None or grouped.of != "k":
+        return
+    if pingpong(spec):
+        raise spec.error(
+            "schedule.consumers",
+            found='"pingpong" with groups of k',
+            expected='"cooperative": a warpgroup would have to know the k-tiles of the other one\'s groups',
+            fix="leave the key out",
+        )
+    a = dtype(spec.problem.a.dtype)
+    if a.bits == 8 and not a.is_integer:
         raise spec.error(
             "problem.groups.of",
-            found='"k"',
-            expected='"m" or "n": a box of a part\'s last k-tile also brings the next part\'s',
+            found=f'"k" of {a.name} operands',
+            expected="operands whose sums are not promoted: f16, bf16 or 8-bit integers",
             fix=f'family = "{family}"',
         )
 

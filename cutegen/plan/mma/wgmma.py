@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ from cutegen.plan.mma.atom import (
     check_dtypes,
     default_accumulator,
 )
-from cutegen.plan.parts import Mma, Operands
+from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.cluster import choose_cluster
 from cutegen.plan.schedule.consumers import COOPERATIVE, choose_consumers, most_registers, pingpong
@@ -548,6 +549,8 @@ def choose_last_k_tiles(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, 
     """Return whether two warpgroups multiply the last k-tiles of their tile in turns; None if they cannot."""
     if not may_end_in_turns(warpgroups, pingpong=pingpong(spec), promotes=promote_k > 0, slices=spec.schedule.slices):
         return None
+    if spec.problem.groups is not None and spec.problem.groups.of == "k":
+        return None  # both meet before a group's last k-tile
     share = cta_tile[0] // warpgroups[0], cta_tile[1] // warpgroups[1]
     of_warpgroup, least = f"{extents(share)} of C", f"{LEAST_ALONE} values"
     if not busy_alone(warpgroups, cta_tile):
@@ -617,6 +620,16 @@ class Wgmma(Mma):
             cluster=cluster.value,
         )
         return mma, tuple(choice.decision for choice in choices)
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end.
+
+        They are written for the first k-tile and for later ones.
+        """
+        if plan.groups is None or plan.groups.of != "k":
+            return counts
+        stores = Counter(f"st.shared.b{x.dtype.bits}" for x in plan.operands)
+        return {**counts, **{opcode: 2 * operands for opcode, operands in stores.items()}}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""
