@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan.kernel.scheduler import GRID, GROUPED, SEARCHED, STATIC, SplitK, TileOrder, TileScheduler, TileSource
 from cutegen.plan.parts import Schedule
@@ -101,4 +102,20 @@ class Persistent(Schedule):
         if scheduler.spread and in_flight is not None and in_flight.leaves_half:
             where = "one CTA on every second SM"
             why += "; the two SMs of a TPC share its path to L2: of twice as many CTAs, every second one exits at once"
-        return (Decision("schedule.persistent", f"{where}, one tile after another along {scheduler.order.along}", why),)
+        chosen, bound = f"{where}, one tile after another along {scheduler.order.along}", ""
+        if scheduler.groups is not None:
+            chosen += ", group after group"
+            why += "; the warps of each role find its tiles themselves: a lane has one of 32 groups at a time"
+            bound = "" if in_flight is None else f"at most {_most_tiles(scheduler, scheduler.groups, in_flight)} tiles"
+        return (Decision("schedule.persistent", chosen, why, for_problem=bound),)
+
+
+def _most_tiles(scheduler: TileScheduler, groups: Groups, in_flight: InFlight) -> int:
+    """Return the most tiles that any sizes of the groups of a problem have; `in_flight` has those of the mean group."""
+    mean, (tile_m, tile_n, _) = in_flight.problem, scheduler.cta_tile
+    tiles = {"m": in_flight.grid.tiles_m, "n": in_flight.grid.tiles_n}
+    if groups.of == "k":
+        return mean.batch * tiles["m"] * tiles["n"]
+    other, tile = ("n", tile_m) if groups.of == "m" else ("m", tile_n)
+    extent = mean.extents[groups.of] * (mean.batch if groups.layout == "packed" else 1)
+    return groups.most_tiles(extent, mean.batch, tile) * tiles[other]
