@@ -51,6 +51,18 @@ class Compared:
     why_not: str = ""
     artifact: Artifact | None = None
     results: tuple[Result, ...] = ()
+    make: Callable[[], Artifact] | None = None
+    """What builds a finished kernel, whose text need not be that of its plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A kernel that leaves nothing open, to compare: an edited file, or a built folder, which is `built` already."""
+
+    name: str
+    plan: GemmPlan
+    make: Callable[[], Artifact]
+    built: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,12 @@ class Comparison:
 
 
 def compare(
-    specs: Sequence[GemmSpec], arch: str | None, problem: ProblemShape | None, *, default: ProblemShape, cache: Cache
+    specs: Sequence[GemmSpec | Finished],
+    arch: str | None,
+    problem: ProblemShape | None,
+    *,
+    default: ProblemShape,
+    cache: Cache,
 ) -> Comparison:
     """Plan each spec and look up its kernel in the cache. Without a `problem`, the bounds are those of `default`.
 
@@ -102,6 +119,10 @@ def compare(
     """
     found, errors = [], []
     for name, spec in zip(_names(specs), specs, strict=True):
+        if isinstance(spec, Finished):
+            artifact = spec.make() if spec.built else None
+            found.append(Compared(name=name, plan=spec.plan, artifact=artifact, make=spec.make))
+            continue
         try:
             made = plan(spec, arch, problem)
             if isinstance(made, ProbePlan):
@@ -117,8 +138,13 @@ def compare(
 
 def with_artifacts(comparison: Comparison, build: Callable[[GemmPlan], Artifact]) -> Comparison:
     """Return the comparison with every kernel built."""
-    specs = tuple(x if x.plan is None else replace(x, artifact=build(x.plan)) for x in comparison.specs)
-    return replace(comparison, specs=specs)
+
+    def built(x: Compared) -> Compared:
+        if x.plan is None:
+            return x
+        return replace(x, artifact=build(x.plan) if x.make is None else x.make())
+
+    return replace(comparison, specs=tuple(map(built, comparison.specs)))
 
 
 def with_times(comparison: Comparison, ceilings: Ceilings, results: Iterable[Result]) -> Comparison:
@@ -131,7 +157,7 @@ def with_times(comparison: Comparison, ceilings: Ceilings, results: Iterable[Res
     return replace(comparison, specs=specs, ceilings=ceilings)
 
 
-def _names(specs: Sequence[GemmSpec]) -> Iterator[str]:
+def _names(specs: Sequence[GemmSpec | Finished]) -> Iterator[str]:
     """Return a unique name per spec; duplicates get a number."""
     seen: dict[str, int] = {}
     for spec in specs:

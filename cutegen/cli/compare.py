@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cutegen.analysis.comparison import Comparison, with_artifacts, with_times
+from cutegen.analysis.comparison import Comparison, Finished, with_artifacts, with_times
 from cutegen.analysis.comparison import compare as make_comparison
 from cutegen.analysis.comparison_picture import picture
 from cutegen.analysis.comparison_text import comparison_lines, comparison_table
@@ -34,6 +35,7 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver
 from cutegen.cli.progress import rounds as rounds_bar
+from cutegen.cli.subject import KERNEL_SUFFIX, named_subject, says_all
 from cutegen.errors import DeviceError, RequestError
 from cutegen.hardware.targeting import present_target
 from cutegen.plan import GemmPlan
@@ -44,7 +46,9 @@ def compare(
     specs: Annotated[
         list[str],
         typer.Argument(
-            metavar="SPEC SPEC...", help="Spec files, or names of shipped specs.", autocompletion=complete_spec
+            metavar="SPEC SPEC...",
+            help="Spec files, names of shipped specs, `build --out` folders, or kernel.py files (edited or not).",
+            autocompletion=complete_spec,
         ),
     ],
     problem: ProblemOption = None,
@@ -86,7 +90,8 @@ def compare(
     if len(specs) < 2:
         raise RequestError(f"compare: found {specs[0]} alone; expected at least two specs; `cutegen plan` shows one")
     wanted, cache = named_problem(problem, batch), Cache.from_environment()
-    made = make_comparison(list(map(named_spec, specs)), arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
+    asked = [_finished(words, arch) if says_all(words) else named_spec(words) for words in specs]
+    made = make_comparison(asked, arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
     why_not = _why_not_timed(made)
     if time and why_not:
         raise DeviceError(f"--time: {why_not}; --no-time compares without")
@@ -101,6 +106,16 @@ def compare(
         Answer.asked(json=json, out=out).give(
             lambda: comparison_table(made), lambda: comparison_lines(made, everything=everything)
         )
+
+
+def _finished(words: str, arch: str | None) -> Finished:
+    """Return the kernel of a folder or a file, which is what it is for every problem."""
+    subject = named_subject(words, arch)
+    file = f" ({Path(words).name})" if words.endswith(KERNEL_SUFFIX) else ""
+    made = subject.make
+    return Finished(
+        name=f"{subject.name}{file}", plan=subject.gemm, make=lambda: made().artifact, built=os.path.isdir(words)
+    )
 
 
 def _built(plan: GemmPlan, cache: Cache) -> Artifact:

@@ -59,3 +59,22 @@ def test_times_that_are_asked_for_without_a_gpu_are_refused(cli: Cli, monkeypatc
     outcome = cli("compare sm80_hgemm_tn sm80_bf16_nn --arch sm_80 --time")
     assert outcome.code == 3
     assert "--no-time compares without" in outcome.error
+
+
+def test_an_edited_kernel_is_compared_with_its_spec(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    assert cli(f"emit sm80_hgemm_tn --arch sm_80 --out {path}").code == 0
+    path.write_text(path.read_text().replace("\nSTAGES = 3\n", "\nSTAGES = 2\n"))
+    outcome = cli(f"compare sm80_hgemm_tn {path} --arch sm_80 --no-time --json")
+    assert outcome.code == 0
+    (row,) = [each for each in outcome.json["rows"] if each["name"] == "tile.stages"]
+    assert row["values"] == ["3", "2"]
+    assert [each["name"] for each in outcome.json["specs"]] == ["sm80_hgemm_tn", "sm80_hgemm_tn (kernel.py)"]
+
+
+@pytest.mark.dsl
+def test_a_built_folder_brings_its_registers(cli: Cli, tmp_path: Path) -> None:
+    assert cli(f"build sm80_hgemm_tn --arch sm_80 --out {tmp_path / 'built'}").code == 0
+    (manifest,) = (tmp_path / "built").rglob("manifest.json")
+    compared = cli(f"compare {manifest.parent} sm80_bf16_nn --arch sm_80 --no-time --json").json
+    assert [each["built"] for each in compared["specs"]] == [True, False]
