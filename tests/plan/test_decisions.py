@@ -40,6 +40,7 @@ OPTIONAL_KEYS = {
     "mma.promote_k",
     "epilogue.ops",
     "epilogue.expression",
+    "epilogue.pairs",
     "problem.residual",
     "problem.bias",
     "problem.scale",
