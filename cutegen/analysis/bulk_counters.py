@@ -37,7 +37,7 @@ OF_BULK = (
     BULK_SECTORS_READ,
     BULK_SECTORS_WRITTEN,
 )
-"""Return the counters of sm_90 and later."""
+"""Counters that exist from sm_90 on."""
 
 
 def by_descriptor(plan: Mapping[str, Any]) -> bool:

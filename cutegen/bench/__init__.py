@@ -3,7 +3,7 @@
 suites.py        problems, their operations and bytes
 measure.py       times, in two regimes: the only module that measures them
 ceilings.py      one instruction alone (mma_types.py, mma_peak.py, wgmma_peak.py), and memory read (read_peak.py) or
-                 copied, by kernels written in PTX (peak_kernel.py, random_words.py)
+                 copied, by kernels written in PTX (peak_kernel.py)
 contenders.py    the others: torch, Triton (triton_gemm.py), QuACK, and CUTLASS's examples (hopper_example.py,
                  cutlass_example.py)
 entrants.py      cutegen's own kernels

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from cutegen.algebra import size
 from cutegen.bench.mma_types import FMA, MmaTypes
-from cutegen.bench.peak_kernel import PeakKernel, begun, looped, stored
-from cutegen.bench.random_words import NEGATION, draw
+from cutegen.bench.peak_kernel import NEGATION, PeakKernel, begun, draw, looped, stored
 from cutegen.hardware import UNIVERSAL_FMA, dtype
 from cutegen.hardware.units import WARP
 

@@ -53,7 +53,7 @@ from cutegen.run import Probe
 from cutegen.run.foreign import words_launch
 from cutegen.support.words import plural
 from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s, worthwhile_jobs
-from cutegen.verify.probe_trial import probe_lines, probe_table, try_probe, wrong_probe
+from cutegen.verify.probes import probe_lines, probe_table, try_probe, wrong_probe
 from cutegen.verify.trial import Asked, Execution, small_problem, try_kernel
 from cutegen.verify.trial_report import other_counts, trial_lines, trial_table, wrong_result
 

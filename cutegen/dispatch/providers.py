@@ -3,7 +3,7 @@
     providers.kernel_for(request)    the kernel of the first provider that has one, kept for the next call
     providers.answers(request)       each provider's answer with the reason, without building anything
 
-A new provider precedes older ones of its rank.
+Of the providers of a rank, the last registered comes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Request of a call for a kernel, as one value: calls that one kernel can serve make equal requests."""
+"""The kernel cache's key of one call: calls that one kernel can serve make equal requests."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ MOST_COMPILERS = 16
 
 Result = TypeVar("Result")
 Brings = Callable[[Any], Iterable[str]]
-"""Returns the keys of the artifacts in a job's result."""
+"""Maps a job's result to the keys of its artifacts."""
 
 
 class Workers(Protocol):

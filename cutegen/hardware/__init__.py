@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING, Any
 from cutegen.hardware.dtypes import DTYPES, DType, dtype
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
-from cutegen.hardware.line_writes import line_write_wavefronts
 from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
 from cutegen.hardware.naming import GPU_NAMES, resolve_target
 from cutegen.hardware.rates import SM_RATES, SmRates
 from cutegen.hardware.targets import TARGETS, Target, runs_on, target, targets_with
-from cutegen.hardware.wavefronts import alike, ideal_wavefronts, merged_phases, phases, wavefronts
+from cutegen.hardware.wavefronts import (
+    alike,
+    ideal_wavefronts,
+    line_write_wavefronts,
+    merged_phases,
+    phases,
+    wavefronts,
+)
 
 if TYPE_CHECKING:
     from cutegen.hardware.copy_atoms import (

@@ -3,11 +3,11 @@
     reference.py     random operands, the float64 reference, the comparison
     error_bounds.py  the epilogue in float64, with a bound on float32's errors
     grouped.py       groups: their part of each operand, and the expected result from that of each
-    counts.py        the executor's counts and the plan's predictions (probe_counts.py: for a probe)
-    probe_check.py   the contents of a probe's registers and the expected elements
+    counts.py        the executor's counts and the plan's predictions
+    probes.py        the same of a probe: its registers, its counts, one run
     producer.py      which CTA, thread and register computed an element
     cost_estimate.py how long the executor will take
-    trial.py         one run of a kernel on random data, checked (probe_trial.py: of a probe)
+    trial.py         one run of a kernel on random data, checked
     trial_report.py  its results as text and JSON (foreign_report.py: for a foreign kernel)
 
 A plan, its kernel and a run meet here, and in no lower package.

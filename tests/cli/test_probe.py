@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from cutegen.run import Probe, Registers
-from cutegen.verify import probe_trial
+from cutegen.verify import probes
 from cutegen.verify.counts import LaunchCounts
-from cutegen.verify.probe_counts import count_probe
+from cutegen.verify.probes import count_probe
 from tests.cli.commands import Cli
 from tests.plan.probes import fragments_by_hand
 
@@ -113,7 +113,7 @@ def test_other_counts_than_predicted_are_a_warning_or_an_error(cli: Cli, monkeyp
         a = replace(counts.wavefronts["s2r.a"], predicted=1)
         return replace(counts, wavefronts={**counts.wavefronts, "s2r.a": a})
 
-    monkeypatch.setattr(probe_trial, "count_probe", more_expected)
+    monkeypatch.setattr(probes, "count_probe", more_expected)
     warned, refused = cli(RUN), cli(f"{RUN} --strict")
     assert (warned.code, refused.code) == (0, 1)
     assert "wavefronts s2r.a: 128 measured, 1 predicted" in warned.err

@@ -16,7 +16,7 @@ from pathlib import Path
 from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
-from cutegen.verify.probe_check import check_registers
+from cutegen.verify.probes import check_registers
 from tests.gpu.prebuild import PROBES
 from tests.plan.probes import REPEATS, matrix
 

@@ -15,7 +15,7 @@ from cutegen.hardware import MMA_ATOMS
 from cutegen.plan import ProbePlan, plan
 from cutegen.run import Probe
 from cutegen.spec import S2r, S2rCopy, load_spec
-from cutegen.verify.probe_check import check_registers
+from cutegen.verify.probes import check_registers
 from tests.plan.probes import ONE_OF_EACH_K, REPEATS, fragments_by_hand, matrix, probe
 from tests.run.on_gpu import ON_A_GPU
 

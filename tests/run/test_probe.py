@@ -34,8 +34,7 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
-from cutegen.verify.probe_check import check_registers
-from cutegen.verify.probe_counts import count_probe
+from cutegen.verify.probes import check_registers, count_probe
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
 from tests.plan.specs import SHIPPED_GEMMS
 

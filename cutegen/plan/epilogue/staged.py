@@ -28,7 +28,7 @@ from cutegen.plan.values.smem import SmemTile
 from cutegen.spec import Binary, Call, Expression, GemmSpec, Step, parts_of
 from cutegen.support.words import extents, plural
 
-# Counts what an epilogue's chain takes of each element, as the model of time and the rule for parts want it.
+# Estimates instructions per element of an epilogue, for the model of time and the rule for parts.
 
 
 SPECIAL = frozenset({"erf", "exp", "gelu_erf", "gelu_tanh", "sigmoid", "silu", "tanh"})

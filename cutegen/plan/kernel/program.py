@@ -216,7 +216,7 @@ class Executed:
 
     @property
     def total(self) -> Fraction:
-        """Both."""
+        """Executions within K and past it."""
         return self.k_tiles + self.past_end
 
     def __add__(self, other: Executed) -> Executed:

@@ -20,7 +20,7 @@ from cutegen.spec import GemmSpec
 # All other lines are more useful. On an H200 this saves 1 to 4 % if one CTA reads each row of the larger operand's
 # tiles, and for a deep K in slices, whose rows all readers read at the same time. On an H100 it saves 2 to 6 % for
 # slices if one CTA reads each row. If two CTAs share rows of an operand that L2 does not hold, both operands must be
-# evicted first: the larger alone costs as much, since the later CTA misses.
+# evicted first: evicting only the larger gains nothing, since the later CTA misses.
 
 
 EVICT_FIRST = "evict_first"

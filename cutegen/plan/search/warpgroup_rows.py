@@ -321,9 +321,11 @@ COLUMNS = 8
 """Step of the columns of an instruction, and of a CTA's share of B."""
 COLUMNS_OF_SECTORS = 16
 """Step of the columns of a tile whose rows are C's: its parts are rows of whole sectors."""
-NARROWEST, NARROWEST_SIZED, WIDEST = 64, 40, {1: 256, 2: 256, 3: 200}
-"""Most columns by warpgroups: with three, a thread has registers for the sums of at most this wide an instruction
-(C7602).
+NARROWEST, NARROWEST_SIZED = 64, 40
+"""Fewest columns of a tile, and of one whose width follows N."""
+WIDEST = {1: 256, 2: 256, 3: 200}
+"""Most columns of a tile, by its warpgroups: three have registers for the sums of at most this wide an instruction
+(ptxas C7602).
 """
 CORRECTIONS = {64: 1.2, 128: 1.03, 192: 1.03, 256: 1.03}
 """Correction of a k-tile's cycles, by the rows of a tile without a similar measured tile.

@@ -55,7 +55,7 @@ class Modifiers:
         self._words = list(instruction.parts[1:])
 
     def flag(self, *words: str) -> bool:
-        """Takes `words` off; True if any of them was there."""
+        """Consume these modifiers; return whether any was present."""
         found = [word for word in self._words if word in words]
         self._words = [word for word in self._words if word not in words]
         return bool(found)

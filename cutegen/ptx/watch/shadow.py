@@ -109,7 +109,7 @@ class Shadow:
         return self._write(access, 0)
 
     def begin_copy(self, access: Access) -> None:
-        """A cp.async or st.async to the bytes is issued, or they become an mbarrier: no access is allowed now."""
+        """No access is allowed to the bytes: a cp.async or st.async to them is in flight, or they are an mbarrier."""
         self._write(access, _PENDING)
 
     def begin_load(self, access: Access) -> None:

@@ -28,7 +28,7 @@ class Surroundings:
 
 
 Move: TypeAlias = Callable[[tuple[int, int], Surroundings], CopyStep]
-"""Returns what moves the element at some coordinates of a tile, which is surrounded so in global memory."""
+"""Maps coordinates in a tile, and what surrounds them in global memory, to what moves the element."""
 
 
 class VectorMoves:

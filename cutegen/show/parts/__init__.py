@@ -31,7 +31,7 @@ OF_A_PROBE = (Part.MMA, Part.SMEM, Part.S2R, Part.PARTITIONS)
 
 
 class PartView(Protocol):
-    """Return the text and the JSON of a part; with `everything` its tables are complete."""
+    """The text and the JSON of a part; with `everything` its tables are complete."""
 
     def __call__(self, plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View: ...
 
