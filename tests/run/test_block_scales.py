@@ -117,13 +117,13 @@ def in_memory(kernel: Kernel, name: str, values: Floats, **call: int) -> Any:
 def test_factors_that_are_distinct_powers_of_two_make_results_exact(setting: Setting, kernels: Cache) -> None:
     """Sums of a block are integers below 2^8, and those of all blocks span fewer digits than f32 has."""
     planned, kernel = made(setting, kernels)
-    m, n, k = 140, 264, 3 * K + 16
+    m, n, k = 132, 200, 2 * K + 16
     random = np.random.default_rng(5)
     x, y = (random.integers(-1, 2, (rows, k)).astype(np.float32) for rows in (m, n))
     a, b, out = random_operands(kernel.contract, m, n, k, seed=1)
     a[...], b[...] = float8_bits(x, "e4m3"), float8_bits(y.T, "e4m3")
     of_a, of_b = (
-        distinct_powers((-(-extent // rows), 4), seed=extent) for extent, rows in zip((m, n), setting.rows, strict=True)
+        distinct_powers((-(-extent // rows), 3), seed=extent) for extent, rows in zip((m, n), setting.rows, strict=True)
     )
     scales = {
         "scale_a": in_memory(kernel, "scale_a", of_a, m=m, n=n, k=k),
@@ -140,6 +140,7 @@ def test_factors_that_are_distinct_powers_of_two_make_results_exact(setting: Set
 
 
 CALLS = ((200, 304, 528), (4, 8, 16), (129, 128, 128))
+SMALL_CALLS = ((132, 136, 272), (4, 8, 16), (64, 128, 128))
 
 
 def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options: Any) -> str:
@@ -167,7 +168,8 @@ def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options
 def test_random_products_agree_with_float64(setting: Setting, kernels: Cache) -> None:
     planned, kernel = made(setting, kernels)
     assert kernel.artifact.manifest.warnings == ()
-    assert {call: failure(planned, kernel, *call) for call in CALLS} == dict.fromkeys(CALLS, "")
+    calls = SMALL_CALLS if setting in SHIPPED else CALLS
+    assert {call: failure(planned, kernel, *call) for call in calls} == dict.fromkeys(calls, "")
     assert failure(planned, kernel, 72, 40, 272, batch=2) == ""
 
 
@@ -208,7 +210,7 @@ AT_ONCE = ("the factors of the next block of K", "the block of the first tile")
 @pytest.mark.parametrize("mistake", [x if x in AT_ONCE else pytest.param(x, marks=pytest.mark.slow) for x in PLANTED])
 def test_a_wrong_scaling_is_noticed(mistake: str, kernels: Cache) -> None:
     planned, kernel = made(Setting((ROWS, BLOCKS), (64, 96)), kernels, PLANTED[mistake])
-    assert any(failure(planned, kernel, *call) for call in ((200, 304, 528), (129, 128, 144)))
+    assert any(failure(planned, kernel, *call) for call in ((64, 200, 272), (129, 128, 144)))
 
 
 @pytest.mark.dsl
