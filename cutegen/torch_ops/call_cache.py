@@ -86,7 +86,7 @@ class ByGuards:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graded:
-    """What the gradients of `activation(a @ b + bias)` need; with `b_transposed`, B is `b` transposed.
+    """Needs of the gradients of `activation(a @ b + bias)`; with `b_transposed`, B is `b` transposed.
 
     The kernel also stores the value before the activation if `aux` requests it. The gradient of the other operand
     `needs_a` or `needs_b`; gradients are `like_a` and `like_b`.

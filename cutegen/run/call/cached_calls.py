@@ -53,7 +53,7 @@ class PreparedLaunch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CachedCall:
-    """What remains of a call that was made before: new addresses are checked and launched.
+    """The rest of a call that was made before: new addresses are checked and launched.
 
     `align_masks` are the address bits that must be 0, in the order of addresses, and `align_mask` all of them. `apart`
     lists pairs of addresses of tensors that share memory if their difference is within two limits; it is empty if the
