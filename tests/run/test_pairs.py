@@ -33,7 +33,7 @@ from cutegen.verify import compare, random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from cutegen.verify.error_bounds import Bounded
 from cutegen.verify.reference import float64
-from tests.run.against_float64 import check, expected
+from tests.run.against_float64 import check, expected, made
 from tests.seeding import new_generator
 
 pytestmark = pytest.mark.dsl
@@ -97,7 +97,7 @@ CASES = {
         "halves", "gate", element="s8", cta=(64, 64, 128), ops=("scale_n",), expression="x, y -> relu(x) * y"
     ),
 }
-FAST = ("halves", "interleaved_up_first", "n_major_halves")
+FAST = ("halves", "interleaved_up_first")
 
 
 def members(columns: np.ndarray[Any, Any], pairs: Paired) -> tuple[Any, Any]:
@@ -217,7 +217,11 @@ def test_a_planted_mistake_is_found(
 
 @pytest.mark.parametrize(
     ("name", "n", "wanted"),
-    [("halves", 97, 2), ("n_major_halves", 72, 16), pytest.param("in_turn_up_first", 72, 16, marks=pytest.mark.slow)],
+    [
+        ("halves", 97, 2),
+        pytest.param("n_major_halves", 72, 16, marks=pytest.mark.slow),
+        pytest.param("in_turn_up_first", 72, 16, marks=pytest.mark.slow),
+    ],
 )
 def test_half_a_pair_is_refused(compiled: Compile, name: str, n: int, wanted: int) -> None:
     kernel = compiled(CASES[name])
@@ -247,3 +251,15 @@ def test_a_kernel_that_there_is_not_is_refused_with_the_way_out(spec: GemmSpec, 
 def test_other_families_refuse_pairs_by_name(family: str) -> None:
     with pytest.raises(SpecError, match=rf'epilogue\.pairs: .* in family "{family}"; expected no such key'):
         replace(CASES["halves"], family=family)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_right_on_a_gpu(compiled: Compile, name: str) -> None:
+    """Random extents with tails, poisoned results, and a batch."""
+    generator, spec = new_generator(), CASES[name]
+    kernel, multiple = compiled(spec), 64 if isinstance(spec.epilogue.pairs.layout, int) else 16  # type: ignore[union-attr]
+    for batch in (None, None, 3):
+        m, k = int(generator.integers(1, 700)), int(generator.integers(1, 60)) * 16
+        n = multiple * int(generator.integers(1, 20))
+        check(kernel, *made(kernel, m, n, k, batch, framework="torch", device="cuda"))

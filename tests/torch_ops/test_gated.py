@@ -86,7 +86,7 @@ def test_parameters_of_gpt_oss_may_be_others() -> None:
     torch.testing.assert_close(result, (up.clamp(-2, 2) + 1) * gate * torch.sigmoid(1.5 * gate))
 
 
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("grad", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_layer_compiles_and_trains_like_its_formula(grad: bool) -> None:
     layer = cutegen.Linear(16, 32, activation="swiglu", pairs="halves", first="gate")
     x = torch.randn(4, 16, requires_grad=grad)
@@ -111,6 +111,7 @@ def test_a_layer_adds_to_main_grad() -> None:
     torch.testing.assert_close(layer.weight.main_grad, weight.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_op_keeps_its_promises() -> None:
     a, b = torch.randn(4, 16, requires_grad=True), torch.randn(16, 32, requires_grad=True)
     torch.library.opcheck(torch.ops.cutegen.matmul.default, (a, b, None, paired("swiglu", "halves", "gate")))
@@ -120,7 +121,7 @@ def test_the_op_keeps_its_promises() -> None:
 @pytest.mark.parametrize(
     ("pairs", "first", "major"),
     [
-        ("halves", "gate", "k"),
+        pytest.param("halves", "gate", "k", marks=pytest.mark.slow),
         pytest.param("interleaved", "up", "n", marks=pytest.mark.slow),
         pytest.param(32, "gate", "n", marks=pytest.mark.slow),
     ],
@@ -201,3 +202,27 @@ def test_half_a_pair_and_other_shapes_are_refused() -> None:
         cutegen.matmul(a, torch.zeros(16, 32), bias=torch.zeros(16), **terms)
     with pytest.raises(RequestError, match=r"c: found with swiglu; expected none"):
         cutegen.matmul(a, torch.zeros(16, 32), c=torch.zeros(4, 16), **terms)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("pairs", "first"), ORDERS)
+@pytest.mark.parametrize("major", ["k", "n"])
+def test_calls_on_a_gpu_are_those_of_torch(pairs: str | int, first: str, major: str) -> None:
+    """Repeated calls, and one replayed in a graph; the gradient computes the sums again."""
+    x = torch.randn(77, 128, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(480, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    b = w.T if major == "k" else w.T.contiguous()
+    wanted = by_torch("swiglu", (x.double() @ w.double().T), pairs, first)
+    for _ in range(3):
+        found = cutegen.matmul(x, b, activation="swiglu", pairs=pairs, first=first)
+        torch.testing.assert_close(
+            found.double(), wanted, rtol=2.0**-8, atol=2.0**-8 * float(wanted.detach().abs().max())
+        )
+    grad = torch.randn_like(found)
+    (mine,), (theirs,) = (torch.autograd.grad(y, w, g) for y, g in ((found, grad), (wanted, grad.double())))
+    torch.testing.assert_close(mine.double(), theirs.double(), rtol=2.0**-6, atol=2.0**-6 * float(theirs.abs().max()))
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        replayed = cutegen.matmul(x, b, activation="swiglu", pairs=pairs, first=first)
+    graph.replay()
+    assert torch.equal(replayed, found.detach())
