@@ -59,8 +59,8 @@ ArchOption: TypeAlias = Annotated[
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a or sm_120a, or a GPU's name such as h100; default: the "
-        "GPU in this machine, else the first target that supports the spec's element types.",
+        help="Target: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a or sm_120a, or a GPU's name such as h100; default: "
+        "the GPU in this machine, else the first target that supports the spec's element types.",
         autocompletion=complete_arch,
         show_default=False,
     ),

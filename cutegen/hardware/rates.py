@@ -7,7 +7,7 @@ has half of it there, 8-bit types twice. `mma.sync` reaches only 62.9% of it: Lu
 the Nvidia Hopper GPU Architecture" (arXiv 2402.13499), and for it ptxas converts 8-bit floats to f16 on sm_90 and
 sm_100 (F2FP and HMMA in the disassembly).
 `tcgen05` reaches 8192 on sm_100: NVIDIA's data sheet of DGX B200, 72 PFLOP/s of FP4 by 8 GPUs, a quarter of it for f16,
-of 148 SMs at 1.85 GHz.
+of 148 SMs at 1.85 GHz. That of sm_103 has no source: it is assumed to be the same.
 f32 multiply-adds: CUDA C++ Programming Guide, "Arithmetic Instructions", throughput of native instructions.
 L2: the white paper of A100, 5120 bytes for 108 SMs. Shared memory: 32 banks of 4 bytes (CUDA C++
 Programming Guide, "Shared Memory"). Issue: four schedulers, one warp instruction each (the same guide).
@@ -72,6 +72,7 @@ SM_RATES: Mapping[str, SmRates] = {
     "sm_89": SmRates(flops=_rates(256, 1024)),
     "sm_90": SmRates(flops=_rates(256, 0.629 * 4096, 4096), float8_as_f16=True),
     "sm_100": SmRates(flops=_rates(256, tcgen05=8192), float8_as_f16=True),
+    "sm_103": SmRates(flops=_rates(256, tcgen05=8192), float8_as_f16=True),
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }
 """By target name, as in `TARGETS`; the rates of multipliers by instruction."""

@@ -1,7 +1,8 @@
 """Compilation targets and the per-SM resources that limit a kernel.
 
 Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (threads, CTAs, registers and
-shared memory per SM and per CTA), and `cuda_occupancy.h` of CUDA 13.0 (allocation granularities).
+shared memory per SM and per CTA), and `cuda_occupancy.h` of CUDA 13.0 (allocation granularities). The resources of
+sm_103 are assumed to be those of sm_100; ptxas accepts its kernels.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ _ROWS = (
     _target("sm_90",  "sm_90a",  OF_SM_90A,   smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
     _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
             unused="tcgen05"),
+    _target("sm_103", "sm_103a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
+            unused="tcgen05"),
     _target("sm_120", "sm_120a", OF_SM_120A,  smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
 )
 # fmt: on
@@ -113,7 +116,7 @@ def targets_with(*instructions: Instruction) -> tuple[str, ...]:
     """Return the names of the targets that have all of these; empty if no target has.
 
     >>> targets_with(Instruction.BULK_TENSOR), targets_with(Instruction.WGMMA, Instruction.LDMATRIX_B8_TRANS)
-    (('sm_90', 'sm_100', 'sm_120'), ())
+    (('sm_90', 'sm_100', 'sm_103', 'sm_120'), ())
     """
     return tuple(row.name for row in _ROWS if row.has(*instructions))
 

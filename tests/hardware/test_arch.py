@@ -198,7 +198,7 @@ def test_dtypes() -> None:
         (dtype, "fp16", "unknown dtype 'fp16'; did you mean f16?"),
         (dtype, "int7", "unknown dtype 'int7'; known are f16, bf16, f32, tf32, s8, u8, s32, e4m3, e5m2"),
         (target, "sm_81", "unknown target 'sm_81'; did you mean sm_89?"),
-        (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_120"),
+        (target, "", "unknown target ''; known are sm_80, sm_86, sm_89, sm_90, sm_100, sm_103, sm_120"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(lookup: object, name: str, message: str) -> None:
@@ -219,10 +219,10 @@ def test_copies_that_do_not_exist() -> None:
 @pytest.mark.parametrize(
     ("instruction", "having"),
     [
-        (Instruction.MMA_SYNC, "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"),
-        (Instruction.MMA_SYNC_FLOAT8, "sm_89 sm_90 sm_100 sm_120"),
-        (Instruction.BULK_TENSOR, "sm_90 sm_100 sm_120"),
-        (Instruction.LDMATRIX_B8_TRANS, "sm_100 sm_120"),
+        (Instruction.MMA_SYNC, "sm_80 sm_86 sm_89 sm_90 sm_100 sm_103 sm_120"),
+        (Instruction.MMA_SYNC_FLOAT8, "sm_89 sm_90 sm_100 sm_103 sm_120"),
+        (Instruction.BULK_TENSOR, "sm_90 sm_100 sm_103 sm_120"),
+        (Instruction.LDMATRIX_B8_TRANS, "sm_100 sm_103 sm_120"),
         (Instruction.WGMMA, "sm_90"),
     ],
 )

@@ -127,7 +127,10 @@ def test_what_brings_fragments(dtype: str, majors: str) -> None:
             assert harm in said["SM75_U16x8_LDSM_T"]
             assert ("SM100_U8x16_LDSM_T" in said) is (bits == 8)
             if bits == 8:
-                assert said["SM100_U8x16_LDSM_T"] == "transposes 8-bit elements, on sm_100 or sm_120; this is sm_90"
+                assert (
+                    said["SM100_U8x16_LDSM_T"]
+                    == "transposes 8-bit elements, on sm_100, sm_103 or sm_120; this is sm_90"
+                )
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_120"])
@@ -153,7 +156,9 @@ def test_8_bit_elements_are_transposed_where_the_target_does(majors: str, family
     assert ("in pairs along N" in why) is (majors[1] == "n")
 
 
-@pytest.mark.parametrize(("dtype", "elsewhere"), [("s8", "and sm_100 or sm_120 an ldmatrix for s8"), ("tf32", "")])
+@pytest.mark.parametrize(
+    ("dtype", "elsewhere"), [("s8", "and sm_100, sm_103 or sm_120 an ldmatrix for s8"), ("tf32", "")]
+)
 def test_without_plain_loads_an_operand_must_be_one_that_ldmatrix_loads(dtype: str, elsewhere: str) -> None:
     error = refusal(replace(gemm("mkn", dtype), family="sm120"))
     assert error.key == "problem.a.major"

@@ -100,7 +100,7 @@ def test_fma_kernels_know_the_types_that_their_target_knows(name: str) -> None:
     epilogue = Epilogue(ops=None if name == "c" else (name,))
     asked = replace(spec, problem=replace(spec.problem, **{name: part}), epilogue=epilogue)
     with pytest.raises(
-        SpecError, match=rf'problem\.{name}\.dtype: found "e5m2" for sm_80; expected sm_89, sm_90, sm_100 or sm_120,'
+        SpecError, match=rf'problem\.{name}\.dtype: found "e5m2" for sm_80; expected sm_89, sm_90, sm_100, sm_103 or '
     ):
         plan(asked, "sm_80")
     plan(asked, "sm_89")

@@ -209,9 +209,9 @@ def test_only_bytes_along_n_are_taken_in_pairs() -> None:
 def test_bytes_that_are_transposed_name_the_targets_that_can() -> None:
     spec = bytes_spec("sm80", tile=Tile(cta=(128, 128, 128), stages=2))
     found = rejected(plan(spec, "sm_80"), "s2r.b")
-    assert found["SM100_U8x16_LDSM_T"] == "transposes 8-bit elements, on sm_100 or sm_120; this is sm_80"
+    assert found["SM100_U8x16_LDSM_T"] == "transposes 8-bit elements, on sm_100, sm_103 or sm_120; this is sm_80"
     said = refusal(replace(spec, s2r=S2r(b=S2rCopy("SM75_U16x8_LDSM_T"))))
-    assert "sm_100 or sm_120 transpose 8-bit elements as well" in said
+    assert "sm_100, sm_103 or sm_120 transpose 8-bit elements as well" in said
     assert 'use "universal", or problem.b.major = "k", or --arch sm_120' in said
     there = refusal(replace(spec, s2r=S2r(b=S2rCopy("SM75_U16x8_LDSM_T"))), "sm_120")
     assert "transposes 8-bit elements" in there

@@ -26,7 +26,7 @@ from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
 
-TARGETS = ("sm_100",)
+TARGETS = ("sm_100", "sm_103")
 POLICIES = ("in-order", "reversed")
 OPS: tuple[tuple[str, ...], ...] = (
     (),

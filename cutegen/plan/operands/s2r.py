@@ -195,7 +195,7 @@ def targets_transposing(bits: int) -> str:
     """Return the targets whose `ldmatrix` transposes elements of so many bits; empty if none does.
 
     >>> targets_transposing(8), targets_transposing(32)
-    ('sm_100 or sm_120', '')
+    ('sm_100, sm_103 or sm_120', '')
     """
     return either([target.name for target in TARGETS.values() if transposing(bits, target)])
 

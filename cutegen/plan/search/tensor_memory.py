@@ -26,9 +26,9 @@ from cutegen.support.words import extents
 COLUMNS = (256, 192, 128, 96, 64, 48, 32, 16)
 """Columns of the tiles that are compared."""
 L2_BYTES_PER_CYCLE, MEMORY_SHARE = 64.0, 0.9
-"""Bytes that an SM reads from L2 per cycle, and the share of the peak of device memory: as on an H200, assumed."""
+"""Bytes that an SM reads from L2 per cycle, and the share of the peak of device memory. Both are assumed, no source."""
 FILL_CYCLES, LAUNCH_US = 2640.0, 0.4
-"""Cycles of a CTA's first copies and of its last stores, and the cost of a launch: as on an H200, assumed."""
+"""Cycles of a CTA's first copies, and the cost of a launch: assumed to be those fitted on an H200 for `mma.sync`."""
 LEAST_STAGES = 2
 
 

@@ -11,7 +11,7 @@ from cutegen.algebra import inner_layout, offsets, offsets_2d
 from cutegen.hardware import LdmatrixTrace, ldmatrix_trace, phases, wavefronts
 from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry import Coordinates, sums_of_tile
+from cutegen.plan.geometry import Coordinates
 from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
@@ -99,7 +99,7 @@ class OperandFollower:
 
     @cached_property
     def _sums(self) -> Coordinates:
-        return sums_of_tile(self.plan.tiled_mma, self.plan.cta_tile[:2])
+        return offsets_2d(self.plan.mma.accumulator.layout)
 
     @cached_property
     def _fragments(self) -> FragmentTable:

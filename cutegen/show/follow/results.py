@@ -6,11 +6,12 @@ from functools import cached_property
 
 import numpy as np
 
-from cutegen.algebra import modes, offsets, size
+from cutegen.algebra import modes, offsets, offsets_2d, size
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry import Coordinates, place_of_sum, sums_of_tile
+from cutegen.plan.geometry import Coordinates, place_of_sum
+from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult
@@ -28,6 +29,8 @@ class ResultFollower:
         """Return the accumulator of the element."""
         coord = within[0] + within[1] * self.plan.cta_tile[0]
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
+        if self.plan.mma.accumulator.home is Home.TENSOR_MEMORY:  # the thread's row: a column for each value
+            return held_value(thread, value, (0, 0, value), self.plan.atom.c_dtype.bits)
         place = place_of_sum(self.plan.tiled_mma, self.plan.cta_tile[:2], value)
         return held_value(thread, value, place, self.plan.atom.c_dtype.bits)
 
@@ -55,7 +58,7 @@ class ResultFollower:
 
     @cached_property
     def _sums(self) -> Coordinates:
-        return sums_of_tile(self.plan.tiled_mma, self.plan.cta_tile[:2])
+        return offsets_2d(self.plan.mma.accumulator.layout)
 
     @cached_property
     def _move(self) -> Move | None:

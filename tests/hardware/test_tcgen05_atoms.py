@@ -1,0 +1,88 @@
+"""Atoms and descriptors of tcgen05, against the PTX executor's own reading of them.
+
+The executor decodes descriptors by the PTX ISA, independently of the planner: one writes what the other reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from cutegen.algebra import offsets
+from cutegen.hardware import (
+    GMMA_LAYOUTS,
+    TCGEN05_ATOMS,
+    Instruction,
+    MatrixDescriptor,
+    operand_descriptors,
+    resolve_target,
+    target,
+)
+from cutegen.hardware.tcgen05_atoms import COLUMNS, LANES, columns_allocated, instruction_descriptor
+from cutegen.ptx.machine.descriptor import tcgen05_chunks
+from cutegen.ptx.machine.instruction_descriptor import decode_instruction
+
+KIND = "f16"
+
+
+@pytest.mark.parametrize("name", TCGEN05_ATOMS)
+def test_an_instruction_descriptor_is_read_as_it_was_written(name: str) -> None:
+    atom = TCGEN05_ATOMS[name]
+    for a_mode, b_mode in product((0, 1), repeat=2):
+        found = decode_instruction(KIND, instruction_descriptor(atom, a_mode, b_mode).encode(), 1)
+        assert (found.m, found.n) == atom.shape_mnk[:2]
+        assert (found.transposes_a, found.transposes_b) == (a_mode == 0, b_mode == 0)
+        assert (found.a, found.b, found.d) == (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name)
+
+
+def test_descriptors_that_public_kernels_have() -> None:
+    """What the CuTe DSL writes: f16 with sums in f32, both operands M- or N-major, sums in f16; tiles of 128 bytes."""
+    atom = TCGEN05_ATOMS["SM100_128x256x16_F32F16F16_SS"]
+    assert instruction_descriptor(atom, 1, 1).encode() == 0x8400010
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F32F16F16_SS"], 0, 0).encode() == 0x8218010
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F16F16F16_SS"], 1, 1).encode() == 0x8200000
+    k_major = operand_descriptors(GMMA_LAYOUTS["Layout_K_SW128_Atom"].tile((128, 64), 16), 1, 2, rows=128)
+    assert replace(k_major.first, version=1).encode() == 0x4000404000010000
+    mn_major = operand_descriptors(GMMA_LAYOUTS["Layout_MN_SW128_Atom"].tile((128, 64), 16), 0, 2, rows=128)
+    assert replace(mn_major.first, version=1).encode() == 0x4000404002000000
+
+
+@pytest.mark.parametrize("name", GMMA_LAYOUTS)
+def test_the_executor_reads_a_block_where_the_layout_has_it(name: str) -> None:
+    layout, rows, depth = GMMA_LAYOUTS[name], 128, 64
+    tile = layout.tile((rows, depth), 16)
+    found = operand_descriptors(tile, layout.major_mode, 2, rows=rows)
+    placed = offsets(tile).reshape(depth, rows) * 2
+    for k_block in range(depth // 16):
+        step = int(np.atleast_1d(offsets(found.steps))[k_block])
+        bits = replace(found.first, version=1).advanced(step).encode()
+        chunks = tcgen05_chunks(bits, rows, k_major=layout.major_mode == 1, element_bytes=2)
+        block = placed[16 * k_block : 16 * (k_block + 1)]
+        first = block[::8].T if layout.major_mode == 1 else block[:, ::8]
+        assert set(map(int, np.asarray(chunks).ravel())) == set(map(int, first.ravel()))
+
+
+def test_a_descriptor_comes_back() -> None:
+    found = operand_descriptors(GMMA_LAYOUTS["Layout_K_SW64_Atom"].tile((128, 32), 16), 1, 2, rows=128).first
+    of_tcgen05 = replace(found, version=1)
+    assert MatrixDescriptor.decode(of_tcgen05.encode()) == of_tcgen05
+    assert of_tcgen05.encode() ^ found.encode() == 1 << 46
+
+
+def test_tensor_memory_by_hand() -> None:
+    assert LANES * COLUMNS * 4 == 256 * 1024  # bytes of an SM
+    assert [columns_allocated(columns) for columns in (1, 32, 33, 2 * 96, 2 * 256)] == [32, 32, 64, 256, 512]
+
+
+@pytest.mark.parametrize("name", ["b200", "gb200", "b300", "gb300", "sm_100a", "sm_103a"])
+def test_data_center_blackwells_have_it(name: str) -> None:
+    found = resolve_target(name)
+    assert found.has(Instruction.TCGEN05)
+    assert found.gpu_arch == ("sm_103a" if "3" in name else "sm_100a")
+
+
+def test_others_do_not() -> None:
+    assert not any(target(name).has(Instruction.TCGEN05) for name in ("sm_90", "sm_120"))
