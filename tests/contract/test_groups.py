@@ -120,3 +120,24 @@ def test_a_million_garbage_ends_stay_inside_and_in_order(layout: str) -> None:
             assert 0 <= each.m.start <= each.m.stop <= 100
             assert each.m.start == (reached if layout == "packed" else 0)
             reached = each.m.stop
+
+
+GARBAGE = np.random.default_rng(60)
+
+
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+@pytest.mark.parametrize("launches", [30, pytest.param(3334, marks=pytest.mark.slow)])
+def test_any_ends_are_groups_within_the_room(layout: str, launches: int) -> None:
+    """300 groups a launch, a million numbers in all if slow: in order, apart where packed, and within the room."""
+    groups, room = Groups("m", layout), 5000  # type: ignore[arg-type]
+    for _ in range(launches):
+        near, any_bits = GARBAGE.integers(-2, room + 3, 300), GARBAGE.integers(-(2**31), 2**31, 300)
+        given = np.where(GARBAGE.random(300) < GARBAGE.random(), near, any_bits)
+        found = [product.m for product in groups.products(given.tolist(), ProblemShape(room, 64, 64))]
+        begins, ends = (np.array([getattr(rows, name) for rows in found]) for name in ("start", "stop"))
+        clamped = np.clip(given, 0, room)
+        wanted = np.maximum.accumulate(clamped) if layout == "packed" else clamped
+        assert (ends == wanted).all()
+        assert (begins == (np.concatenate([[0], wanted[:-1]]) if layout == "packed" else 0)).all()
+        tiles = int((-(-(ends - begins) // 64)).sum())
+        assert tiles <= groups.most_tiles(room, 300, 64)

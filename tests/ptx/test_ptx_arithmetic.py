@@ -388,3 +388,13 @@ def test_narrow_operands_of_f32_instructions_are_widened_first(
 def test_only_arithmetic_is_done_on_pairs_of_f32() -> None:
     with pytest.raises(PtxSyntaxError, match=r"f32x2"):
         Program.parse(kernel("min.f32x2 %rd2, %rd3, %rd4;")).prepare("k")
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_a_negative_extreme_of_s32_may_become_zero(name: str) -> None:
+    body = f"sub.s32 %r4, %r0, 16; mov.b32 %r5, 7; {name}.relu.s32 %r3, %r4, %r5;"
+    numbers = np.arange(32) - 16
+    expected = np.maximum((np.minimum if name == "min" else np.maximum)(numbers, 7), 0)
+    assert (run_elements(kernel(body), np.int32) == expected).all()
+    with pytest.raises(PtxSyntaxError, match=r"relu"):
+        Program.parse(kernel(body.replace("relu.s32", "relu.u32"))).prepare("k")
