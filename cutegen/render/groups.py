@@ -9,6 +9,7 @@ from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, RESULT, TensorContract
 from cutegen.plan import GemmPlan
 from cutegen.render.epilogue import title
+from cutegen.render.pairs import pair_holes
 
 _OTHER = {"m": "n", "n": "m"}
 
@@ -93,7 +94,7 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
         cta=holes.cta,
         threads=holes.threads,
         matrix=f"matrix_of_batch(c, {c_shape}, {c_stride}, batch_stride_c, batch, batches)",
-        other=other,
+        other=pair_holes(plan).columns if other == "n" else other,
         bits=f"Int{plan.epilogue.dtype.bits}",
         across_first=across[0],
         across_last=across[1],
@@ -136,7 +137,11 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
                 else f"cute.ceil_div(stops - begins, CTA_{of.upper()}) * across"
             ),
             grid=", ".join(sides.values()),
-            boxes={each.name: _boxes(groups, each) for each in plan.launch.tensors if each.name in (*OPERANDS, RESULT)},
+            boxes={
+                each.name: _boxes(plan, groups, each)
+                for each in plan.launch.tensors
+                if each.name in (*OPERANDS, RESULT)
+            },
             c=c,
             whole_part="" if of == "k" else f"(part_{of} + 1) * PART_{of.upper()} <= {of}",
         )
@@ -152,10 +157,13 @@ def _tiles_along(plan: GemmPlan) -> dict[str, str]:
     }
 
 
-def _boxes(groups: Groups, tensor: TensorContract) -> str:
+def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
     """Return the coordinates in its tensor map of a matrix that packs groups, from a group's begin on, or of each."""
-    packs = groups.packs(tensor.modes)
-    modes = tuple("room" if packs and mode == groups.of else mode for mode in tensor.modes)
+    packs, pairs = groups.packs(tensor.modes), pair_holes(plan)
+    if tensor.name == "b" and not packs:
+        return pairs.coordinates
+    columns = {"n": pairs.columns} if tensor.name == RESULT else {}
+    modes = tuple("room" if packs and mode == groups.of else columns.get(mode, mode) for mode in tensor.modes)
     coordinates = f"map_coordinates(({', '.join(modes)}, {1 if packs else 'batches'}), {tensor.name.upper()}_MAJOR)"
     if not packs:
         return coordinates

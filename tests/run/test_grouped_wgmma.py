@@ -14,11 +14,11 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
 
 ARCH = "sm_90a"
-PACKED = Extents(room=200, m=72, n=136, k=104, tile=(64, 128))
+PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
 PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
 
@@ -34,6 +34,8 @@ class Setting:
     tile: tuple[int, int, int] = (128, 128, 64)
     ops: tuple[str, ...] = ()
     align: int | None = None
+    expression: str | None = None
+    pairs: Paired | None = None
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
@@ -54,7 +56,7 @@ class Setting:
             family="sm90",
             problem=problem,
             tile=Tile(self.tile),
-            epilogue=Epilogue(ops=self.ops or None),
+            epilogue=Epilogue(ops=self.ops or None, expression=self.expression, pairs=self.pairs),
             schedule=self.schedule,
             name=f"grouped_{self.of}",
         )
@@ -65,7 +67,11 @@ QUICK = (
     Setting("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
     Setting("k", types=("bf16", "f32"), majors="mnn", tile=(64, 64, 64)),
 )
+SWIGLU = "x, y -> silu(x) * y"
 MORE = (
+    Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
+    Setting("m", majors="knn", expression=SWIGLU, pairs=Paired(16, "up"), tile=(64, 128, 64)),
+    Setting("m", "padded", ("f16", "f16"), expression=SWIGLU, pairs=Paired("interleaved", "up"), tile=(128, 64, 64)),
     Setting("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf")),
     Setting("m", majors="mnn", ops=("bias_m", "scale_n", "residual", "aux")),
     Setting("m", "padded", ("f16", "f16"), ops=("bias_n", "beta")),

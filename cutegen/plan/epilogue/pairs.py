@@ -55,12 +55,12 @@ def check_pairs(spec: GemmSpec) -> None:
             expected="whole sums in one CTA: slices are added by parts of the tile, each with one member",
             fix="leave schedule.split_k out",
         )
-    if spec.problem.groups is not None:
+    if spec.problem.groups is not None and spec.problem.groups.of != "m":
         raise spec.error(
             KEY,
-            found=found + "problem.groups",
-            expected="one product, or a batch",
-            fix="a product for each group, or an activation of its own after the groups",
+            found=found + f"groups of {spec.problem.groups.of}",
+            expected="groups of m, one product, or a batch",
+            fix="an activation of its own after the groups",
         )
     least = SECTOR_BYTES // dtype(b.dtype).bytes
     if b.major == "n" and pairs.width is not None and pairs.width % least:
