@@ -16,6 +16,7 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.gated import is_gated, paired
 from cutegen.dispatch.grouped import GroupedTerms, resolve_groups
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
@@ -56,7 +57,8 @@ def grouped_mm(
     call waits for the host to read them. Any numbers are safe: each is limited to the room there is, and to the end
     before it. `expected` is the mean size of a group, if a call knows it: it chooses the kernel.
 
-    `bias` is (G, N) or (N,), with groups of columns (N,); `activation` is that of `cutegen.matmul`. Elements that no
+    `bias` is (G, N) or (N,), with groups of columns (N,); `activation`, `pairs` and `first` are those of
+    `cutegen.matmul`. Pairs of columns are joined by torch, after the product in f32. Elements that no
     group has are 0; with `tail="keep"`, and in `out`, they are left as they are. Gradients of them are 0, and what
     they hold reaches nothing. Alignments, element types and `out_dtype` are those of `cutegen.matmul`.
 
@@ -106,7 +108,8 @@ def _call(
     out_dtype: Any = None,
 ) -> Any:
     """Return the call, of torch's tensors as a `GroupedCall`, of arrays by name. Raises OperandError, RequestError."""
-    _check(activation, pairs, first, tail, expected)
+    activation = paired(activation, pairs, first, "grouped_mm")
+    _check(activation, tail, expected)
     if cu_seqlens is not None:
         if offs is not None:
             raise RequestError("grouped_mm: cu_seqlens: found together with offs; expected one of them")
@@ -130,17 +133,17 @@ def _call(
         if every_row:
             sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
         return GroupedCall(mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out)
+    if is_gated(activation):
+        raise RequestError("grouped_mm: pairs: found with NumPy arrays; expected torch tensors: torch joins the pairs")
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
     terms = GroupedTerms(activation, tail == "keep", expected)
     return {**given, "terms": terms, "dtype": None if out_dtype is None else arrays.dtype_name(out_dtype)}
 
 
-def _check(activation: Any, pairs: Any, first: Any, tail: Any, expected: Any) -> None:
-    check_activation(activation)
-    for name, value in (("pairs", pairs), ("first", first)):
-        if value is not None:
-            raise RequestError(f"grouped_mm: {name}: found {value!r}; expected nothing: it has no pairs of columns yet")
+def _check(activation: Any, tail: Any, expected: Any) -> None:
+    if not is_gated(activation):
+        check_activation(activation)
     if tail not in TAILS:
         raise RequestError(f"grouped_mm: tail: found {tail!r}; expected {' or '.join(map(repr, TAILS))}")
     if expected is not None and ((number := whole(expected)) is None or number < 1):

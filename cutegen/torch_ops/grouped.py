@@ -18,17 +18,21 @@ from torch import Tensor
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import check_activation
+from cutegen.dispatch.gated import gated_of, is_gated
 from cutegen.dispatch.grouped import GroupedTerms, product_of_groups, resolve_groups, result_of
 from cutegen.dispatch.prepared_call import ServedCall, prepare_call
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.dispatch.types import result_type
+from cutegen.errors import OperandError, RequestError
 from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, replay
 from cutegen.torch_ops import eager, gradients, grouped_gradients
 from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
 from cutegen.torch_ops.call_cache import is_undisturbed
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.flops import register_flops
+from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.ops import NAMESPACE, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
@@ -86,6 +90,8 @@ class GroupedCall(NamedTuple):
 
 def grouped_mm(call: GroupedCall) -> Tensor:
     """Serve a call: at once, or through torch's dispatcher if others must see it."""
+    if is_gated(call.activation):
+        return _of_pairs(call)
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     plain = all(type(x) in _PLAIN for x in call.tensors.values())
     kind = call.a.device.type
@@ -104,6 +110,27 @@ def grouped_mm(call: GroupedCall) -> Tensor:
         return found
     result: Tensor = torch.ops.cutegen.grouped_mm(*call.of_op)
     return result
+
+
+def _of_pairs(call: GroupedCall) -> Tensor:
+    """Return the activation of pairs of columns, which torch computes in f32. Raises OperandError, RequestError."""
+    gated = gated_of(call.activation)
+    assert gated is not None
+    if call.out is not None or call.keep:
+        name = "out" if call.out is not None else "tail"
+        raise RequestError(
+            f"grouped_mm: {name}: found with {gated.name}; expected a new result without pairs left over"
+        )
+    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    if product.groups.of == "n" or product.n % gated.pairs.multiple:
+        found, expected = f"N = {product.n}", f"a multiple of {gated.pairs.multiple} that no groups cut: {gated.pairs}"
+        raise OperandError(operand="mat_b", found=found, expected=expected)
+    asked = call.out_dtype
+    if asked is None and torch.is_autocast_enabled(call.a.device.type) and call.a.dtype in _CASTS:
+        asked = torch.get_autocast_dtype(call.a.device.type)
+    element = result_type(eager.form_of(call.a).dtype, None if asked is None else dtype_name(asked))
+    sums = grouped_mm(call._replace(activation=None, out_dtype=torch.float32))
+    return rounded(activated(gated, sums), dtype_of(element))
 
 
 def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
@@ -137,6 +164,8 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
 
     Raises OperandError, RequestError.
     """
+    if is_gated(call.activation):
+        call = call._replace(activation=None, out_dtype=torch.float32)
     with torch.no_grad():
         given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"

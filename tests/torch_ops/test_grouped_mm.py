@@ -235,7 +235,8 @@ def test_what_does_not_fit_is_told() -> None:
         ({"offs": offs, "bias": torch.zeros(5)}, r"bias: found shape \(5,\); expected \(3, 16\) or \(16,\)"),
         ({"offs": offs, "tail": "nan"}, "tail: found 'nan'; expected 'zero' or 'keep'"),
         ({"offs": offs, "expected": 0}, "expected: found 0"),
-        ({"offs": offs, "pairs": "halves"}, "pairs: found 'halves'"),
+        ({"offs": offs, "pairs": "halves"}, "grouped_mm: pairs: found with activation=None"),
+        ({"offs": offs, "activation": "swiglu", "pairs": "halves"}, "first: found None with swiglu"),
         ({"offs": offs, "activation": "swish"}, "activation: found"),
         ({"offs": offs, "out": torch.zeros(3, 3, dtype=a.dtype)}, r"out: found shape \(3, 3\)"),
     ):
@@ -295,3 +296,30 @@ def test_a_repeated_call_is_replayed_with_other_ends(kernels: Cache, monkeypatch
             close(cutegen.grouped_mm(a, b, **named("m", given)), looped("m", a.double(), b.double(), given))
         with pytest.raises(TypeError):  # another form
             cutegen.grouped_mm(a[:-1], b, **named("m", [4, 4, 30]))
+
+
+@pytest.mark.parametrize(("pairs", "first"), [("halves", "gate"), ("halves", "up"), ("interleaved", "gate"), (8, "up")])
+def test_pairs_of_columns_are_in_the_order_that_a_call_names(pairs: str | int, first: str) -> None:
+    given = [4, 4, 30]
+    a, b = operands("m", 3)
+    exact = [x.double().requires_grad_() for x in (a, b)]
+    sums = looped("m", *exact, given)
+    if pairs == "halves":
+        members = sums.chunk(2, -1)
+    else:
+        width = 1 if pairs == "interleaved" else int(pairs)
+        members = tuple(sums.unflatten(-1, (-1, 2, width))[:, :, i].flatten(-2) for i in (0, 1))
+    gate, up = members if first == "gate" else members[::-1]
+    wanted = functional.silu(gate) * up
+    mine = [x.requires_grad_() for x in (a, b)]
+    terms = {"activation": "swiglu", "pairs": pairs, "first": first, **named("m", given)}
+    found = cutegen.grouped_mm(*mine, **terms)
+    assert found.dtype is torch.bfloat16
+    assert ((found.double() - wanted).abs() <= 2.0**-8 * wanted.abs() + 2.0**-8).all()
+    grad = torch.randn(wanted.shape, dtype=torch.bfloat16)
+    found.backward(grad)
+    wanted.backward(grad.double())
+    for one, other in zip(mine, exact, strict=True):
+        assert one.grad is not None
+        assert other.grad is not None
+        assert (one.grad.double() - other.grad).abs().max() <= 2.0**-5 * other.grad.abs().max()
