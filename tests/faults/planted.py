@@ -1,0 +1,362 @@
+"""Faults by name, each in one line of the rules, values, proofs, counts and templates, and the test that dies of it.
+
+A fault is planted in a copy of the sources (`tests/faults/test_planted.py`), or by hand: replace `before` by `after` in
+`file`, and run `test`. Faults of generated PTX and of whole templates have tables of their own, beside the tests that
+execute them: `PLANTED` in tests/plan/families and tests/run, and tests/run/wgmma_mutants.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    """A mistake in a source file, and the test that notices it first."""
+
+    file: str
+    before: str
+    after: str
+    test: str
+
+
+_KERNEL, _PLAN, _TESTS = "cutegen/plan/kernel/", "cutegen/plan/", "tests/plan/"
+_SCHEDULER, _HANDSHAKES, _LOOP = (_TESTS + f"test_{name}.py::" for name in ("scheduler", "handshakes", "loop"))
+_MEMORY, _ACCUMULATOR, _PIPELINES = (_TESTS + f"test_{name}.py::" for name in ("memory", "accumulator", "pipelines"))
+_EVERY_TILE = _SCHEDULER + "test_every_tile_of_a_launch_is_computed_once"
+_LEFT_OUT = _HANDSHAKES + "test_no_step_may_be_left_out_and_no_number_may_be_off_by_one"
+_NAMED = _HANDSHAKES + "test_what_does_not_fit_is_named"
+_ORDER_NAMED = _HANDSHAKES + "test_an_order_of_all_threads_that_does_not_fit_is_named"
+_GOES_ON = _HANDSHAKES + "test_every_kind_of_loop_goes_on_in_order"
+_SPOILED = _TESTS + "test_proof.py::test_a_spoiled_plan_is_noticed"
+_SPOILED_LAUNCH = _TESTS + "test_proof_of_launches.py::test_a_spoiled_launch_is_noticed"
+_NOT_PROVED = _PIPELINES + "test_pipelines_that_are_not_the_plans_are_not_proved"
+_BARRIERS_BY_HAND = _PIPELINES + "test_the_pipelines_of_a_kernel_by_hand"
+_SAME_SUM = _LOOP + "test_how_k_tiles_are_shared_out_does_not_change_the_sum"
+_BY_HAND = _LOOP + "test_a_pipeline_of_cp_async_by_hand"
+_SHARED = _TESTS + "test_clusters_of_slices.py::test_what_a_cta_shares_with_others"
+_WORD_FOR_WORD = "tests/render/test_render.py::test_shipped_specs_word_for_word"
+
+PLANTED = {
+    # The tile scheduler: order, groups, slices, grids.
+    "a zigzag turns in the wrong bands": Fault(
+        _KERNEL + "scheduler.py",
+        "sweep = np.where(band % 2 == 1,",
+        "sweep = np.where(band % 2 == 0,",
+        _SCHEDULER + "test_an_order_and_its_inverse",
+    ),
+    "the last band is as wide as the others": Fault(
+        _KERNEL + "scheduler.py",
+        "width = np.minimum(across - band * self.group, self.group)",
+        "width = np.minimum(across, self.group)",
+        _EVERY_TILE,
+    ),
+    "a tile's number forgets the narrow band": Fault(
+        _KERNEL + "scheduler.py",
+        "sweep * min(across - band * self.group, self.group) + within",
+        "sweep * self.group + within",
+        _SCHEDULER + "test_an_order_and_its_inverse",
+    ),
+    "slices take their extra k-tile too late": Fault(
+        _KERNEL + "scheduler.py",
+        "first = index * each + min(index, left_over)",
+        "first = index * each + left_over",
+        _SCHEDULER + "test_slices_cover_k_once_and_differ_by_one_at_most",
+    ),
+    "one slice has all that is left over": Fault(
+        _KERNEL + "scheduler.py",
+        "range(first, first + each + (index < left_over))",
+        "range(first, first + each + (index <= left_over))",
+        _SCHEDULER + "test_slices_cover_k_once_and_differ_by_one_at_most",
+    ),
+    "a grid leaves out the tile at the edge": Fault(
+        _KERNEL + "scheduler.py", "return -(-rows // (tile_m * m)),", "return rows // (tile_m * m),", _EVERY_TILE
+    ),
+    "persistent CTAs step by their own number": Fault(
+        _KERNEL + "scheduler.py",
+        "for number in range(first, total, step) if",
+        "for number in range(first, total, step + 1) if",
+        _EVERY_TILE,
+    ),
+    "a spread launch keeps the wrong half": Fault(
+        _KERNEL + "scheduler.py",
+        "            if first % 2:\n",
+        "            if first % 2 == 0:\n",
+        _SCHEDULER + "test_of_two_ctas_on_a_tpc_the_second_exits_and_each_cta_is_named_by_its_rank",
+    ),
+    "a cluster's second row of tiles is the first again": Fault(
+        _KERNEL + "scheduler.py",
+        "yield WorkTile(tile_m * m + rank_m,",
+        "yield WorkTile(tile_m * m,",
+        _EVERY_TILE,
+    ),
+    "a group's tiles begin one late": Fault(
+        _KERNEL + "scheduler.py",
+        "        if number < count:\n",
+        "        if number <= count:\n",
+        _SCHEDULER + "test_every_tile_of_every_group_is_computed_once_whatever_the_ends",
+    ),
+    "the bytes of sums forget their type": Fault(
+        _KERNEL + "scheduler.py",
+        "return cta_tile[0] * cta_tile[1] * self.dtype.bytes",
+        "return cta_tile[0] * cta_tile[1]",
+        _SHARED,
+    ),
+    "a CTA reads its own sums from its cluster": Fault(
+        _KERNEL + "scheduler.py",
+        "// self.clustered * (self.clustered - 1)",
+        "// self.clustered * self.clustered",
+        _SHARED,
+    ),
+    # Shared memory.
+    "a region ends one byte late": Fault(
+        _KERNEL + "memory.py",
+        "return self.offset_bytes < other.end_bytes and other.offset_bytes < self.end_bytes",
+        "return self.offset_bytes <= other.end_bytes and other.offset_bytes < self.end_bytes",
+        _MEMORY + "test_regions_overlap_if_they_have_a_byte_in_common",
+    ),
+    "regions of one phase share their place": Fault(
+        _KERNEL + "memory.py",
+        "for other in placed if region.meets(other)), default=0)",
+        "for other in placed if not region.meets(other)), default=0)",
+        _MEMORY + "test_no_byte_has_two_uses_in_one_phase",
+    ),
+    "a region is not aligned": Fault(
+        _KERNEL + "memory.py",
+        "offset_bytes=round_up(behind, region.align_bytes)",
+        "offset_bytes=behind",
+        _MEMORY + "test_no_byte_has_two_uses_in_one_phase",
+    ),
+    "a CTA's memory is that of its last region": Fault(
+        _KERNEL + "memory.py",
+        "return max(region.end_bytes for region in self.regions)",
+        "return self.regions[-1].end_bytes",
+        _MEMORY + "test_no_byte_has_two_uses_in_one_phase",
+    ),
+    "C is in use while K is multiplied": Fault(
+        _KERNEL + "memory.py",
+        "align_bytes=align_bytes, phases=frozenset({Phase.STORE}))",
+        "align_bytes=align_bytes)",
+        _MEMORY + "test_a_producer_keeps_the_stages_while_c_is_stored",
+    ),
+    # Pipelines and roles.
+    "a pipeline has barriers for one stage": Fault(
+        _KERNEL + "pipeline.py",
+        "return MBARRIER_BYTES * self.stages * len(self.mbarriers)",
+        "return MBARRIER_BYTES * len(self.mbarriers)",
+        _TESTS + "test_blackwell_shape.py::test_its_barriers_by_hand",
+    ),
+    "the barrier `empty` is not initialized": Fault(
+        _KERNEL + "pipeline.py",
+        "for name, barrier in each.barriers.items()\n        if barrier.sync is Sync.MBARRIER",
+        'for name, barrier in each.barriers.items()\n        if name == "full" and barrier.sync is Sync.MBARRIER',
+        _PIPELINES + "test_the_pipelines_of_a_kernel_by_hand",
+    ),
+    "groups of the last k-tiles have tiles of their own": Fault(
+        _KERNEL + "role.py",
+        "return self.turns is Turns.TILES",
+        "return self.turns is not None",
+        _WORD_FOR_WORD,
+    ),
+    "a group has the threads of the role": Fault(
+        _KERNEL + "role.py", "return self.threads // self.groups", "return self.threads", _BARRIERS_BY_HAND
+    ),
+    # Programs and what is counted of them.
+    "turns run k-tiles that no copy fills": Fault(
+        _KERNEL + "program.py",
+        "return max(k_tiles - ahead, 0) // turn * turn",
+        "return max(k_tiles, 0) // turn * turn",
+        _SAME_SUM,
+    ),
+    "the text counts each step once a turn": Fault(
+        _KERNEL + "program.py",
+        "_integer(len(step.nth.of(each.copies)) * self._share(step) * count)",
+        "_integer(self._share(step) * count)",
+        _LOOP + "test_the_text_of_a_pipeline_by_hand",
+    ),
+    "a step is counted beyond its mark": Fault(
+        _KERNEL + "program.py",
+        "stop = min(stop, step.below.of(*marks))",
+        "stop = max(stop, step.below.of(*marks))",
+        _LOOP + "test_plain_copies_store_what_they_did_not_load",
+    ),
+    "an empty K takes no k-tile": Fault(
+        _KERNEL + "program.py",
+        "taken = max(k_tiles, self.least_k_tiles)",
+        "taken = k_tiles",
+        _LOOP + "test_a_k_tile_that_is_taken_of_an_empty_k_lies_past_the_end",
+    ),
+    "steps on a later k-tile are counted on this one": Fault(
+        _KERNEL + "program.py",
+        "each.last.of(*marks) + step.ahead\n",
+        "each.last.of(*marks)\n",
+        _BY_HAND,
+    ),
+    "the remaining k-tiles begin one early": Fault(
+        _KERNEL + "program.py",
+        "in_turns = max(k_tiles - stages, 0)",
+        "in_turns = max(k_tiles - stages - 1, 0)",
+        _GOES_ON,
+    ),
+    "all copies but the first are all": Fault(
+        _KERNEL + "program.py",
+        "Nth.LATER: range(1, copies)",
+        "Nth.LATER: range(copies)",
+        _TESTS + "test_main_loop.py::test_with_two_sets_a_stage_is_free_a_k_tile_later",
+    ),
+    "the timeline fills one stage fewer": Fault(
+        _KERNEL + "timeline.py",
+        "not in ab.producers else ab.empty.credits",
+        "not in ab.producers else ab.empty.credits - 1",
+        _TESTS + "test_loops_by_hand.py::test_a_timeline_fetches_where_a_stage_is_released",
+    ),
+    "a copy lands when it is issued": Fault(
+        _KERNEL + "timeline.py",
+        "for k_tile, _ in sent[: len(sent) - (step.pending or 0)]:",
+        "for k_tile, _ in sent:",
+        _TESTS + "test_main_loop.py::test_copies_have_all_but_one_stage_to_arrive",
+    ),
+    # The accumulator.
+    "promoted sums have no registers": Fault(
+        _KERNEL + "accumulator.py",
+        "sums * (1 + self.promotion.sets)",
+        "sums * self.promotion.sets",
+        _ACCUMULATOR + "test_registers_of_sums_by_hand",
+    ),
+    "sums of f16 take a register each": Fault(
+        _KERNEL + "accumulator.py",
+        "return values * self.dtype.bits // REGISTER_BITS",
+        "return values",
+        _ACCUMULATOR + "test_registers_of_sums_by_hand",
+    ),
+    "sums in tensor memory take registers": Fault(
+        _KERNEL + "accumulator.py",
+        "return self.registers_of(values if self.home is Home.TENSOR_MEMORY else self.values)",
+        "return self.registers_of(self.values)",
+        _ACCUMULATOR + "test_the_rule_chooses_parts_of_an_accumulator_in_tensor_memory",
+    ),
+    # The proof of roles and pipelines.
+    "a wait passes one phase early": Fault(
+        _KERNEL + "execution.py", "return turn + 1 - free", "return turn - free", _GOES_ON
+    ),
+    "arrivals of one CTA count for a cluster": Fault(
+        _KERNEL + "execution.py",
+        "return sum([each[arrival.by] * arrival.ctas for",
+        "return sum([each[arrival.by] for",
+        _TESTS + "test_blackwell_shape.py::test_its_roles_go_on_in_order",
+    ),
+    "arrivals need not balance": Fault(
+        _KERNEL + "handshakes.py", "if sum(made.values()) != barrier.count:", "if not made:", _LEFT_OUT
+    ),
+    "a producer may exit before its stages are free": Fault(
+        _KERNEL + "handshakes.py", "    _prove_exits(loop)\n", "", _LEFT_OUT
+    ),
+    "a role may use another's end": Fault(
+        _KERNEL + "handshakes.py",
+        "if role not in ends and pipeline.full.sync is not Sync.CLUSTER:",
+        "if False:",
+        _NAMED,
+    ),
+    "a stage may be filled while it is read": Fault(
+        _KERNEL + "handshakes.py",
+        "        if self.held.get(stage) in self.read:\n",
+        "        if False:\n",
+        _ORDER_NAMED,
+    ),
+    "no barrier is needed after a wait": Fault(
+        _KERNEL + "handshakes.py",
+        "there = self.visible.issuperset(",
+        "there = self.landed.issuperset(",
+        _ORDER_NAMED,
+    ),
+    "a stage may be released while it is multiplied": Fault(
+        _KERNEL + "execution.py",
+        "if [group for group in (self.issued, *self.flying) if item in group]:",
+        "if False:",
+        _NAMED,
+    ),
+    "a stage may be read after its release": Fault(
+        _KERNEL + "execution.py", "if end.pipeline.name == AB and item <= self.released:", "if False:", _NAMED
+    ),
+    "bytes need not be announced": Fault(
+        _KERNEL + "execution.py", "if (name, item) not in self.announced:", "if False:", _LEFT_OUT
+    ),
+    # The proof of a plan.
+    "a cluster's slices need no pipeline": Fault(
+        _PLAN + "prove.py", "_demand(adds == (k > 1),", "_demand(True,", _NOT_PROVED
+    ),
+    "a stage may wait for other bytes than are copied": Fault(
+        _PLAN + "prove.py", "_demand(ab.payload_bytes == copied,", "_demand(True,", _NOT_PROVED
+    ),
+    "a stage may be released in other CTAs than fill it": Fault(
+        _PLAN + "prove.py", "_demand(ctas == m + n - 1,", "_demand(ctas > 0,", _NOT_PROVED
+    ),
+    "a copy may claim other bits than it moves": Fault(
+        _PLAN + "prove.py", "_demand(copy.bits == length * copy.tiled_copy.bits,", "_demand(True,", _SPOILED
+    ),
+    "C may have other buffers than its pipeline": Fault(
+        _PLAN + "prove.py", "_demand(buffers_bytes == plan.epilogue.smem.bytes,", "_demand(True,", _NOT_PROVED
+    ),
+    "a tile may have holes": Fault(
+        _PLAN + "prove.py",
+        "return bool(table.min() >= 0) and _distinct(table) == elems == table.max() + 1",
+        "return True",
+        _SPOILED,
+    ),
+    "two elements may have one place": Fault(
+        _PLAN + "prove.py", "_demand(_distinct(table) == table.size,", "_demand(True,", _SPOILED
+    ),
+    "a vector may cross its alignment": Fault(_PLAN + "prove.py", "_demand(bool(straight),", "_demand(True,", _SPOILED),
+    "boxes may lie elsewhere than the layout says": Fault(
+        _PLAN + "prove.py", "_demand(np.array_equal(address, placed),", "_demand(True,", _SPOILED_LAUNCH
+    ),
+    "a stage may begin within a period of the swizzle": Fault(
+        _PLAN + "prove.py", "_demand(not (stages % copy.period_bytes).any(),", "_demand(True,", _SPOILED_LAUNCH
+    ),
+    "a copy may be wider than its alignment": Fault(
+        _PLAN + "prove.py", "_demand(copy.bits <= 8 * matrix.align_bytes,", "_demand(True,", _SPOILED
+    ),
+    # Counts and predictions.
+    "the system's share of shared memory is forgotten": Fault(
+        _PLAN + "predict.py",
+        "round_up(smem_bytes + target.smem_reserved_per_cta_bytes, ",
+        "round_up(smem_bytes, ",
+        _TESTS + "test_occupancy.py::test_what_is_reserved_for_each_cta_counts",
+    ),
+    "registers are allocated singly": Fault(
+        _PLAN + "predict.py",
+        "per_warp = round_up(registers_per_thread * WARP, target.register_allocation_unit)",
+        "per_warp = registers_per_thread * WARP",
+        _TESTS + "test_occupancy.py::test_registers_are_allocated_to_warps_in_units_of_256",
+    ),
+    "the most plentiful resource decides": Fault(
+        _PLAN + "predict.py",
+        "ctas_per_sm=min(by_threads, by_smem, by_registers),",
+        "ctas_per_sm=max(by_threads, by_smem, by_registers),",
+        _TESTS + "test_occupancy.py::test_the_scarcest_resource_decides",
+    ),
+    "a thread has more registers than its CTA": Fault(
+        _PLAN + "predict.py",
+        "held = round_up(threads, WARP * target.warp_allocation_unit)",
+        "held = threads",
+        _TESTS + "test_occupancy.py::test_no_thread_has_more_registers_than_its_cta_can_have",
+    ),
+    # Templates, in the text of the shipped kernels. Tables named above execute other faults.
+    "a stage is released while wgmma reads it": Fault(
+        "templates/mainloops/wgmma.py.j2",
+        "        warpgroup.wait_group(1)\n",
+        "        warpgroup.wait_group(2)\n",
+        _WORD_FOR_WORD,
+    ),
+    "the last multiplications are not waited for": Fault(
+        "templates/mainloops/wgmma.py.j2",
+        "    warpgroup.wait_group(0)\n    release(barrier",
+        "    warpgroup.wait_group(1)\n    release(barrier",
+        _WORD_FOR_WORD,
+    ),
+    "a barrier counts one arrival fewer": Fault(
+        "cutegen/plan/kernel/pipeline.py",
+        "(each.stages, barrier.count)",
+        "(each.stages, barrier.count - 1)",
+        _PIPELINES + "test_a_count_reaches_the_text",
+    ),
+}
