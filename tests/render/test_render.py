@@ -45,6 +45,8 @@ from cutegen.spec import (
 from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
 from tests.run import dtype_cases, simt_cases, split_k
+from tests.run import test_grouped_kernels as grouped_kernels
+from tests.run import test_grouped_wgmma as grouped_wgmma
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
 from tests.run.test_wgmma_pairs import ROWS
@@ -311,13 +313,14 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
         warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
         gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
+        *(setting.spec() for setting in (*grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)),
     ]
     cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)
     asked = [(spec, None) for spec in (*combinations(), *map(spec_of, ROWS), *rare, *shipped)]
     asked += [(spec, None) for table in cases for spec in table.values()]
     asked += [(spec, (m, 4096, 4096)) for spec in shipped for m in (16, 300, 4096)]
     for spec, problem in asked:
-        for arch in ("sm_80", "sm_90a", "sm_120a"):
+        for arch in ("sm_80", "sm_90a", "sm_100a", "sm_120a"):
             with contextlib.suppress(SpecError):
                 render(plan(spec, arch, problem))
     there = {str(path.relative_to(templates_dir())) for path in templates_dir().rglob("*.j2")}
@@ -325,8 +328,9 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         name = f"functions/{library.name}"
         there |= {f"{name}#{found}" for found in re.findall(r"{% block (\w+) %}", library.read_text())} - {name}
         there.remove(name)
-    # The skeleton includes one, a header is another, and only families of tests convert operands (tests/plan/families).
-    assert there - used == {"host/host.py.j2", "host/launch.hpp.j2", "mma/converted.py.j2"}
+    # Others include two, a header is another, and only families of tests convert operands (tests/plan/families).
+    included = {"host/host.py.j2", "host/persistent_launch.py.j2"}
+    assert there - used == {*included, "host/launch.hpp.j2", "mma/converted.py.j2"}
 
 
 class Int32(int):
