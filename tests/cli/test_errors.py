@@ -168,7 +168,7 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
         ("plan sm80_hgemm_tn --out x.html", "--out: found x.html, which ends with .html; expected .txt or .json"),
         (
             "emit sm80_hgemm_tn --out x.cu",
-            "--out: found x.cu, which ends with .cu; expected .py or .ptx or .sass or .cubin or .json",
+            "--out: found x.cu, which ends with .cu; expected .py or .ptx or .sass or .cubin or .h or .json",
         ),
         ("bench sm80_hgemm_tn --plot x.png", "--plot: found x.png, which ends with .png; expected .svg"),
         ("report sm80_hgemm_tn --batch 2", "--batch: found 2 without --problem"),

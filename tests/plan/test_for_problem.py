@@ -289,14 +289,14 @@ def test_times_on_a_gpu_that_no_model_was_fitted_to_are_called_estimates(arch: s
 def test_a_plan_says_what_is_not_used_and_what_is_assumed(arch: str, problem: tuple[int, int, int] | None) -> None:
     found = plan(gemm(), arch, problem)
     text, remarks = " ".join(found.explain().split()), found.to_json()["remarks"]
-    unused = "tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster"
-    assumed = "the rate of mma.sync on sm_100 is not known here: times assume 4,096 operations per cycle and SM"
-    assert (unused in text) == (arch == "sm_100")
-    assert (
-        (assumed in text) == (" us estimated at an assumed rate" in text) == (arch == "sm_100" and problem is not None)
-    )
+    unused = f"tcgen05, which the tensor cores of {arch} are made for, is not used: torch is likely faster"
+    assumed = f"the rate of mma.sync on {arch} is not known here: times assume 4,096 operations per cycle and SM"
+    has_tcgen05 = arch in ("sm_100", "sm_103")
+    assert (unused in text) == has_tcgen05
+    asked = has_tcgen05 and problem is not None
+    assert (assumed in text) == (" us estimated at an assumed rate" in text) == asked
     assert all(each in text for each in remarks)
-    assert len(remarks) == (0 if arch != "sm_100" else 1 if problem is None else 2)
+    assert len(remarks) == has_tcgen05 + asked
 
 
 def test_the_choice_is_explained() -> None:

@@ -19,7 +19,7 @@ from tests.run.sm100_cases import Case, compiled, execute, random_case, try_case
 from tests.run.wgmma_mutants import with_ptx
 
 pytestmark = pytest.mark.dsl
-FEW, MANY = range(2), range(2, 40)
+FEW, MANY = range(1), range(1, 40)
 
 
 @pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MANY)])
