@@ -74,6 +74,17 @@ class Seeding:
         seed_all(seed_of(self.run, item.nodeid), gpus=item.get_closest_marker("gpu") is not None)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self) -> Iterator[Any]:
+        """A test that changes torch's default type changes it for itself alone."""
+        torch: Any = sys.modules.get("torch")
+        before = None if torch is None else torch.get_default_dtype()
+        result = yield
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_default_dtype(before or torch.float32)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: pytest.FixtureRequest) -> Iterator[None]:
         """A fixture of several tests draws the same, whichever needs it first."""
         if fixturedef.scope == "function":

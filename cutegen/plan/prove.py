@@ -358,7 +358,7 @@ def _prove_edge(plan: GemmPlan) -> None:
     """Prove that no box stores rows or columns of C that follow a group, and that its last ones are aligned."""
     groups, epilogue = plan.scheduler.groups, plan.epilogue
     shared = groups is not None and groups.of != "k"
-    by_boxes = epilogue.store is not None and isinstance(epilogue.store, BulkTensorCopy)
+    by_boxes = epilogue.store is not None and bool(epilogue.store.boxes_issued)
     _demand((epilogue.edge is not None) == (shared and by_boxes), "boxes would store what follows a group")
     if groups is not None and epilogue.edge is not None and groups.packs(("m", "n")) and groups.of == epilogue.major:
         _demand(epilogue.edge.bits == epilogue.dtype.bits, "a group's last vectors would not be aligned")

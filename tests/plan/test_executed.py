@@ -33,7 +33,7 @@ from cutegen.spec import (
 )
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from tests.plan.kernels import Build, execute
-from tests.plan.specs import SHIPPED_GEMMS, gemm
+from tests.plan.specs import SHIPPED_PRODUCTS, gemm
 from tests.plan.test_emitted import FEW, MANY
 
 pytestmark = pytest.mark.dsl
@@ -164,7 +164,7 @@ def test_results_of_tile_orders(raster: Raster, device: str, built: Build) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", SHIPPED_GEMMS)
+@pytest.mark.parametrize("name", SHIPPED_PRODUCTS)
 @pytest.mark.parametrize(
     "beyond", [lambda m, n, k: (m + 8, n + 16, k + 8), lambda m, n, k: (m + 1, 1, 8)], ids=["4 CTAs", "a row more"]
 )

@@ -364,7 +364,9 @@ def simulator() -> Any:
     pytest.importorskip("torch")
     if shutil.which("c++") is None:
         pytest.skip("MMA-Sim needs a C++ compiler")
-    return pytest.importorskip("mmasim.nv_ptx.sim")
+    with pytest.MonkeyPatch.context() as patch:  # another test may have imported distutils before setuptools does
+        patch.setenv("SETUPTOOLS_USE_DISTUTILS", "stdlib")
+        return pytest.importorskip("mmasim.nv_ptx.sim")
 
 
 _TORCH = {

@@ -21,7 +21,7 @@ from cutegen.show.follow.locations import BoxStep, VectorStep
 from cutegen.show.parts import element
 from cutegen.spec import load_spec
 from cutegen.verify import random_extras, random_operands
-from tests.plan.specs import SHIPPED_GEMMS
+from tests.plan.specs import SHIPPED_PRODUCTS
 from tests.show.watched import Seen, Watch, watch
 
 pytestmark = pytest.mark.dsl
@@ -136,14 +136,14 @@ def assert_result(plan: GemmPlan, way: ResultElementPath, seen: Seen) -> None:
         assert (way.held.thread, way.target.byte) in put
 
 
-PLAIN_SUMS = [name for name in SHIPPED_GEMMS if not load_spec(name).epilogue.steps]
+PLAIN_SUMS = [name for name in SHIPPED_PRODUCTS if not load_spec(name).epilogue.steps]
 
 
 FAST = ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm80_bf16_nn")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_GEMMS]
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_PRODUCTS]
 )
 def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = random.getrandbits(30)
