@@ -36,7 +36,7 @@ test-slow: $(INSTALLED) ## the slow tests that need no GPU
 test-all: $(INSTALLED) ## every test; without a GPU, those that need one are skipped
 	$(PYTEST)
 
-test-drawn: $(INSTALLED) ## what CI runs: every fast test, and the third of the slow ones that this commit draws
+test-drawn: $(INSTALLED) ## what CI runs: every fast test, and the fifth of the slow ones that this commit draws
 	$(PYTEST) --draw $$(git rev-parse HEAD || echo none)
 
 test-gpu: $(INSTALLED) ## the tests that need a GPU, one at a time

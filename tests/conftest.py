@@ -2,7 +2,7 @@
 
 `slow.txt` lists tests that `make test` leaves out beside those that are marked so.
 
-`--draw SEED` runs a third of the slow tests, which the seed draws.
+`--draw SEED` runs a fifth of the slow tests, which the seed draws.
 
 `--seed N` draws the random inputs of the run that printed this seed (`seeding.py`); else they are new in each run.
 
@@ -45,7 +45,7 @@ os.environ.pop("COLUMNS", None)  # what pytest and shells say of their own termi
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what is printed now as what is expected")
-    parser.addoption("--draw", metavar="SEED", help="of the slow tests run a third, drawn by the seed (default: all)")
+    parser.addoption("--draw", metavar="SEED", help="of the slow tests run a fifth, drawn by the seed (default: all)")
     parser.addoption("--seed", type=int, metavar="N", help="draw what the run with this seed drew (default: a new one)")
     parser.addoption("--kernels", type=Path, help="the folder of the kernels that tests share (default: a new one)")
 
@@ -61,8 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def is_drawn(name: str, seed: str) -> bool:
-    """Return whether a slow test is of the third that `seed` draws, in every process of a run alike."""
-    return hashlib.sha256(f"{seed} {name}".encode()).digest()[0] % 3 == 0
+    """Return whether a slow test is of the fifth that `seed` draws, in every process of a run alike."""
+    return hashlib.sha256(f"{seed} {name}".encode()).digest()[0] % 5 == 0
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
