@@ -8,7 +8,7 @@ grouped_mm_out   writes the result to `out`
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from cutegen.torch_ops.call_cache import is_undisturbed
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
-from cutegen.torch_ops.ops import NAMESPACE, library, refuse_out_with_grad
+from cutegen.torch_ops.ops import CASTS, NAMESPACE, autocast, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
 TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
@@ -42,7 +42,6 @@ _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? offs=None, Tensor? sizes=None, Tensor? bias=None, str? activation=None, "
     "bool keep=False, int? expected=None, ScalarType? out_dtype=None"
 )
-_CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
@@ -126,7 +125,7 @@ def _of_pairs(call: GroupedCall) -> Tensor:
         found, expected = f"N = {product.n}", f"a multiple of {gated.pairs.multiple} that no groups cut: {gated.pairs}"
         raise OperandError(operand="mat_b", found=found, expected=expected)
     asked = call.out_dtype
-    if asked is None and torch.is_autocast_enabled(call.a.device.type) and call.a.dtype in _CASTS:
+    if asked is None and torch.is_autocast_enabled(call.a.device.type) and call.a.dtype in CASTS:
         asked = torch.get_autocast_dtype(call.a.device.type)
     element = result_type(eager.form_of(call.a).dtype, None if asked is None else dtype_name(asked))
     sums = grouped_mm(call._replace(activation=None, out_dtype=torch.float32))
@@ -325,20 +324,6 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
     _fake(*arguments, out=out)
 
 
-def _autocast(op: Any, device: str) -> Callable[..., Any]:
-    """Call the op on operands of autocast's type; a bias keeps its type, which kernels accept."""
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
-
-    def cast(*arguments: Any, **out: Tensor) -> Any:
-        wanted, given = torch.get_autocast_dtype(device), list(arguments)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
-            if all(x.dtype in _CASTS for x in given[:2]):
-                given[:2] = [x.to(wanted) for x in given[:2]]
-            return op(*given, **out)
-
-    return cast
-
-
 def _define() -> None:
     for name, returns, impl, fake in (
         ("grouped_mm", "Tensor", _grouped_mm, _fake),
@@ -350,7 +335,7 @@ def _define() -> None:
         op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
         for device in ("CPU", "CUDA"):
             library.impl(name, impl, device)
-            library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
+            library.impl(name, autocast(op, device.lower()), f"Autocast{device}")
         torch.library.register_fake(whole, fake, lib=library)
     for name, setup in (("grouped_mm", grouped_gradients.keep), ("grouped_mm_aux", grouped_gradients.keep_aux)):
         torch.library.register_autograd(

@@ -34,7 +34,7 @@ _ARGUMENTS = (
 )
 _C, _SCALES, _OUT_DTYPE = 7, slice(8, 10), 10
 """Their indices among the arguments."""
-_CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
+CASTS = frozenset({torch.float16, torch.bfloat16, torch.float32})
 """Arguments that autocast converts to its type."""
 
 
@@ -110,20 +110,32 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
     _fake(*arguments, out=out)
 
 
-def _autocast(op: Any, device: str) -> Callable[..., Any]:
-    """Call the op on operands of autocast's type; bias and residual keep their types, which kernels accept."""
+def autocast(
+    op: Any, device: str, others: Callable[[list[Any], torch.dtype], None] | None = None
+) -> Callable[..., Any]:
+    """Call the op on operands of autocast's type; `others` casts further arguments of a call with a fresh result.
+
+    A bias and a residual keep their types, which kernels accept.
+    """
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, f"Autocast{device.upper()}"))
 
     def cast(*arguments: Any, **out: Tensor) -> Any:
-        wanted, given = torch.get_autocast_dtype(device), list(_whole(arguments))
+        wanted, given = torch.get_autocast_dtype(device), list(arguments)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            if all(x.dtype in _CASTS for x in given[:2]):
+            if all(x.dtype in CASTS for x in given[:2]):
                 given[:2] = [x.to(wanted) for x in given[:2]]
-            if given[_C] is not None and not out and given[0].dtype == wanted:
-                given[_C] = given[_C].to(given[_OUT_DTYPE] or wanted)
+            if others is not None and not out:
+                others(given, wanted)
             return op(*given, **out)
 
     return cast
+
+
+def _cast_source(given: list[Any], wanted: torch.dtype) -> None:
+    """Cast `c`, if there is one, to the type of the result."""
+    given[:] = _whole(tuple(given))
+    if given[_C] is not None and given[0].dtype == wanted:
+        given[_C] = given[_C].to(given[_OUT_DTYPE] or wanted)
 
 
 def _vmap(op: Any) -> Callable[..., Any]:
@@ -183,7 +195,7 @@ def _define() -> None:
         op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
         for device in ("CPU", "CUDA"):
             library.impl(name, impl, device)
-            library.impl(name, _autocast(op, device.lower()), f"Autocast{device}")
+            library.impl(name, autocast(op, device.lower(), _cast_source), f"Autocast{device}")
         torch.library.register_fake(whole, fake, lib=library)
     for name, setup in (("matmul", gradients.keep), ("matmul_aux", gradients.keep_aux)):
         whole = f"{NAMESPACE}::{name}"
