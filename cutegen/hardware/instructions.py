@@ -24,6 +24,8 @@ class Instruction(StrEnum):
     """sm_90a alone."""
     TCGEN05 = "tcgen05.mma"
     """sm_100a, sm_103a, sm_110a and similar: tensor memory, and the instructions on it."""
+    TCGEN05_I8 = "tcgen05.mma.kind::i8"
+    """For 8-bit integers: sm_100a and sm_110a; ptxas refuses it for sm_103a."""
     LDMATRIX = "ldmatrix"
     """For 16-bit elements: sm_75 and later."""
     LDMATRIX_B8_TRANS = "ldmatrix.b8.trans"
@@ -47,4 +49,5 @@ OF_SM_120A = OF_SM_89 | {
     Instruction.FMA_WIDENING,
 }
 """Without tensor memory, which RTX and DGX Spark lack."""
-OF_SM_100A = OF_SM_120A | {Instruction.TCGEN05}
+OF_SM_103A = OF_SM_120A | {Instruction.TCGEN05}
+OF_SM_100A = OF_SM_103A | {Instruction.TCGEN05_I8}

@@ -65,11 +65,10 @@ class MmaAtom:
     def majors(self, op: OperandName) -> tuple[str, ...]:
         """Return the modes of A or B that may be contiguous in shared memory.
 
-        A copy to registers can transpose an operand, a descriptor only one of 16-bit elements. PTX ISA, "Matrix
-        descriptor" and `imm-trans-a` of "wgmma.mma_async".
+        A copy to registers can transpose an operand, a descriptor only one of some elements.
         """
         element = self.a_dtype if op == "A" else self.b_dtype
-        turned = self.source(op) is OperandSource.RMEM or element.bits == 16
+        turned = self.source(op) is OperandSource.RMEM or element.bits in self.multiply.transposes_bits
         return ("k", "m" if op == "A" else "n") if turned else ("k",)
 
     @property

@@ -37,7 +37,8 @@ class Multiply:
     """Abilities of an instruction: its issuer, the homes that A and B may have, and that of the accumulators.
 
     An `asynchronous` one completes later, which its issuer waits for. `unit` executes it. Its matrix descriptors have
-    `descriptor_version` in bits 46 to 48. `has_run` is false if no kernel of cutegen with it has run on hardware.
+    `descriptor_version` in bits 46 to 48, and may describe elements of `transposes_bits` with M or N contiguous.
+    `has_run` is false if no kernel of cutegen with it has run on hardware.
     """
 
     issued_by: Issuer
@@ -47,6 +48,7 @@ class Multiply:
     asynchronous: bool = False
     unit: str = "tensor cores"
     descriptor_version: int = 0
+    transposes_bits: frozenset[int] = frozenset()
     has_run: bool = True
 
 
@@ -57,14 +59,16 @@ MULTIPLIES: Mapping[Instruction, Multiply] = {
     Instruction.FMA: Multiply(issued_by=Issuer.THREAD, reads_a=_REGISTERS, reads_b=_REGISTERS, unit="FMA units"),
     # PTX ISA, "Matrix multiply-accumulate operation using mma instruction": "all threads in the warp must execute".
     Instruction.MMA_SYNC: Multiply(issued_by=Issuer.WARP, reads_a=_REGISTERS, reads_b=_REGISTERS),
-    # PTX ISA, "Asynchronous wgmma instructions": A in registers or shared memory, B in shared memory.
+    # PTX ISA, "Asynchronous wgmma instructions": A in registers or shared memory, B in shared memory; `imm-trans-a`.
     Instruction.WGMMA: Multiply(
         issued_by=Issuer.WARPGROUP,
         reads_a=_REGISTERS | _SHARED,
         reads_b=_SHARED,
         asynchronous=True,
+        transposes_bits=frozenset({16}),
     ),
     # PTX ISA, "tcgen05.mma": one thread issues it; D is in tensor memory. A could be too: no atom here has it there.
+    # 32-bit elements are transposed from swizzled atoms of 32 bytes alone, which no layout here has.
     Instruction.TCGEN05: Multiply(
         issued_by=Issuer.ELECTED,
         reads_a=_SHARED,
@@ -72,6 +76,7 @@ MULTIPLIES: Mapping[Instruction, Multiply] = {
         accumulates_in=OperandSource.TMEM,
         asynchronous=True,
         descriptor_version=1,
+        transposes_bits=frozenset({8, 16}),
         has_run=False,
     ),
 }

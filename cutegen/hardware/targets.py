@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.errors import DeviceError
-from cutegen.hardware.instructions import OF_SM_80, OF_SM_89, OF_SM_90A, OF_SM_100A, OF_SM_120A, Instruction
+from cutegen.hardware.instructions import (
+    OF_SM_80,
+    OF_SM_89,
+    OF_SM_90A,
+    OF_SM_100A,
+    OF_SM_103A,
+    OF_SM_120A,
+    Instruction,
+)
 from cutegen.hardware.lookup import find
 
 KIB = 1024
@@ -102,7 +110,7 @@ _ROWS = (
     _target("sm_90",  "sm_90a",  OF_SM_90A,   smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32),
     _target("sm_100", "sm_100a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
             unused="tcgen05"),
-    _target("sm_103", "sm_103a", OF_SM_100A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
+    _target("sm_103", "sm_103a", OF_SM_103A,  smem_sm_kib=228, smem_cta_kib=227, sm_threads=2048, sm_ctas=32,
             unused="tcgen05"),
     _target("sm_120", "sm_120a", OF_SM_120A,  smem_sm_kib=100, smem_cta_kib=99,  sm_threads=1536, sm_ctas=24),
 )

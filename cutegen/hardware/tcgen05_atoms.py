@@ -1,7 +1,7 @@
 """MMA atoms of the `sm100` family: `tcgen05.mma` with both operands in shared memory and sums in tensor memory.
 
-Shapes: PTX ISA, "tcgen05.mma", `.kind::f16` with `.cta_group::1`. M = 128 uses all lanes of tensor memory: row m of the
-sums is lane m, and column n is the n-th of N columns, one 32-bit column for a sum of any type (CUTLASS
+Shapes, types: PTX ISA, "tcgen05.mma", each `.kind` with `.cta_group::1`. M = 128 uses all lanes of tensor memory: row
+m of the sums is lane m, and column n is the n-th of N columns, one 32-bit column for a sum of any type (CUTLASS
 `cute/atom/mma_traits_sm100.hpp`, `tmem_frg` of one SM). The names follow `cute/arch/mma_sm100_umma.hpp`. The
 instruction descriptor: PTX ISA, "Instruction descriptor"; `cute/arch/mma_sm100_desc.hpp`, InstrDescriptor.
 """
@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 from cutegen.algebra import Layout
 from cutegen.hardware.dtypes import DType, dtype
+from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.mma_atoms import MmaAtom
 from cutegen.hardware.multiplies import Issuer, OperandSource
 
@@ -24,22 +26,67 @@ LANES, COLUMNS, LEAST_COLUMNS = 128, 512, 32
 "Tensor Memory" and "tcgen05.alloc").
 """
 ROWS = LANES
-FLOAT_N = tuple(range(16, 257, 16))
-"""N extents of `.kind::f16` with M = 128."""
+ALL_N = tuple(range(16, 257, 16))
+"""N extents of every dense kind with M = 128."""
+_SUM_CODES: Mapping[str, int] = {"f16": 0, "f32": 1, "s32": 2}
+"""Codes of the types of D in an instruction descriptor."""
 
-_TYPES = (("f16", "f16", "f16"), ("f32", "f16", "f16"), ("f32", "bf16", "bf16"))
-"""Types of D, A and B: sums of bf16 are f32 only (PTX ISA, "tcgen05.mma": `.kind`)."""
-_CODES: Mapping[str, Mapping[str, int]] = {
-    "operand": {"f16": 0, "bf16": 1},
-    "sum": {"f16": 0, "f32": 1},
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A `.kind`: the types of D, A and B that it has, and the codes of A's and B's in an instruction descriptor.
+
+    Sums that are integers saturate. `needs` are the instructions that a target must have for it.
+    """
+
+    name: str
+    types: tuple[tuple[str, str, str], ...]
+    codes: Mapping[str, int]
+    needs: frozenset[Instruction] = frozenset({Instruction.TCGEN05})
+
+
+_FLOAT8, _INTEGERS = ("e4m3", "e5m2"), ("s8", "u8")
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        # Sums of bf16 are f32 only.
+        Kind(
+            name="f16",
+            types=(("f16", "f16", "f16"), ("f32", "f16", "f16"), ("f32", "bf16", "bf16")),
+            codes={"f16": 0, "bf16": 1},
+        ),
+        Kind(name="tf32", types=(("f32", "tf32", "tf32"),), codes={"tf32": 2}),
+        Kind(
+            name="f8f6f4",
+            types=tuple(product(("f16", "f32"), _FLOAT8, _FLOAT8)),
+            codes={"e4m3": 0, "e5m2": 1},
+        ),
+        Kind(
+            name="i8",
+            types=tuple(product(("s32",), _INTEGERS, _INTEGERS)),
+            codes={"u8": 0, "s8": 1},
+            needs=frozenset({Instruction.TCGEN05_I8}),
+        ),
+    )
 }
-"""Codes of types in an instruction descriptor of `.kind::f16`."""
+"""By name. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
+
+
+def kind_of(atom: MmaAtom) -> Kind:
+    """Return the kind of an instruction.
+
+    >>> kind_of(TCGEN05_ATOMS["SM100_128x256x32_F32E4M3E5M2_SS"]).name
+    'f8f6f4'
+    """
+    return KINDS[atom.ptx.rsplit("::", 1)[1]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionDescriptor:
     """Types and extents of a multiplication, and the contiguous modes, 1 for K, of A and B."""
 
+    kind: Kind
     d_dtype: DType
     a_dtype: DType
     b_dtype: DType
@@ -56,9 +103,10 @@ class InstructionDescriptor:
         '0x8400010'
         """
         fields = (
-            (4, _CODES["sum"][self.d_dtype.name]),
-            (7, _CODES["operand"][self.a_dtype.name]),
-            (10, _CODES["operand"][self.b_dtype.name]),
+            (3, int(self.d_dtype.is_integer)),
+            (4, _SUM_CODES[self.d_dtype.name]),
+            (7, self.kind.codes[self.a_dtype.name]),
+            (10, self.kind.codes[self.b_dtype.name]),
             (15, 1 - self.a_major_mode),
             (16, 1 - self.b_major_mode),
             (17, self.n // 8),
@@ -71,6 +119,7 @@ def instruction_descriptor(atom: MmaAtom, a_major_mode: int, b_major_mode: int) 
     """Return the descriptor of an atom on operands with these contiguous modes, 1 for K and 0 for M or N."""
     m, n, _ = atom.shape_mnk
     return InstructionDescriptor(
+        kind=kind_of(atom),
         d_dtype=atom.c_dtype,
         a_dtype=atom.a_dtype,
         b_dtype=atom.b_dtype,
@@ -96,11 +145,11 @@ def shown(rows: int, columns: int) -> Layout:
     return Layout((Issuer.ELECTED.threads, (rows, columns)), (0, (1, rows)))
 
 
-def _atom(d: str, a: str, b: str, n: int) -> MmaAtom:
+def _atom(kind: Kind, d: str, a: str, b: str, n: int) -> MmaAtom:
     k = K_BYTES * 8 // dtype(a).bits
     return MmaAtom(
         name=f"SM100_{ROWS}x{n}x{k}_{(d + a + b).upper()}_SS",
-        ptx="tcgen05.mma.cta_group::1.kind::f16",
+        ptx=f"{Instruction.TCGEN05}.cta_group::1.kind::{kind.name}",
         shape_mnk=(ROWS, n, k),
         a_dtype=dtype(a),
         b_dtype=dtype(b),
@@ -115,10 +164,10 @@ def _atom(d: str, a: str, b: str, n: int) -> MmaAtom:
 
 
 def _rows() -> Iterator[MmaAtom]:
-    for types in _TYPES:
-        for n in FLOAT_N:
-            yield _atom(*types, n)
+    for kind in KINDS.values():
+        for types, n in product(kind.types, ALL_N):
+            yield _atom(kind, *types, n)
 
 
 TCGEN05_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
-"""By name, narrow ones first."""
+"""By name, those of each kind and types together, narrow ones first."""

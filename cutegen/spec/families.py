@@ -86,7 +86,7 @@ TCGEN05 = PartKeys(
         "mma.atom_layout": "one elected thread multiplies for a CTA",
         "mma.permutation": "an instruction has all rows and columns of the tile",
         "mma.promote_k": "its sums stay in the accumulators",
-        "mma.tf32": "f32 operands are not multiplied",
+        "mma.tf32": "tcgen05.mma reads f32 elements in shared memory, and ignores their low bits",
         "schedule.consumers": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",

@@ -21,29 +21,33 @@ from cutegen.hardware import (
     resolve_target,
     target,
 )
-from cutegen.hardware.tcgen05_atoms import COLUMNS, LANES, columns_allocated, instruction_descriptor
+from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, columns_allocated, instruction_descriptor, kind_of
 from cutegen.ptx.machine.descriptor import tcgen05_chunks
 from cutegen.ptx.machine.instruction_descriptor import decode_instruction
-
-KIND = "f16"
 
 
 @pytest.mark.parametrize("name", TCGEN05_ATOMS)
 def test_an_instruction_descriptor_is_read_as_it_was_written(name: str) -> None:
     atom = TCGEN05_ATOMS[name]
     for a_mode, b_mode in product((0, 1), repeat=2):
-        found = decode_instruction(KIND, instruction_descriptor(atom, a_mode, b_mode).encode(), 1)
+        found = decode_instruction(kind_of(atom).name, instruction_descriptor(atom, a_mode, b_mode).encode(), 1)
         assert (found.m, found.n) == atom.shape_mnk[:2]
         assert (found.transposes_a, found.transposes_b) == (a_mode == 0, b_mode == 0)
         assert (found.a, found.b, found.d) == (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name)
+        assert found.saturates == atom.c_dtype.is_integer
 
 
 def test_descriptors_that_public_kernels_have() -> None:
-    """What the CuTe DSL writes: f16 with sums in f32, both operands M- or N-major, sums in f16; tiles of 128 bytes."""
+    """What the CuTe DSL writes: f16 with sums in f32, both operands M- or N-major, sums in f16; other kinds; tiles of
+    128 bytes.
+    """
     atom = TCGEN05_ATOMS["SM100_128x256x16_F32F16F16_SS"]
     assert instruction_descriptor(atom, 1, 1).encode() == 0x8400010
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F32F16F16_SS"], 0, 0).encode() == 0x8218010
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F16F16F16_SS"], 1, 1).encode() == 0x8200000
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x8_F32TF32TF32_SS"], 1, 1).encode() == 0x8200910
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x32_S32S8S8_SS"], 1, 1).encode() == 0x82004A8
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x32_F32E5M2E5M2_SS"], 0, 0).encode() == 0x8218490
     k_major = operand_descriptors(GMMA_LAYOUTS["Layout_K_SW128_Atom"].tile((128, 64), 16), 1, 2, rows=128)
     assert replace(k_major.first, version=1).encode() == 0x4000404000010000
     mn_major = operand_descriptors(GMMA_LAYOUTS["Layout_MN_SW128_Atom"].tile((128, 64), 16), 0, 2, rows=128)
@@ -82,6 +86,10 @@ def test_data_center_blackwells_have_it(name: str) -> None:
     found = resolve_target(name)
     assert found.has(Instruction.TCGEN05)
     assert found.gpu_arch == ("sm_103a" if "3" in name else "sm_100a")
+
+
+def test_integers_are_of_one_target() -> None:
+    assert [target(name).has(*KINDS["i8"].needs) for name in ("sm_100", "sm_103")] == [True, False]
 
 
 def test_others_do_not() -> None:

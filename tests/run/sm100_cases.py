@@ -19,6 +19,7 @@ from typing import Any
 from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.errors import CutegenError
+from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Raster, Schedule, Tile
@@ -27,6 +28,18 @@ from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
 
 TARGETS = ("sm_100", "sm_103")
+OPERANDS = (
+    ("f16", "f16"),
+    ("f16", "f16"),
+    ("bf16", "bf16"),
+    ("tf32", "tf32"),
+    ("e4m3", "e4m3"),
+    ("e4m3", "e5m2"),
+    ("e5m2", "e4m3"),
+    ("s8", "s8"),
+    ("u8", "s8"),
+)
+"""Types of A and B, of every kind of instruction."""
 POLICIES = ("in-order", "reversed")
 OPS: tuple[tuple[str, ...], ...] = (
     (),
@@ -56,17 +69,19 @@ class Case:
 def random_case(seed: int) -> Case:
     """Types, majors, alignments, tiles, stages, epilogues; problems of several tiles with every kind of edge."""
     rng = random.Random(seed)
-    element = rng.choice(("f16", "f16", "bf16"))
-    a, b = rng.choice("km"), rng.choice("kn")
-    sums = "f16" if element == "f16" and rng.random() < 0.25 else None
-    result = rng.choice(("f16", "bf16", "f32"))
+    of_a, of_b = rng.choice(OPERANDS)
+    element = dtype(of_a)
+    # 32-bit elements have no transposed descriptors.
+    a, b = ("k", "k") if element.bits == 32 else (rng.choice("km"), rng.choice("kn"))
+    sums = "f16" if (element.bits == 8 or of_a == "f16") and not element.is_integer and rng.random() < 0.25 else None
+    result = rng.choice(("s32", "s8", "f32", "f16") if element.is_integer else ("f16", "bf16", "f32"))
     columns = rng.choice((16, 32, 48, 64, 96, 128, 192, 256))
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
-    depth = rng.choice((16, 32, 64, 64, 128)) if columns < 192 else 64
+    depth = (rng.choice((32, 64, 128, 128, 256)) if columns < 192 else 128) // element.bytes
     ops = rng.choice(OPS)
     swap = rng.random() < 0.2
     c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
-    c = Operand(result, rng.choice("nnm"), {"f32": 4}.get(result, 2) if c_way == "unaligned" else 16)
+    c = Operand(result, rng.choice("nnm"), dtype(result).bytes if c_way == "unaligned" else 16)
     extras: dict[str, Any] = {}
     if "aux" in ops:
         extras["aux"] = Extra("f32", rng.choice("mn"))
@@ -76,7 +91,7 @@ def random_case(seed: int) -> Case:
         extras["bias"] = Bias("f32")
     spec = GemmSpec(
         family="sm100",
-        problem=Problem(a=Operand(element, a), b=Operand(element, b), c=c, accumulator=sums, **extras),
+        problem=Problem(a=Operand(of_a, a), b=Operand(of_b, b), c=c, accumulator=sums, **extras),
         tile=Tile(cta=(128, columns, depth), stages=rng.choice((None, 1, 2, 3))),
         epilogue=Epilogue(False if c_way == "registers" else None, ops or None),
         schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None),
@@ -109,11 +124,18 @@ def execute(planned: GemmPlan, kernel: Kernel, case: Case, policy: str, max_step
     hold(kernel, out, extras, expected(kernel, a, b, extras))
 
 
-def try_case(case: Case, kernels: Cache, targets: tuple[str, ...] = TARGETS) -> None:
+def targets_of(case: Case) -> tuple[str, ...]:
+    """The targets that multiply the case's types, sm_100 first."""
+    integers = dtype(case.spec.problem.a.dtype).is_integer
+    return TARGETS[:1] if integers else TARGETS
+
+
+def try_case(case: Case, kernels: Cache) -> None:
     """Raise AssertionError with what is wrong with the case, and CutegenError where it cannot be made or run."""
-    for arch in targets[1:]:
+    first, *others = targets_of(case)
+    for arch in others:
         compiled(case, arch, kernels)
-    planned, kernel = compiled(case, targets[0], kernels)
+    planned, kernel = compiled(case, first, kernels)
     for policy in POLICIES:
         execute(planned, kernel, case, policy)
 

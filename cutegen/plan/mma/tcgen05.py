@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cutegen.algebra import Extents, Layout, TiledMma
-from cutegen.hardware import TCGEN05_ATOMS, Instruction, MmaAtom, Target, dtype
-from cutegen.hardware.tcgen05_atoms import COLUMNS, FLOAT_N, LANES, ROWS, columns_allocated
+from cutegen.contract.launch import OPERANDS
+from cutegen.errors import SpecError
+from cutegen.hardware import TCGEN05_ATOMS, Instruction, MmaAtom, Target, dtype, targets_with
+from cutegen.hardware.tcgen05_atoms import ALL_N, COLUMNS, LANES, ROWS, columns_allocated, kind_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.role import MMA, Role
@@ -21,6 +23,7 @@ from cutegen.plan.mma.atom import (
 from cutegen.plan.parts import Mma, Operands
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.operand import SIDES
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import TCGEN05, PartKeys, family_with
 from cutegen.support.words import either, extents, plural
@@ -40,25 +43,56 @@ REGISTERS = 128
 # Rules: the operands that it multiplies, the tile, and the instruction that covers it.
 
 
-def check_operands(spec: GemmSpec) -> None:
-    """Raise SpecError for types that no atom multiplies. Both majors are read."""
+def check_operands(spec: GemmSpec, target: Target) -> None:
+    """Raise SpecError for types that no atom of the target multiplies, and majors that no descriptor reads."""
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
-    if _of_types(a, b):
-        return
-    known = list(dict.fromkeys(atom.a_dtype.name for atom in TCGEN05_ATOMS.values()))
-    if a in known:
+    of_types = _of_types(a, b)
+    if not of_types:
+        raise _no_atom(spec)
+    kind = kind_of(of_types[0])
+    if not target.has(*kind.needs):
+        having = targets_with(*kind.needs)
         raise spec.error(
+            "problem.a.dtype",
+            found=f'"{a}" for {target.name}',
+            expected=f"{either(having)}: ptxas has .kind::{kind.name} for no other target",
+            fix=f"--arch {having[0]}, or {_elsewhere(spec)}",
+        )
+    for name in OPERANDS:
+        major, majors = spec.problem.operand(name).major, of_types[0].majors(SIDES[name])
+        element = dtype(spec.problem.operand(name).dtype)
+        if major not in majors:
+            raise spec.error(
+                f"problem.{name}.major",
+                found=f'"{major}" of {element.name}',
+                expected=f'"{majors[0]}": family {spec.family} transposes no elements of {element.bits} bits',
+                fix=f"lay {name.upper()} out with K contiguous, or {_elsewhere(spec)}",
+            )
+
+
+def _no_atom(spec: GemmSpec) -> SpecError:
+    a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    beside_a = list(dict.fromkeys(atom.b_dtype.name for atom in TCGEN05_ATOMS.values() if atom.a_dtype.name == a))
+    if beside_a:
+        return spec.error(
             "problem.b.dtype",
             found=f'"{b}"',
-            expected=f"{a}, the type of A: tcgen05.mma multiplies no mixed types here",
-            fix=f'write dtype = "{a}" for both',
+            expected=f"{either(beside_a)} with A's {a}: tcgen05.mma mixes no other types",
+            fix=f'write dtype = "{beside_a[0]}"',
         )
-    raise spec.error(
+    known = list(dict.fromkeys(atom.a_dtype.name for atom in TCGEN05_ATOMS.values()))
+    others = {"f32": f"{spec.in_family(family_with(Instruction.FMA))} multiplies f32 by fma; tensor cores read tf32"}
+    return spec.error(
         "problem.a.dtype",
         found=f'"{a}"',
-        expected=f"{either(known)}: family {spec.family} has no kernels for other types yet",
-        fix=f'family = "{family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)}" multiplies others by mma.sync',
+        expected=f"{either(known)}: tcgen05.mma multiplies no other types here",
+        fix=others.get(a, "only C may be s32"),
     )
+
+
+def _elsewhere(spec: GemmSpec) -> str:
+    in_bulk = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
+    return f"{spec.in_family(in_bulk)} multiplies by mma.sync"
 
 
 def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
@@ -92,12 +126,12 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
             expected=f"{either(known)}: no tcgen05.mma sums products of {spec.problem.a.dtype} in {sums}",
             fix=f'accumulator = "{default_accumulator(known)}"',
         )
-    if m != ROWS or n not in FLOAT_N:
-        nearest = min(FLOAT_N, key=lambda columns: abs(columns - n))
+    if m != ROWS or n not in ALL_N:
+        nearest = min(ALL_N, key=lambda columns: abs(columns - n))
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of 16 up to {FLOAT_N[-1]}",
+            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of 16 up to {ALL_N[-1]}",
             fix=f"{extents((ROWS, nearest, k))} is the nearest",
         )
     atom_k = of_types[0].shape_mnk[2]
@@ -155,7 +189,7 @@ class Tcgen05(Mma):
     def check(self, spec: GemmSpec, target: Target) -> None:
         """Raise SpecError for element types that it does not multiply."""
         check_dtypes(spec, target)
-        check_operands(spec)
+        check_operands(spec, target)
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the atom that covers the tile, and the buffers of its sums."""
