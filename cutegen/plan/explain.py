@@ -12,6 +12,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import SM_RATES, Instruction, Target
 from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.hardware.units import WARP
+from cutegen.plan.kernel.role import IDLE, MMA, PRODUCER, THREADS
 from cutegen.plan.values.copies import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
@@ -321,7 +322,9 @@ def _resources(plan: PlannedGemm, width: int) -> list[str]:
 
 
 def _shared_out(plan: PlannedGemm) -> str:
-    """Describe the roles of the threads: which multiply, and which copy."""
+    """Describe the roles of the threads: which multiply, and which copy; every role, if there are others."""
+    if {role.name for role in plan.roles} - {THREADS, MMA, PRODUCER, IDLE}:
+        return ": " + ", ".join(f"{role.name} ({plural(role.warps, 'warp')})" for role in plan.roles)
     along = f"{extents(plan.atoms_mnk)} {plan.atoms_are} along M, N, K"
     if len(plan.roles) == 1:
         return f", {along}"

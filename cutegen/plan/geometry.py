@@ -181,21 +181,31 @@ def accumulators(tiled_mma: TiledMma, tile: tuple[int, int], vector_elems: int) 
     return split.transpose(0, 2, 1, 3).reshape(-1, held.shape[1], vector_elems)
 
 
-def rows_of_threads(tile: tuple[int, int], vector_elems: int) -> Coordinates:
-    """Return C's elements if each thread has a row, int64[instruction, thread, vector], in vectors along N."""
-    rows, columns = tile
-    begins = np.arange(rows)[:, None] + rows * np.arange(0, columns, vector_elems)[:, None, None]
-    return begins + rows * np.arange(vector_elems)
+def adjacent(sums: Coordinates, rows: int, most: int) -> int:
+    """Return how many values that follow each other are adjacent along N for all threads: a power of two up to `most`.
+
+    `sums` are those of each thread, coordinates in a tile of so many rows, int64[thread, value].
+
+    >>> adjacent(np.array([[0, 64, 8, 72], [128, 192, 136, 200]]), 64, 8)
+    2
+    """
+    elems = 1
+    while 2 * elems <= most and sums.shape[1] % (2 * elems) == 0:
+        vectors = in_vectors(sums, 2 * elems)
+        if not (vectors == vectors[..., :1] + rows * np.arange(2 * elems)).all():
+            break
+        elems *= 2
+    return elems
+
+
+def in_vectors(sums: Coordinates, elems: int) -> Coordinates:
+    """Return each thread's sums in vectors of values that follow each other, int64[instruction, thread, element]."""
+    return sums.reshape(len(sums), -1, elems).transpose(1, 0, 2)
 
 
 def sums_of_tile(tiled_mma: TiledMma, tile: tuple[int, int]) -> Coordinates:
     """Return the coordinates in C's tile of each thread's sums, int64[thread, value], in the order of tCrC."""
     return shares_of_threads(tiled_mma, "C", tile)[0]
-
-
-def place_of_sum(tiled_mma: TiledMma, tile: tuple[int, int], value: int) -> tuple[int, int, int]:
-    """Return (MMA, MMA_M, MMA_N) of a value of tCrC."""
-    return place_of_value(shares_of_threads(tiled_mma, "C", tile)[1], value)
 
 
 def shares_of_threads(tiled_mma: TiledMma, operand: OperandName, tile: tuple[int, int]) -> tuple[Coordinates, Place]:

@@ -6,8 +6,7 @@ from cutegen.algebra import Extents, TiledMma
 from cutegen.hardware import DType, MmaAtom, Target
 from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SECTOR_BYTES, WARP
-from cutegen.plan.geometry import Coordinates, accumulators, held_together, rows_of_threads, touched_sectors
-from cutegen.plan.kernel.accumulator import Home
+from cutegen.plan.geometry import Coordinates, adjacent, in_vectors, touched_sectors
 from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.epilogue import EpiloguePlan
@@ -159,11 +158,9 @@ def predict_sectors(
 def _by_registers(mma: MmaPlan, major_mode: int, element: DType, align_bytes: int) -> Sectors:
     """Return the sectors of a matrix that each thread reads or writes at the places of its accumulators."""
     tile, aligned = mma.cta_tile[:2], align_bytes // element.bytes
-    if mma.accumulator.home is Home.TENSOR_MEMORY:
-        elems = min(VECTOR_BYTES // element.bytes, aligned) if major_mode == 1 else 1
-        return sectors_of(rows_of_threads(tile, elems), tile, major_mode, element.bytes)
-    pair = min(held_together(mma.tiled_mma, major_mode), aligned)
-    return sectors_of(accumulators(mma.tiled_mma, tile, pair), tile, major_mode, element.bytes)
+    most = min(VECTOR_BYTES // element.bytes, aligned) if major_mode == 1 else 1
+    elems = adjacent(mma.accumulator.table, tile[0], most)
+    return sectors_of(in_vectors(mma.accumulator.table, elems), tile, major_mode, element.bytes)
 
 
 def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry import place_of_sum, sums_of_tile
+from cutegen.plan.geometry import place_of_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,10 @@ def producer(plan: GemmPlan, row: int, column: int, *, m: int, n: int) -> Produc
     cta, within = (row // tile[0], column // tile[1]), (row % tile[0], column % tile[1])
     if plan.swapped:
         within = within[1], within[0]
-    held = sums_of_tile(plan.tiled_mma, plan.cta_tile[:2])
-    thread, value = (int(i) for i in np.argwhere(held == within[0] + within[1] * plan.cta_tile[0])[0])
+    sums = plan.mma.accumulator
+    thread, value = (int(i) for i in np.argwhere(sums.table == within[0] + within[1] * plan.cta_tile[0])[0])
     block = None if plan.launch.ctas_per_multiprocessor is not None else block_of(plan, cta, m=m, n=n)
-    place = place_of_sum(plan.tiled_mma, plan.cta_tile[:2], value)
-    return Producer(cta=cta, block=block, thread=thread, value=place)
+    return Producer(cta=cta, block=block, thread=thread, value=place_of_value(sums.extents, value))
 
 
 def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:

@@ -234,6 +234,12 @@ PLANTED = {
         "return self.registers_of(self.values)",
         _ACCUMULATOR + "test_the_rule_chooses_parts_of_an_accumulator_in_tensor_memory",
     ),
+    "a part begins with other rows of the tile": Fault(
+        _KERNEL + "accumulator.py",
+        "return first % self.tile[0] + first // self.tile[0] * rows",
+        "return first % self.tile[0] + first // rows * rows",
+        _ACCUMULATOR + "test_a_part_is_held_as_the_dsl_partitions_it",
+    ),
     # The proof of roles and pipelines.
     "a wait passes one phase early": Fault(
         _KERNEL + "execution.py", "return turn + 1 - free", "return turn - free", _GOES_ON

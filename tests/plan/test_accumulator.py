@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cutegen.algebra import Layout, offsets_2d
+from cutegen.algebra import Layout
 from cutegen.errors import ProofError
-from cutegen.hardware import MMA_ATOMS, dtype
+from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, dtype
 from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
 from cutegen.plan import GemmPlan, plan
-from cutegen.plan.epilogue.staged import choose_parts
-from cutegen.plan.geometry import sums_of_tile
+from cutegen.plan.epilogue.staged import choose_parts, part_mma
+from cutegen.plan.geometry import adjacent, shares_of_threads, sums_of_tile
 from cutegen.plan.kernel.accumulator import Accumulator, Home, Promotion
 from cutegen.plan.kernel.role import Role
 from cutegen.plan.prove import prove, prove_sub_tiles
@@ -32,12 +32,13 @@ def planned(name: str) -> GemmPlan:
 
 def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 32, 64, 128)) -> Accumulator:
     """A lane of tensor memory is a row of C: a warp loads 32 of them, and each thread the columns of its row."""
-    layout = Layout((rows, columns), (1, rows))
+    layout = Layout((rows, (1, 1, columns)), (1, (0, 0, rows)))
     return Accumulator(
         home=Home.TENSOR_MEMORY,
         dtype=dtype("f32"),
         tile=(rows, columns),
         block=(128, columns),
+        atom=UNIVERSAL_FMA,
         layout=layout,
         buffers=2,
         drain="tcgen05.ld.sync.aligned.32x32b",
@@ -48,13 +49,30 @@ def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 
 @pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
 def test_registers_hold_what_the_partition_of_each_thread_says(name: str, arch: str) -> None:
     found = plan(load_spec(name), arch)
-    held = offsets_2d(found.mma.accumulator.layout)
-    if found.mma.accumulator.home is Home.TENSOR_MEMORY:
-        assert np.array_equal(held, offsets_2d(in_tensor_memory(*found.cta_tile[:2]).layout))
+    sums, tile = found.mma.accumulator, found.cta_tile[:2]
+    if sums.home is Home.TENSOR_MEMORY:
+        assert np.array_equal(sums.table, in_tensor_memory(*tile).table)
         return
-    assert np.array_equal(held, sums_of_tile(found.tiled_mma, found.cta_tile[:2]))
-    assert found.mma.accumulator.threads == found.tiled_mma.threads
-    assert found.mma.accumulator.values * found.tiled_mma.threads == found.cta_tile[0] * found.cta_tile[1]
+    held, extents = shares_of_threads(found.tiled_mma, "C", tile)
+    assert np.array_equal(sums.table, held)
+    assert (sums.threads, sums.extents) == (found.tiled_mma.threads, extents)
+    assert sums.values * found.tiled_mma.threads == tile[0] * tile[1]
+
+
+@pytest.mark.parametrize(("name", "arch"), SHIPPED_ON)
+def test_a_part_is_held_as_the_dsl_partitions_it(name: str, arch: str) -> None:
+    """The rule for C's layout reads the accumulator, the text a tiled MMA: both have one part alike."""
+    found = plan(load_spec(name), arch)
+    if found.epilogue.part is not None:
+        held = sums_of_tile(part_mma(found.mma, found.epilogue.part), found.epilogue.part)
+        assert np.array_equal(found.mma.accumulator.of_part(found.epilogue.part), held)
+
+
+def test_neighbors_among_a_threads_sums() -> None:
+    """A lane of tensor memory is a row, of which vectors hold up to 16 values; a fragment has pairs along N."""
+    row, fragment = in_tensor_memory(128, 48).table, planned("tn").mma.accumulator
+    assert [adjacent(row, 128, most) for most in (1, 8, 16, 64)] == [1, 8, 16, 16]
+    assert [adjacent(fragment.table, fragment.tile[0], most) for most in (1, 8)] == [1, 2]
 
 
 def test_registers_of_sums_by_hand() -> None:

@@ -82,3 +82,9 @@ def test_the_block_is_the_one_that_visits_the_tile(raster: Raster) -> None:
     swapped = replace(planned, swapped=True, launch=planned.launch.exchanged())
     blocks = [block_of(swapped, visited(planned, i, 5, 8)[::-1], m=250, n=300) for i in range(40)]
     assert blocks == list(range(40))
+
+
+def test_sums_in_tensor_memory_are_of_the_thread_that_loads_their_lane() -> None:
+    found = plan(load_spec("sm100_hgemm_tn"), "sm_100")
+    made = producer(found, 128 + 37, 256 + 200, m=256, n=512)
+    assert (made.cta, made.thread, made.value) == ((1, 1), 37, (0, 0, 200))

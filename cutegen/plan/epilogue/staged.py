@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from cutegen.algebra import Extents, TiledMma
+from cutegen.algebra import Extents, TiledMma, offsets_2d
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_STORE, UNIVERSAL_FMA, StmatrixAtom, dtype
+from cutegen.hardware import BULK_TENSOR, TMA_STORE, MmaAtom, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
 from cutegen.hardware.wgmma_atoms import with_columns
 from cutegen.plan.epilogue.pairs import tile_of_c
 from cutegen.plan.epilogue.store import DIRECT, direct, epilogue_plan, widest_store
-from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, by_warp, rows_of_threads
-from cutegen.plan.kernel.accumulator import Home
+from cutegen.plan.geometry import PAIR_ELEMS, Coordinates, accumulators, adjacent, by_warp, in_vectors
 from cutegen.plan.operands.boxes import bulk_copy, check_align, check_rows, full_lines, rank_boxes
 from cutegen.plan.operands.smem import Access, SmemRanking, lay_out
 from cutegen.plan.operands.stages import stages_for_sums
@@ -152,7 +152,7 @@ def choose_parts(
         warpgroups=warpgroups,
         ctas=ctas,
         sharers=sharers,
-        drained=mma.accumulator.home is Home.TENSOR_MEMORY,
+        drained=mma.accumulator.drain is not None,
     )
     wider = ((columns, why_not_at_once), *((wide, why_not[wide]) for wide in widths[: widths.index(width)]))
     rejected = (Rejected(f"{extents((rows, wide))} parts", why) for wide, why in wider if why is not None)
@@ -192,14 +192,15 @@ def _unshared(busiest: int, least: int, sharers: int) -> str | None:
 
 
 def part_mma(mma: MmaPlan, tile: tuple[int, int]) -> TiledMma:
-    """Return how a warpgroup's threads hold a part: as the sums of an instruction of its width, or a row each."""
-    if mma.accumulator.home is Home.TENSOR_MEMORY:
-        return TiledMma(UNIVERSAL_FMA, (tile[0], 1, 1))
-    return TiledMma(with_columns(mma.atom, tile[1]))
+    """Return how a warpgroup's threads hold a part: as sums of the accumulator's atom, if that is no wider."""
+    atom = mma.accumulator.atom
+    return TiledMma(
+        atom if atom.shape_mnk[1] <= tile[1] else with_columns(atom, tile[1]), (WARPGROUP // atom.threads, 1, 1)
+    )
 
 
 def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> StmatrixAtom | None:
-    """Return what writes parts of so many columns of 16-bit elements; others, and rows of threads, use plain stores.
+    """Return what writes parts of so many columns of 16-bit elements if threads hold matrices; else plain stores do.
 
     Parts of 8 columns have few elements and use plain stores too, except bf16 parts whose rows are columns of C: their
     sums would be rounded one by one, and ptxas would serialize each `wgmma` (C7514).
@@ -208,16 +209,24 @@ def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> StmatrixAtom | No
     one_by_one = x.dtype == dtype("bf16") and x.major_mode == 0
     if x.dtype.bits != 16 or not matrices or (columns == MATRIX_ROWS and not one_by_one):
         return None
-    if mma.accumulator.home is Home.TENSOR_MEMORY:
+    if not _holds_matrices(mma.accumulator.atom):
         return None
     return StmatrixAtom(matrices, transpose=x.major_mode == 0)
+
+
+@cache
+def _holds_matrices(atom: MmaAtom) -> bool:
+    """Return whether a warp's first sums are a matrix as `stmatrix` stores it: two of a row by each thread."""
+    held = offsets_2d(atom.c_layout)[:WARP, :PAIR_ELEMS]
+    lane, value = np.arange(WARP)[:, None], np.arange(PAIR_ELEMS)
+    return np.array_equal(held, lane // 4 + (lane % 4 * PAIR_ELEMS + value) * atom.shape_mnk[0])
 
 
 def adjacent_elems(x: OperandTile, mma: MmaPlan) -> int:
     """Return the adjacent sums of a thread that are contiguous in C, and stored at once."""
     if x.major_mode == 0:
         return 1
-    return ROW_BYTES // x.dtype.bytes if mma.accumulator.home is Home.TENSOR_MEMORY else PAIR_ELEMS
+    return adjacent(mma.accumulator.table, mma.accumulator.tile[0], ROW_BYTES // x.dtype.bytes)
 
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
@@ -407,15 +416,9 @@ def _rank_parts(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stmatrix: Stmatrix
         write = Access(matrix_rows(x, stmatrix), ROW_BYTES)
     else:
         elems = adjacent_elems(x, mma)
-        write = Access(by_warp(_first_of_stores(x, mma, elems)), elems * x.dtype.bytes)
+        first = in_vectors(mma.accumulator.of_part(x.extents), elems)[..., 0]
+        write = Access(by_warp(first), elems * x.dtype.bytes)
     return rank_boxes(spec, x, tiled_mma, write, full_lines(x), each="part")
-
-
-def _first_of_stores(x: OperandTile, mma: MmaPlan, elems: int) -> Coordinates:
-    """Elements that begin a thread's stores of a part, each of so many along N: int64[instruction, thread]."""
-    if mma.accumulator.home is Home.TENSOR_MEMORY:
-        return rows_of_threads(x.extents, elems)[..., 0]
-    return accumulators(part_mma(mma, x.extents), x.extents, elems)[..., 0]
 
 
 def matrix_rows(x: OperandTile, stmatrix: StmatrixAtom) -> Coordinates:

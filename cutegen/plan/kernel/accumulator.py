@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cutegen.algebra import Layout, TiledMma, make_layout, mode, size
+import numpy as np
+from numpy.typing import NDArray
+
+from cutegen.algebra import Layout, TiledMma, make_layout, mode, modes, offsets_2d, size
 from cutegen.algebra.layout import compose
-from cutegen.hardware import DType
-from cutegen.hardware.units import REGISTER_BITS
+from cutegen.hardware import DType, MmaAtom
+from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 
 
 class Home(StrEnum):
@@ -36,7 +39,8 @@ class Accumulator:
     """Sums of `dtype` of a tile (M, N), in one of `buffers`: a tile is multiplied into one while another is drained.
 
     `layout` maps (thread, value) of the threads that run the epilogue to a column-major offset in the tile: what they
-    hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A group's sums are
+    hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A value is one of
+    (MMA, MMA_M, MMA_N), as of the tiled MMA of `atom`, of whose tile of C they have equal shares. A group's sums are
     blocks of extents `block`, those of one instruction. A thread's values are its sub-tiles in order: all rows of a
     block, and columns of one of `widths`; none if only whole tiles are read.
     """
@@ -45,6 +49,7 @@ class Accumulator:
     dtype: DType
     tile: tuple[int, int]
     block: tuple[int, int]
+    atom: MmaAtom
     layout: Layout
     buffers: int = 1
     drain: str | None = None
@@ -60,6 +65,23 @@ class Accumulator:
     def values(self) -> int:
         """Sums of the tile that each thread holds or receives."""
         return int(size(mode(self.layout, 1)))
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """Column-major coordinates in the tile of each thread's sums: int64[thread, value]."""
+        return offsets_2d(self.layout)
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Extents of a thread's values: (MMA, MMA_M, MMA_N)."""
+        mma, along_m, along_n = (int(size(part)) for part in modes(mode(self.layout, 1)))
+        return mma, along_m, along_n
+
+    def of_part(self, tile: tuple[int, int]) -> NDArray[np.int64]:
+        """Return what threads of a group have of each of its sub-tiles, coordinates in it: int64[thread, value]."""
+        rows, columns = tile
+        first = self.table[:WARPGROUP, : rows * columns // WARPGROUP]
+        return first % self.tile[0] + first // self.tile[0] * rows
 
     @property
     def registers(self) -> int:
@@ -80,22 +102,23 @@ class Accumulator:
 
 def in_registers(
     tiled_mma: TiledMma,
+    atom: MmaAtom,
     tile: tuple[int, int],
-    element: DType,
     *,
     widths: tuple[int, ...] = (),
     promotion: Promotion | None = None,
 ) -> Accumulator:
-    """Return the accumulator that a tiled MMA repeats over `tile`, in the registers of its threads."""
+    """Return the accumulator that a tiled MMA of `atom` repeats over `tile`, in the registers of its threads."""
     rows, columns, _ = tiled_mma.tile_mnk
     threads = compose(Layout((rows, columns), (1, tile[0])), mode(tiled_mma.tv_layout("C"), 0))
     values = tiled_mma.partition("C", Layout(tile), 0).layout
-    m, n, _ = tiled_mma.atom.shape_mnk
+    m, n, _ = atom.shape_mnk
     return Accumulator(
         home=Home.REGISTERS,
-        dtype=element,
+        dtype=atom.c_dtype,
         tile=tile,
         block=(m, n),
+        atom=atom,
         layout=make_layout(threads, values),
         widths=widths,
         promotion=promotion,

@@ -259,7 +259,7 @@ class Fma(Mma):
             atom=atom,
             tiled_mma=tiled_mma,
             role=Role(name=MMA, threads=tiled_mma.threads),
-            accumulator=in_registers(tiled_mma, cta_tile.value[:2], atom.c_dtype),
+            accumulator=in_registers(tiled_mma, atom, cta_tile.value[:2]),
         )
         return mma, (cta_tile.decision, threads.decision)
 

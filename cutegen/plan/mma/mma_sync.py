@@ -131,7 +131,7 @@ class MmaSync(Mma):
             atom=atom.value,
             tiled_mma=tiled_mma,
             role=Role(name=MMA, threads=tiled_mma.threads),
-            accumulator=in_registers(tiled_mma, cta_tile.value[:2], atom.value.c_dtype),
+            accumulator=in_registers(tiled_mma, atom.value, cta_tile.value[:2]),
             rounds_to_tf32=tf32 is not None and tf32.value,
         )
         return mma, tuple(choice.decision for choice in choices)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import TCGEN05_ATOMS, Instruction, MmaAtom, Target, dtype, targets_with
+from cutegen.hardware import TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.tcgen05_atoms import ALL_N, COLUMNS, LANES, ROWS, columns_allocated, kind_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home
@@ -167,7 +167,8 @@ def choose_accumulator(atom: MmaAtom, tile: tuple[int, int]) -> Choice[Accumulat
         dtype=atom.c_dtype,
         tile=tile,
         block=tile,
-        layout=Layout((WARPGROUP, columns), (1, rows)),
+        atom=UNIVERSAL_FMA,
+        layout=Layout((WARPGROUP, (1, 1, columns)), (1, (0, 0, rows))),
         buffers=BUFFERS,
         drain=DRAIN,
         widths=DRAINED_COLUMNS,

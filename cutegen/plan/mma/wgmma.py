@@ -612,8 +612,8 @@ class Wgmma(Mma):
             role=Role(name=MMA, threads=WARPGROUP * groups, groups=groups, turns=turns),
             accumulator=in_registers(
                 tiled_mma,
+                atom.value,
                 cta_tile.value[:2],
-                atom.value.c_dtype,
                 widths=columns_of(atom.value),
                 promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value) if promote_k else None,
             ),

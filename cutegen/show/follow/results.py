@@ -6,12 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from cutegen.algebra import modes, offsets, offsets_2d, size
+from cutegen.algebra import offsets
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry import Coordinates, place_of_sum
-from cutegen.plan.kernel.accumulator import Home
+from cutegen.plan.geometry import Coordinates, place_of_value
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult
@@ -29,10 +28,8 @@ class ResultFollower:
         """Return the accumulator of the element."""
         coord = within[0] + within[1] * self.plan.cta_tile[0]
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
-        if self.plan.mma.accumulator.home is Home.TENSOR_MEMORY:  # the thread's row: a column for each value
-            return held_value(thread, value, (0, 0, value), self.plan.atom.c_dtype.bits)
-        place = place_of_sum(self.plan.tiled_mma, self.plan.cta_tile[:2], value)
-        return held_value(thread, value, place, self.plan.atom.c_dtype.bits)
+        sums = self.plan.mma.accumulator
+        return held_value(thread, value, place_of_value(sums.extents, value), sums.dtype.bits)
 
     def staged(self, within: tuple[int, int]) -> StagedResult | None:
         """Return its place in shared memory before the store; None if it is stored straight to global memory."""
@@ -58,7 +55,7 @@ class ResultFollower:
 
     @cached_property
     def _sums(self) -> Coordinates:
-        return offsets_2d(self.plan.mma.accumulator.layout)
+        return self.plan.mma.accumulator.table
 
     @cached_property
     def _move(self) -> Move | None:
@@ -83,8 +80,8 @@ class ResultFollower:
 
         `down` warpgroups lie below one another; each has complete atoms, which its parts divide, rows first.
         """
-        (rows, columns), (down, _) = parts.tile, map(size, modes(self.plan.tiled_mma.atom_layout)[:2])
-        atom_n = self.plan.atom.shape_mnk[1]
+        (rows, columns), sums = parts.tile, self.plan.mma.accumulator
+        down, atom_n = sums.tile[0] // (rows * (parts.count // parts.columns)), sums.block[1]
         row_block, group_n = within[0] // rows, within[1] // atom_n
         part = row_block // down * parts.columns + within[1] % atom_n // columns
         group = row_block % down + group_n * down

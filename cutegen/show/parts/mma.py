@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, modes, offsets_2d, size
+from cutegen.algebra import Layout, OperandName, TiledMma, format_layout, offsets_2d, size
 from cutegen.algebra.tiled_mma import OPERAND_MODES
 from cutegen.contract.problem import ProblemShape
-from cutegen.hardware import OperandSource
+from cutegen.hardware import Issuer, MmaAtom, OperandSource
 from cutegen.hardware.units import REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
-from cutegen.plan.geometry import sums_of_tile
+from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.show.canvas.colors import PALE
 from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
@@ -33,12 +33,15 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     tiled = plan.tiled_mma
     layouts = {f"get_layout{op}_TV()": format_layout(tiled.tv_layout(op)) for op in OPERAND_MODES}
     lanes = plural(size(plan.atom.thr_id), "thread")
-    held = {op: _held(plan, op, thread) for op in OPERAND_MODES}
+    sums = plan.mma.accumulator
+    held = {op: _held(plan, op, thread) for op in _in_registers(plan)}
+    if sums.drain is not None:
+        held["C"] = _received(sums, thread)
     facts = [
         ("atom", plan.atom.name),
         ("instruction", plan.atom.ptx),
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by {lanes}"),
-        (plan.atoms_are, f"{extents(plan.atoms_mnk)} along M, N, K: {plan.tiled_mma.threads} threads"),
+        (plan.atoms_are, f"{extents(plan.atoms_mnk)} along M, N, K: {_issuers(plan)}"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}{'' if plan.by_thread else ', the permutation'}"),
         *_columns(tiled),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
@@ -47,14 +50,8 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         section("Tiled MMA", facts),
         section("Thread and value to column-major coordinate in the tiled MMA's tile", [*layouts.items()]),
         *(_atom_table(plan, op, everything=everything) for op in OPERAND_MODES),
-        _warps(plan),
-        section(
-            f"Held by thread {thread} of the tiled MMA's tile, in the order of its values",
-            [
-                (f"{op} ({', '.join(_letters(op))})", " ".join(f"({i},{j})" for i, j in held[op]))
-                for op in _in_registers(plan)
-            ],
-        ),
+        *((_warps(plan), _held_by(plan, thread, held)) if _in_registers(plan) else ()),
+        *((_drained(sums, thread),) if sums.drain is not None else ()),
     ]
     table = {
         "spec": plan.spec.name,
@@ -72,9 +69,39 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     return View(tuple(blocks), table)
 
 
+def _issuers(plan: GemmPlan) -> str:
+    threads = plural(plan.tiled_mma.threads, "thread")
+    return f"one of {threads} issues it" if plan.atom.multiply.issued_by is Issuer.ELECTED else threads
+
+
+def _held_by(plan: GemmPlan, thread: int, held: dict[OperandName, list[tuple[int, int]]]) -> list[str]:
+    rows = [
+        (f"{op} ({', '.join(_letters(op))})", " ".join(f"({i},{j})" for i, j in held[op])) for op in _in_registers(plan)
+    ]
+    return section(f"Held by thread {thread} of the tiled MMA's tile, in the order of its values", rows)
+
+
+def _drained(sums: Accumulator, thread: int) -> list[str]:
+    """Show which sums of the CTA's tile the threads that drain tensor memory receive, and one of them."""
+    places = _received(sums, thread)
+    shown = " ".join(f"({i},{j})" for i, j in places[:WIDEST])
+    rows = [
+        ("buffers", f"{sums.buffers}, each of a tile: one is multiplied into while the other is drained"),
+        ("loaded by", f"{sums.drain}: {plural(sums.threads, 'thread')} receive {sums.values} sums each"),
+        ("thread and value", f"{format_layout(sums.layout)}: to the column-major coordinate in the CTA's tile"),
+        (f"thread {thread % sums.threads} (m, n)", shown + (" ..." if len(places) > WIDEST else "")),
+    ]
+    return section("Sums in tensor memory", rows)
+
+
+def _received(sums: Accumulator, thread: int) -> list[tuple[int, int]]:
+    rows = sums.tile[0]
+    return [(int(at) % rows, int(at) // rows) for at in sums.table[thread % sums.threads]]
+
+
 def _in_registers(plan: GemmPlan) -> list[OperandName]:
-    """Return the operands that threads hold: a matrix descriptor describes the others."""
-    return [op for op in OPERAND_MODES if plan.atom.source(op) is not OperandSource.SMEM]
+    """Return the operands that threads hold: others are in shared memory or in tensor memory."""
+    return [op for op in OPERAND_MODES if plan.atom.source(op) is OperandSource.RMEM]
 
 
 def _letters(op: OperandName) -> tuple[str, str]:
@@ -116,12 +143,12 @@ def _held(plan: GemmPlan, op: OperandName, thread: int) -> list[tuple[int, int]]
 def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[str]:
     """Show the thread and value of each element of the atom's tile; for a wide tile, of each register.
 
-    For an operand in shared memory there is no table: every thread names all of it. For wgmma's sums the first columns
-    show the pattern of the others.
+    For an operand in shared or tensor memory there is no table: every thread names all of it. For wgmma's sums the
+    first columns show the pattern of the others.
     """
     atom = plan.atom
-    if atom.source(op) is OperandSource.SMEM:
-        return [f"{op} of one atom: in shared memory, by one matrix descriptor for all {atom.threads} threads"]
+    if atom.source(op) is not OperandSource.RMEM:
+        return [f"{op} of one atom: {_elsewhere(atom, op)}"]
     layout = {"A": atom.a_layout, "B": atom.b_layout, "C": atom.c_layout}[op]
     x, y = OPERAND_MODES[op]
     shape = atom.shape_mnk[x], atom.shape_mnk[y]
@@ -137,6 +164,13 @@ def _atom_table(plan: GemmPlan, op: OperandName, *, everything: bool) -> list[st
         title += f"; {WIDEST} of {shape[1]} columns (see --all)"
     cells = cells[:, : len(columns)]
     return [title, *folded_table(cells.tolist(), range(shape[0]), columns, "\\".join(_letters(op)))]
+
+
+def _elsewhere(atom: MmaAtom, op: OperandName) -> str:
+    """Describe where an operand is that no thread holds."""
+    if atom.source(op) is OperandSource.TMEM:
+        return "in tensor memory, by the address of its first column"
+    return f"in shared memory, by one matrix descriptor for all {atom.threads} threads"
 
 
 def picture(plan: GemmPlan, thread: int) -> Picture:
@@ -179,7 +213,7 @@ def mma_legend(plan: GemmPlan, thread: int) -> Picture:
 
 def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int], Cell]:
     """Return each element with the lowest thread that holds it, or with `thread`; empty if no thread holds any."""
-    if plan.atom.source(op) is OperandSource.SMEM:
+    if plan.atom.source(op) is not OperandSource.RMEM:
         return {place: Cell((), PALE) for place in np.ndindex(plan.tiled_mma.tile_of(op))}
     coords, rows = offsets_2d(plan.tiled_mma.tv_layout(op)), plan.tiled_mma.tile_of(op)[0]
     cells: dict[tuple[int, int], Cell] = {}
@@ -191,8 +225,8 @@ def _cells(plan: GemmPlan, op: OperandName, thread: int) -> dict[tuple[int, int]
 
 def _also_held(plan: GemmPlan, op: OperandName) -> str:
     """Return the distance of the threads that hold the same element."""
-    if plan.atom.source(op) is OperandSource.SMEM:
-        return f"in shared memory, by one matrix descriptor for all {plan.atom.threads} threads of an atom"
+    if plan.atom.source(op) is not OperandSource.RMEM:
+        return f"{_elsewhere(plan.atom, op)}{' of an atom' if plan.atom.source(op) is OperandSource.SMEM else ''}"
     coords = offsets_2d(plan.tiled_mma.tv_layout(op))
     first = np.flatnonzero((coords == coords[0, 0]).any(axis=1))
     if len(first) == 1:
@@ -203,14 +237,13 @@ def _also_held(plan: GemmPlan, op: OperandName) -> str:
 
 def _cell_size(plan: GemmPlan) -> tuple[float, float]:
     """Return one cell size for all operands, so that neighboring rows and columns align."""
-    values = max(plan.tiled_mma.values(op) for op in _in_registers(plan))
+    values = max((plan.tiled_mma.values(op) for op in _in_registers(plan)), default=1)
     return cell_size([(f"T{plan.tiled_mma.threads - 1}", f"V{values - 1}")])
 
 
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: the tiled MMA, and coordinates in C's tile of each thread's accumulators, [thread, value]."""
-    tiled, tile = plan.tiled_mma, plan.cta_tile[:2]
-    share = tiled.partition("C", Layout(tile), 0)
+    tiled, sums = plan.tiled_mma, plan.mma.accumulator
     return {
         "atom": plan.atom.name,
         "instruction": plan.atom.ptx,
@@ -218,8 +251,8 @@ def page(plan: GemmPlan) -> dict[str, Any]:
         "atoms": list(plan.atoms_mnk),
         "atoms_are": plan.atoms_are,
         "tile": list(tiled.tile_mnk),
-        "threads": tiled.threads,
-        "bits": plan.atom.c_dtype.bits,
-        "accumulators": packed(sums_of_tile(tiled, tile)),
-        "extents": [int(size(part)) for part in modes(share.layout)],
+        "threads": sums.threads,
+        "bits": sums.dtype.bits,
+        "accumulators": packed(sums.table),
+        "extents": list(sums.extents),
     }
