@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -158,11 +159,20 @@ def right_inverse_of(layout: LayoutExpr) -> Layout:
 def left_inverse_of(layout: LayoutExpr) -> Layout:
     """Return the layout that gives the coordinate of each offset.
 
-    Raises ValueError for a swizzled layout, and for one with several elements at one offset.
+    Raises ValueError for a swizzled layout, for one with several elements at one offset, and for one whose offsets no
+    layout numbers: `(2,2):(2,5)` has a stride of 5 after offsets in steps of 2 (CuTe asserts).
     """
     affine = _injective(_affine(layout, "left_inverse"))
     if any(stride == 0 and extent > 1 for extent, stride in leaves(affine.shape, affine.stride)):
         raise ValueError(f"{format_layout(affine)} has no left inverse: several of its elements are at one offset")
+    flat = coalesce(affine)
+    strides = sorted(stride for _, stride in leaves(flat.shape, flat.stride) if stride)
+    for shorter, stride in pairwise(strides):
+        if stride % shorter:
+            raise ValueError(
+                f"{format_layout(affine)} has no left inverse: its stride {stride} is not a multiple of its stride "
+                f"{shorter}"
+            )
     return left_inverse(affine)
 
 

@@ -68,13 +68,17 @@ def group_holes(plan: GemmPlan, c_shape: str, c_stride: str) -> dict[str, GroupH
     of, tensors = groups.of, plan.launch.tensors
     packed = tuple(PackedTensor(title(x.name), _begin(x, of)) for x in tensors if groups.packs(x.modes))
     sides = {mode: f"cute.ceil_div({mode}, CTA_{mode.upper()})" for mode in "mn"}
-    resident = plan.scheduler.resident
+    resident, in_cluster = plan.scheduler.resident, "CLUSTER_M * CLUSTER_N"
     holes = GroupHoles(
         of=of,
         tiles=f"Int32(first_group + cute.arch.lane_idx() < groups) * {sides['m']} * {sides['n']}",
         packed=packed,
         ctas="multiprocessors" if resident == 1 else f"{resident} * multiprocessors",
-        cta=f"first_tile, {'clusters' if plan.mma.shares_copies else 'ctas'}",
+        cta=(
+            f"first_tile * {in_cluster} + rank, clusters * {in_cluster}"
+            if plan.mma.shares_copies
+            else "first_tile, ctas"
+        ),
         threads="MMA_WARPS * 32" if plan.scheduler.source.searched else "THREADS",
     )
     return {"grouped": holes if of == "k" else _clearing(plan, holes, sides, c_shape, c_stride)}

@@ -83,6 +83,7 @@ def test_an_operation_on_a_swizzled_layout_changes_where_coordinates_go_and_not_
         ("complement(Sw<3,3,3> o (8,64))", 0, "complement of a swizzled layout"),
         ("complement((2,2):(1,1), 8)", 0, "(_2,_2):(_1,_1) has no complement: stride 1 is below 2"),
         ("complement((3,2):(2,3), 24)", 0, "has no complement: stride 3 is below 6"),
+        ("left_inverse((2,2):(2,5))", 0, "has no left inverse: its stride 5 is not a multiple of its stride 2"),
         ("logical_divide(64, (4,4):(1,2))", 0, "(_4,_4):(_1,_2) has no complement: stride 2 is below 4"),
         ("zipped_divide((64,8), <(4,4):(1,2)>)", 0, "(_4,_4):(_1,_2) has no complement"),
         ("logical_product((4,4):(1,2), 2)", 0, "(_4,_4):(_1,_2) has no complement"),

@@ -6,16 +6,27 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from cutegen.run import Kernel
+from cutegen.run.call.storage import ENDS_NAMES
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
 
 def made(
     kernel: Kernel, m: int, n: int, k: int, batch: int | None = None, **where: Any
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """A, B, the result, poisoned, and what the epilogue takes, random; `where` is a framework and a device."""
-    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, **where}
-    return (*random_operands(kernel.contract, m, n, k, **options), random_extras(kernel.contract, m, n, k=k, **options))
+    """A, B, the result, poisoned, and what the epilogue takes, random; `where` is a framework and a device.
+
+    Packed groups are three that share the rows, the second of them empty.
+    """
+    groups = kernel.contract.groups
+    options: dict[str, Any] = {"seed": m * n + k, "batch": batch, "groups": groups and 3, **where}
+    extras = random_extras(kernel.contract, m, n, k=k, **options)
+    if groups is not None:
+        rows = {"m": m, "n": n, "k": k}[groups.of]
+        extras[ENDS_NAMES[groups.layout]] = np.array([rows // 3, rows // 3, rows], np.int32)
+    return (*random_operands(kernel.contract, m, n, k, **options), extras)
 
 
 def check(

@@ -68,6 +68,7 @@ QUICK = (
     Setting("k", types=("bf16", "f32"), majors="mnn", tile=(64, 64, 64)),
 )
 SWIGLU = "x, y -> silu(x) * y"
+CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 MORE = (
     Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
     Setting("m", majors="knn", expression=SWIGLU, pairs=Paired(16, "up"), tile=(64, 128, 64)),
@@ -84,7 +85,7 @@ MORE = (
     Setting("m", tile=(128, 256, 64)),
     Setting("m", align=2),
     Setting("m", majors="kkm", align=2, ops=("residual",)),
-    Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2))),
+    CLUSTERED,
     Setting("m", ops=("bias_n",), schedule=Schedule(swap=True), tile=(128, 16, 64)),
     Setting("m", "padded", schedule=Schedule(swap=True), tile=(64, 32, 64)),
     Setting("m", schedule=Schedule(swap=True, cluster=(2, 1)), tile=(64, 8, 128)),
@@ -185,6 +186,11 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         PARTS,
         "Int32(first_group + cute.arch.lane_idx() < groups) * across",
         "Int32(stops > begins) * across",
+    ),
+    "both CTAs of a cluster clear the same rows": (
+        CLUSTERED,
+        "first_tile * CLUSTER_M * CLUSTER_N + rank, clusters * CLUSTER_M * CLUSTER_N)",
+        "first_tile, clusters)",
     ),
     "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
 }
