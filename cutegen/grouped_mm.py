@@ -16,7 +16,7 @@ from cutegen.contract.launch import OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.gated import is_gated, paired
+from cutegen.dispatch.gated import LEAST_OF_PAIRS, is_gated, paired
 from cutegen.dispatch.grouped import GroupedTerms, resolve_groups
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
@@ -36,8 +36,8 @@ def grouped_mm(
     cu_seqlens: Any = None,
     sizes: Any = None,
     bias: Any = None,
-    activation: str | None = None,
-    pairs: Any = None,
+    activation: Any = None,
+    pairs: str | int | None = None,
     first: str | None = None,
     tail: Literal["zero", "keep"] = "zero",
     expected: int | None = None,
@@ -58,7 +58,7 @@ def grouped_mm(
     before it. `expected` is the mean size of a group, if a call knows it: it chooses the kernel.
 
     `bias` is (G, N) or (N,), with groups of columns (N,); `activation`, `pairs` and `first` are those of
-    `cutegen.matmul`. Pairs of columns are joined by torch, after the product in f32. Elements that no
+    `cutegen.matmul`: with pairs of columns the result has N/2, and `bias` N, in the order of `mat_b`. Elements that no
     group has are 0; with `tail="keep"`, and in `out`, they are left as they are. Gradients of them are 0, and what
     they hold reaches nothing. Alignments, element types and `out_dtype` are those of `cutegen.matmul`.
 
@@ -108,6 +108,10 @@ def _call(
     out_dtype: Any = None,
 ) -> Any:
     """Return the call, of torch's tensors as a `GroupedCall`, of arrays by name. Raises OperandError, RequestError."""
+    if activation is not None and type(activation) is not str and "torch" in sys.modules:
+        from cutegen.torch_ops.activations import activation_name
+
+        activation = activation_name(activation)
     activation = paired(activation, pairs, first, "grouped_mm")
     _check(activation, tail, expected)
     if cu_seqlens is not None:
@@ -133,8 +137,6 @@ def _call(
         if every_row:
             sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
         return GroupedCall(mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out)
-    if is_gated(activation):
-        raise RequestError("grouped_mm: pairs: found with NumPy arrays; expected torch tensors: torch joins the pairs")
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
     terms = GroupedTerms(activation, tail == "keep", expected)
@@ -153,7 +155,8 @@ def _check(activation: Any, tail: Any, expected: Any) -> None:
 def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | None = None) -> Resolved:
     views = {name: view_of(x, name) for name, x in call.items() if name in _TENSORS and x is not None}
     given = {name: (view.form, view.pointer) for name, view in views.items()}
-    where = CallTarget(choose_target(arch).name, batch_invariant=settings.batch_invariant)
+    least = {"least": LEAST_OF_PAIRS} if is_gated(call["terms"].activation) else {}
+    where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
     return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
 
 

@@ -33,8 +33,8 @@ class Experts(nn.Module):
         order = experts.flatten().argsort(stable=True)  # rows of one expert follow one another
         ends = functional.one_hot(experts.flatten(), EXPERTS).sum(0).cumsum(0).to(torch.int32)
         rows = x[order // CHOSEN]
-        gate, up = cutegen.grouped_mm(rows, self.gate_up.mT, offs=ends).chunk(2, -1)
-        rows = cutegen.grouped_mm(functional.silu(gate) * up, self.down.mT, offs=ends)
+        rows = cutegen.grouped_mm(rows, self.gate_up.mT, offs=ends, activation="swiglu", pairs="halves", first="gate")
+        rows = cutegen.grouped_mm(rows, self.down.mT, offs=ends)
         weighted = rows.float() * weights.flatten()[order, None]
         return torch.zeros(x.shape, device=x.device).index_add(0, order // CHOSEN, weighted)
 

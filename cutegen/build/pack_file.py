@@ -42,8 +42,9 @@ class ToPack:
     name: str
     problem: ProblemShape | None
     target: str
-    ops: tuple[str, ...] | None
+    ops: tuple[str, ...]
     artifact: Artifact
+    expression: str | None = None
 
     @property
     def identity(self) -> Identity:
@@ -171,6 +172,7 @@ def _packed(each: ToPack, members: dict[str, PackMember], data: bytearray) -> Pa
         gpu_arch=content.manifest.inputs.gpu_arch,
         kind=kind,
         ops=each.ops,
+        expression=each.expression,
         key=content.manifest.key,
         launch=launch,
         files={name: _member(content.files[name], members, data) for name in FILES},

@@ -41,17 +41,18 @@ class _PlainEntry:
     target: str
     gpu_arch: str
     kind: str
-    ops: tuple[str, ...] | None
+    ops: tuple[str, ...]
     key: str
     files: Mapping[str, PackMember]
+    expression: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackEntry(_PlainEntry):
     """One kernel of a pack: the spec called `name`, planned for `problem` and compiled for `target`.
 
-    Without a `problem` it serves all problems. `ops` are those of the spec's epilogue; None for an expression. `files`
-    are those of the artifact, by name.
+    Without a `problem` it serves all problems. `ops` are those of the spec's epilogue and `expression`
+    its last step, if it has one. `files` are those of the artifact, by name.
     """
 
     launch: LaunchContract
@@ -73,7 +74,8 @@ class PackEntry(_PlainEntry):
             "target": self.target,
             "gpu_arch": self.gpu_arch,
             "kind": self.kind,
-            "ops": None if self.ops is None else list(self.ops),
+            "ops": list(self.ops),
+            **({} if self.expression is None else {"expression": self.expression}),
             "key": self.key,
             "launch": self.launch.to_json(),
             "files": {name: asdict(member) for name, member in self.files.items()},

@@ -17,8 +17,8 @@ class Pairs:
     Without a `width` each member is one half of all columns. The columns of a member are in the order of C's.
     """
 
-    width: int | None
     first: Member
+    width: int | None = None
 
     def __str__(self) -> str:
         halves = ("gate", "up") if self.first == "gate" else ("up", "gate")
@@ -34,7 +34,7 @@ class Pairs:
     def modes(self, columns: int) -> tuple[tuple[int, int], ...]:
         """Return extent and stride of each mode of so many columns: those of a member's columns, then of the members.
 
-        >>> Pairs(None, "gate").modes(96), Pairs(1, "up").modes(96), Pairs(8, "gate").modes(96)
+        >>> Pairs("gate").modes(96), Pairs("up", 1).modes(96), Pairs("gate", 8).modes(96)
         (((48, 1), (2, 48)), ((48, 2), (2, 1)), ((8, 1), (6, 16), (2, 8)))
         """
         if self.width is None:
@@ -46,7 +46,7 @@ class Pairs:
     def column(self, pair: int, member: Member, columns: int) -> int:
         """Return the column of B that is the `member` of a pair, the number of C's column.
 
-        >>> Pairs(8, "up").column(9, "gate", 96), Pairs(None, "gate").column(9, "up", 96)
+        >>> Pairs("up", 8).column(9, "gate", 96), Pairs("gate").column(9, "up", 96)
         (25, 57)
         """
         width = self.width or columns // 2

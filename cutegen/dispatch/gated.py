@@ -54,7 +54,7 @@ class Gated:
     def pairs(self) -> Pairs:
         """Return the order of columns."""
         width = WIDTHS[self.layout] if isinstance(self.layout, str) else self.layout
-        return Pairs(width, "gate" if self.first == "gate" else "up")
+        return Pairs("gate" if self.first == "gate" else "up", width)
 
     def expression(self, *, residual: bool) -> str:
         """Return the last step of an epilogue, as a spec has it.
@@ -107,13 +107,13 @@ def paired(activation: Any, pairs: Any, first: Any, function: str = "matmul") ->
     return str(Gated(found["name"], pairs, first, alpha, limit))
 
 
-def is_gated(activation: str | None) -> bool:
+def is_gated(activation: Any) -> bool:
     """Return whether an activation is one of pairs, as `paired` has written it; Dynamo traces this.
 
     >>> is_gated("swiglu of halves, gate first"), is_gated("silu")
     (True, False)
     """
-    return activation is not None and activation.endswith(" first")
+    return isinstance(activation, str) and activation.endswith(" first")
 
 
 def gated_of(activation: Any) -> Gated | None:

@@ -17,7 +17,8 @@ from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.launch import ENDS, OPERANDS
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.formula import Formula
-from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of
+from cutegen.dispatch.gated import Gated, gated_of
+from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import CallTarget, Given, Resolved, check_given, replace_form
 from cutegen.dispatch.shapes import Multiplied, Shape
@@ -48,13 +49,17 @@ class GroupedTerms(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupedProduct:
-    """The product of a call: its groups, their number, and the extents of M, N and K."""
+    """The product of a call: its groups, their number, and the extents of M, N and K.
+
+    A column of the result is made of as many columns of B as there are `members`: two if they are pairs.
+    """
 
     groups: Groups
     count: int
     m: int
     n: int
     k: int
+    members: int = 1
 
     @property
     def result(self) -> Shape:
@@ -64,12 +69,13 @@ class GroupedProduct:
     @property
     def multiplied(self) -> Multiplied:
         """The product with the shape of its result."""
-        return Multiplied(self.result[:-2], self.m, self.n, self.k)
+        return Multiplied(self.result[:-2], self.m, self.n, self.k, members=self.members)
 
     def shape(self, name: str) -> Shape:
         """Return the shape of A, B or a result as a call has it."""
         modes = _MODES[name]
-        extents = tuple({"m": self.m, "n": self.n, "k": self.k}[mode] for mode in modes)
+        columns = self.n if name in OPERANDS else self.n // self.members
+        extents = tuple({"m": self.m, "n": columns, "k": self.k}[mode] for mode in modes)
         return extents if self.groups.packs(modes) else (self.count, *extents)
 
     def chosen_for(self, expected: int | None) -> ProblemShape:
@@ -122,9 +128,16 @@ def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
     return GroupedProduct(groups, count, m, n, k)
 
 
-def result_of(forms: Mapping[str, Form], out_dtype: str | None) -> tuple[GroupedProduct, str]:
+def result_of(
+    forms: Mapping[str, Form], out_dtype: str | None, gated: Gated | None = None
+) -> tuple[GroupedProduct, str]:
     """Return the product, and the result's element type. Raises OperandError, RequestError."""
     product, out = product_of_groups(forms), forms.get("out")
+    if gated is not None:
+        if product.groups.of == "n" or product.n % gated.pairs.multiple:
+            expected = f"a multiple of {gated.pairs.multiple} that no groups cut: {gated.pairs}"
+            raise OperandError(operand="mat_b", found=f"N = {product.n}", expected=expected)
+        product = replace(product, members=2)
     check_operands(forms["a"].dtype, forms["b"].dtype)
     element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
     _check_bias(forms.get("bias"), product)
@@ -143,9 +156,9 @@ def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
 
 def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dtype: str | None = None) -> Resolved:
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
-    forms = {name: form for name, (form, _) in given.items()}
-    product, element = result_of(forms, out_dtype)
-    placements = {name: _operand(name, *given[name], where, product) for name in OPERANDS}
+    forms, gated = {name: form for name, (form, _) in given.items()}, gated_of(terms.activation)
+    product, element = result_of(forms, out_dtype, gated)
+    placements = {name: _operand(name, *given[name], where, product, gated) for name in OPERANDS}
     fresh = replace_form(forms["a"], product.result, element)
     placed, out_copied = _in_place("out", *given.get("out", (fresh, 0)), element), ""
     if placed is None:
@@ -166,6 +179,8 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         b=placements["b"].matrix,
         c=placed.matrix,
         ops=formula.ops,
+        expression=formula.expression,
+        pairs=None if gated is None else gated.pairs,
         bias=placements["bias"].matrix.dtype if "bias" in placements else None,
         aux=placements["aux"].matrix if terms.aux else None,
         problem=called
@@ -187,8 +202,13 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
     )
 
 
-def _operand(name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct) -> Placement:
-    """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it."""
+def _operand(
+    name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct, gated: Gated | None
+) -> Placement:
+    """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it.
+
+    Kernels with pairs read it by tensor maps, which need wide alignment, and groups that begin at a row.
+    """
     dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
     placed = _in_place(name, form, address, dtype, prefer_last=name == "a")
@@ -196,6 +216,12 @@ def _operand(name: str, form: Form, address: int, where: CallTarget, product: Gr
         return _copy(name, form, dtype, "it is contiguous in neither mode")
     narrow = placed.matrix.align_bytes < VECTOR_BYTES and reuse >= WORTH_A_COPY
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
+    if gated is not None:
+        if name == "b" and not takes_apart(placed.matrix, gated.pairs, product.n):
+            return _copy(name, form, dtype, "a copy along K takes its pairs of columns apart")
+        if anywhere:
+            return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
+        narrow = placed.matrix.align_bytes < VECTOR_BYTES
     if not narrow or anywhere:  # groups begin anywhere in a copy as well
         return placed
     align = placed.matrix.align_bytes

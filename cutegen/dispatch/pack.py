@@ -16,6 +16,7 @@ from cutegen.build.pack_file import PackFile, read_pack
 from cutegen.build.pack_index import Identity, PackEntry
 from cutegen.contract.buckets import bucket
 from cutegen.contract.launch import FACTORS, GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
+from cutegen.contract.pairs import PAIR
 from cutegen.contract.problem import ProblemLike, ProblemShape
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
@@ -188,11 +189,11 @@ def _suited(wanted: Target, targets: Iterable[str], *, exactly: bool) -> str | N
 
 def _serves(entry: PackEntry, request: Request) -> bool:
     """Return whether a kernel computes the request on operands with this layout."""
-    if entry.kind != GEMM or entry.ops is None or entry.ops != request.ops:
+    if entry.kind != GEMM or (entry.ops, entry.expression) != (request.ops, request.expression):
         return False
     if request.batch_invariant and entry.launch.split is not None:
         return False
-    if entry.launch.groups != request.groups:
+    if (entry.launch.groups, entry.launch.pairs) != (request.groups, request.pairs):
         return False
     tensors = entry.launch.tensors  # as the kernel reads them: a call of `matmul` makes no lasting copy of B
     asked = {name for name in _MATRICES if getattr(request, name) is not None}
@@ -201,12 +202,13 @@ def _serves(entry: PackEntry, request: Request) -> bool:
 
 def _fits(tensor: TensorContract, request: Request) -> bool:
     """Return whether a call's tensor has the layout of the kernel's. The input C has that of C."""
-    if len(tensor.modes) == 1:
+    if tensor.name not in (*_MATRICES, SOURCE):
         return tensor.dtype == (request.scale if tensor.name in SCALES else request.bias)
     matrix: Matrix | None = getattr(request, RESULT if tensor.name == SOURCE else tensor.name)
     if matrix is None or matrix.align_bytes % tensor.align_bytes:
         return False
-    return (tensor.dtype, tensor.major, tensor.block) == (matrix.dtype, matrix.major, matrix.block)
+    major = "n" if tensor.major == PAIR else tensor.major  # a call's result has columns, whatever makes one
+    return (tensor.dtype, major, tensor.block) == (matrix.dtype, matrix.major, matrix.block)
 
 
 def _bucket_of(entry: PackEntry, request: Request) -> ProblemShape | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype as element_type
+from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.words import round_up
 
@@ -138,6 +140,16 @@ def place_operand(
         else:
             why = "it is contiguous in neither mode"
     return place_copy(name, form, dtype, problem, fold=fold, why=why)
+
+
+def takes_apart(b: Matrix, pairs: Pairs, columns: int) -> bool:
+    """Return whether a tensor map takes the pairs apart that so many columns of B are.
+
+    >>> [takes_apart(Matrix("f16", "n", 16), Pairs("gate", width), 64) for width in (1, 16, None)]
+    [False, True, True]
+    """
+    unit_bytes = VECTOR_BYTES if pairs.width is None else SECTOR_BYTES
+    return b.major == "k" or (pairs.width or columns // 2) * element_type(b.dtype).bytes % unit_bytes == 0
 
 
 def place_copy(name: str, form: Form, dtype: str, problem: Multiplied, *, fold: bool, why: str) -> Placement:

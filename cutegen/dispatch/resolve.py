@@ -13,7 +13,6 @@ from cutegen.dispatch.block_scales import SCALES, Block, blocks_of, check_factor
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import Gated
 from cutegen.dispatch.placement import (
-    VECTOR_BYTES,
     WORTH_A_COPY,
     Copy,
     Placement,
@@ -24,13 +23,13 @@ from cutegen.dispatch.placement import (
     place_operand,
     place_result,
     place_scale,
+    takes_apart,
 )
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
 from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype
-from cutegen.hardware.units import SECTOR_BYTES
 from cutegen.run.call.operands import Form, compact_strides
 
 Given = Mapping[str, tuple[Form, int]]
@@ -105,7 +104,8 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
-    of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if blocks else (problem.n, reuse)  # only tensor maps read blocks
+    mapped = bool(blocks) or formula.gated is not None  # only kernels with tensor maps have blocks, or pairs
+    of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if mapped else (problem.n, reuse)
     placements = {
         "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
         "b": _place_b(matrix_b, at_b, kind_b, problem, of_b, formula.gated),
@@ -153,11 +153,7 @@ def product_of(given: Mapping[str, Form], out_dtype: str | None, gated: Gated | 
 def _place_b(form: Form, address: int, element: str, problem: Multiplied, reuse: int, gated: Gated | None) -> Placement:
     """Place B; as a K-major copy if it is N-major and a tensor map cannot take its pairs of columns apart."""
     placed = place_operand("b", form, address, element, problem, fold=False, reuse=reuse, any_rows=False)
-    if gated is None or placed.matrix.major == "k":
-        return placed
-    size, width = dtype(element).bytes, gated.pairs.width
-    columns, unit_bytes = (problem.n // 2, VECTOR_BYTES) if width is None else (width, SECTOR_BYTES)
-    if columns * size % unit_bytes == 0:
+    if gated is None or takes_apart(placed.matrix, gated.pairs, problem.n):
         return placed
     return place_copy("b", form, element, problem, fold=False, why="a copy along K takes its pairs of columns apart")
 

@@ -20,7 +20,8 @@ def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
             name=each.wanted.name,
             problem=each.wanted.problem,
             target=each.wanted.target,
-            ops=_ops(each.wanted),
+            ops=each.wanted.spec.epilogue.ops or (),
+            expression=each.wanted.spec.epilogue.expression,
             artifact=each.artifact,
         )
         for each in outcomes
@@ -29,11 +30,6 @@ def make_pack(path: Path, outcomes: Iterable[Outcome]) -> PackIndex:
     if not kernels:
         raise RequestError(f"{path}: found no kernel to pack; expected one or more")
     return write_pack(path, kernels)
-
-
-def _ops(wanted: RequestedKernel) -> tuple[str, ...] | None:
-    epilogue = wanted.spec.epilogue
-    return (epilogue.ops or ()) if epilogue.expression is None else None
 
 
 def folder_name(wanted: RequestedKernel) -> str:

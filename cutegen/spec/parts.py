@@ -390,7 +390,7 @@ class Paired(Part):
     def value(self) -> Pairs:
         """The pairs as kernels and launches have them."""
         width = _WIDTHS[self.layout] if isinstance(self.layout, str) else self.layout
-        return Pairs(width, self.first)
+        return Pairs(self.first, width)
 
     @classmethod
     def of(cls, pairs: Pairs) -> Paired:

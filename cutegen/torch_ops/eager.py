@@ -34,7 +34,7 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     device = call.a.device
     if device.type == "cpu" and settings.cpu_tensors == "torch":
         return _by_torch(call)
-    if (gated := gated_of(call.activation)) is not None and not _takes_pairs(device):
+    if (gated := gated_of(call.activation)) is not None and not takes_pairs(device):
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
@@ -55,9 +55,9 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
     return out, aux
 
 
-def _takes_pairs(device: torch.device) -> bool:
-    """Return whether kernels for a device take pairs of columns; the executor runs those of another."""
-    return device.type == "cpu" or call_target(device).target == LEAST_OF_PAIRS
+def takes_pairs(device: torch.device, arch: str | None = None) -> bool:
+    """Return whether kernels for a device, or the target `arch`, take pairs; the executor runs those of a target."""
+    return call_target(device, least=LEAST_OF_PAIRS, arch=arch).target == LEAST_OF_PAIRS
 
 
 def _apart(call: Call, gated: Gated) -> Tensor:

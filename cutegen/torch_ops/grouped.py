@@ -18,14 +18,12 @@ from torch import Tensor
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import check_activation
-from cutegen.dispatch.gated import gated_of, is_gated
-from cutegen.dispatch.grouped import GroupedTerms, product_of_groups, resolve_groups, result_of
+from cutegen.dispatch.gated import LEAST_OF_PAIRS, gated_of, is_gated
+from cutegen.dispatch.grouped import GroupedProduct, GroupedTerms, resolve_groups, result_of
 from cutegen.dispatch.prepared_call import ServedCall, prepare_call
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
-from cutegen.dispatch.types import result_type
-from cutegen.errors import OperandError, RequestError
 from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, replay
 from cutegen.torch_ops import eager, gradients, grouped_gradients
 from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
@@ -33,7 +31,7 @@ from cutegen.torch_ops.call_cache import is_undisturbed
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
-from cutegen.torch_ops.ops import CASTS, NAMESPACE, autocast, library, refuse_out_with_grad
+from cutegen.torch_ops.ops import NAMESPACE, autocast, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
 TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
@@ -68,13 +66,21 @@ class GroupedCall(NamedTuple):
     @property
     def terms(self) -> GroupedTerms:
         """Return the terms beside its tensors. Raises RequestError."""
-        check_activation(self.activation)
+        if not is_gated(self.activation):
+            check_activation(self.activation)
         return GroupedTerms(self.activation, self.keep, self.expected, self.aux)
 
     @property
     def asked_dtype(self) -> str | None:
         """Return the element type of `out_dtype`, if it is given."""
         return None if self.out_dtype is None else dtype_name(self.out_dtype)
+
+    @property
+    def product(self) -> tuple[GroupedProduct, torch.dtype]:
+        """Return the product and the result's type, as its tensors fit together. Raises OperandError, RequestError."""
+        forms = {name: eager.form_of(x) for name, x in self.tensors.items()}  # which need no memory
+        product, element = result_of(forms, self.asked_dtype, gated_of(self.terms.activation))
+        return product, dtype_of(element)
 
     @property
     def wants_grad(self) -> bool:
@@ -89,8 +95,6 @@ class GroupedCall(NamedTuple):
 
 def grouped_mm(call: GroupedCall) -> Tensor:
     """Serve a call: at once, or through torch's dispatcher if others must see it."""
-    if is_gated(call.activation):
-        return _of_pairs(call)
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     plain = all(type(x) in _PLAIN for x in call.tensors.values())
     kind = call.a.device.type
@@ -111,27 +115,6 @@ def grouped_mm(call: GroupedCall) -> Tensor:
     return result
 
 
-def _of_pairs(call: GroupedCall) -> Tensor:
-    """Return the activation of pairs of columns, which torch computes in f32. Raises OperandError, RequestError."""
-    gated = gated_of(call.activation)
-    assert gated is not None
-    if call.out is not None or call.keep:
-        name = "out" if call.out is not None else "tail"
-        raise RequestError(
-            f"grouped_mm: {name}: found with {gated.name}; expected a new result without pairs left over"
-        )
-    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
-    if product.groups.of == "n" or product.n % gated.pairs.multiple:
-        found, expected = f"N = {product.n}", f"a multiple of {gated.pairs.multiple} that no groups cut: {gated.pairs}"
-        raise OperandError(operand="mat_b", found=found, expected=expected)
-    asked = call.out_dtype
-    if asked is None and torch.is_autocast_enabled(call.a.device.type) and call.a.dtype in CASTS:
-        asked = torch.get_autocast_dtype(call.a.device.type)
-    element = result_type(eager.form_of(call.a).dtype, None if asked is None else dtype_name(asked))
-    sums = grouped_mm(call._replace(activation=None, out_dtype=torch.float32))
-    return rounded(activated(gated, sums), dtype_of(element))
-
-
 def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """Return the result, and the value before the activation if requested; `out` is the result if given.
 
@@ -139,6 +122,8 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """
     if call.a.device.type == "cpu" and settings.cpu_tensors == "torch":
         return _by_torch(call)
+    if (sums := _of_kernel(call)) is not call:
+        return _apart(call, sums)
     if (known := _again(call)) is not None:
         return known
     resolved = resolved_groups(call)
@@ -158,16 +143,45 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     return out, aux
 
 
+def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
+    """Return the call that a kernel serves: without an activation of pairs that torch computes from its sums.
+
+    That is so if the sums are stored, which are in the result's type then, else in f32, and for parts of K.
+    """
+    if not is_gated(call.activation) or not (
+        call.aux or call.b.dim() == 2 or not eager.takes_pairs(call.a.device, arch)
+    ):
+        return call
+    _, element = call.product
+    return call._replace(activation=None, out=None, out_dtype=element if call.aux else torch.float32, aux=False)
+
+
+def _apart(call: GroupedCall, sums: GroupedCall) -> tuple[Tensor, Tensor | None]:
+    """Compute the sums by a kernel and their activation of pairs by torch."""
+    gated, (_, element) = gated_of(call.activation), call.product
+    assert gated is not None
+    with torch.no_grad():
+        before, _ = compute(sums)
+        found = rounded(activated(gated, gradients.wide(before)), element)
+    if call.out is not None:
+        if call.b.dim() == 3:  # what no group has stays
+            inside = grouped_gradients.inside(call.offs, call.sizes, call.a.shape[-2])
+            found = found.where(inside[..., None], call.out)
+        found = call.out.copy_(found)
+    return found, before if call.aux else None
+
+
 def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None = None) -> Resolved:
     """Return the request of a call, optionally on the target `arch`, and for an `a` with so many `rows`.
 
     Raises OperandError, RequestError.
     """
-    if is_gated(call.activation):
-        call = call._replace(activation=None, out_dtype=torch.float32)
+    call = _of_kernel(call, arch)
     with torch.no_grad():
         given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
+    if is_gated(call.activation):
+        least = LEAST_OF_PAIRS
     return resolve_groups(
         with_rows(given, rows), call.terms, call_target(call.a.device, least=least, arch=arch), call.asked_dtype
     )
@@ -260,10 +274,11 @@ def _remember(call: GroupedCall, resolved: Resolved, ready: ServedCall) -> None:
 
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """Compute on the CPU with torch, group by group, after the same checks."""
-    resolved = resolved_groups(call)
-    dtype = dtype_of(resolved.dtype)
-    out = torch.zeros(resolved.problem.result, dtype=dtype) if call.out is None else call.out
-    aux = torch.zeros(resolved.problem.result, dtype=dtype) if call.aux else None
+    resolved_groups(call)
+    product, dtype = call.product
+    gated = gated_of(call.activation)
+    out = torch.zeros(product.result, dtype=dtype) if call.out is None else call.out
+    aux = torch.zeros((*product.result[:-1], product.n), dtype=dtype) if call.aux else None
     with torch.no_grad():
         for group, a, b, at in parts(call):
             x = multiply(a, b)
@@ -271,13 +286,17 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
                 x = x + _bias_of(call, group, at).to(torch.float32)
             if aux is not None:
                 aux[at] = rounded(x, dtype)
-            out[at] = rounded(x if call.activation is None else ACTIVATIONS[call.activation](x), dtype)
+            if gated is not None:
+                x = activated(gated, x)
+            elif call.activation is not None:
+                x = ACTIVATIONS[call.activation](x)
+            out[at] = rounded(x, dtype)
     return out, aux
 
 
 def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
     """Yield each group with its part of A and of B, and its place in the result, on the host."""
-    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    product, _ = call.product
     given = [int(x) for x in (call.sizes if call.offs is None else call.offs).tolist()]  # type: ignore[union-attr]
     problem = ProblemShape(product.m, product.n, product.k, groups=product.count)
     for group, part in enumerate(product.groups.products(given, problem)):
@@ -311,13 +330,12 @@ def _grouped_mm_out(*arguments: Any, out: Tensor) -> None:
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
     """Return an empty result of the right shape and type, on the arguments' device. Raises like a real call."""
     call = GroupedCall(*arguments)._replace(out=out)
-    check_activation(call.activation)
-    product, element = result_of({name: eager.form_of(x) for name, x in call.tensors.items()}, call.asked_dtype)
-    return call.a.new_empty(product.result, dtype=dtype_of(element))
+    product, element = call.product
+    return call.a.new_empty(product.result, dtype=element)
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
-    return _fake(*arguments), _fake(*arguments)
+    return _fake(*arguments), _fake(*GroupedCall(*arguments)._replace(activation=None).of_op)
 
 
 def _fake_out(*arguments: Any, out: Tensor) -> None:

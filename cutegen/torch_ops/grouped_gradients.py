@@ -62,8 +62,8 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
     if need_b and sizes is None:
         of_b = _product(a.mT, narrow, offs, None, b, ctx.expected)
     elif need_b:
-        inside = _inside(sizes, a.shape[1])
-        of_b = torch.ops.cutegen.matmul(a.where(inside, 0).mT, narrow.where(inside, 0))
+        rows = inside(offs, sizes, a.shape[1])[..., None]
+        of_b = torch.ops.cutegen.matmul(a.where(rows, 0).mT, narrow.where(rows, 0))
     of_bias = _of_bias(grad, a, b, offs, sizes, bias, ctx.expected) if need_bias else None
     return (of_a, of_b, None, None, of_bias, None, None, None, None)[: len(ctx.needs_input_grad)]
 
@@ -80,9 +80,14 @@ def _product(
     return found
 
 
-def _inside(sizes: Tensor, rows: int) -> Tensor:
-    """Return (G, R, 1): whether a group has the row."""
-    return (torch.arange(rows, device=sizes.device) < sizes[:, None])[..., None]
+def inside(offs: Tensor | None, sizes: Tensor | None, room: int) -> Tensor:
+    """Return (room,) of packed groups, or (G, room) of padded ones: whether a group has the row, or the column."""
+    given = offs if sizes is None else sizes[:, None]
+    assert given is not None
+    at = torch.arange(room, device=given.device)
+    if sizes is not None:
+        return at < given
+    return at < (given.amax() if given.shape[0] else given.new_zeros(()))  # an end is not below the one before it
 
 
 def _of_bias(
@@ -90,7 +95,7 @@ def _of_bias(
 ) -> Tensor:
     """Return the gradient of a bias: sums over the rows of each group, or of all."""
     if sizes is not None:
-        of_groups = grad.where(_inside(sizes, a.shape[1]), 0).sum(1, dtype=torch.float32)
+        of_groups = grad.where(inside(offs, sizes, a.shape[1])[..., None], 0).sum(1, dtype=torch.float32)
     elif a.dim() == 2 and b.dim() == 3:
         # Sums of a group's rows are a product with ones, along K: it reads no row that no group has.
         narrow = grad.to(a.dtype)
@@ -101,8 +106,6 @@ def _of_bias(
     elif a.dim() == 2:
         of_groups = grad.sum(1, dtype=torch.float32)
     else:
-        assert offs is not None
-        columns = torch.arange(grad.shape[-1], device=grad.device)
-        end = offs[-1:] if offs.shape[0] else offs.new_zeros(1)
-        return grad.sum(0, dtype=torch.float32).where(columns < end, 0).to(bias.dtype)
+        columns = inside(offs, sizes, grad.shape[-1])
+        return grad.sum(0, dtype=torch.float32).where(columns, 0).to(bias.dtype)
     return (of_groups if bias.dim() == 2 else of_groups.sum(0)).to(bias.dtype)

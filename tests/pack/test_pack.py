@@ -15,6 +15,7 @@ from cutegen.contract import ProblemShape
 from cutegen.contract.buckets import bucket
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import SOURCE, SplitContract, TensorContract
+from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.pack import Pack
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import Providers, providers
@@ -215,8 +216,15 @@ def test_slices_serve_no_call_that_is_to_be_batch_invariant(pack: Pack, monkeypa
 
 
 def test_an_epilogue_of_the_spec_is_asked_for_by_its_ops(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pack, "entries", (replace(pack.entries[0], ops=None),))
-    assert given(pack, REQUEST) is None
+    """The same expression over pairs in another order is another kernel."""
+    last, pairs = "x, y -> silu(x) * y", Pairs("gate")
+    (entry, *_), asked = pack.entries, replace(REQUEST, expression=last, pairs=pairs)
+    launch = replace(entry.launch, pairs=pairs)
+    monkeypatch.setattr(Pack, "entries", (replace(entry, expression=last, launch=launch),))
+    assert pack.answer(asked).open is not None
+    others = {"expression": "x, y -> relu(x) * y"}, {"pairs": Pairs("up")}, {"pairs": Pairs("gate", 8)}
+    for each in (REQUEST, *(replace(asked, **changes) for changes in others)):  # type: ignore[arg-type]
+        assert pack.answer(each).open is None
 
 
 @pytest.mark.parametrize("others", [("alpha",), ("relu",), ("beta", "relu")])

@@ -211,7 +211,7 @@ def test_a_planted_mistake_is_found(
         spec = replace(spec, epilogue=replace(spec.epilogue, expression=without))
     else:
         of_members = warpgroup.vectors_of_members
-        monkeypatch.setattr(warpgroup, "vectors_of_members", lambda x, pairs: of_members(x, Pairs(None, pairs.first)))
+        monkeypatch.setattr(warpgroup, "vectors_of_members", lambda x, pairs: of_members(x, Pairs(pairs.first)))
     assert not is_right(made_anew(spec, tmp_path), right)
 
 

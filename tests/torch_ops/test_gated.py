@@ -158,6 +158,15 @@ def test_a_request_names_expression_and_order_and_reads_them_back() -> None:
     assert spec.epilogue.pairs.value == request.pairs
 
 
+def test_operands_that_no_tensor_map_reads_are_copied() -> None:
+    """Only kernels that copy by tensor maps have pairs."""
+    a, w = (torch.empty(x, 17, device="meta", dtype=torch.bfloat16) for x in (5, 32))
+    said = cutegen.explain(a, w.T, arch="h100", activation="swiglu", pairs="halves", first="gate")
+    assert "copied: a  it is aligned to only 2 bytes" in said
+    assert "copied: b  it is aligned to only 2 bytes" in said
+    assert "family sm90" in said
+
+
 @pytest.mark.parametrize("name", [*GATED, "swiglu_oai(2.5, 1e3)"])
 def test_an_activation_is_one_text_within_the_library(name: str) -> None:
     for pairs, first in ORDERS:

@@ -132,6 +132,26 @@ def test_bias_activation_and_result_type(form: str, per_group: bool, computed_by
     close(found, exact)
 
 
+def test_activations_are_named_or_given_by_value() -> None:
+    """As in a compiled call; modules of others and other functions are refused."""
+    a, b = operands("m", 2)
+    offs = named("m", [4, 30])["offs"]
+    for value, name in (
+        (torch.nn.GELU(), "gelu"),
+        (torch.nn.GELU("tanh"), "gelu_tanh"),
+        (functional.silu, "silu"),
+        (torch.relu, "relu"),
+    ):
+        wanted = cutegen.grouped_mm(a, b, offs=offs, activation=name)
+        assert torch.equal(cutegen.grouped_mm(a, b, offs=offs, activation=value), wanted)
+        assert cutegen.explain(a, b, offs=offs, activation=value) == cutegen.explain(a, b, offs=offs, activation=name)
+    call = torch.compile(cutegen.grouped_mm, fullgraph=True, backend="aot_eager")
+    assert torch.equal(call(a, b, offs=offs, activation=torch.relu), wanted)
+    for other in (torch.tanh, torch.nn.GELU, torch.nn.Hardtanh(), 3):
+        with pytest.raises(RequestError, match="activation: found"):
+            cutegen.grouped_mm(a, b, offs=offs, activation=other)
+
+
 @pytest.mark.parametrize("form", ["m", "n", "padded"])
 def test_what_no_group_has_is_zero_or_left(form: str, computed_by: str) -> None:
     given = [4, 9]
@@ -183,6 +203,14 @@ def test_gradients_are_those_of_the_loop(form: str, activation: str | None, comp
         assert other.grad is not None
         error = (one.grad.double() - other.grad).abs().max()
         assert error <= 2.0**-5 * max(1.0, float(other.grad.abs().max())), error  # NaN is not
+
+
+def test_groups_reach_to_the_largest_end_if_ends_are_out_of_order() -> None:
+    a, b = operands("n", 3)
+    bias = torch.zeros(ROOM, requires_grad=True)
+    found = cutegen.grouped_mm(a, b, bias=bias, **named("n", [30, 5, -1]))
+    found.backward(torch.ones_like(found))
+    assert torch.equal(bias.grad, torch.tensor([float(N)] * 30 + [0.0] * (ROOM - 30)))
 
 
 def test_compiled_calls_are_whole_graphs_and_ops_are_sound() -> None:
