@@ -18,6 +18,7 @@ from cutegen.cli.options import (
     named_spec,
 )
 from cutegen.cli.output import Answer
+from cutegen.plan.costs import key_costs
 from cutegen.tuned.answer import plan as make_plan
 
 
@@ -34,4 +35,8 @@ def plan(
     """Shows every decision, the reason, the rejected alternatives with their reasons, and the predictions."""
     answer = Answer.asked(json=json, out=out)
     made = make_plan(named_spec(spec), arch, named_problem(problem, batch, groups))
-    answer.give(made.to_json, lambda: made.explain(everything=everything).splitlines())
+    costs = key_costs(made)
+    answer.give(
+        lambda: {**made.to_json(), "key_costs": [cost.to_json() for cost in costs]},
+        lambda: made.explain(everything=everything, costs=costs).splitlines(),
+    )

@@ -16,6 +16,7 @@ from cutegen.plan.kernel.role import IDLE, MMA, PRODUCER, THREADS
 from cutegen.plan.values.copies import is_of_few
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
+from cutegen.plan.values.key_cost import KeyCost
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
@@ -26,17 +27,19 @@ SHOWN_RANKS = 6
 COUNT_COLUMNS = 8  # reserved in a line for the indent and the count after an opcode
 
 
-def explain(plan: PlannedGemm, *, everything: bool = False) -> str:
+def explain(plan: PlannedGemm, *, everything: bool = False, costs: Sequence[KeyCost] = ()) -> str:
     """Return every decision with its reason and rejected alternatives, the ranked shared layouts, and the predictions.
 
-    Long lists are truncated unless `everything` is set. Lines have COLUMNS columns, or 100.
+    The `costs` of given keys precede them. Long lists are truncated unless `everything` is set. Lines have COLUMNS
+    columns, or 100.
     """
     width = text_width()
     blocks = (
         [
             *title_lines(plan.spec, plan.target, plan.problem, width),
-            *(line for text in remarks(plan) for line in wrapped(text, first="  ", rest="    ", width=width)),
+            *(line for text in heading(plan) for line in wrapped(text, first="  ", rest="    ", width=width)),
         ],
+        *([cost_lines(costs, width)] if costs else ()),
         decision_lines(plan.decisions, everything, width),
         *_rankings(plan, everything, width),
         _accesses(plan, width),
@@ -68,6 +71,7 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
         "target": plan.target.name,
         "remarks": list(remarks(plan)),
         "problem": None if plan.problem is None else plan.problem.table(),
+        "predicted_time": None if plan.predicted_time is None else asdict(plan.predicted_time),
         "tile": list(plan.cta_tile),
         "stages": plan.stages,
         "k_tiles_per_turn": plan.loop.k_tiles_per_turn,
@@ -207,6 +211,18 @@ def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:
     """Return the wavefronts; an epilogue straight from registers does not access shared memory and has none."""
     found = plan.predictions.wavefronts.get(key)
     return {"ideal": 0, "predicted": 0} if found is None else asdict(found)
+
+
+def cost_lines(costs: Sequence[KeyCost], width: int) -> list[str]:
+    """Return what given keys cost, a paragraph each, under a title."""
+    title = "What given keys cost: what is predicted with each, and without it"
+    return [title, *(line for cost in costs for line in wrapped(str(cost), first="  ", rest="      ", width=width))]
+
+
+def heading(plan: PlannedGemm) -> tuple[str, ...]:
+    """Return the predicted time for the plan's problem, and the remarks, a line each."""
+    time = () if plan.predicted_time is None else (f"time: {plan.predicted_time}",)
+    return (*time, *remarks(plan))
 
 
 def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, width: int) -> list[str]:

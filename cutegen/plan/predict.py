@@ -27,18 +27,24 @@ REGISTER_GRANULE = 8
 
 
 def estimate_registers(target: Target, cta_tile: Extents, tiled_mma: TiledMma, atom: MmaAtom, passing: int) -> int:
-    """Estimate registers per thread: accumulators, two buffers of fragments, addresses and predicates.
+    """Return the registers that a thread is likely to get: those it wants, at most what a CTA's threads can have.
 
     `passing` are those that hold the next k-tile on its way to shared memory.
+    """
+    return allocated_registers(target, tiled_mma.threads, wanted_registers(cta_tile, tiled_mma, atom, passing))
 
-    The result is at most what a CTA's threads can have: beyond that the compiler spills.
+
+def wanted_registers(cta_tile: Extents, tiled_mma: TiledMma, atom: MmaAtom, passing: int) -> int:
+    """Estimate registers per thread: accumulators, two buffers of fragments, `passing` ones, addresses and predicates.
+
+    The compiler spills those beyond what a thread can have.
     """
     m, n, _ = cta_tile
     accumulators = m * n * atom.c_dtype.bits // (REGISTER_BITS * tiled_mma.threads)
     tile_m, tile_n, _ = tiled_mma.tile_mnk
     values = m // tile_m * tiled_mma.values("A") + n // tile_n * tiled_mma.values("B")
     fragments = FRAGMENT_BUFFERS * values * atom.a_dtype.bits // REGISTER_BITS
-    return allocated_registers(target, tiled_mma.threads, accumulators + fragments + passing + ADDRESS_REGISTERS)
+    return accumulators + fragments + passing + ADDRESS_REGISTERS
 
 
 def allocated_registers(target: Target, threads: int, wanted: int) -> int:

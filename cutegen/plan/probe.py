@@ -7,6 +7,7 @@ as the GEMM would, and writes them out, so that they can be compared with what t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.gemm_plan import Predictions
+from cutegen.plan.values.key_cost import KeyCost
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Wavefronts
 from cutegen.spec import GemmSpec
@@ -79,11 +81,12 @@ class ProbePlan:
         """Elements that each thread must receive from one stage."""
         return fragment_table(self.gemm.tiled_mma, operand)
 
-    def explain(self, *, everything: bool = False) -> str:
-        """Return the decisions that the probe follows, what it writes, and the cost of its loads."""
+    def explain(self, *, everything: bool = False, costs: Sequence[KeyCost] = ()) -> str:
+        """Return the `costs` of given keys, the probe's decisions, what it writes, and the cost of its loads."""
         width = text_width()
         blocks = (
             texts.title_lines(self.spec, self.target, self.problem, width),
+            *([texts.cost_lines(costs, width)] if costs else ()),
             texts.decision_lines(self.decisions, everything, width),
             ["Registers written (32 bits)", *aligned(self._written(), header=_HEADER, right={1, 2, 3})],
             ["Shared memory read per stage", *aligned(self._read(), header=_READ_HEADER, right={1, 2})],

@@ -20,6 +20,7 @@ from cutegen.build import Cache
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan
+from cutegen.plan.times import predicted_time
 from cutegen.show.canvas import to_svg
 from cutegen.spec import load_spec
 from tests.plan.specs import SHIPPED_GEMMS
@@ -181,8 +182,9 @@ def test_times_stand_beside_each_other(empty: Cache, ceilings: Any) -> None:
         ceilings,
         {"cute_tutorial_tn": 30.0, "sm80_hgemm_tn": 20.0},
     )
-    (row,) = [row for row in made.rows if row.section is Section.TIMES]
+    predicted, _, row = [row for row in made.rows if row.section is Section.TIMES]
     assert row.values == (21.0, 31.0)
+    assert predicted.values == tuple(predicted_time(x.plan, made.problem).us for x in made.specs if x.plan)
     text = "\n".join(comparison_lines(made))
     assert "Not measured" not in text
     assert any(line.split()[-2:] == ["21.0", "31.0"] for line in text.splitlines())

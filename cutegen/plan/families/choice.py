@@ -11,8 +11,9 @@ from cutegen.errors import SpecError
 from cutegen.hardware import MULTIPLIES, Instruction, Target, targets_with
 from cutegen.plan.families import FAMILIES
 from cutegen.plan.gemm_plan import GemmPlan
-from cutegen.plan.search.problem import Proposal, foretold
+from cutegen.plan.search.problem import Proposal
 from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.plan.values.predicted_time import foretold
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec
 

@@ -23,6 +23,7 @@ from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict
 from cutegen.plan.prove import prove
 from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product
 from cutegen.plan.schedule.order import tiles_in_flight
+from cutegen.plan.search.least_time import least_time
 from cutegen.plan.search.problem import Proposal, first_that_holds
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
@@ -91,7 +92,10 @@ class Family:
         self, proposed: Iterable[Proposal], spec: GemmSpec, target: Target, problem: ProblemShape | None
     ) -> GemmPlan:
         """Return the plan of the first of `proposed` that the rules accept, else of `spec`. Raises SpecError."""
-        return first_that_holds(spec, proposed, lambda filled: self._exchange(filled, target, problem))
+        found = first_that_holds(spec, proposed, lambda filled: self._exchange(filled, target, problem))
+        if problem is None or found.predicted_time is not None:
+            return found
+        return replace(found, predicted_time=least_time(found, problem))
 
     def check(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> None:
         """Raise SpecError for a target or a spec that this family does not support, before anything is chosen."""

@@ -199,7 +199,10 @@ def _chosen(x: OperandTile, given: G2sCopy, bits: int, grid: Layout, rejected: l
         why += "; then through registers to shared memory"
     atom = universal_atom(bits) if op == UNIVERSAL else cp_async_atom(op, bits)
     copy = vector_copy(atom, bits, grid, x.major_mode, x.dtype.bits)
-    is_given = None not in (given.op, given.bits, given.threads)
+    asked = [name for name in ("op", "bits", "threads") if getattr(given, name) is not None]
+    is_given = len(asked) == 3
+    if asked and not is_given:
+        why = f"{' and '.join(asked)} given; {why}"
     chosen = f"{op} {bits} bits, threads {spec_notation(grid)}"
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=is_given, rejected=tuple(rejected)))
 

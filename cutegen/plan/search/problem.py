@@ -19,14 +19,12 @@ from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
+from cutegen.plan.values.predicted_time import PredictedTime, foretold, shown_us
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
 from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
 
 # Reasons of decisions for a problem: the predicted time, and that of the rejected alternatives.
-
-
-SHOWN_DIGITS = 3
 
 
 def decisions(
@@ -123,28 +121,13 @@ def _best_of_others(option: Option, ranked: Sequence[Option], value: Callable[[O
     return list(found.values())
 
 
-def foretold(target: Target, by: Instruction = Instruction.MMA_SYNC) -> str:
-    """Return the word for times on the target's GPU: "estimated" if no model was fitted to kernels measured on it.
-
-    `by` is the instruction whose rate they assume.
-
-    >>> from cutegen.hardware import TARGETS
-    >>> [foretold(TARGETS[name]) for name in ("sm_90", "sm_80", "sm_100")]
-    ['predicted', 'estimated', 'estimated at an assumed rate']
-    """
-    if GPUS[target.name].fitted:
-        return "predicted"
-    known = SM_RATES[target.name].flops.get(by) is not None
-    return "estimated" if known else "estimated at an assumed rate"
-
-
 def microseconds(estimated: Estimate) -> str:
     """Format a predicted time with three digits, or as whole microseconds.
 
     >>> microseconds(Estimate(12.345, "device memory")), microseconds(Estimate(2345.6, "tensor cores"))
     ('12.3 us', '2,346 us')
     """
-    return f"{estimated.us:,.{SHOWN_DIGITS}g} us" if estimated.us < 1000 else f"{estimated.us:,.0f} us"
+    return shown_us(estimated.us)
 
 
 # Options for a problem: candidates with their slices of K, and the prediction of the performance model for each.
@@ -271,8 +254,15 @@ def first_that_holds(spec: GemmSpec, settled: Iterable[Proposal], decide: Callab
             continue
         # The plan belongs to `spec`, which left open what the problem decided.
         settled_by = one.decisions()
-        return replace(plan, spec=spec, decisions=tuple(settled_by.get(x.key, x) for x in plan.decisions))
+        decisions = tuple(settled_by.get(x.key, x) for x in plan.decisions)
+        return replace(plan, spec=spec, decisions=decisions, predicted_time=timed(plan, one))
     return decide(spec)
+
+
+def timed(plan: GemmPlan, proposal: Proposal) -> PredictedTime:
+    """Return the time of the proposal that a plan was made of."""
+    how = foretold(plan.target, plan.atom.instruction)
+    return PredictedTime(proposal.predicted_us, how, str(GPUS[plan.target.name]))
 
 
 def _as_far_as_they_come(settled: Iterable[Proposal]) -> Iterator[Proposal]:

@@ -19,6 +19,7 @@ from cutegen.plan.values.copies import shared_accesses
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.epilogue import EpiloguePlan
 from cutegen.plan.values.path import OperandPath
+from cutegen.plan.values.predicted_time import PredictedTime
 from cutegen.plan.values.smem import Sectors, Wavefronts
 from cutegen.spec import GemmSpec
 
@@ -102,13 +103,15 @@ class PlannedGemm:
 
     A plan made for a `problem` is correct for any other too. The L2 cache evicts lines of the operands `evicted_first`
     before all others, and waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a
-    CTA requests a tile's k-tiles no faster than one in so many clock cycles.
+    CTA requests a tile's k-tiles no faster than one in so many clock cycles. `predicted_time` is that of the `problem`,
+    None without one.
     """
 
     spec: GemmSpec
     family: str
     target: Target
     problem: ProblemShape | None = None
+    predicted_time: PredictedTime | None = None
     kernel_name: str
     mma: MmaPlan
     stages: int
