@@ -21,10 +21,15 @@ class Pairs:
     width: int | None = None
 
     def __str__(self) -> str:
-        halves = ("gate", "up") if self.first == "gate" else ("up", "gate")
+        members = " then ".join(self.members)
         if self.width is None:
-            return f"halves of B's columns, {' then '.join(halves)}"
-        return f"{self.width} of B's columns of each in turn, {' then '.join(halves)}"
+            return f"halves of B's columns, {members}"
+        return f"{self.width} of B's columns of each in turn, {members}"
+
+    @property
+    def members(self) -> tuple[Member, Member]:
+        """Both members, in the order of their columns."""
+        return ("gate", "up") if self.first == "gate" else ("up", "gate")
 
     @property
     def multiple(self) -> int:
@@ -51,3 +56,12 @@ class Pairs:
         """
         width = self.width or columns // 2
         return pair // width * 2 * width + pair % width + (0 if member == self.first else width)
+
+    def pair(self, column: int, columns: int) -> tuple[int, Member]:
+        """Return the pair of a column of B, and which member the column is: the inverse of `column`.
+
+        >>> Pairs(8, "up").pair(25, 96), Pairs(None, "gate").pair(57, 96)
+        ((9, 'gate'), (9, 'up'))
+        """
+        block, within = divmod(column, self.width or columns // 2)
+        return block // 2 * (self.width or 0) + within, self.members[block % 2]

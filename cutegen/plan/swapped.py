@@ -11,6 +11,7 @@ from cutegen.hardware.units import WGMMA_ROWS
 from cutegen.plan.contract import tensor_contract
 from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
+from cutegen.plan.schedule.groups import decide_groups
 from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.spec import Epilogue, Extra, Factors, GemmSpec, Operand
 
@@ -107,8 +108,8 @@ def spec_of_kernel(plan: GemmPlan) -> GemmSpec:
 
 
 def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return the decisions; those of the epilogue and its operands have the names and majors of `spec`."""
-    found = {each.key: each for each in choose_fusion(spec)[1]}
+    """Return the decisions; those of groups, of the epilogue and of its operands have the names and majors of `spec`."""
+    found = {each.key: each for each in (*decide_groups(spec), *choose_fusion(spec)[1])}
     return tuple(found.get(each.key, each) for each in decisions)
 
 

@@ -80,8 +80,8 @@ def of_partner(expression: Expression) -> Expression:
 
 def members_in_order(pairs: Pairs) -> tuple[str, str]:
     """Return the names of the sums of a pair, in the order of their columns."""
-    gate, up = MEMBERS["gate"], MEMBERS["up"]
-    return (gate, up) if pairs.first == "gate" else (up, gate)
+    first, second = pairs.members
+    return MEMBERS[first], MEMBERS[second]
 
 
 def with_parts(expression: Expression, parts: tuple[Expression, ...]) -> Expression:

@@ -12,19 +12,6 @@ from cutegen.spec import GEMM, GemmSpec, Operand, Problem, load_spec, shipped_sp
 SHIPPED_GEMMS = tuple(name for name in shipped_specs() if load_spec(name).kind == GEMM)
 
 
-def is_one_product(name: str) -> bool:
-    """Return whether a shipped spec is for A, B and C of one product, on a target up to sm_120.
-
-    Others have files of their own: `test_grouped_kernels.py`, `test_grouped_wgmma.py`, `test_block_scales.py` and
-    `test_sm100_kernels.py` in tests/run.
-    """
-    spec = load_spec(name)
-    problem = spec.problem
-    return problem.groups is None and problem.scale_a is None and problem.scale_b is None and spec.family != "sm100"
-
-
-SHIPPED_PRODUCTS = tuple(filter(is_one_product, SHIPPED_GEMMS))
-
 C_OF = {"tf32": "f32", "s8": "s32", "u8": "s32"}
 """C's type where it is not that of A."""
 

@@ -23,7 +23,7 @@ from cutegen.spec import (
     load_spec,
 )
 from tests.plan.kernels import Build
-from tests.plan.specs import SHIPPED_ON, SHIPPED_PRODUCTS, gemm, types_of
+from tests.plan.specs import SHIPPED_GEMMS, SHIPPED_ON, gemm, types_of
 
 pytestmark = pytest.mark.dsl
 
@@ -100,7 +100,7 @@ def test_instructions_of_many(spec: GemmSpec, built: Build) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SHIPPED_PRODUCTS)
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
 def test_instructions_of_shipped_specs(name: str, built: Build) -> None:
     """For the first target that it can be built for, and one of the others, drawn anew."""
     first, *others = [arch for each, arch in SHIPPED_ON if each == name]

@@ -31,9 +31,9 @@ from cutegen.spec import (
     Tile,
     load_spec,
 )
-from cutegen.verify import compare, expected_outcome, random_extras, random_operands
-from tests.plan.kernels import Build, execute
-from tests.plan.specs import SHIPPED_PRODUCTS, gemm
+from cutegen.verify import compare, expected_outcome
+from tests.plan.kernels import Build, execute, random_call
+from tests.plan.specs import SHIPPED_GEMMS, gemm
 from tests.plan.test_emitted import FEW, MANY
 
 pytestmark = pytest.mark.dsl
@@ -126,8 +126,9 @@ def check_result(spec: GemmSpec, built: Build, device: str, m: int, n: int, k: i
     found = plan(spec, arch)
     kernel = Kernel(built(spec, arch))
     framework = "torch" if device == "cuda" else "numpy"
-    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, framework=framework, device=device)
-    extras = random_extras(kernel.contract, m, n, seed=m + n + k, framework=framework, device=device)
+    sizes = (m - m // 3, 0, m // 3)  # of groups of rows, if the kernel has them
+    problem, data = ProblemShape(m, n, k), {"seed": m + n + k, "framework": framework, "device": device}
+    a, b, out, extras = random_call(kernel.contract, problem, sizes, **data)
     kernel(a, b, out=out, **extras)
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=found.atom.c_dtype.name)
     result = compare(out, expected.result, dtype=found.epilogue.dtype.name)
@@ -164,7 +165,7 @@ def test_results_of_tile_orders(raster: Raster, device: str, built: Build) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", SHIPPED_PRODUCTS)
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
 @pytest.mark.parametrize(
     "beyond", [lambda m, n, k: (m + 8, n + 16, k + 8), lambda m, n, k: (m + 1, 1, 8)], ids=["4 CTAs", "a row more"]
 )

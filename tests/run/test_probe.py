@@ -36,7 +36,7 @@ from cutegen.spec import (
 )
 from cutegen.verify.probes import check_registers, count_probe
 from tests.plan.probes import OF_BYTES, ONE_OF_EACH_K, REPEATS, bits_of, fragments_by_hand, matrix, probe
-from tests.plan.specs import SHIPPED_PRODUCTS
+from tests.plan.specs import SHIPPED_GEMMS
 
 K = 2 * 32
 SHIPPED = load_spec("ldmatrix_probe")
@@ -356,7 +356,7 @@ def test_any_gemm_has_a_probe(shipped: Probe, kernels: Cache, monkeypatch: pytes
 @pytest.mark.slow
 @pytest.mark.dsl
 def test_the_loads_of_every_shipped_gemm(kernels: Cache) -> None:
-    specs = [replace(load_spec(name), kind=PROBE) for name in SHIPPED_PRODUCTS if load_spec(name).family == "sm80"]
+    specs = [replace(load_spec(name), kind=PROBE) for name in SHIPPED_GEMMS if load_spec(name).family == "sm80"]
     for spec in specs:
         found, artifact = plan(spec, "sm_90"), build(build_request(spec, "sm_90"), kernels)
         assert isinstance(found, ProbePlan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import RequestError
 from cutegen.plan.geometry import vectors
 from cutegen.plan.values.copies import VectorCopy
 from cutegen.show.follow import Element, OperandElementPath, ResultElementPath, follow
@@ -71,6 +72,66 @@ def test_requests_end_at_the_edges(which: str, problem: ProblemShape, sectors: i
     assert isinstance(copy, VectorCopy)
     assert step.warp_sectors == sectors_counted(way, step, copy, tile)
     assert sectors in (None, step.warp_sectors)
+
+
+def test_both_sums_of_a_pair_are_in_one_thread_as_wgmma_has_them() -> None:
+    """Value v of a thread is in column 8 (v / 4) + 2 (lane % 4) + v % 2 (PTX ISA, "Register Fragments and Shared Memory
+    Matrix Layouts" of wgmma).
+    """
+    plan, columns = plan_of("sm90_bf16_swiglu"), new_generator().integers(0, 1000, 8).tolist()
+    of_member = plan.cta_tile[1] // 2
+    for column in columns:
+        way = follow(plan, Element("c", (5, column)), ProblemShape(128, 2000, 64))
+        assert isinstance(way, ResultElementPath)
+        gate, up = way.members["gate"], way.members["up"]
+        at = [each.value // 4 * 8 + each.lane % 4 * 2 + each.value % 2 for each in (gate, up)]
+        assert at == [column % of_member, column % of_member + of_member]
+        assert (way.held, gate.thread) == (gate, up.thread)
+        assert (way.target.extents, way.target.leading_elems) == ((128, 1000), 1000)
+
+
+@pytest.mark.parametrize("member", ["gate", "up"])
+def test_a_column_of_the_weight_goes_to_the_tile_of_its_pair(member: str) -> None:
+    plan = plan_of("sm90_bf16_swiglu")
+    of_member, column = plan.cta_tile[1] // 2, 777
+    way = follow(plan, Element("b", (column + 1000 * (member == "up"), 3)), ProblemShape(128, 2000, 64))
+    assert isinstance(way, OperandElementPath)
+    assert way.pair is not None
+    assert (way.pair.pair, way.pair.member) == (column, member)
+    assert way.source.tile[0] == column // of_member
+    assert way.source.within[0] == column % of_member + of_member * (member == "up")
+
+
+@pytest.mark.parametrize(
+    ("which", "rows", "k", "tile", "sums"),
+    [
+        ("scale_a,130,7", (130, 130), (896, 1023), (1, 7), 1),
+        ("scale_b,13,7", (1664, 1791), (896, 1023), (13, 7), 128),
+        ("scale_b,31,31", (3968, 3999), (3968, 3999), (31, 31), 32),
+    ],
+)
+def test_a_factor_scales_a_block(
+    which: str, rows: tuple[int, int], k: tuple[int, int], tile: tuple[int, int], sums: int
+) -> None:
+    plan, problem = plan_of("sm90_e4m3_block_scaled"), ProblemShape(4000, 4000, 4000)
+    way = follow(plan, Element.parse(which), problem)
+    table = element.view(plan, Element.parse(which), problem).table
+    assert isinstance(way, OperandElementPath)
+    assert (table["scales"], way.source.tile) == ({"rows": list(rows), "k": list(k)}, tile)
+    across = plan.cta_tile[1] if which.startswith("scale_a") else plan.cta_tile[0]
+    assert sum(len(each.values) for each in way.meets) == sums * across
+
+
+def test_an_operand_that_the_kernel_does_not_have_is_named() -> None:
+    with pytest.raises(RequestError, match="found scale_a; expected one of a, b, c: the spec has no factors of blocks"):
+        follow(plan_of("sm90_hgemm_tn"), Element.parse("scale_a,0,0"), ProblemShape(128, 128, 128))
+
+
+def test_groups_are_said_to_begin_at_tiles() -> None:
+    plan, problem = plan_of("sm90_bf16_grouped"), ProblemShape(300, 256, 128)
+    said = {which: "\n".join(element.view(plan, Element.parse(which), problem).lines) for which in ("a,299,5", "b,5,5")}
+    assert "m and bytes count from its group's first row, where its tiles begin" in said["a,299,5"]
+    assert "in the matrix of one group" in said["b,5,5"]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
 from cutegen.ptx import Program
 from cutegen.run import Kernel
+from cutegen.run.call.bits import bf16_bits
 from cutegen.show.follow import Element, Follower, OperandElementPath, ResultElementPath
 from cutegen.show.follow.locations import BoxStep, VectorStep
 from cutegen.show.parts import element
 from cutegen.spec import load_spec
-from cutegen.verify import random_extras, random_operands
-from tests.plan.specs import SHIPPED_PRODUCTS
+from cutegen.verify import random_operands
+from tests.plan.kernels import random_call
+from tests.plan.specs import SHIPPED_GEMMS
 from tests.show.watched import Seen, Watch, watch
 
 pytestmark = pytest.mark.dsl
@@ -29,35 +31,69 @@ pytestmark = pytest.mark.dsl
 MARKED_A, MARKED_B = (9, 11, 13), (3, 5, 7)
 """Numbers that every element type has, as have the products of those beside each other."""
 E4M3 = {9: 0x51, 11: 0x53, 13: 0x55, 3: 0x44, 5: 0x4A, 7: 0x4E}
-E5M2 = {3: 0x42, 5: 0x45, 7: 0x47}
+PARTNER = 17
+"""The number of the columns of B whose pairs have the marked ones as their other member."""
+FACTORS_MARKED = {"scale_a": 2.0, "scale_b": 4.0}
+"""One factor of each operand; all others are 1."""
 
 
-def bits(value: int, dtype: str, like: np.dtype) -> np.ndarray:
+def bits(value: float, dtype: str, like: np.dtype) -> np.ndarray:
     """`value` as an array of `like` holds it: bf16 and 8-bit floats as the integers of their bits."""
     if dtype == "bf16":
-        return np.array([np.array([value], np.float32).view(np.uint32)[0] >> 16], like)
+        return bf16_bits(np.array([value], np.float32)).astype(like)
     if dtype == "e4m3":
         return np.array([E4M3[value]], like)
     return np.array([value], like)
 
 
 class Marked:
-    """Zeros but for three elements of A and of B, each with a number of its own, whose products stand alone in C."""
+    """Zeros but for three elements of A and of B, each with a number of its own, whose products stand alone in C.
+
+    With groups there is one, which has all rows. With pairs an element of C is silu(gate) * up of its two sums.
+    """
 
     def __init__(self, kernel: Kernel, plan: GemmPlan, problem: ProblemShape, rng: np.random.Generator) -> None:
         self.plan, self.problem = plan, problem
-        m, n, k = problem.m, problem.n, problem.k
-        self.a, self.b, self.out = random_operands(kernel.contract, m, n, k, seed=0)
+        m, n, k, contract = problem.m, problem.n, problem.k, kernel.contract
+        sizes = () if contract.groups is None else (problem.extents[contract.groups.of],)
+        self.a, self.b, self.out, self.extras = random_call(contract, problem, sizes, seed=0)
         self.a[...], self.b[...] = 0, 0
-        chosen = rng.permutation(k)[:3].tolist(), rng.permutation(m)[:3].tolist(), rng.permutation(n)[:3].tolist()
-        self.places = list(zip(*chosen, strict=True))
-        types = {x.name: x.dtype for x in kernel.contract.tensors}
+        of_group = self.b[0] if self.b.ndim == 3 else self.b
+        pairs = plan.epilogue.fusion.pairs
+        rows, columns = rng.permutation(m)[:3].tolist(), rng.permutation(n // plan.epilogue.fusion.members)[:3].tolist()
+        if sizes:
+            rows[0] = m - 1  # of the tile that ends where another group would begin
+        self.places = list(zip(rng.permutation(k)[:3].tolist(), rows, columns, strict=True))
+        types = {x.name: x.dtype for x in contract.tensors}
         self.watches: dict[Element, Watch] = {}
-        for (k_, m_, n_), a, b in zip(self.places, MARKED_A, MARKED_B, strict=True):
-            self.a[m_, k_], self.b[k_, n_] = bits(a, types["a"], self.a.dtype)[0], bits(b, types["b"], self.b.dtype)[0]
+        scaled = self._mark_factors()
+        for (k_, m_, column), a, b in zip(self.places, MARKED_A, MARKED_B, strict=True):
+            n_, c = column, a * b * scaled
+            if pairs is not None:
+                marked, other = rng.permutation(pairs.members).tolist()
+                n_, partner = (pairs.column(column, member, n) for member in (marked, other))
+                of_group[k_, partner] = bits(PARTNER, types["b"], self.b.dtype)[0]
+                sums = {marked: a * b, other: a * PARTNER}
+                c = sums["gate"] / (1 + np.exp(-sums["gate"])) * sums["up"]
+            self.a[m_, k_] = bits(a, types["a"], self.a.dtype)[0]
+            of_group[k_, n_] = bits(b, types["b"], self.b.dtype)[0]
             self.watches[Element("a", (m_, k_))] = Watch(bits(a, types["a"], self.a.dtype), self.a)
             self.watches[Element("b", (n_, k_))] = Watch(bits(b, types["b"], self.b.dtype), self.b)
-            self.watches[Element("c", (m_, n_))] = Watch(bits(a * b, types["c"], self.out.dtype), self.out)
+            self.watches[Element("c", (m_, column))] = Watch(bits(c, types["c"], self.out.dtype), self.out)
+            scaled = 1
+
+    def _mark_factors(self) -> float:
+        """Mark the factors of the first place; return what scales its product."""
+        (k_, m_, n_), product = self.places[0], 1.0
+        for x in self.plan.operands:
+            if not x.is_multiplied:
+                factors, row = self.extras[x.name], m_ if x.name == "scale_a" else n_
+                at = row // x.block[0], k_ // x.block[1]
+                factors[...] = 1
+                factors[at if x.name == "scale_a" else at[::-1]] = FACTORS_MARKED[x.name]
+                product *= FACTORS_MARKED[x.name]
+                self.watches[Element(x.name, at)] = Watch(np.array([FACTORS_MARKED[x.name]], np.float32), factors)
+        return product
 
 
 @pytest.fixture
@@ -78,19 +114,30 @@ def kernel_of(kernels: Cache) -> Any:
 def marked_run(
     made: tuple[Kernel, GemmPlan, int], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> tuple[GemmPlan, ProblemShape, dict[Element, Seen]]:
-    """Two tiles of M and one of N, and k-tiles for every stage and one more, or two for each slice of K."""
+    """Two tiles of M and one of N, and k-tiles for every stage and one more, or two for each slice of K.
+
+    The last tile of a group has a row less.
+    """
     kernel, plan, base = made
     m, n, k = plan.cta_tile
     k_tiles = plan.stages + 1 if plan.split_k is None else 2 * plan.split_k.slices
-    problem = ProblemShape(2 * m * plan.mma.cluster[0], n * plan.mma.cluster[1], k_tiles * k)
+    short = plan.scheduler.groups is not None
+    problem = ProblemShape(2 * m * plan.mma.cluster[0] - short, n * plan.mma.cluster[1], k_tiles * k)
     marked = Marked(kernel, plan, problem, np.random.default_rng(seed))
-    extras = random_extras(kernel.contract, problem.m, problem.n, seed=seed)
-    arrays = [x for x in extras.values() if isinstance(x, np.ndarray)]
+    arrays = [x for x in marked.extras.values() if isinstance(x, np.ndarray)]
     for each in marked.watches.values():
         each.base, each.others = base, (marked.a, marked.b, marked.out, *arrays)
     watch(monkeypatch, lambda: list(marked.watches.values()))
-    kernel(marked.a, marked.b, out=marked.out, **extras)
+    kernel(marked.a, marked.b, out=marked.out, **marked.extras)
     return plan, problem, {which: each.seen for which, each in marked.watches.items()}
+
+
+def assert_factor(way: OperandElementPath, seen: Seen) -> None:
+    """A box of factors begins at any of them: one along K may also be in the boxes of the k-tiles before its own."""
+    address = way.shared.address_bytes
+    assert address in seen.landed
+    readers = {(warp * 32 + lane) for warp, lane, _, at in seen.loaded if at == address}
+    assert readers == {each.thread for each in way.meets}
 
 
 def assert_operand(plan: GemmPlan, way: OperandElementPath, seen: Seen) -> None:
@@ -98,7 +145,7 @@ def assert_operand(plan: GemmPlan, way: OperandElementPath, seen: Seen) -> None:
     of_cta = {(thread % plan.threads, at) for thread, at in seen.copied}
     if isinstance(way.copy, BoxStep):
         assert set(seen.landed) == {address}
-    elif plan.asynchronous and not getattr(plan, way.read_as).g2s.through_registers:
+    elif plan.asynchronous and not plan.operand(way.read_as).g2s.through_registers:
         assert of_cta == {(way.copy.thread, address)}
         assert set(seen.got) == {(way.copy.thread, way.source.byte)}
     else:
@@ -136,14 +183,17 @@ def assert_result(plan: GemmPlan, way: ResultElementPath, seen: Seen) -> None:
         assert (way.held.thread, way.target.byte) in put
 
 
-PLAIN_SUMS = [name for name in SHIPPED_PRODUCTS if not load_spec(name).epilogue.steps]
+def is_known(name: str) -> bool:
+    """Return whether the elements of C are known: sums, or what becomes of pairs of them."""
+    epilogue = load_spec(name).epilogue
+    return not epilogue.steps or epilogue.pairs is not None
 
 
 FAST = ("sm80_hgemm_tn", "sm120_hgemm_tn", "sm90_hgemm_tn", "simt_sgemm_nt", "sm80_bf16_nn")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_PRODUCTS]
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED_GEMMS]
 )
 def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = random.getrandbits(30)
@@ -152,8 +202,11 @@ def test_marked_elements_are_where_the_way_says(name: str, kernel_of: Any, monke
     for marked, seen in found.items():
         way = follower.path_of(marked)
         if isinstance(way, OperandElementPath):
-            assert_operand(plan, way, seen)
-        elif name in PLAIN_SUMS:
+            if way.scales is None:
+                assert_operand(plan, way, seen)
+            else:
+                assert_factor(way, seen)
+        elif is_known(name):
             assert_result(plan, way, seen)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import cutegen.ptx.instructions as instructions
+from cutegen.ptx.machine import tensor_mma
 from cutegen.ptx.machine.grid import CTA_WINDOW_BYTES
 from cutegen.ptx.machine.memory import GlobalMemory
 from cutegen.ptx.machine.shared import SHARED_BASE, SharedMemory
@@ -77,7 +78,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watch]]) -> 
 
 def _watch_shared(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watch]]) -> None:
     end_copy, write, read, land = SharedMemory.end_copy, SharedMemory.write, SharedMemory.read, SharedMemory.land
-    begin = Warpgroup._begin
+    begin, execute = Warpgroup._begin, tensor_mma._execute
 
     def ends(self: SharedMemory, access: Any, data: Any) -> None:
         for each in marks():
@@ -114,13 +115,26 @@ def _watch_shared(monkeypatch: pytest.MonkeyPatch, marks: Callable[[], list[Watc
         if operands.a is not None:
             matrices.append((operands.a, mma.form.a_matrix, mma.source[0]))
         for bits, matrix, chunks in matrices:
-            found = np.ascontiguousarray(matrix(self._shared.tensor_core_peek(chunks)))
-            for each in marks():
-                for row, _ in each.places(found, len(found)):
-                    start = ((bits & 0x3FFF) << 4) - SHARED_BASE
-                    each.seen.multiplied.append((each.shared(start), row))
+            multiplies(bits, matrix(self._shared.tensor_core_peek(chunks)))
+
+    def executes(warp: Warp, site: int, form: Any, types: Any, operands: Any, parts: Any) -> None:
+        for part in parts:
+            for bits, chunks, name, transposes in (
+                (operands.a, part.a, types.a, types.transposes_a),
+                (operands.b, part.b, types.b, types.transposes_b),
+            ):
+                multiplies(bits, tensor_mma._codes(part, chunks, types, name, k_major=not transposes))
+        execute(warp, site, form, types, operands, parts)
+
+    def multiplies(descriptor: int, matrix: Any) -> None:
+        found = np.ascontiguousarray(matrix)
+        for each in marks():
+            for row, _ in each.places(found, len(found)):
+                start = ((descriptor & 0x3FFF) << 4) - SHARED_BASE
+                each.seen.multiplied.append((each.shared(start), row))
 
     for owner, name, replaced in (
+        (tensor_mma, "_execute", executes),
         (SharedMemory, "end_copy", ends),
         (SharedMemory, "write", writes),
         (SharedMemory, "read", reads),

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from cutegen.contract.launch import OPERANDS
+from cutegen.contract.launch import FACTORS, OPERANDS
+from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import RequestError
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
+from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.show.follow.locations import (
     Element,
     ElementPath,
     GlobalLocation,
     OperandElementPath,
+    PairMember,
     ResultElementPath,
-    global_location,
+    ScaledBlock,
 )
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 from cutegen.show.follow.vectors import Surroundings
+from cutegen.show.follow.window import Window, of_blocks, paired, tiled
 
-_EXCHANGED = {"a": "b", "b": "a"}
+_EXCHANGED = dict(zip((*OPERANDS, *FACTORS), (*OPERANDS[::-1], *FACTORS[::-1]), strict=True))
 
 
 class Follower:
     """A plan's tables, computed once for any number of elements; coordinates are those of complete matrices.
 
-    If A and B are swapped, `elements` have the names of the call, and `read_as` is the kernel's name.
+    If A and B are swapped, `elements` have the names of the call, and `read_as` is the kernel's name. With groups the
+    problem is one group's: its tiles begin at its first row, column or element of K, wherever that is in memory.
     """
 
     def __init__(self, plan: GemmPlan, problem: ProblemShape) -> None:
         self.plan, self.problem = plan, problem
-        self.operands = {name: OperandFollower(plan, name) for name in OPERANDS}
+        self.operands = {x.name: OperandFollower(plan, x) for x in plan.operands}
         self.result = ResultFollower(plan)
 
     def path_of(self, element: Element) -> ElementPath:
@@ -39,52 +43,103 @@ class Follower:
         return self._of_result(element) if element.operand == "c" else self._of_operand(element)
 
     def _of_operand(self, element: Element) -> OperandElementPath:
-        name = _EXCHANGED[element.operand] if self.plan.swapped else element.operand
-        follower = self.operands[name]
-        x = follower.operand
-        extents = (getattr(self.problem, element.modes[0]), self.problem.k)
-        major = "k" if x.major == "k" else element.modes[0]
-        source = global_location(
-            element, extents, major=major, align_bytes=x.align_bytes, element_bytes=x.dtype.bytes, tile=x.tile
+        plan, follower = self.plan, self._follower(element)
+        x, rows = follower.operand, self.problem.extents[element.modes[0]]
+        extents = (-(-rows // x.block[0]), -(-self.problem.k // x.block[1]))
+        element.check(extents)
+        pairs = plan.epilogue.fusion.pairs if element.operand == "b" else None
+        window, scales = self._window(element, x, pairs), self._scales(element, x)
+        source = GlobalLocation.of(
+            element,
+            extents,
+            window,
+            major="k" if x.major == "k" else element.modes[0],
+            align_bytes=x.align_bytes,
+            element_bytes=x.dtype.bytes,
         )
-        tile_k = source.tile[1]
-        slices, k_tiles = self.plan.slices, -(-self.problem.k // x.tile[1])
-        slice_ = slice_of(tile_k, slices, k_tiles)
-        stage = k_tiles_of(slice_, slices, k_tiles).index(tile_k) % self.plan.stages
+        tile_k = plan.cta_tile[2]
+        k_tile, k_tiles = element.coordinate[1] * x.block[1] // tile_k, -(-self.problem.k // tile_k)
+        slice_ = slice_of(k_tile, plan.slices, k_tiles)
+        stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
+        within = window.within
+        lines = range(within[0], within[0] + 1) if scales is None else self._in_tile(scales, window, x)
         return OperandElementPath(
             element=element,
-            read_as=name,
+            read_as=x.name,
             dtype=x.dtype.name,
             source=source,
-            k_tile=tile_k,
+            k_tile=k_tile,
             slice=slice_,
-            slices=slices,
-            copy=follower.copy(source.within, _around(element, source)),
-            shared=follower.shared(source.within, stage),
-            loads=follower.loads(source.within, stage),
-            reads=follower.reads(source.within, stage),
-            meets=follower.meets(source.within),
+            slices=plan.slices,
+            copy=follower.copy(Surroundings.of(source, window)),
+            shared=follower.shared(within, stage),
+            loads=follower.loads(within, stage),
+            reads=follower.reads(within, stage),
+            meets=follower.meets(lines),
+            pair=None if pairs is None else PairMember(*pairs.pair(element.coordinate[0], rows)),
+            scales=scales,
         )
 
+    def _follower(self, element: Element) -> OperandFollower:
+        """Return the tables of the kernel's operand. Raises RequestError for factors that the kernel does not have."""
+        name = _EXCHANGED[element.operand] if self.plan.swapped else element.operand
+        if name not in self.operands:
+            raise RequestError(
+                f"--element: found {element.operand}; expected one of {', '.join((*self.operands, 'c'))}: the spec has "
+                "no factors of blocks"
+            )
+        return self.operands[name]
+
+    def _window(self, element: Element, x: OperandPath, pairs: Pairs | None) -> Window:
+        """Return the tile that has the element: the first one, if a factor is of several."""
+        if not x.is_multiplied:
+            return of_blocks(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x))
+        if pairs is not None:
+            return paired(element.coordinate, x.tile, pairs, self.problem.n)
+        return tiled(element.coordinate, x.tile)
+
+    def _rows_of_tile(self, x: OperandPath) -> int:
+        """Return the rows that the CTA's tile has of an operand's side."""
+        return self.plan.cta_tile[ROWS.index(x.operand)]
+
+    def _scales(self, element: Element, x: OperandPath) -> ScaledBlock | None:
+        """Return what a factor scales; None for an element of A or B."""
+        if x.is_multiplied:
+            return None
+        extents = self.problem.extents[element.modes[0]], self.problem.k
+        spans = zip(element.coordinate, x.block, extents, strict=True)
+        rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
+        return ScaledBlock(rows, k)
+
+    def _in_tile(self, scales: ScaledBlock, window: Window, x: OperandPath) -> range:
+        """Return the rows of a block that the CTA's tile has, counted in it."""
+        extent = self._rows_of_tile(x)
+        first = window.tile[0] * extent
+        return range(max(0, scales.rows.start - first), min(extent, scales.rows.stop - first))
+
     def _of_result(self, element: Element) -> ResultElementPath:
-        c, tile = self.plan.epilogue, self.plan.cta_tile[:2]
-        major = c.major
-        if self.plan.swapped:
-            tile, major = (tile[1], tile[0]), "mn"[major == "m"]
-        extents = self.problem.m, self.problem.n
-        target = global_location(
-            element, extents, major=major, align_bytes=c.align_bytes, element_bytes=c.dtype.bytes, tile=tile
+        c, (m, n, _), swapped = self.plan.epilogue, self.plan.cta_tile, self.plan.swapped
+        tile, major = (m, c.fusion.columns(n)), c.major
+        if swapped:
+            tile, major = tile[::-1], "mn"[major == "m"]
+        extents = (self.problem.m, c.fusion.columns(self.problem.n))
+        element.check(extents)
+        window = tiled(element.coordinate, tile)
+        target = GlobalLocation.of(
+            element, extents, window, major=major, align_bytes=c.align_bytes, element_bytes=c.dtype.bytes
         )
-        within, around = target.within, _around(element, target)
-        if self.plan.swapped:
-            within, around = within[::-1], replace(around, left=around.left[::-1])
+        around = Surroundings.of(target, window)
+        if swapped:
+            around = around.exchanged()
+        within = around.window.within
         return ResultElementPath(
             element=element,
             dtype=c.dtype.name,
-            read_as="c, transposed" if self.plan.swapped else "c",
+            read_as="c, transposed" if swapped else "c",
             held=self.result.held(within),
+            members=self.result.members(within),
             staged=self.result.staged(within),
-            store=self.result.store(within, around),
+            store=self.result.store(around),
             target=target,
             slices=self.plan.slices,
         )
@@ -93,9 +148,3 @@ class Follower:
 def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> ElementPath:
     """Follow one element. Raises RequestError if the problem has no such element."""
     return Follower(plan, problem).path_of(element)
-
-
-def _around(element: Element, place: GlobalLocation) -> Surroundings:
-    """Return the matrix around the element, with its modes in the call's order."""
-    (x, y), (extent_x, extent_y) = element.coordinate, place.extents
-    return Surroundings(byte=place.byte, leading_elems=place.leading_elems, left=(extent_x - x, extent_y - y))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from cutegen.algebra import LayoutExpr, Swizzle, inner_layout, modes
 from cutegen.algebra.layout import ComposedLayout
+from cutegen.contract.launch import OPERANDS
 from cutegen.errors import RequestError
 from cutegen.hardware.units import BANK_BYTES, BANKS, SECTOR_BYTES, WARP
+from cutegen.show.follow.window import Window
 from cutegen.spec import MODES
 from cutegen.support.words import naturals, round_up
+
+ELEMENT_MODES = {**MODES, **{f"scale_{name}": MODES[name] for name in OPERANDS}}
+"""The modes of each operand whose elements can be followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of a complete matrix: `operand` is "a", "b" or "c", coordinates (m, k), (n, k) or (m, n)."""
+    """An element of a complete matrix: `operand` is its role, coordinates are (m, k), (n, k) or (m, n).
+
+    Those of a factor, of "scale_a" or "scale_b", count blocks. With groups the matrices are those of one group.
+    """
 
     operand: str
     coordinate: tuple[int, int]
@@ -29,16 +38,27 @@ class Element:
         """
         name, _, numbers = text.partition(",")
         operand, coordinate = name.strip().lower(), naturals(numbers) or ()
-        if operand not in MODES or len(coordinate) != 2:
-            expected = "a, b or c and its two coordinates, as in a,12,40: a(m, k), b(n, k), c(m, n)"
+        if operand not in ELEMENT_MODES or len(coordinate) != 2:
+            expected = (
+                "a, b or c and its two coordinates, as in a,12,40: a(m, k), b(n, k), c(m, n); "
+                "scale_a and scale_b are the factors of blocks"
+            )
             raise RequestError(f"--element: found {text!r}; expected {expected}")
         return cls(operand, (coordinate[0], coordinate[1]))
 
     @property
     def modes(self) -> tuple[str, str]:
         """Return the letters of its two coordinates."""
-        x, y = MODES[self.operand]
-        return x, y
+        return ELEMENT_MODES[self.operand]
+
+    def check(self, extents: tuple[int, int]) -> None:
+        """Raise RequestError if a matrix of these extents does not have it."""
+        for letter, at, extent in zip(self.modes, self.coordinate, extents, strict=True):
+            if not 0 <= at < extent:
+                raise RequestError(
+                    f"--element: found {letter} {at}; expected 0 to {extent - 1}, because {self.operand} has {extent} "
+                    f"along {letter}; --problem M,N,K sets a larger problem"
+                )
 
     def __str__(self) -> str:
         """Return the element in the notation of users."""
@@ -60,6 +80,30 @@ class GlobalLocation:
     byte: int
     tile: tuple[int, int]
     within: tuple[int, int]
+
+    @classmethod
+    def of(
+        cls,
+        element: Element,
+        extents: tuple[int, int],
+        window: Window,
+        *,
+        major: str,
+        align_bytes: int,
+        element_bytes: int,
+    ) -> GlobalLocation:
+        """Return the place of an element of a matrix of `extents`."""
+        along = element.modes.index(major)
+        leading = round_up(extents[along], max(1, align_bytes // element_bytes))
+        coordinate = element.coordinate
+        return cls(
+            extents=extents,
+            major=major,
+            leading_elems=leading,
+            byte=(coordinate[1 - along] * leading + coordinate[along]) * element_bytes,
+            tile=window.tile,
+            within=window.within,
+        )
 
     @property
     def sector(self) -> int:
@@ -262,12 +306,29 @@ class AccumulatorHits:
     values: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PairMember:
+    """What a column of B is in a kernel with pairs of columns: the `member` of column `pair` of C."""
+
+    pair: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledBlock:
+    """What a factor scales: so many rows of its operand, and so many elements of K of each."""
+
+    rows: range
+    k: range
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandElementPath:
-    """An element of A or B. `read_as` is the kernel's name for the operand: the other one if A and B are swapped.
+    """An element of A or B, or a factor of one. `read_as` is the kernel's name: the other one if A and B are swapped.
 
     `k_tile` counts from the matrix's first; `slice` is the CTA's slice if K is split. `shared.stage` is the stage of
-    this k-tile in a CTA's first tile.
+    this k-tile in a CTA's first tile. An element `meets` the sums that its products are added to, a factor those that
+    it scales.
     """
 
     element: Element
@@ -282,6 +343,8 @@ class OperandElementPath:
     loads: tuple[FragmentLoad, ...]
     reads: tuple[DescriptorRead, ...]
     meets: tuple[AccumulatorHits, ...]
+    pair: PairMember | None = None
+    scales: ScaledBlock | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +367,16 @@ class StagedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultElementPath:
-    """An element of C, from its accumulator to global memory; without `staged` its thread stores it itself."""
+    """An element of C, from its accumulators to global memory; without `staged` its thread stores it itself.
+
+    It is of one sum, `held` by a thread. With pairs of columns it is of the sums of both `members`, by their names.
+    """
 
     element: Element
     dtype: str
     read_as: str
     held: Held
+    members: Mapping[str, Held]
     staged: StagedResult | None
     store: CopyStep | None
     target: GlobalLocation
@@ -317,35 +384,3 @@ class ResultElementPath:
 
 
 ElementPath: TypeAlias = OperandElementPath | ResultElementPath
-
-
-def global_location(
-    element: Element,
-    extents: tuple[int, int],
-    *,
-    major: str,
-    align_bytes: int,
-    element_bytes: int,
-    tile: tuple[int, int],
-) -> GlobalLocation:
-    """Return the place of an element of a matrix of `extents` in tiles. Raises RequestError if it is outside."""
-    coordinate = element.coordinate
-    for letter, at, extent in zip(element.modes, coordinate, extents, strict=True):
-        if not 0 <= at < extent:
-            raise RequestError(
-                f"--element: found {letter} {at}; expected 0 to {extent - 1}, because {letter} is {extent}; "
-                "--problem M,N,K sets a larger problem"
-            )
-    along = element.modes.index(major)
-    unit = max(1, align_bytes // element_bytes)
-    leading = round_up(extents[along], unit)
-    byte = (coordinate[1 - along] * leading + coordinate[along]) * element_bytes
-    x, y = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
-    return GlobalLocation(
-        extents=extents,
-        major=major,
-        leading_elems=leading,
-        byte=byte,
-        tile=(x[0], y[0]),
-        within=(x[1], y[1]),
-    )

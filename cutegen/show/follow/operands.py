@@ -26,19 +26,18 @@ CORE_ROWS, CORE_BYTES = 8, 16
 class OperandFollower:
     """The tables of one operand, computed once; the methods take coordinates (x, k) within the CTA's tile."""
 
-    def __init__(self, plan: GemmPlan, name: str) -> None:
-        self.plan = plan
-        self.operand: OperandPath = getattr(plan, name)
-        self.base_bytes = plan.memory.offset_bytes(name)
+    def __init__(self, plan: GemmPlan, operand: OperandPath) -> None:
+        self.plan, self.operand = plan, operand
+        self.base_bytes = plan.memory.offset_bytes(operand.name)
         self._kept_trace: LdmatrixTrace | None = None
 
     def coord(self, within: tuple[int, int]) -> int:
         """Return the column-major coordinate."""
         return within[0] + within[1] * self.operand.tile[0]
 
-    def copy(self, within: tuple[int, int], around: Surroundings) -> CopyStep:
+    def copy(self, around: Surroundings) -> CopyStep:
         """Return the copy that moves the element from global to shared memory."""
-        return self._move(within, around)
+        return self._move(around)
 
     def shared(self, within: tuple[int, int], stage: int) -> SharedLocation:
         """Return its place in shared memory."""
@@ -63,11 +62,11 @@ class OperandFollower:
             read=lambda _: (),
         )
 
-    def meets(self, within: tuple[int, int]) -> tuple[AccumulatorHits, ...]:
-        """Return the accumulators that its products are added to, for every thread that has any."""
+    def meets(self, lines: range) -> tuple[AccumulatorHits, ...]:
+        """Return the accumulators of these rows or columns of the CTA's tile, for every thread that has any."""
         rows = self.plan.cta_tile[0]
-        held = self._sums
-        mine = held % rows == within[0] if self.operand.operand == "A" else held // rows == within[0]
+        held = self._sums % rows if self.operand.operand == "A" else self._sums // rows
+        mine = (held >= lines.start) & (held < lines.stop)
         return tuple(
             AccumulatorHits(int(thread), tuple(np.flatnonzero(mine[thread]).tolist()))
             for thread in np.flatnonzero(mine.any(axis=1))
@@ -93,7 +92,7 @@ class OperandFollower:
 
         def by_boxes(copy: BulkTensorCopy) -> Move:
             instruction = tuple(copy.opcodes(Step(copy.fetch), at))
-            return lambda within, _: box_step(copy, within, x.major_mode, instruction)
+            return lambda around: box_step(copy, around.window.within, x.major_mode, instruction)
 
         return x.g2s.by_kind(vectors=by_vectors, boxes=by_boxes)
 

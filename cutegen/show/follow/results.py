@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -9,11 +11,12 @@ import numpy as np
 from cutegen.algebra import offsets
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import StmatrixAtom
+from cutegen.hardware.units import WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, place_of_value
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts
-from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult
+from cutegen.show.follow.locations import CopyStep, Held, SharedLocation, StagedResult, VectorStep
 from cutegen.show.follow.operands import held_value
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -25,8 +28,22 @@ class ResultFollower:
         self.plan, self.c = plan, plan.epilogue
 
     def held(self, within: tuple[int, int]) -> Held:
-        """Return the accumulator of the element."""
-        coord = within[0] + within[1] * self.plan.cta_tile[0]
+        """Return the accumulator of the element; with pairs of columns that of its first member."""
+        return next(iter(self._of_sums(within)))
+
+    def members(self, within: tuple[int, int]) -> dict[str, Held]:
+        """Return the accumulators of both members of the element's pair, by name; nothing without pairs."""
+        pairs = self.c.fusion.pairs
+        return {} if pairs is None else dict(zip(pairs.members, self._of_sums(within), strict=True))
+
+    def _of_sums(self, within: tuple[int, int]) -> Iterator[Held]:
+        """Yield the accumulators of the element: a tile has the sums of one member, then those of the other."""
+        rows, columns, _ = self.plan.cta_tile
+        of_member = self.c.fusion.columns(columns)
+        for first in range(0, columns, of_member):
+            yield self._sum(within[0] + (first + within[1]) * rows)
+
+    def _sum(self, coord: int) -> Held:
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
         sums = self.plan.mma.accumulator
         return held_value(thread, value, place_of_value(sums.extents, value), sums.dtype.bits)
@@ -40,18 +57,35 @@ class ResultFollower:
         if parts is None:
             place = SharedLocation.of(c.smem.layout, (*within, 0), c.dtype.bytes, base)
             return StagedResult(instruction="st.shared", part=0, parts=1, place=place)
-        part, slot, at = self._part(parts, within)
+        part, _, slot, at = self._part(parts, within)
         place = SharedLocation.of(c.smem.layout, (*at, slot), c.dtype.bytes, base)
         if parts.stmatrix is None:
             return StagedResult(instruction="st.shared", part=part, parts=parts.count, place=place)
         return self._by_stmatrix(parts.stmatrix, parts, part, at, place)
 
-    def store(self, within: tuple[int, int], around: Surroundings) -> CopyStep | None:
-        """Return the copy from shared to global memory; None if its own thread stores it."""
+    def store(self, around: Surroundings) -> CopyStep | None:
+        """Return the copy from shared to global memory; None if its own thread stores it.
+
+        A part that ends where another group begins is stored by the threads of its warpgroup.
+        """
         if self._move is None:
             return None
-        parts = self.c.parts
-        return self._move(within if parts is None else self._part(parts, within)[2], around)
+        parts, within = self.c.parts, around.window.within
+        if parts is None:
+            return self._move(around)
+        _, group, _, at = self._part(parts, within)
+        of_part = around.part(at, parts.tile)
+        if self._edge is None or not self._is_cut(of_part):
+            return self._move(of_part)
+        found = self._edge(of_part)
+        return replace(found, thread=found.thread + group * WARPGROUP)
+
+    def _is_cut(self, around: Surroundings) -> bool:
+        """Return whether a part has rows or columns past the end of its group."""
+        groups = self.plan.scheduler.groups
+        assert groups is not None, "only kernels of groups store by threads at their ends"
+        mode = "mn".index(groups.of)
+        return int(around.window.coordinates[mode][-1]) >= around.extents[mode]
 
     @cached_property
     def _sums(self) -> Coordinates:
@@ -59,24 +93,36 @@ class ResultFollower:
 
     @cached_property
     def _move(self) -> Move | None:
-        c, tile = self.c, self.c.part or self.plan.cta_tile[:2]
+        c = self.c
         if c.store is None or c.smem is None:
             return None
-        placed = offsets(c.smem.layout)[: tile[0] * tile[1]]
-
-        def by_vectors(copy: VectorCopy) -> Move:
-            said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
-            element_bytes = c.dtype.bytes
-            moves = VectorMoves(copy, tile, c.major_mode, element_bytes=element_bytes, placed=placed, instruction=said)
-            return moves.step
 
         def by_boxes(copy: BulkTensorCopy) -> Move:
-            return lambda within, _: box_step(copy, within, c.major_mode, tuple(copy.boxes_issued))
+            return lambda around: box_step(copy, around.window.within, c.major_mode, tuple(copy.boxes_issued))
 
-        return c.store.by_kind(vectors=by_vectors, boxes=by_boxes)
+        return c.store.by_kind(vectors=self._by_vectors, boxes=by_boxes)
 
-    def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, tuple[int, int]]:
-        """Return (part of its warpgroup, slot of shared memory in the CTA's first tile, coordinates in the part).
+    @cached_property
+    def _edge(self) -> Callable[[Surroundings], VectorStep] | None:
+        return None if self.c.edge is None else self._by_vectors(self.c.edge)
+
+    def _by_vectors(self, copy: VectorCopy) -> Callable[[Surroundings], VectorStep]:
+        c, tile = self.c, self.c.part or self._tile
+        assert c.smem is not None
+        placed = offsets(c.smem.layout)[: tile[0] * tile[1]]
+        said = (f"loads of {copy.bits} bits from shared memory", f"stores of {copy.bits} bits to global memory")
+        element_bytes = c.dtype.bytes
+        moves = VectorMoves(copy, tile, c.major_mode, element_bytes=element_bytes, placed=placed, instruction=said)
+        return moves.step
+
+    @property
+    def _tile(self) -> tuple[int, int]:
+        """Return the extents of C's tile."""
+        m, n, _ = self.plan.cta_tile
+        return m, self.c.fusion.columns(n)
+
+    def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, int, tuple[int, int]]:
+        """Return (part of its warpgroup, warpgroup, slot of shared memory in the CTA's first tile, place in the part).
 
         `down` warpgroups lie below one another; each has complete atoms, which its parts divide, rows first.
         """
@@ -86,7 +132,7 @@ class ResultFollower:
         part = row_block // down * parts.columns + within[1] % atom_n // columns
         group = row_block % down + group_n * down
         slot = group * parts.buffers + part % parts.buffers
-        return part, slot, (within[0] % rows, within[1] % columns)
+        return part, group, slot, (within[0] % rows, within[1] % columns)
 
     def _by_stmatrix(
         self, atom: StmatrixAtom, parts: EpilogueParts, part: int, at: tuple[int, int], place: SharedLocation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -12,23 +12,37 @@ from cutegen.hardware import phases, wavefronts
 from cutegen.hardware.units import SECTOR_BYTES, WARP
 from cutegen.plan.geometry import Coordinates, vectors
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
-from cutegen.show.follow.locations import BoxStep, CopyStep, VectorStep
+from cutegen.show.follow.locations import BoxStep, CopyStep, GlobalLocation, VectorStep
+from cutegen.show.follow.window import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The matrix in global memory around an element at `byte`: `left` has the elements from it to the edges.
+    """The matrix of `extents` in global memory around an element: its tile's `window`, both in the kernel's modes.
 
-    `left` counts along both modes of the copy's tile. `leading_elems` is the stride of the non-contiguous mode.
+    `leading_elems` is the stride of the non-contiguous mode.
     """
 
-    byte: int
+    extents: tuple[int, int]
     leading_elems: int
-    left: tuple[int, int]
+    window: Window
+
+    @classmethod
+    def of(cls, place: GlobalLocation, window: Window) -> Surroundings:
+        """Return what surrounds an element of the kernel's matrix."""
+        return cls(extents=place.extents, leading_elems=place.leading_elems, window=window)
+
+    def exchanged(self) -> Surroundings:
+        """Return it with its modes exchanged."""
+        return replace(self, extents=self.extents[::-1], window=self.window.exchanged())
+
+    def part(self, within: tuple[int, int], extents: tuple[int, int]) -> Surroundings:
+        """Return it for a part of the tile, of `extents`, in which the element is at `within`."""
+        return replace(self, window=self.window.part(within, extents))
 
 
-Move: TypeAlias = Callable[[tuple[int, int], Surroundings], CopyStep]
-"""Maps coordinates in a tile, and what surrounds them in global memory, to what moves the element."""
+Move: TypeAlias = Callable[[Surroundings], CopyStep]
+"""Maps an element in its tile, and what surrounds it in global memory, to what moves it."""
 
 
 class VectorMoves:
@@ -56,8 +70,9 @@ class VectorMoves:
         self._where = np.empty(self._table.size, np.int64)
         self._where[self._table.ravel()] = np.arange(self._table.size)
 
-    def step(self, within: tuple[int, int], around: Surroundings) -> VectorStep:
+    def step(self, around: Surroundings) -> VectorStep:
         """Return the thread that moves an element, and its vector."""
+        within = around.window.within
         coord = within[0] + within[1] * self._tile[0]
         step, thread, index = (int(i) for i in np.unravel_index(self._where[coord], self._table.shape))
         first = int(self._table[step, thread, 0])
@@ -74,7 +89,7 @@ class VectorMoves:
             lanes_first=lanes.start,
             lanes_last=lanes.stop - 1,
             wavefronts=count,
-            warp_sectors=self._sectors(step, thread // WARP, within, around),
+            warp_sectors=self._sectors(step, thread // WARP, around),
         )
 
     def _phase(self, step: int, thread: int) -> tuple[range, int]:
@@ -87,13 +102,13 @@ class VectorMoves:
         first_lane = first % WARP
         return range(first_lane, first_lane + lanes_at_once), int(wavefronts(at, access_bytes))
 
-    def _sectors(self, step: int, warp: int, within: tuple[int, int], around: Surroundings) -> int:
+    def _sectors(self, step: int, warp: int, around: Surroundings) -> int:
         """Return the global memory sectors that the warp's request touches; nothing past the edges is requested."""
-        coords = self._table[step, warp * WARP : (warp + 1) * WARP]
-        x, y = coords % self._tile[0] - within[0], coords // self._tile[0] - within[1]
+        coords, (rows, columns) = self._table[step, warp * WARP : (warp + 1) * WARP], around.window.coordinates
+        x, y = rows[coords % self._tile[0]], columns[coords // self._tile[0]]
         along, across = (y, x) if self._major_mode == 1 else (x, y)
-        at = around.byte + (across * around.leading_elems + along) * self._element_bytes
-        return len(np.unique(at[(x < around.left[0]) & (y < around.left[1])] // SECTOR_BYTES))
+        at = (across * around.leading_elems + along) * self._element_bytes
+        return len(np.unique(at[(x < around.extents[0]) & (y < around.extents[1])] // SECTOR_BYTES))
 
 
 def box_step(copy: BulkTensorCopy, within: tuple[int, int], major_mode: int, instruction: tuple[str, ...]) -> BoxStep:

@@ -35,10 +35,11 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     way = follow(plan, element, problem)
     size = extents((problem.m, problem.n, problem.k))
     title = f"{element} of {plan.spec.name or 'unnamed spec'} for {plan.target.name}, problem {size}"
+    group = _group(plan, element)
     blocks = (
-        _result(way, title, in_parts=plan.epilogue.part is not None)
+        _result(way, title, group, in_parts=plan.epilogue.part is not None)
         if isinstance(way, ResultElementPath)
-        else _operand(way, title, everything=everything)
+        else _operand(way, title, group, everything=everything)
     )
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
@@ -64,13 +65,32 @@ def table(way: OperandElementPath | ResultElementPath) -> dict[str, Any]:
             "loads": [{**asdict(load), "held": _held_table(load.held)} for load in way.loads],
             "reads": [{**asdict(read), "encoded": f"{read.encoded:#018x}"} for read in way.reads],
             "meets": [asdict(meeting) for meeting in way.meets],
+            "pair": None if way.pair is None else asdict(way.pair),
+            "scales": None if way.scales is None else {"rows": _ends(way.scales.rows), "k": _ends(way.scales.k)},
         }
     staged = way.staged
     return found | {
         "held": _held_table(way.held),
+        "members": {name: _held_table(held) for name, held in way.members.items()},
         "staged": None if staged is None else {**asdict(staged), "place": _shared_table(staged.place)},
         "store": None if way.store is None else _copy_table(way.store),
     }
+
+
+def _ends(numbers: range) -> list[int]:
+    """Return the first and the last of consecutive numbers."""
+    return [numbers[0], numbers[-1]]
+
+
+def _group(plan: GemmPlan, element: Element) -> tuple[Fact, ...]:
+    """Return what a coordinate of an element means if the problem is one of several groups."""
+    if (grouped := plan.spec.problem.groups) is None:
+        return ()
+    of = grouped.value.of
+    if of not in element.modes:
+        return (("group", "in the matrix of one group"),)
+    first = {"m": "row", "n": "column", "k": "element of K"}[of]
+    return (("group", f"{of} and bytes count from its group's first {first}, where its tiles begin"),)
 
 
 def _held_table(held: Held) -> dict[str, Any]:
@@ -87,14 +107,12 @@ def _shared_table(place: SharedLocation) -> dict[str, Any]:
     return {**asdict(place), "swizzle": _swizzle_name(place), "bank": place.bank}
 
 
-def _operand(way: OperandElementPath, title: str, *, everything: bool) -> Iterator[list[str]]:
-    x, y = way.element.modes
+def _operand(way: OperandElementPath, title: str, group: tuple[Fact, ...], *, everything: bool) -> Iterator[list[str]]:
     name = way.read_as.upper()
-    facts = [*_global(way.source, way.dtype, way.element)]
+    facts = [*_global(way.source, way.dtype, way.element), *group]
     if way.read_as != way.element.operand:
         facts.append(("swapped", f"the kernel swaps A and B: it reads this matrix as its {name}"))
-    first, second = way.source.tile, way.source.within
-    facts.append(("CTA's tile", f"{x} {second[0]} of tile {first[0]}, {y} {second[1]} of k-tile {way.k_tile}"))
+    facts += _in_tile(way)
     if way.slices > 1:
         facts.append(("slice of K", f"{way.slice} of 0 to {way.slices - 1}, each in its own CTA"))
     facts += [*_copied(way.copy, way.element.operand, "copied by"), *_shared(way.shared, name)]
@@ -106,10 +124,25 @@ def _operand(way: OperandElementPath, title: str, *, everything: bool) -> Iterat
     yield _meetings(way.meets, way)
 
 
-def _result(way: ResultElementPath, title: str, *, in_parts: bool) -> Iterator[list[str]]:
-    held = way.held
-    place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
-    facts: list[Fact] = [("accumulator", f"{_thread(held.thread)}: value {held.value} of tCrC, {place}")]
+def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
+    (x, y), (number, _), (first, second) = way.element.modes, way.source.tile, way.source.within
+    if way.scales is not None:
+        rows, k = way.scales.rows, way.scales.k
+        yield "scales", f"products of {x} {rows[0]} to {rows[-1]} and {y} {k[0]} to {k[-1]}"
+        yield "CTA's tile", f"factor {first} of tile {number}, k-tile {way.k_tile}"
+        return
+    row = f"{x} {first} of tile {number}"
+    if way.pair is not None:
+        yield "pair", f"the {way.pair.member} of column {way.pair.pair} of C; a tile has the columns of both members"
+        row = f"column {first} of tile {number}"
+    yield "CTA's tile", f"{row}, {y} {second} of k-tile {way.k_tile}"
+
+
+def _result(way: ResultElementPath, title: str, group: tuple[Fact, ...], *, in_parts: bool) -> Iterator[list[str]]:
+    facts = list(group)
+    for name, held in (way.members or {"accumulator": way.held}).items():
+        place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
+        facts.append((name, f"{_thread(held.thread)}: value {held.value} of tCrC, {place}"))
     if way.read_as != "c":
         facts.append(("swapped", "the kernel swaps A and B: its rows are this matrix's columns"))
     if way.slices > 1:
@@ -235,8 +268,10 @@ def _meetings(meets: Sequence[AccumulatorHits], way: OperandElementPath) -> list
     by_values: dict[tuple[int, ...], list[int]] = {}
     for meeting in meets:
         by_values.setdefault(meeting.values, []).append(meeting.thread)
-    along, at = ("row", way.source.within[0]) if way.read_as == "a" else ("column", way.source.within[0])
-    title = f"Accumulators of its products: {along} {at} of C's tile, values of tCrC"
+    along, tile = "row" if way.read_as == "a" else "column", "C's tile" if way.pair is None else "the tile of sums"
+    title = f"Accumulators of its products: {along} {way.source.within[0]} of {tile}, values of tCrC"
+    if way.scales is not None:
+        title = "Accumulators that it scales, by the threads that read it: values of tCrC"
     rows = [(span(threads), span(values)) for values, threads in by_values.items()]
     return [title, *aligned(rows, header=("threads", "values"))]
 

@@ -1,0 +1,81 @@
+"""The part of a matrix that a tile has: which element of global memory each element of the tile is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cutegen.contract.pairs import Pairs
+from cutegen.plan.geometry import Coordinates
+
+TwoModes = tuple[Coordinates, Coordinates]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A tile by its numbers along both modes, and the matrix's coordinates of its rows and columns.
+
+    The followed element is at `within` of the tile. Coordinates may lie past the edges of the matrix.
+    """
+
+    tile: tuple[int, int]
+    within: tuple[int, int]
+    coordinates: TwoModes
+
+    def exchanged(self) -> Window:
+        """Return the window with its modes exchanged."""
+        return Window(self.tile[::-1], self.within[::-1], self.coordinates[::-1])
+
+    def part(self, within: tuple[int, int], extents: tuple[int, int]) -> Window:
+        """Return the part of the tile of `extents` in which the element is at `within`."""
+        firsts = (i - j for i, j in zip(self.within, within, strict=True))
+        x, y = (all_[i : i + n] for all_, i, n in zip(self.coordinates, firsts, extents, strict=True))
+        return replace(self, within=within, coordinates=(x, y))
+
+
+def tiled(coordinate: tuple[int, int], tile: tuple[int, int]) -> Window:
+    """Return the window of an element if tiles lie side by side.
+
+    >>> found = tiled((5, 9), (4, 8))
+    >>> found.tile, found.within, found.coordinates[0].tolist()
+    ((1, 1), (1, 1), [4, 5, 6, 7])
+    """
+    (i, x), (j, y) = (divmod(at, extent) for at, extent in zip(coordinate, tile, strict=True))
+    return Window((i, j), (x, y), (_run(i * tile[0], tile[0]), _run(j * tile[1], tile[1])))
+
+
+def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, columns: int) -> Window:
+    """Return the window of an element of B: a tile has columns of one member, and as many of the other after them.
+
+    Its rows past the last of B's `columns` have the number of them.
+
+    >>> from cutegen.contract.pairs import Pairs
+    >>> found = paired((17, 0), (8, 4), Pairs(None, "gate"), 24)
+    >>> found.tile, found.within, found.coordinates[0].tolist()
+    ((1, 0), (5, 0), [4, 5, 6, 7, 16, 17, 18, 19])
+    """
+    of_member = tile[0] // 2
+    (pair, member), beside = pairs.pair(coordinate[0], columns), tiled((0, coordinate[1]), tile)
+    number, within = divmod(pair, of_member)
+    inside = range(number * of_member, (number + 1) * of_member)
+    rows = [
+        pairs.column(each, of, columns) if each < columns // 2 else columns for of in pairs.members for each in inside
+    ]
+    within += of_member * pairs.members.index(member)
+    return Window((number, beside.tile[1]), (within, beside.within[1]), (np.array(rows), beside.coordinates[1]))
+
+
+def of_blocks(coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int) -> Window:
+    """Return the window of a factor of `block` rows in the first tile of `rows` that needs it.
+
+    A tile of factors begins at any of them: at the block of the first row, and at the k-tile's column.
+    """
+    number = coordinate[0] * block // rows
+    first = number * rows // block
+    begins = _run(first, tile[0]), _run(coordinate[1], tile[1])
+    return Window((number, coordinate[1]), (coordinate[0] - first, 0), begins)
+
+
+def _run(first: int, count: int) -> Coordinates:
+    return np.arange(first, first + count)
