@@ -172,7 +172,7 @@ def _used(key: str) -> bool:
 
 
 def _launch_contract(gemm: GemmPlan) -> LaunchContract:
-    """Return the contract: one CTA, no predicates, operands as large as the stages.
+    """Return the contract: one CTA, no predicates, no groups, operands as large as the stages.
 
     The probe reads and writes single elements. It reads B as a call passes it, even if the GEMM reads a transposed
     copy.
@@ -186,6 +186,7 @@ def _launch_contract(gemm: GemmPlan) -> LaunchContract:
         scalars=(),
         epilogue=(),
         split=None,
+        groups=None,
         parameters=(
             *(Parameter(x.name, "ptr") for x in (*operands, *tables)),
             *(Parameter(f"ld{x.name}", "i64") for x in operands),

@@ -108,7 +108,7 @@ def spec_of_kernel(plan: GemmPlan) -> GemmSpec:
 
 
 def _named_by(spec: GemmSpec, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
-    """Return the decisions; those of groups, of the epilogue and of its operands have the names and majors of `spec`."""
+    """Return the decisions; those of groups, the epilogue and its operands have the names and majors of `spec`."""
     found = {each.key: each for each in (*decide_groups(spec), *choose_fusion(spec)[1])}
     return tuple(found.get(each.key, each) for each in decisions)
 

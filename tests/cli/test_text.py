@@ -31,8 +31,7 @@ OUTPUTS = {
     "show_ldmatrix_probe": "show ldmatrix_probe --arch sm_80",
     "show_sm80_bf16_nn_partitions": "show sm80_bf16_nn partitions --thread 5 --problem 1000,264,96 --arch sm_80",
 }
-SPECS = [name for name in shipped_specs() if load_spec(name).family != "sm100"]
-"""For sm_90, on which all of them can be planned."""
+SPECS = shipped_specs()
 PARTS = ("", "mma", "smem", "g2s", "s2r", "epilogue", "pipeline", "partitions")
 OF_A_PROBE = ("", "mma", "smem", "s2r", "partitions")
 
@@ -40,6 +39,11 @@ OF_A_PROBE = ("", "mma", "smem", "s2r", "partitions")
 def has(spec: str, part: str) -> bool:
     """Return whether a spec has a part to be shown."""
     return part in OF_A_PROBE or load_spec(spec).kind == GEMM
+
+
+def last_thread(spec: str) -> int:
+    """Return the last thread of those that multiply, or of four warps of them: a warp issues `tcgen05.mma`."""
+    return 31 if load_spec(spec).family == "sm100" else 127
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -51,15 +55,18 @@ def test_output_is_as_expected(name: str, cli: Cli, golden: Golden) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [f"plan {s} --all" for s in SPECS] + [f"show {s} {p} --thread 127" for s in SPECS for p in PARTS if has(s, p)],
+    [f"plan {s} --all" for s in SPECS]
+    + [f"show {s} {p} --thread {last_thread(s)}" for s in SPECS for p in PARTS if has(s, p)]
+    + [f"show {s} --element {x},130,77" for s in ("sm90_bf16_swiglu", "sm80_bf16_grouped") for x in "abc"]
+    + [f"show sm90_e4m3_block_scaled --element scale_{x},13,7" for x in "ab"],
 )
 def test_text_fits_100_columns_and_has_no_color_in_a_pipe(command: str, cli: Cli) -> None:
-    outcome = cli(f"{command} --arch sm_90")
+    outcome = cli(command)
     assert outcome.code == 0
     assert "\x1b" not in outcome.out
-    # A layout is one word: it is shown whole, to be read as CuTe prints it, however long it is.
-    too_long = [line for line in outcome.out.splitlines() if len(line) > 100 and not line.split()[-1].startswith("((")]
-    assert too_long == []
+    # A layout or an opcode is one word: it is shown whole, as CuTe and PTX have it, however long it is.
+    too_long = [line.split()[-1] for line in outcome.out.splitlines() if len(line) > 100]
+    assert [word for word in too_long if not word.startswith(("((", "cp.async.bulk"))] == []
 
 
 def test_a_kernel_without_tensor_cores_is_shown_by_what_it_has(cli: Cli) -> None:

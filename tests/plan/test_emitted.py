@@ -7,7 +7,6 @@ from itertools import product
 
 import pytest
 
-from cutegen.hardware import LdmatrixAtom
 from cutegen.plan import ProbePlan, plan
 from cutegen.spec import (
     Epilogue,
@@ -81,7 +80,7 @@ def check(spec: GemmSpec, built: Build, arch: str = "sm_80") -> None:
     assert dict(manifest.instructions.emitted) == dict(predicted)
     gemm = found.gemm if isinstance(found, ProbePlan) else found
     for operand in gemm.operands:
-        if operand.s2r.in_registers and isinstance(operand.s2r.atom, LdmatrixAtom):
+        if operand.s2r.by_ldmatrix:
             trans = ".trans" if operand.major != "k" else ""
             opcode = f"ldmatrix.sync.aligned.m8n8.x{operand.s2r.matrices}{trans}.shared.b16"
             assert predicted[opcode] > 0
