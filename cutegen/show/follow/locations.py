@@ -308,7 +308,7 @@ class AccumulatorHits:
 
 @dataclass(frozen=True, slots=True)
 class PairMember:
-    """What a column of B is in a kernel with pairs of columns: the `member` of column `pair` of C."""
+    """A column of B in a kernel with pairs of columns: the `member` of column `pair` of C."""
 
     pair: int
     member: str
@@ -316,7 +316,7 @@ class PairMember:
 
 @dataclass(frozen=True, slots=True)
 class ScaledBlock:
-    """What a factor scales: so many rows of its operand, and so many elements of K of each."""
+    """The block of a factor: rows of its operand, and elements of K of each."""
 
     rows: range
     k: range
