@@ -209,13 +209,25 @@ class Problem(Part):
             expected = f"K = {a.block[1]}, as the blocks of A: sums are scaled by both at once"
             fix = f"block = {literal((b.block[0], a.block[1]))}"
             return Mismatch(key="scale_b.block", found=literal(b.block), expected=expected, fix=fix)
-        if self.groups is not None:
-            expected = "nothing beside factors of blocks: they are those of one product, or of a batch"
-            return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
+        if self.groups is not None and (wrong := self._of_grouped_factors(self.groups, a, b)):
+            return wrong
         for name, factors in (("a", a), ("b", b)):
             if factors.major is not None and factors.major not in MODES[name]:
                 expected = f"{alternatives(MODES[name])}, the modes of {name.upper()}"
                 return Mismatch(key=f"scale_{name}.major", found=literal(factors.major), expected=expected)
+        return None
+
+    @staticmethod
+    def _of_grouped_factors(groups: Grouped, a: Factors, b: Factors) -> Mismatch | None:
+        """Check that groups have rows or columns, and that none begins within a block."""
+        if groups.of == "k":
+            expected = "groups of m or n beside factors of blocks: parts of K would begin within a block"
+            return Mismatch(key="groups", found=str(groups), expected=expected, fix="leave problem.groups out")
+        name, factors = ("a", a) if groups.of == "m" else ("b", b)
+        if groups.layout == "packed" and factors.block[0] > 1:
+            expected = f"[1, {factors.block[1]}] with {groups.value}: one may begin at any row of {name.upper()}"
+            fix = 'repeat each factor for its rows, or layout = "padded"'
+            return Mismatch(key=f"scale_{name}.block", found=literal(factors.block), expected=expected, fix=fix)
         return None
 
     def factors(self, name: str) -> Factors | None:

@@ -355,14 +355,7 @@ class Bulk(Mainloop):
 
 
 def _refuse_groups(spec: GemmSpec, family: str) -> None:
-    """Raise SpecError for factors of groups' blocks, and for parts of K in ping-pong or with promoted sums."""
-    if spec.problem.groups is not None and spec.problem.scale_a is not None:
-        raise spec.error(
-            "problem.scale_a",
-            found="factors of blocks, with groups",
-            expected="one or the other: a group's first row may lie within a block",
-            fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
-        )
+    """Raise SpecError for parts of K in ping-pong or with promoted sums."""
     if (grouped := spec.problem.groups) is None or grouped.of != "k":
         return
     if pingpong(spec):
