@@ -49,7 +49,12 @@ def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
 def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the factors."""
     thread, batches = "thread" if plan.mma.role.alternates else "tidx", batches_of(plan)
-    return {"factors": [_holes(x, batches[x.name], packed=bool(begin_of(plan, plan.launch.tensor(x.name)))) for x in _factors(plan)], "thread_of_tile": thread}
+    return {
+        "factors": [
+            _holes(x, batches[x.name], packed=bool(begin_of(plan, plan.launch.tensor(x.name)))) for x in _factors(plan)
+        ],
+        "thread_of_tile": thread,
+    }
 
 
 def factor_constants(plan: GemmPlan) -> ConstantsByDecision:

@@ -140,7 +140,8 @@ def _has_columns(plan: GemmPlan) -> bool:
 
 def numerics(plan: GemmPlan) -> str:
     """Return the number types that a tensor-core kernel imports: float32 only if its text computes in it."""
-    in_f32 = plan.epilogue.fusion.steps or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
+    fusion = plan.epilogue.fusion
+    in_f32 = fusion.steps or fusion.quantization or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
     return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 

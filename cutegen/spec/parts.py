@@ -37,9 +37,11 @@ from cutegen.spec.values import (
     PairsMember,
     PrefetchedKTiles,
     PromotedK,
+    QuantizedDType,
     RasterGroup,
     RasterMode,
     Reduction,
+    ResultScale,
     ScaleDTypeName,
     SharedLoadName,
     SliceCount,
@@ -411,6 +413,18 @@ class Paired(Part):
         return cls(named.get(pairs.width, pairs.width or 0), pairs.first)
 
 
+@dataclass(frozen=True, slots=True)
+class Quantized(Part):
+    """C as 8-bit floats with a factor for each 128 columns of a row, which the kernel writes too.
+
+    A factor is the largest magnitude of its block, at least 1e-4, divided by the largest finite value of `dtype`; with
+    the `scale` "ue8m0" it is rounded up to a power of two.
+    """
+
+    dtype: QuantizedDType
+    scale: ResultScale = "f32"
+
+
 _OPS_OF_C = {
     "beta": "write + beta * c in the expression",
     "residual": "write + residual in the expression",
@@ -425,12 +439,14 @@ class Epilogue(Part):
 
     `smem` is the store path of C: staged through shared memory in that layout, or with False straight from registers.
     With `pairs` the expression is over a pair of columns, and C has half of B's columns; the ops change both alike.
+    `quantize` follows all of them.
     """
 
     smem: SmemLayout | Literal[False] | None = None
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
     pairs: Paired | None = None
+    quantize: Quantized | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that an expression over pairs comes with their order, and that no op before it has C's shape."""
