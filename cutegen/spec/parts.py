@@ -35,6 +35,7 @@ from cutegen.spec.values import (
     PadElems,
     PairsLayout,
     PairsMember,
+    PermutedTile,
     PrefetchedKTiles,
     PromotedK,
     QuantizedDType,
@@ -267,14 +268,15 @@ class Tile(Part):
 class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps, or warpgroups of wgmma, along M, N and K; `permutation` is its tile.
 
-    `tf32` is the treatment of the bits of an f32 operand that the tensor core does not read. Without tensor cores
-    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C. For 8-bit floats, `promote_k` is
-    the K that the tensor core sums before the sums are added to float32 registers; 0 is all of it.
+    Of each mode the permutation has the extent, or of M and N a layout. `tf32` is the treatment of the bits of an f32
+    operand that the tensor core does not read. Without tensor cores `threads` maps a position (m, n) to a thread, and
+    is repeated over the tile of C. For 8-bit floats, `promote_k` is the K that the tensor core sums before the sums are
+    added to float32 registers; 0 is all of it.
     """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
-    permutation: TileExtents | None = None
+    permutation: PermutedTile | None = None
     threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
     promote_k: PromotedK | None = None

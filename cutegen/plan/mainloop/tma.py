@@ -64,7 +64,7 @@ from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Ro
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.consumers import LEAST_TO_COPY, pingpong, split_registers
 from cutegen.plan.schedule.order import InFlight
-from cutegen.plan.smem_layouts import rows_of
+from cutegen.plan.smem_layouts import looks_like_bytes, rows_of
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -229,7 +229,8 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
-    fix = swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
+    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes)
+    fix = fix or swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
     other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,
