@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from cutegen.contract.groups import GROUP, Groups
-from cutegen.contract.pairs import Pairs
+from cutegen.contract.pairs import PAIR, Pairs
 from cutegen.contract.problem import ProblemShape
-from cutegen.contract.quantized import FactorsOfC
 from cutegen.contract.tensor_map import MapMode, TensorMapContract, TensorMapFields, tensor_map_fields
 from cutegen.hardware import dtype
 from cutegen.support.typed_json import read
@@ -40,15 +39,11 @@ FACTORS = ("scale_a", "scale_b")
 """Roles of the factors of blocks of A and of B."""
 SCALES = ("scale_m", "scale_n")
 """Roles of the vectors that may be one value instead: the stride of their elements is a parameter."""
-RESULT_FACTORS = "scale_c"
-"""Role of the factors of blocks of C, which a kernel that quantizes it writes."""
-BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux", RESULT_FACTORS)
+BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux")
 """Roles of the other tensors that the epilogue reads and writes, in the kernel's order.
 
 A kernel with one bias calls it "bias", along either mode.
 """
-WRITTEN = (RESULT, "aux", RESULT_FACTORS)
-"""Roles of the tensors that a kernel writes."""
 
 SUMS, COUNTERS = "sums", "counters"
 """Kernel names of the split-K workspace: the slices' sums, and the progress of each tile's CTAs."""
@@ -219,10 +214,10 @@ class LaunchContract:
     With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, the factors of their blocks, then the other epilogue tensors: "source" (the input C),
-    "residual", the biases, the scales, "aux", and C's factors. `scalars` are named after `alpha` and `beta`. `epilogue`
-    is the chain from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is
-    stored. `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it
-    reads a transposed copy.
+    "residual", the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain
+    from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is stored.
+    `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it reads a
+    transposed copy.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes one
     tile after another. `maps` are the tensors that bulk tensor copies move.
@@ -242,8 +237,6 @@ class LaunchContract:
 
     With `pairs` the chain makes one element of C of two sums, of columns of B that are in that order: C has the modes
     (M,P) with P = N / 2, and `cta_tile` counts the columns of B.
-
-    With `quantized` C is rounded after its division by factors of its blocks, which are so rounded and written too.
     """
 
     entry: str
@@ -264,7 +257,6 @@ class LaunchContract:
     programmatic: bool = False
     groups: Groups | None = None
     pairs: Pairs | None = None
-    quantized: FactorsOfC | None = None
 
     def tensor(self, role: str) -> TensorContract:
         """Return the tensor of a role of OPERANDS, RESULT, FACTORS or BESIDE_RESULT. Raises KeyError if it has none.
@@ -318,6 +310,7 @@ class LaunchContract:
             maps=tuple(maps[name] for name in order if name in maps),
             swapped=not self.swapped,
             groups=self.groups and self.groups.exchanged(),
+            pairs=self.pairs and self.pairs.exchanged(),
         )
 
     @property
@@ -426,9 +419,9 @@ class LaunchContract:
         (other,) = (mode for mode in tensor.modes if mode != tensor.major)
         along = [MapMode(extents[tensor.major], 1, contract.box[0])]
         across = [MapMode(extents[other], strides.leading, contract.box[1])]
-        if self.pairs is not None and tensor.name == "b":
-            columns = along if tensor.major == "n" else across
-            columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), self.cta_tile[1] // 2)
+        if self.pairs is not None and tensor.name == self.pairs.operand:
+            columns, tile = along if tensor.major == self.pairs.of else across, self.cta_tile["mn".index(self.pairs.of)]
+            columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), tile // 2)
         modes = [along[0], *across, *along[1:], MapMode(self._matrices(tensor, size), strides.batch, 1)]
         return tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
 
@@ -444,6 +437,8 @@ class LaunchContract:
         for tensor in (*table["tensors"], *table["given"]):
             if tensor["block"] is None:
                 del tensor["block"]
+        if self.pairs is not None and self.pairs.of == "n":
+            del table["pairs"]["of"]
         return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
 
     @classmethod
@@ -454,6 +449,8 @@ class LaunchContract:
         """
         absent = {key: list(value) if isinstance(value, tuple) else value for key, value in _WHERE_THERE.items()}
         whole = {**absent, **table} if isinstance(table, dict) else table
+        if isinstance(whole, dict) and isinstance(whole["pairs"], dict):
+            whole["pairs"] = {"of": "n", **whole["pairs"]}
         return read(cls, whole, file, "launch")
 
 
@@ -464,7 +461,6 @@ _WHERE_THERE: dict[str, object] = {
     "programmatic": False,
     "groups": None,
     "pairs": None,
-    "quantized": None,
 }
 """Fields that the plain form leaves out, and their default values."""
 
@@ -486,6 +482,5 @@ def _exchanged(name: str) -> str:
 def _exchanged_tensor(tensor: TensorContract) -> TensorContract:
     """Return a tensor with A and B, and so M and N, swapped; the modes of a matrix keep their order."""
     major, modes = _exchanged(tensor.major), tuple(map(_exchanged, tensor.modes))
-    return replace(
-        tensor, name=_exchanged(tensor.name), major=major, modes=("m", "n") if modes == ("n", "m") else modes
-    )
+    in_order = modes[::-1] if set(tensor.modes) <= {"m", "n", PAIR} else modes
+    return replace(tensor, name=_exchanged(tensor.name), major=major, modes=in_order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Member = Literal["gate", "up"]
@@ -14,11 +14,13 @@ PAIR = "p"
 class Pairs:
     """The order of the columns of B: `width` of one member, as many of the other, and so on; the `first` begins.
 
-    Without a `width` each member is one half of all columns. The columns of a member are in the order of C's.
+    Without a `width` each member is one half of all columns. The columns of a member are in the order of C's. In a
+    kernel that multiplies B by A they are rows of its A: `of` "m", instead of columns of its B.
     """
 
     first: Member
     width: int | None = None
+    of: Literal["m", "n"] = "n"
 
     def __str__(self) -> str:
         members = " then ".join(self.members)
@@ -30,6 +32,29 @@ class Pairs:
     def members(self) -> tuple[Member, Member]:
         """Both members, in the order of their columns."""
         return ("gate", "up") if self.first == "gate" else ("up", "gate")
+
+    @property
+    def operand(self) -> Literal["a", "b"]:
+        """The operand that has both columns of each pair."""
+        return "a" if self.of == "m" else "b"
+
+    @property
+    def modes_of_result(self) -> tuple[str, str]:
+        """The modes of C: one of them has an element for each pair.
+
+        >>> Pairs("gate").modes_of_result, Pairs("gate").exchanged().modes_of_result
+        (('m', 'p'), ('p', 'n'))
+        """
+        return (PAIR, "n") if self.of == "m" else ("m", PAIR)
+
+    def tile_of_result(self, tile: tuple[int, int]) -> tuple[int, int]:
+        """Return the extents of C that a tile of sums becomes."""
+        m, n = tile
+        return (m // 2, n) if self.of == "m" else (m, n // 2)
+
+    def exchanged(self) -> Pairs:
+        """Return the pairs of the swapped product, whose rows are columns here."""
+        return replace(self, of="n" if self.of == "m" else "m")
 
     @property
     def multiple(self) -> int:
@@ -60,7 +85,7 @@ class Pairs:
     def pair(self, column: int, columns: int) -> tuple[int, Member]:
         """Return the pair of a column of B, and which member the column is: the inverse of `column`.
 
-        >>> Pairs(8, "up").pair(25, 96), Pairs(None, "gate").pair(57, 96)
+        >>> Pairs("up", 8).pair(25, 96), Pairs("gate").pair(57, 96)
         ((9, 'gate'), (9, 'up'))
         """
         block, within = divmod(column, self.width or columns // 2)

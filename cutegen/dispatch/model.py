@@ -37,7 +37,7 @@ def spec_of(request: Request) -> GemmSpec:
         epilogue=Epilogue(
             ops=request.ops or None,
             expression=request.expression,
-            pairs=None if request.pairs is None else Paired.of(request.pairs),
+            pairs=None if request.pairs is None else Paired.ordered_as(request.pairs),
         ),
         schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),
     )

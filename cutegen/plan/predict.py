@@ -9,7 +9,7 @@ from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, SECTOR_BYTES, WARP
 from cutegen.plan.geometry import Coordinates, adjacent, in_vectors, touched_sectors
 from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.values.copies import AccessKey
-from cutegen.plan.values.epilogue import EpiloguePlan
+from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
 from cutegen.plan.values.gemm_plan import MmaPlan, Occupancy
 from cutegen.plan.values.path import OperandPath
 from cutegen.plan.values.smem import Sectors, Wavefronts
@@ -143,30 +143,44 @@ def predict_sectors(
         )
         for x in operands
     }
-    tile = cta_tile[0], epilogue.fusion.columns(cta_tile[1])
+    tile = epilogue.fusion.tile_of_c((cta_tile[0], cta_tile[1]))
     major_mode, element = epilogue.major_mode, epilogue.dtype
     if epilogue.store is not None:
         piece = epilogue.part or tile
         stored = epilogue.pieces * epilogue.store.sectors(piece, major_mode, element.bytes)
         found["epilogue"] = _sectors(stored, tile, element.bytes)
     else:
-        found["epilogue"] = _by_registers(mma, major_mode, element, epilogue.align_bytes)
+        found["epilogue"] = _by_registers(mma, epilogue.fusion, major_mode, element, epilogue.align_bytes)
     for tensor in epilogue.fusion.tensors:
         if len(tensor.modes) == 2:
             major = tensor.modes.index(tensor.major)
-            found[f"epilogue.{tensor.name}"] = _by_registers(mma, major, tensor.dtype, tensor.align_bytes)
+            found[f"epilogue.{tensor.name}"] = _by_registers(
+                mma, epilogue.fusion, major, tensor.dtype, tensor.align_bytes
+            )
     if split_k is not None and split_k.leaves_sums:
         sectors = split_k.slice_bytes(cta_tile) // SECTOR_BYTES
         found["split_k.write"] = found["split_k.read"] = Sectors(sectors, sectors)
     return found
 
 
-def _by_registers(mma: MmaPlan, major_mode: int, element: DType, align_bytes: int) -> Sectors:
-    """Return the sectors of a matrix that each thread reads or writes at the places of its accumulators."""
-    tile, aligned = mma.cta_tile[:2], align_bytes // element.bytes
+def _by_registers(mma: MmaPlan, fusion: Fusion, major_mode: int, element: DType, align_bytes: int) -> Sectors:
+    """Return the sectors of a matrix like C that each thread reads or writes at the places of its results."""
+    tile, aligned = fusion.tile_of_c((mma.cta_tile[0], mma.cta_tile[1])), align_bytes // element.bytes
     most = min(VECTOR_BYTES // element.bytes, aligned) if major_mode == 1 else 1
-    elems = adjacent(mma.accumulator.table, tile[0], most)
-    return sectors_of(in_vectors(mma.accumulator.table, elems), tile, major_mode, element.bytes)
+    places = _results(mma.accumulator.table, mma.cta_tile[0], tile)
+    elems = adjacent(places, tile[0], most)
+    return sectors_of(in_vectors(places, elems), tile, major_mode, element.bytes)
+
+
+def _results(sums: Coordinates, rows: int, tile: tuple[int, int]) -> Coordinates:
+    """Return the places in a `tile` of C of the sums that lie in it, of a tile of so many rows: int64[thread, value].
+
+    Every thread has the second members of its pairs in the same values.
+    """
+    m, n = sums % rows, sums // rows
+    first = ((m < tile[0]) & (n < tile[1])).all(axis=0)
+    places: Coordinates = (m + n * tile[0])[:, first]
+    return places
 
 
 def sectors_of(table: Coordinates, tile: tuple[int, int], major_mode: int, element_bytes: int) -> Sectors:

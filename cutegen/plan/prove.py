@@ -11,6 +11,7 @@ import numpy as np
 
 from cutegen.algebra import TiledMma, inner_layout, modes, offsets, offsets_2d, size
 from cutegen.contract.launch import RESULT
+from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
@@ -23,7 +24,7 @@ from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
 from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
-from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -59,7 +60,7 @@ def prove(plan: GemmPlan) -> None:
     _prove_pipelines(plan)
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)
-    tile = plan.cta_tile[0], plan.epilogue.fusion.columns(plan.cta_tile[1])
+    tile = plan.epilogue.fusion.tile_of_c((plan.cta_tile[0], plan.cta_tile[1]))
     _prove_epilogue(plan.epilogue, tile, plan.threads)
     _prove_edge(plan)
     if plan.epilogue.parts is not None:
@@ -366,43 +367,31 @@ def _prove_edge(plan: GemmPlan) -> None:
 
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
     """Prove that each part is written where its layout has it."""
-    held = prove_sub_tiles(parts, accumulator, epilogue.fusion.members)
-    if epilogue.fusion.quantization is not None:
-        _prove_quantization(epilogue.fusion.quantization, parts.tile, held)
+    held = prove_sub_tiles(parts, accumulator, epilogue.fusion.pairs)
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
 
 
-def _prove_quantization(quantization: Quantization, tile: tuple[int, int], held: Coordinates) -> None:
-    """Prove that all values of a row that share a factor are in the lanes that find their largest magnitude."""
-    block = quantization.factors.block
-    rows, columns = held % tile[0], held // tile[0]  # [thread, value]
-    of_values, first = offsets(quantization.of_values), offsets(quantization.first)
-    whole = block == (1, tile[1]) and len(of_values) == held.shape[1]
-    _demand(whole, "a part of C is not as wide as the blocks that it is quantized by")
-    _demand(bool((rows == rows[:, first][:, of_values]).all()), "values of different rows have one factor")
-    together = rows.reshape(-1, quantization.lanes, held.shape[1])
-    _demand(bool((together == together[:, :1]).all()), "lanes that share a factor have different rows")
-    for row in range(len(first)):
-        met = np.sort(columns[:, of_values == row].reshape(len(together), -1))
-        _demand(bool((met == np.arange(tile[1])).all()), "a block of C has values that its factor does not know")
-
-
-def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, members: int = 1) -> Coordinates:
+def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, pairs: Pairs | None = None) -> Coordinates:
     """Prove that a warpgroup's sums are its parts in order, in any home; return what its threads hold of one.
 
     A part is a block of C, of which each thread has as many values, and the same in every part: elements of the part,
-    int64[thread, value]. With pairs of columns a row of blocks comes twice, for each of its `members`, and the tile has
-    the columns of one in its first half: a thread has both sums of each pair, at the same place of two blocks.
+    int64[thread, value]. With `pairs` of columns a row of blocks comes twice, for each member, and the tile has the
+    columns of one in its first half; with pairs of rows its upper half are those of one. A thread has both sums of each
+    pair, at the same place of two blocks.
     """
     (rows, columns), (tile_rows, tile_columns) = parts.tile, accumulator.tile
-    down = tile_rows // (rows * (parts.count // parts.columns))  # warpgroups along M
-    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, members * parts.count, -1)
-    warpgroup, block = np.arange(parts.warpgroups)[:, None], np.arange(members * parts.count)
-    row, member = np.divmod(block // parts.columns, members)
-    first_row = (row * down + warpgroup % down) * rows
+    (of_rows, of_columns) = {"m": (2, 1), "n": (1, 2)}[pairs.of] if pairs else (1, 1)
+    rows_of_parts = parts.count // parts.columns
+    down = tile_rows // (rows * of_rows * rows_of_parts)  # warpgroups along M
+    blocks = of_rows * of_columns * parts.count
+    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, blocks, -1)
+    warpgroup, block = np.arange(parts.warpgroups)[:, None], np.arange(blocks)
+    row, half = np.divmod(block // parts.columns, of_columns)
+    lower, row = np.divmod(row, rows_of_parts)
+    first_row = (row * down + warpgroup % down) * rows + lower * (tile_rows // of_rows)
     first_column = (warpgroup // down * parts.columns + block % parts.columns) * columns
-    first_column = first_column + member * (tile_columns // members)
+    first_column = first_column + half * (tile_columns // of_columns)
     begin = first_row + first_column * tile_rows  # [warpgroup, block]
     within = by_thread - begin[:, None, :, None]
     first: Coordinates = within[0, :, 0, :]
@@ -429,12 +418,12 @@ def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], h
 def _prove_fusion(plan: GemmPlan) -> None:
     """Prove that a call passes what the chain names, in the order of the kernel's parameters."""
     fusion, launch = plan.epilogue.fusion, plan.launch
-    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes, x.block) for x in launch.beside_result]
-    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c]
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
+    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
     _demand(tensors == planned, "a launch would not pass the tensors that the epilogue uses")
     _demand(launch.scalars == fusion.scalars, "a launch would not pass the scalars that the epilogue uses")
     _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch states another epilogue")
-    for x in fusion.beside_c:
+    for x in fusion.tensors:
         _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
 
 

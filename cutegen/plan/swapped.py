@@ -13,7 +13,7 @@ from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.schedule.groups import decide_groups
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.spec import Epilogue, Extra, Factors, GemmSpec, Operand
+from cutegen.spec import Epilogue, Extra, Factors, GemmSpec, Operand, Paired
 
 # B passed with one major and read with the other: the kernel reads a transposed copy that calls cache.
 
@@ -131,7 +131,8 @@ def _other_epilogue(epilogue: Epilogue) -> Epilogue:
     """Return the swapped name: a vector along N is one along M in the kernel."""
     ops = None if epilogue.ops is None else tuple(_other_vectors(op) for op in epilogue.ops)
     expression = None if epilogue.expression is None else _other_vectors(epilogue.expression)
-    return replace(epilogue, ops=ops, expression=expression)
+    pairs = None if epilogue.pairs is None else Paired.ordered_as(epilogue.pairs.value.exchanged())
+    return replace(epilogue, ops=ops, expression=expression, pairs=pairs)
 
 
 def _other_vectors(text: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from cutegen.contract.launch import SCALARS, SOURCE
-from cutegen.contract.pairs import PAIR, Pairs
+from cutegen.contract.pairs import Pairs
 from cutegen.hardware import DType
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor, Fusion
@@ -263,7 +263,7 @@ def kernel_lines(
     dialect = _of_dsl(fusion)
     typed = fusion.tensors if reads_unsigned(fusion) else ()
     dtypes = {_fragment(x.name): f", {constants_of(x.name)}_DTYPE" for x in typed}
-    columns = "n" if fusion.pairs is None else PAIR
+    extent = f"({', '.join(fusion.modes)})"
     lines: list[str] = []
     loaded: set[str] = set()
     for link, names, target in _of_each_sum(_links_of_kernel(fusion.steps, narrow=narrow), dialect, fusion):
@@ -275,11 +275,11 @@ def kernel_lines(
             if fragment not in loaded:
                 dtype = dtypes.get(fragment, "")
                 if name in VECTORS:
-                    lines.append(_vector(fragment, part, name, dtype, held=holds_vectors))
+                    lines.append(_vector(fragment, part, name, dtype, extent, held=holds_vectors))
                 elif name == "c" and fusion.source_behind_beta:
                     lines.append(_load(fragment, part, dtype, "(c_m, c_n)", "whole_c"))
                 else:
-                    lines.append(_load(fragment, part, dtype, f"(m, {columns})", "whole_tile"))
+                    lines.append(_load(fragment, part, dtype, extent, "whole_tile"))
         loaded |= tensors.keys()
         lines += _assignments(link, names, LINE_WIDTH - indent, target)
     return tuple(lines)
@@ -288,10 +288,11 @@ def kernel_lines(
 def _of_each_sum(chain: Iterable[Link], dialect: Dialect, fusion: Fusion) -> Iterator[tuple[Link, Dialect, str]]:
     """Yield each link with its dialect and the name that it assigns to: a link before a pair's comes for x and for y.
 
-    A vector along N has an element for each of the two.
+    A vector along the mode of the pairs has an element for each of the two.
     """
     gate, up = MEMBERS["gate"], MEMBERS["up"]
-    of_up = {x.operand: f"{_fragment(x.name)}{up.upper()}" for x in fusion.tensors if x.modes == ("n",)}
+    along = None if fusion.pairs is None else (fusion.pairs.of,)
+    of_up = {x.operand: f"{_fragment(x.name)}{up.upper()}" for x in fusion.tensors if x.modes == along}
     partner = replace(dialect, operands={**dialect.operands, **of_up})
     for link in chain:
         yield link, dialect, gate
@@ -309,13 +310,13 @@ def _store_aux(fusion: Fusion, part: str) -> tuple[str, ...]:
     )
 
 
-def _vector(fragment: str, part: str, name: str, dtype: str, *, held: bool) -> str:
+def _vector(fragment: str, part: str, name: str, dtype: str, extent: str, *, held: bool) -> str:
     """Return the code that spreads a vector to the accumulators: loads, or shuffles of elements `held` by the warp."""
     mode = ("m", "n").index(name[-1])
     if held:
         first = ("row * 32", "column * PART_N")[mode]
         return f"{fragment} = spread_vector({fragment.replace('tCr', 'tHr')}, tCcC{part}, {mode}, {first}{dtype})"
-    return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, (m, n){dtype})"
+    return f"{fragment} = load_vector({fragment.replace('tCr', 'm')}, tCcC{part}, {mode}, {extent}{dtype})"
 
 
 def _load(fragment: str, part: str, dtype: str, extent: str, whole: str) -> str:
@@ -370,8 +371,12 @@ def torch_lines(fusion: Fusion) -> tuple[str, ...]:
 
 def _torch_members(pairs: Pairs) -> str:
     """Return the line that takes the sums of pairs apart, in PyTorch."""
-    parts = {None: "x.chunk(2, dim=1)", 1: "(x[:, ::2], x[:, 1::2])"}
-    by_runs = "(each.flatten(1) for each in x.unflatten(1, (-1, 2, PAIR_COLUMNS)).unbind(2))"
+    dim = "mn".index(pairs.of)
+    before = ":, " * dim
+    parts = {None: f"x.chunk(2, dim={dim})", 1: f"(x[{before}::2], x[{before}1::2])"}
+    by_runs = (
+        f"(each.flatten({dim}, {dim + 1}) for each in x.unflatten({dim}, (-1, 2, PAIR_COLUMNS)).unbind({dim + 1}))"
+    )
     return f"{', '.join(members_in_order(pairs))} = {parts.get(pairs.width, by_runs)}"
 
 

@@ -98,7 +98,7 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
         cta=holes.cta,
         threads=holes.threads,
         matrix=f"matrix_of_batch(c, {c_shape}, {c_stride}, batch_stride_c, batch, batches)",
-        other=pair_holes(plan).columns if other == "n" else other,
+        other=plan.epilogue.fusion.modes["mn".index(other)],
         bits=f"Int{plan.epilogue.dtype.bits}",
         across_first=across[0],
         across_last=across[1],
@@ -163,11 +163,10 @@ def _tiles_along(plan: GemmPlan) -> dict[str, str]:
 
 def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
     """Return the coordinates in its tensor map of a matrix that packs groups, from a group's begin on, or of each."""
-    packs, pairs = groups.packs(tensor.modes), pair_holes(plan)
-    if tensor.name == "b" and not packs:
-        return pairs.coordinates
-    columns = {"n": pairs.columns} if tensor.name == RESULT else {}
-    modes = tuple("room" if packs and mode == groups.of else columns.get(mode, mode) for mode in tensor.modes)
+    packs = groups.packs(tensor.modes)
+    if tensor.name in OPERANDS and not packs:
+        return pair_holes(plan).coordinates[tensor.name]
+    modes = tuple("room" if packs and mode == groups.of else mode for mode in tensor.modes)
     coordinates = f"map_coordinates(({', '.join(modes)}, {1 if packs else 'batches'}), {tensor.name.upper()}_MAJOR)"
     if not packs:
         return coordinates

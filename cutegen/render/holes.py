@@ -16,6 +16,7 @@ from cutegen.contract.launch import (
     gemm_parameters,
     integers,
 )
+from cutegen.contract.pairs import PAIR
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.fragments import LdmatrixLoads
@@ -80,8 +81,9 @@ def value_parts(plan: GemmPlan) -> tuple[str, ...]:
     fusion = plan.epilogue.fusion
     if not fusion.steps:
         return (f"epilogues/rounded{'_through_f32' if epilogue.goes_through_f32(plan) else ''}.py.j2",)
+    columns = ("by_columns",) if fusion.pairs is None else ("pairs_of_columns", "by_columns_of_pairs")
     return (
-        "epilogues/by_columns.py.j2",
+        *(f"epilogues/{name}.py.j2" for name in columns),
         *(("epilogues/coordinates.py.j2",) if fusion.tensors else ()),
         *(("epilogues/source_behind_beta.py.j2",) if fusion.source_behind_beta else ()),
     )
@@ -116,7 +118,7 @@ def fragment_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that load fragments to registers and multiply them by `mma.sync`."""
     return (
         "mma/mma_sync.py.j2",
-        *(f"mma/{name}.py.j2" for name in _permuted(plan)),
+        *(("mma/columns.py.j2",) if _has_columns(plan) else ()),
         *(("mma/converted.py.j2",) if converted_operands(plan) else ()),
         "mma/loads.py.j2" if plan.b.fragment_copy.view is None else "mma/reordered_loads.py.j2",
     )
@@ -133,24 +135,14 @@ def mma_imports(plan: GemmPlan, *dialects: str) -> list[str]:
     ]
 
 
-def _permuted(plan: GemmPlan) -> dict[str, int]:
-    """Return the modes of the tiled MMA's tile that are layouts, not only extents, by the name of the variable."""
-    permutation = plan.tiled_mma.permutation
-    return {name: mode for mode, name in enumerate(("rows", "columns")) if isinstance(permutation[mode], Layout)}
-
-
-def _permutation(plan: GemmPlan) -> str:
-    """Return the argument of `make_tiled_mma`: extents, or layouts of the permuted modes."""
-    names = {mode: name for name, mode in _permuted(plan).items()}
-    if not names:
-        return "MMA_PERMUTATION"
-    return f"({', '.join(names.get(mode, f'MMA_PERMUTATION[{mode}]') for mode in range(3))})"
+def _has_columns(plan: GemmPlan) -> bool:
+    """Return whether the tile of the tiled MMA along N is a layout, not only an extent."""
+    return isinstance(plan.tiled_mma.permutation[1], Layout)
 
 
 def numerics(plan: GemmPlan) -> str:
     """Return the number types that a tensor-core kernel imports: float32 only if its text computes in it."""
-    fusion = plan.epilogue.fusion
-    in_f32 = fusion.steps or fusion.quantization or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
+    in_f32 = plan.epilogue.fusion.steps or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
     return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
@@ -195,8 +187,9 @@ class OperandHoles:
     """Holes in a template's text, not its constants, for an operand of a k-tile.
 
     `title` is its part of a CuTe name, as in sA; `share` is the prefix of a thread's partition for copying, as in tAsA.
-    `extents` are those of its matrix, `tile` those of its share of the CTA tile, at `coordinate` in tiles; `place` is
-    added to the address of the shared memory.
+    `extents` are those of its matrix, `tile` those of its share of the CTA tile, at `coordinate` in tiles, and `inside`
+    those of the tile's elements inside the matrix: one for each pair of columns. `place` is added to the address of the
+    shared memory.
     """
 
     name: str
@@ -205,6 +198,7 @@ class OperandHoles:
     share: str
     extents: str
     tile: str
+    inside: str
     coordinate: str
     place: str
     g2s_op: str
@@ -234,17 +228,22 @@ def stage_holes(plan: GemmPlan) -> dict[str, list[OperandHoles]]:
 def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
     title, constants, plain = epilogue.title(x.name), epilogue.constants_of(x.name), x.g2s.through_registers
     cache = "GLOBAL" if x.g2s.bypasses_l1 else "ALWAYS"
-    tile = (
+    tile = ", ".join(
         f"CTA_{mode.upper()}" if of == 1 else f"CTA_{mode.upper()} // {of}"
         for mode, of in zip(x.modes, x.block, strict=True)
     )
+    pairs, modes, inside = plan.epilogue.fusion.pairs, x.modes, tile
+    if pairs is not None and x.name == pairs.operand:
+        modes, inside = (PAIR, "k"), f"CTA_{pairs.of.upper()} // 2, CTA_K"
+        tile = f"{pair_holes(plan).tile[x.name]}, CTA_K"
     return OperandHoles(
         name=x.name,
         title=title,
         constants=constants,
         share=f"t{title}",
-        extents=extents_of(x.modes, x.block),
-        tile=f"({', '.join(tile)})",
+        extents=extents_of(modes, x.block),
+        tile=f"({tile})",
+        inside=f"({inside})",
         coordinate=f"(tile_{x.modes[0]}, None)",
         place=f" + SMEM_{constants}_OFFSET_BYTES" if plan.memory.offset_bytes(x.name) else "",
         g2s_op="CopyUniversalOp()" if plain else f"cpasync.CopyG2SOp(LoadCacheMode.{cache})",
@@ -261,11 +260,11 @@ class MapHoles:
 
 
 def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
-    pairs, of_b = plan.epilogue.fusion.pairs, pair_holes(plan).tile
-    if tensor.name == "b" and pairs is not None:
-        tensor = matrix_of_pairs(tensor, pairs, plan.b.major)
+    pairs = plan.epilogue.fusion.pairs
+    if pairs is not None and tensor.name == pairs.operand:
+        tensor = matrix_of_pairs(tensor, pairs, plan.operand(tensor.name).major)
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
-    of_operands = {"a": "(CTA_M, CTA_K)", "b": f"({of_b}, CTA_K)", "c": of_c}
+    of_operands = {name: f"({rows}, CTA_K)" for name, rows in pair_holes(plan).tile.items()} | {RESULT: of_c}
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
     along = {"a": 1, "b": 0}.get(tensor.name)
@@ -384,7 +383,7 @@ def _mma_holes(plan: GemmPlan) -> MmaHoles:
         zero="0" if a.is_integer else "0.0",
         a_integer=_integer(a),
         b_integer=_integer(b),
-        permutation=_permutation(plan),
+        permutation="(MMA_PERMUTATION[0], columns, MMA_PERMUTATION[2])" if _has_columns(plan) else "MMA_PERMUTATION",
     )
 
 

@@ -82,8 +82,7 @@ def persistent_parts(plan: GemmPlan) -> tuple[str, ...]:
     if of_groups := group_parts(plan):
         clustered = "schedulers/clusters_of_groups.py.j2", _WRITERS
         places = clustered if plan.mma.shares_copies else ("schedulers/ctas_of_groups.py.j2",)
-        groups = plan.scheduler.groups
-        k = "each_group" if groups is not None and groups.of == "k" else "all_groups"
+        k = "each_group" if plan.scheduler.cuts_k else "all_groups"
         return (*of_groups, *places, f"schedulers/k_tiles_of_{k}.py.j2")
     return (plan.scheduler.source.template, *_place_parts(plan))
 
@@ -159,7 +158,8 @@ def each_tile(plan: GemmPlan) -> dict[str, str]:
     Tiles that are searched end where no group has the next one.
     """
     step = "clusters" if plan.mma.shares_copies else "ctas"
-    first, step = (f"first_tile + group * {step}", f"2 * {step}") if plan.mma.role.alternates else ("first_tile", step)
+    in_turn = plan.mma.role.alternates and not plan.scheduler.cuts_k  # else each looks at the other one's tiles too
+    first, step = (f"first_tile + group * {step}", f"2 * {step}") if in_turn else ("first_tile", step)
     counted = f"for tile in cutlass.range({first}, tiles, {step}, unroll=1)"
     head = "while tile < tiles" if plan.scheduler.source.searched else counted
     return {"each_tile": head, "first_and_step": f"{first}, {step}"}
@@ -176,7 +176,8 @@ def sum_holes(plan: GemmPlan) -> dict[str, object]:
     factor = f"({tile})" if m > 1 else tile
     owned = f"{factor} * CLUSTER_K + rank_k, {tiles} * CLUSTER_K" if k > 1 else f"{tile}, {tiles}"
     parts = "PARTS // CLUSTER_K" if k > 1 else "PARTS"
-    part = "part" if plan.epilogue.fusion.pairs is None else "(part + row * PARTS_N)"
+    pairs = plan.epilogue.fusion.pairs
+    part = "part" if pairs is None or pairs.of == "m" else "(part + row * PARTS_N)"
     one, of = ("own", "owned") if (m, k) != (1, 1) else ("tile", "tiles")
     return {
         "accumulators": accumulators,

@@ -20,6 +20,7 @@ from cutegen.render.holes import (
     operand_holes,
     value_parts,
 )
+from cutegen.render.pairs import pair_constants, tensors_of_pairs
 from cutegen.render.scheduler import grid_holes, grid_parts, order_parts, persistent_holes
 
 LONGEST_LOADS = len("plain loads")
@@ -31,10 +32,12 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     operands = operand_holes(plan)
     through_registers = [x for x in operands if x.through_registers]
     adds = plan.split_k is not None and plan.split_k.leaves_sums
+    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
     return {
-        **gemm_context(plan, settled(plan), "a tensor-core GEMM"),
+        **common,
         **fragment_context(plan),
         **chain_holes(plan, indent=8 if adds else 4),
+        "tensors": tensors_of_pairs(plan, common["tensors"]),
         "parts": _text_parts(plan),
         "imports": [
             f"from cutlass import {numerics(plan)}",
@@ -122,6 +125,7 @@ def settled(plan: GemmPlan, *, multiplies: bool = True) -> ConstantsByDecision:
     return {
         **mma_constants(plan, threads=f"THREADS = {plan.threads}", multiplies=multiplies),
         "tile.stages": _stages(plan) if multiplies else (f"STAGES = {plan.stages}",),
+        "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
         "epilogue.smem": c_constants(plan),
     }
 

@@ -35,7 +35,6 @@ from cutegen.render.holes import (
     numerics,
 )
 from cutegen.render.pairs import pair_constants, vectors_of_members
-from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
 from cutegen.render.scheduler import (
     cluster_constants,
     cluster_holes,
@@ -78,6 +77,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **cluster_holes(plan),
         **_cluster_holes(plan),
         **_turn_holes(plan),
+        **_rest_holes(plan),
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         "parts": _text_parts(plan),
         "imports": [
@@ -91,7 +91,6 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
         **factor_holes(plan),
-        **quantized_holes(plan, common["tensors"]),
         "sum_threads": "SUM_THREADS",
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
@@ -102,8 +101,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
-    quantized = plan.epilogue.fusion.quantization is not None
-    unmapped = quantized or bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
     grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
@@ -118,10 +116,10 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/wgmma.py.j2#mma_operation",
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
-        *(("functions/boxes.py.j2#pair_coordinates",) if _has_pairs(plan) and plan.b.major == "n" else ()),
+        *(("functions/boxes.py.j2#pair_coordinates",) if _has_pairs_of_contiguous_columns(plan) else ()),
         "functions/wgmma.py.j2#bulk_partition",
         "functions/boxes.py.j2#next_stage",
-        *(("pipelines/tiles_in_turn.py.j2",) if plan.mma.role.alternates else ()),
+        *_turn_parts(plan),
         "functions/boxes.py.j2#copy_k_tile",
         *(("functions/waits.py.j2#wait_until", "roles/pace.py.j2") if plan.pace else ()),
         *_multiply_parts(plan),
@@ -154,6 +152,13 @@ def _pipeline_parts(plan: GemmPlan) -> tuple[str, ...]:
     )
 
 
+def _turn_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the part of warpgroups that multiply tiles in turn."""
+    if not plan.mma.role.alternates:
+        return ()
+    return (f"pipelines/tiles_{'of_groups_' if plan.scheduler.cuts_k else ''}in_turn.py.j2",)
+
+
 def _mask_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that say which CTAs of a cluster receive a copy."""
     m, n, _ = plan.mma.cluster
@@ -164,6 +169,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that multiply k-tiles, and promote their sums."""
     mma, at_once, promotion = plan.mma, _finds_descriptors_at_once(plan), plan.mma.accumulator.promotion
     two_sets = _alternates_sets(plan)
+    rest = ("mainloops/rest_of_k.py.j2",) if plan.scheduler.cuts_k else ()
     release = f"release{'_by_predicate' if two_sets else ''}{'_in_cluster' if mma.shares_copies else ''}"
     multiply = (
         "functions/wgmma.py.j2#multiply",
@@ -174,12 +180,11 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         return (*multiply, "mainloops/scaling_each.py.j2")
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
-        return (*multiply, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
+        return (*multiply, *rest, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
     order = (
         "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
     )
     # With promoted sums such waits are up to 1 % slower (docs/hopper_experiments.md).
-    rest = ("mainloops/rest_of_k.py.j2",) if _cuts_k(plan) else ()
     return ("functions/waits.py.j2#wait_for", *multiply, *rest, "mainloops/wgmma.py.j2", order)
 
 
@@ -202,23 +207,19 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     at_once, drained, stmatrix = _parts(plan).at_once, _parts(plan).drained, plan.epilogue.stmatrix is not None
     beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
-    quantized = plan.epilogue.fusion.quantization is not None
     values = (
-        ("pairs" if _has_pairs(plan) else "chain")
-        if steps or quantized
-        else "rounded_through_f32"
-        if through_f32
-        else "rounded"
+        ("pairs" if _has_pairs(plan) else "chain") if steps else "rounded_through_f32" if through_f32 else "rounded"
     )
     held = {x.along for x in beside if x.firsts}
     used = {
         "epilogues/parts": True,
         "epilogues/pinned_parts" if _pins_parts(plan) else "epilogues/free_parts": True,
         "epilogues/group_of_a_tile" if plan.mma.role.alternates or drained else "epilogues/groups_of_a_tile": True,
+        "epilogues/pairs_of_columns": _has_pairs(plan),
         f"epilogues/part_{values}": True,
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
-        "epilogues/part_coordinates": bool(beside) or quantized,
+        "epilogues/part_coordinates": bool(beside),
         "epilogues/in_parts": not at_once,
         "epilogues/held_vectors": bool(held),
         "epilogues/held_rows": "m" in held,
@@ -230,13 +231,19 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/stmatrix": smem is not None and stmatrix,
         "epilogues/store_by_elements": smem is not None and not stmatrix,
     }
-    tensors = tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
-    return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors, *quantized_parts(plan))
+    tensors = tensor_parts(plan) if any(not x.firsts for x in beside) else ()
+    return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors)
 
 
 def _has_pairs(plan: GemmPlan) -> bool:
     """Return whether the epilogue takes pairs of columns."""
     return plan.epilogue.fusion.pairs is not None
+
+
+def _has_pairs_of_contiguous_columns(plan: GemmPlan) -> bool:
+    """Return whether the columns that are in pairs are contiguous in memory."""
+    pairs = plan.epilogue.fusion.pairs
+    return pairs is not None and plan.operand(pairs.operand).major == pairs.of
 
 
 def _holds_vectors(plan: GemmPlan) -> bool:
@@ -252,7 +259,7 @@ def tensors_beside(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[Tenso
     held = [replace(x, firsts=_FIRSTS[x.along]) if x.along else x for x in beside]
     if (pairs := plan.epilogue.fusion.pairs) is None:
         return held
-    return [each for x in held for each in (vectors_of_members(x, pairs) if x.along == "n" else (x,))]
+    return [each for x in held for each in (vectors_of_members(x, pairs) if x.along == pairs.of else (x,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +308,46 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
         **each_tile(plan),
         "slice_of_group": "0" if plan.mma.role.alternates else "group * 128",
         "of_stages": "stage, phase, held, last" if in_turn else "stage: Int32, phase: Int32",
-        "later_k_tile": "later" if _cuts_k(plan) else "_",
-        "of_rest": ", sA, sB, rest: Int32" if _cuts_k(plan) else "",
-        "passed_rest": ", sA, sB, rest" if _cuts_k(plan) else "",
         "so_is_last": "; so is the stage `last`, if it is `held` from an earlier k-tile" if in_turn else "",
     }
 
 
-def _cuts_k(plan: GemmPlan) -> bool:
-    """Return whether K is cut into groups, of which the last k-tile may hold more than the group has."""
-    return plan.scheduler.groups is not None and plan.scheduler.groups.of == "k"
+@dataclass(frozen=True, slots=True)
+class RestHoles:
+    """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, and meet at `barrier`.
+
+    `thread` is the number of one among them.
+    """
+
+    what: str
+    thread: str
+    threads: str
+    barrier: str
+
+
+def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of groups of K, whose last k-tile may hold more than the group has: it is cleared from there on.
+
+    Straight-line code has the k-tiles before it.
+    """
+    cuts_k, alternates = plan.scheduler.cuts_k, plan.mma.role.alternates
+    before_last = "(k_tiles - 1)"
+    return {
+        "later_k_tile": "later" if cuts_k else "_",
+        "each_k_tile": "later" if cuts_k else "_",
+        "in_turns": before_last if cuts_k else "k_tiles",
+        "after_turns": f"{before_last} // K_TILES_PER_TURN * K_TILES_PER_TURN, k_tiles"
+        if cuts_k
+        else "k_tiles % K_TILES_PER_TURN",
+        "of_rest": ", sA, sB, rest: Int32" if cuts_k else "",
+        "passed_rest": ", sA, sB, rest" if cuts_k else "",
+        "rest": RestHoles(
+            what="the tile" if alternates else "it",
+            thread=f"tidx % {WARPGROUP}" if alternates else "tidx",
+            threads=str(WARPGROUP) if alternates else "MMA_WARPS * 32",
+            barrier=f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if alternates else "REST_BARRIER",
+        ),
+    }
 
 
 def _finds_descriptors_at_once(plan: GemmPlan) -> bool:
@@ -392,7 +429,6 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
-        **quantized_constants(plan),
         "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
     }
 
@@ -406,7 +442,7 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
         *((f"SUM_THREADS = {plan.tiled_mma.threads}",) if plan.split_k else ()),
         f"MMA_WARPS, THREADS = {plan.mma.role.warps}, {plan.threads}",
         f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
-        *((f"REST_BARRIER = {REST_BARRIER}  # beside those of the warpgroups",) if _cuts_k(plan) else ()),
+        *((f"REST_BARRIER = {REST_BARRIER}  # beside those of the warpgroups",) if plan.scheduler.cuts_k else ()),
     )
 
 

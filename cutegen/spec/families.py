@@ -51,8 +51,6 @@ _OF_SMALL_INSTRUCTIONS = {
     "problem.scale_a": "its sums stay in the accumulators, and are not scaled on the way",
     "problem.scale_b": "its sums stay in the accumulators, and are not scaled on the way",
     "mma.promote_k": "its sums stay in the accumulators",
-    "epilogue.quantize": "the threads of a row of C are in several warps",
-    "epilogue.pairs": "its copies keep the order of B's columns, and its warps have columns far apart",
     "schedule.consumers": "its instructions are not per warpgroup",
     "schedule.swap": "its instructions are small along both M and N",
 }
@@ -60,6 +58,7 @@ FMA = PartKeys(
     frozenset({Instruction.FMA}),
     {
         **_OF_SMALL_INSTRUCTIONS,
+        "epilogue.pairs": "its threads have columns next to one another",
         "mma.atom": "a thread multiplies by itself, one fma at a time",
         "mma.atom_layout": "mma.threads lays out threads",
         "mma.permutation": "each thread repeats the whole layout mma.threads over the tile",
@@ -91,7 +90,6 @@ TCGEN05 = PartKeys(
         "schedule.consumers": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
-        "epilogue.quantize": "its epilogue reads a few columns of a row at a time",
         "epilogue.pairs": "its epilogue reads the sums of one column of C at a time from tensor memory",
     },
 )
@@ -107,7 +105,10 @@ _OF_ONE_CTA = {
 }
 PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
 VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
-COPIED_BOXES = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}), _OF_ONE_CTA)
+COPIED_BOXES = PartKeys(
+    frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
+    {**_OF_ONE_CTA, "epilogue.pairs": "its bulk tensor copies keep the order of B's columns"},
+)
 DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
 BOXES_OF_ONE_CTA = PartKeys(
     frozenset({Instruction.BULK_TENSOR}),

@@ -11,12 +11,12 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.launch import FACTORS, OPERANDS, RESULT
+from cutegen.contract.launch import RESULT
 from cutegen.errors import OperandError, PtxFault, RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
 from cutegen.run.call.storage import ENDS_NAMES, call_tensors
-from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Problem, Tile
+from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, Tile
 from cutegen.verify.counts import count_launch
 from cutegen.verify.grouped import LEFT, GroupedCall, given_by, part_of, stored
 from cutegen.verify.reference import compare, expected_outcome, random_extras, random_operands
@@ -53,6 +53,7 @@ class Setting:
     ops: tuple[str, ...] = ()
     align: int | None = None
     target: str = "sm_80"
+    pairs: Paired | None = None
 
     def spec(self) -> GemmSpec:
         (element, of_c), (a, b, c) = self.types, self.majors
@@ -63,7 +64,8 @@ class Setting:
             groups=Grouped(self.of, self.layout),  # type: ignore[arg-type]
         )
         k = TILE[2] if element not in ("s8", "e4m3") else 2 * TILE[2]
-        epilogue = Epilogue(ops=self.ops or None)
+        expression = "x, y -> silu(x) * y" if self.pairs else None
+        epilogue = Epilogue(ops=self.ops or None, expression=expression, pairs=self.pairs)
         name = f"grouped_{self.of}"
         return GemmSpec(family="sm80", problem=problem, tile=Tile((*TILE[:2], k), 2), epilogue=epilogue, name=name)
 
@@ -81,6 +83,8 @@ MORE = (
     Setting("m", types=("e4m3", "bf16"), ops=("scale_m", "scale_n"), target="sm_89"),
     Setting("k", types=("e4m3", "f32"), target="sm_89"),
     Setting("m", types=("bf16", "f16"), align=2, majors="mkn"),
+    Setting("m", types=("bf16", "bf16"), align=2, pairs=Paired("interleaved", "up")),
+    Setting("m", "padded", types=("f16", "f32"), ops=("scale_n",), pairs=Paired("halves", "gate")),
     Setting("m", "padded", types=("f16", "f16"), majors="mnm", ops=("bias_n", "gelu_tanh")),
     Setting("n", "padded", types=("bf16", "f32"), majors="knn", ops=("scale_m", "scale_n")),
     Setting("k", types=("bf16", "f32"), majors="kkn", ops=("beta", "bias_n")),
@@ -128,8 +132,7 @@ def failure(
 ) -> str:
     """Run one launch; return what is wrong with it, "" if nothing is.
 
-    What no group has, and in half of the cases one whole group, is NaN in A or B and in their factors, which must not
-    reach any other.
+    What no group has, and in half of the cases one whole group, is NaN in A or B, which must not reach any other.
     """
     random, contract = np.random.default_rng(seed), kernel.contract
     groups = contract.groups
@@ -137,21 +140,19 @@ def failure(
     extents = {"m": among.m, "n": among.n, "k": int(random.choice((0, 7, among.k)))} | {groups.of: among.room}
     data: dict[str, Any] = {"seed": seed, "groups": len(given)}
     a, b, out = random_operands(contract, extents["m"], extents["n"], extents["k"], **data)
-    extras = random_extras(contract, extents["m"], extents["n"], k=extents["k"], **data)
+    extras = random_extras(contract, extents["m"], extents["n"], **data)
     extras[ENDS_NAMES[groups.layout]] = given
     call = GroupedCall.of(contract, a, b, {**extras, "out": out})
     names = [tensor.name for tensor in call_tensors(contract).values()]
     tensors, products = {x.name: x for x in call_tensors(contract).values()}, dict(call.products())
-    in_nan = [name for name in (*OPERANDS, *FACTORS) if name in tensors and not tensors[name].dtype.is_integer]
+    in_nan = [name for name in ("a", "b") if not tensors[name].dtype.is_integer]
     for name in in_nan:
         call.fill_rest(name, np.nan)
     for name in {"out", "aux"} & set(names):
         call.fill_rest(name, LEFT)
     spoiled = int(random.integers(len(given))) if in_nan and random.random() < 0.5 else None
     if spoiled is not None:
-        whole = extras["scale_a"] if "scale_a" in tensors and random.random() < 0.5 else a
-        tensor = tensors["a" if whole is a else "scale_a"]
-        part_of(whole, tensor, products[spoiled], spoiled)[...] = stored(np.nan, tensor, whole)
+        part_of(a, tensors["a"], products[spoiled], spoiled)[...] = stored(np.nan, tensors["a"], a)
     expected = expected_outcome(
         contract, a, b, extras, accumulator=planned.atom.c_dtype.name, left=0.0 if fresh else LEFT
     )

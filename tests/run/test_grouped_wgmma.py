@@ -14,23 +14,18 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
 
 ARCH = "sm_90a"
 PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
 PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
-BLOCKS = Extents(room=200, m=72, n=160, k=272, tile=(64, 128))
-PADDED_BLOCKS = Extents(room=136, m=40, n=72, k=144, tile=(64,))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops.
-
-    `rows` are those of the blocks of A and B with a factor each.
-    """
+    """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops."""
 
     of: str
     layout: str = "packed"
@@ -41,26 +36,20 @@ class Setting:
     align: int | None = None
     expression: str | None = None
     pairs: Paired | None = None
-    rows: tuple[int, int] | None = None
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def among(self) -> Extents:
         if self.layout == "padded":
-            return PADDED_BLOCKS if self.rows else PADDED
-        if self.rows:
-            return BLOCKS
+            return PADDED
         return PACKED if self.of != "k" else PARTS_OF_K
 
     def spec(self) -> GemmSpec:
         (element, of_c), (a, b, c) = self.types, self.majors
-        of_a, of_b = (Factors((rows, 128)) for rows in self.rows) if self.rows else (None, None)
         problem = Problem(
             a=Operand(element, a),
             b=Operand(element, b),
             c=Operand(of_c, c, self.align),
-            scale_a=of_a,
-            scale_b=of_b,
             groups=Grouped(self.of, self.layout),  # type: ignore[arg-type]
         )
         return GemmSpec(
@@ -78,14 +67,18 @@ QUICK = (
     Setting("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
     Setting("k", types=("bf16", "f32"), majors="mnn", tile=(64, 64, 64)),
 )
-FP8 = ("e4m3", "f32")
-SCALED = Setting("m", types=("e4m3", "bf16"), tile=(64, 96, 128), rows=(1, 128))
 SWIGLU = "x, y -> silu(x) * y"
 CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 MORE = (
     Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
     Setting("m", majors="knn", expression=SWIGLU, pairs=Paired(16, "up"), tile=(64, 128, 64)),
     Setting("m", "padded", ("f16", "f16"), expression=SWIGLU, pairs=Paired("interleaved", "up"), tile=(128, 64, 64)),
+    Setting(
+        "m", expression=SWIGLU, pairs=Paired("interleaved", "gate"), schedule=Schedule(swap=True), tile=(128, 16, 64)
+    ),
+    Setting(
+        "m", "padded", expression=SWIGLU, pairs=Paired("halves", "up"), schedule=Schedule(swap=True), tile=(256, 8, 64)
+    ),
     Setting("m", types=("f16", "f32"), ops=("bias_n", "gelu_erf")),
     Setting("m", majors="mnn", ops=("bias_m", "scale_n", "residual", "aux")),
     Setting("m", "padded", ("f16", "f16"), ops=("bias_n", "beta")),
@@ -93,13 +86,6 @@ MORE = (
     Setting("m", types=("s8", "s32"), tile=(64, 64, 128)),
     Setting("m", types=("e4m3", "bf16"), tile=(128, 64, 128), ops=("scale_n",)),
     Setting("m", types=("e5m2", "f32"), tile=(128, 128, 128)),
-    SCALED,
-    Setting("m", types=FP8, tile=(128, 128, 128), rows=(1, 1), ops=("bias_n",)),
-    Setting("m", "padded", FP8, tile=(64, 64, 128), rows=(128, 128)),
-    Setting("m", "padded", FP8, tile=(64, 96, 128), rows=(1, 128), schedule=Schedule(consumers="pingpong")),
-    Setting("m", types=FP8, tile=(64, 32, 128), rows=(1, 128), schedule=Schedule(swap=True)),
-    Setting("m", types=FP8, tile=(64, 64, 128), rows=(1, 128), schedule=Schedule(cluster=(1, 2))),
-    Setting("n", types=FP8, majors="kkm", tile=(64, 64, 128), rows=(128, 1)),
     Setting("m", tile=(64, 128, 64), schedule=Schedule(consumers="pingpong")),
     Setting("m", tile=(64, 128, 64), ops=("silu",), schedule=Schedule(consumers="pingpong", programmatic=True)),
     Setting("m", tile=(128, 256, 64)),
@@ -114,6 +100,12 @@ MORE = (
     Setting("k", majors="mnn", tile=(128, 128, 64), ops=("beta", "bias_n")),
     Setting("k", majors="mkm", tile=(64, 128, 64), schedule=Schedule(cluster=(1, 2))),
     Setting("k", types=("s8", "s32"), tile=(64, 64, 128)),
+    Setting("k", types=("e4m3", "f32"), tile=(128, 64, 128)),
+    Setting("k", types=("e5m2", "bf16"), tile=(64, 64, 64), ops=("scale_m",)),
+    Setting("k", types=("e4m3", "f32"), tile=(128, 128, 128), majors="kkm", schedule=Schedule(swap=True)),
+    Setting("k", types=("e4m3", "f32"), tile=(64, 64, 128), schedule=Schedule(consumers="pingpong")),
+    Setting("k", majors="mnn", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong")),
+    Setting("k", tile=(64, 64, 64), ops=("beta",), schedule=Schedule(consumers="pingpong", cluster=(2, 1))),
     Setting("n", "padded", ("f16", "f16"), "mkm", tile=(64, 64, 64), ops=("bias_m", "scale_m")),
 )
 
@@ -153,6 +145,8 @@ def test_three_hundred_groups_are_right(kernels: Cache) -> None:
 BIASED, PARTS = QUICK[0], QUICK[2]
 REST_FENCE = """        cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=REST_BARRIER"""
+PROMOTED = Setting("k", types=("e4m3", "f32"), tile=(64, 64, 128))
+IN_TURN = Setting("k", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong"))
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 PLANTED: dict[str, tuple[Setting, str, str]] = {
     "an end is clamped to one row too many": (
@@ -212,15 +206,20 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "first_tile * CLUSTER_M * CLUSTER_N + rank, clusters * CLUSTER_M * CLUSTER_N)",
         "first_tile, clusters)",
     ),
-    "factors of A begin where A's do": (
-        SCALED,
-        "tScaleAc[None, begin + tile_m * CTA_M, k_tile, 0]",
-        "tScaleAc[None, tile_m * CTA_M, k_tile, 0]",
+    "what follows a part of K is in promoted sums": (
+        PROMOTED,
+        "if later == k_tiles - 1:",
+        "if later == k_tiles:",
     ),
-    "factors of the weights are those of the first group": (
-        SCALED,
-        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, batch]",
-        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, 0]",
+    "a warpgroup skips as many k-tiles as it has multiplied": (
+        IN_TURN,
+        "stage, phase = skip(stage, phase, k_tiles_of(tile, begins, stops, first_tiles))\n\n",
+        "stage, phase = skip(stage, phase, k_tiles)\n\n",
+    ),
+    "the second warpgroup begins with the first tile's k-tiles": (
+        IN_TURN,
+        "if group == 1:\n            stage, phase = skip(stage, phase, k_tiles_of(tile, begins, stops, first_tiles))",
+        "if group == 1:\n            pass",
     ),
     "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
 }

@@ -12,7 +12,6 @@ import pytest
 
 from cutegen import api
 from cutegen.build import Cache, build
-from cutegen.contract.pairs import Pairs
 from cutegen.errors import OperandError, SpecError
 from cutegen.render import pairs as rendered_pairs
 from cutegen.render import warpgroup
@@ -55,6 +54,7 @@ def spec_of(
     ops: tuple[str, ...] | None = ("bias_n",),
     expression: str = SWIGLU,
     schedule: Schedule | None = None,
+    family: str = "sm90",
 ) -> GemmSpec:
     problem = Problem(
         a=Operand(element, "k"),
@@ -66,7 +66,7 @@ def spec_of(
     )
     epilogue = Epilogue(ops=ops, expression=expression, pairs=Paired(layout, first))  # type: ignore[arg-type]
     return GemmSpec(
-        family="sm90", problem=problem, tile=Tile(cta=cta), epilogue=epilogue, schedule=schedule or Schedule(), name="p"
+        family=family, problem=problem, tile=Tile(cta=cta), epilogue=epilogue, schedule=schedule or Schedule(), name="p"
     )
 
 
@@ -93,11 +93,49 @@ CASES = {
         element="f16",
     ),
     "e4m3": spec_of("interleaved", "up", element="e4m3", cta=(64, 128, 128), ops=("scale_m", "scale_n")),
+    "swap": spec_of("halves", "gate", cta=(128, 16, 64), schedule=Schedule(swap=True)),
+    "swap_interleaved": spec_of(
+        "interleaved", "up", c="m", cta=(256, 32, 64), expression=OF_GPT_OSS, schedule=Schedule(swap=True)
+    ),
+    "swap_n_major_in_turn": spec_of(16, "up", b="n", cta=(128, 8, 64), result="f32", schedule=Schedule(swap=True)),
+    "swap_n_major_halves": spec_of("halves", "up", b="n", cta=(256, 64, 64), schedule=Schedule(swap=True)),
+    "swap_pingpong": spec_of(
+        8, "gate", cta=(128, 64, 64), schedule=Schedule(swap=True, consumers="pingpong"), ops=("scale_m", "scale_n")
+    ),
+    "swap_cluster": spec_of("interleaved", "gate", cta=(128, 32, 64), schedule=Schedule(swap=True, cluster=(2, 2))),
+    "swap_two_blocks": spec_of(
+        "halves",
+        "up",
+        cta=(256, 24, 64),
+        expression="x, y -> gelu_tanh(x) * y + residual",
+        schedule=Schedule(swap=True),
+    ),
+    "swap_e4m3": spec_of(
+        "halves", "gate", element="e4m3", cta=(128, 16, 128), ops=("scale_m", "scale_n"), schedule=Schedule(swap=True)
+    ),
+    "swap_unaligned_result": spec_of(32, "up", cta=(128, 16, 64), align=2, schedule=Schedule(swap=True)),
+    "sm80_halves": spec_of("halves", "gate", cta=(64, 64, 32), family="sm80"),
+    "sm80_interleaved": spec_of(
+        "interleaved", "up", cta=(64, 128, 32), expression=OF_GPT_OSS, result="f32", family="sm80"
+    ),
+    "sm80_in_turn": spec_of(16, "up", cta=(128, 128, 32), c="m", family="sm80"),
+    "sm80_unaligned_result": spec_of(
+        8,
+        "gate",
+        cta=(64, 64, 32),
+        align=2,
+        ops=("alpha", "scale_m", "scale_n", "bias_n"),
+        expression="x, y -> gelu_tanh(x) * y + residual",
+        family="sm80",
+    ),
+    "sm80_e4m3": spec_of(
+        "interleaved", "up", element="e4m3", cta=(64, 64, 64), ops=("scale_m", "scale_n"), family="sm80"
+    ),
     "s8": spec_of(
         "halves", "gate", element="s8", cta=(64, 64, 128), ops=("scale_n",), expression="x, y -> relu(x) * y"
     ),
 }
-FAST = ("halves", "interleaved_up_first")
+FAST = ("halves", "interleaved_up_first", "swap", "sm80_halves")
 
 
 def members(columns: np.ndarray[Any, Any], pairs: Paired) -> tuple[Any, Any]:
@@ -159,11 +197,13 @@ def test_a_batch_has_pairs_in_each_matrix(compiled: Compile) -> None:
     check(kernel, a, b, out, random_extras(kernel.contract, 40, 96, seed=2, batch=3))
 
 
-@pytest.mark.parametrize("name", ["halves", pytest.param("n_major_in_turn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["halves", "swap", "sm80_halves", pytest.param("n_major_in_turn", marks=pytest.mark.slow)]
+)
 def test_the_plan_predicts_what_the_executor_counts(compiled: Compile, name: str) -> None:
     spec = CASES[name]
-    kernel, plan = compiled(spec), api.plan(spec, "sm_90a")
-    m, n, k = (2 * extent for extent in plan.cta_tile)
+    kernel, plan = compiled(spec), api.plan(spec, spec.needs)
+    m, n, k = (2 * extent for extent in (*plan.launch.cta_tile, plan.cta_tile[2]))
     a, b, out = random_operands(kernel.contract, m, n, k, seed=1)
     extras = random_extras(kernel.contract, m, n, seed=1)
     report = kernel.execute(a, b, out=out, **extras)
@@ -175,7 +215,7 @@ def test_the_plan_predicts_what_the_executor_counts(compiled: Compile, name: str
 
 def made_anew(spec: GemmSpec, tmp_path: Any) -> Kernel:
     """The kernel of a spec, rendered again: the library remembers texts by their specs."""
-    return Kernel(build(api.request_of(api.plan(spec, "sm_90a")), Cache(tmp_path)))
+    return Kernel(build(api.request_of(api.plan(spec, spec.needs)), Cache(tmp_path)))
 
 
 def is_right(kernel: Kernel, right: Kernel) -> bool:
@@ -199,10 +239,11 @@ def test_halves_read_as_interleaved_are_wrong(compiled: Compile) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", ["gate and up swapped", "bias in the order of halves", "limit forgotten"])
+@pytest.mark.parametrize("name", ["interleaved_up_first", "swap_interleaved", "sm80_interleaved"])
 def test_a_planted_mistake_is_found(
-    mistake: str, compiled: Compile, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    mistake: str, name: str, compiled: Compile, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = CASES["interleaved_up_first"]
+    spec = CASES[name]
     right = compiled(spec)
     if mistake == "gate and up swapped":
         monkeypatch.setattr(rendered_pairs, "members_in_order", lambda pairs: ("x", "y"))
@@ -211,7 +252,9 @@ def test_a_planted_mistake_is_found(
         spec = replace(spec, epilogue=replace(spec.epilogue, expression=without))
     else:
         of_members = warpgroup.vectors_of_members
-        monkeypatch.setattr(warpgroup, "vectors_of_members", lambda x, pairs: of_members(x, Pairs(pairs.first)))
+        for module in (warpgroup, rendered_pairs):
+            halves = lambda x, pairs: of_members(x, replace(pairs, width=None))  # noqa: E731
+            monkeypatch.setattr(module, "vectors_of_members", halves)
     assert not is_right(made_anew(spec, tmp_path), right)
 
 
@@ -233,21 +276,31 @@ def test_half_a_pair_is_refused(compiled: Compile, name: str, n: int, wanted: in
 @pytest.mark.parametrize(
     ("spec", "key", "fix"),
     [
-        (spec_of("halves", "gate", schedule=Schedule(swap=True)), "epilogue.pairs", "leave schedule.swap out"),
+        (spec_of("halves", "gate", cta=(64, 8, 64), schedule=Schedule(swap=True)), "tile.cta", "M = 128"),
+        (spec_of(128, "gate", cta=(256, 8, 64), schedule=Schedule(swap=True)), "tile.cta", "M = 512"),
         (spec_of("halves", "gate", schedule=Schedule(split_k=2)), "epilogue.pairs", "leave schedule.split_k out"),
         (spec_of("interleaved", "gate", b="n"), "epilogue.pairs", 'transposed = "once"'),
         (spec_of(64, "gate"), "tile.cta", "N = 256"),
+        (spec_of("halves", "gate", cta=(64, 32, 32), family="sm80"), "tile.cta", "N = 64"),
+        (spec_of("halves", "gate", b="n", family="sm80"), "epilogue.pairs", 'problem.b.major = "k"'),
         (spec_of(24, "gate"), "tile.cta", "N = 96"),
     ],
 )
 def test_a_kernel_that_there_is_not_is_refused_with_the_way_out(spec: GemmSpec, key: str, fix: str) -> None:
     with pytest.raises(SpecError) as caught:
-        api.plan(spec, "sm_90a")
+        api.plan(spec, spec.needs)
     assert str(caught.value).startswith(f"p: {key}: found ")
     assert fix in str(caught.value)
 
 
-@pytest.mark.parametrize("family", ["sm80", "sm120", "simt"])
+@pytest.mark.parametrize(("m", "swapped"), [(4, True), (4096, False)])
+def test_few_rows_are_swapped_and_many_are_not(m: int, swapped: bool) -> None:
+    spec = replace(CASES["halves"], tile=Tile())
+    plan = api.plan(spec, "sm_90a", problem=(m, 28672, 4096))
+    assert plan.swapped == swapped
+
+
+@pytest.mark.parametrize("family", ["sm120", "simt", "sm100"])
 def test_other_families_refuse_pairs_by_name(family: str) -> None:
     with pytest.raises(SpecError, match=rf'epilogue\.pairs: .* in family "{family}"; expected no such key'):
         replace(CASES["halves"], family=family)

@@ -11,8 +11,7 @@ from cutegen.contract.launch import SCALARS, SOURCE
 from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom, Target, dtype, universal_atom
 from cutegen.hardware.units import WARP
-from cutegen.plan.epilogue.pairs import decide_pairs
-from cutegen.plan.epilogue.quantized import choose_quantization
+from cutegen.plan.epilogue.pairs import decide_pairs, tile_of_c
 from cutegen.plan.geometry import (
     Coordinates,
     accumulators,
@@ -126,7 +125,7 @@ def choose_epilogue(
 
     Staging reuses the memory of the pipeline.
     """
-    x = operand_tile(spec, "c", cta_tile)
+    x = operand_tile(spec, "c", tile_of_c(spec, cta_tile))
     if spec.epilogue.smem is False:
         return direct(x, fusion, "given", given=True)
     if spec.epilogue.smem is None and x.major == "n" and cta_tile[0] * cta_tile[1] <= FEW_SUMS * tiled_mma.threads:
@@ -245,21 +244,12 @@ def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
     tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
     pairs = None if spec.epilogue.pairs is None else spec.epilogue.pairs.value
-    quantized = choose_quantization(spec)
-    fusion = Fusion(
-        spec.epilogue.steps,
-        tensors,
-        scalars,
-        guards_source(spec.epilogue.steps),
-        pairs,
-        None if quantized is None else quantized.value,
-    )
-    of_c = () if quantized is None else (quantized.decision,)
+    fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps), pairs)
     if not fusion.steps:
-        return fusion, of_c
+        return fusion, ()
     tables = dict.fromkeys(tensor.table for tensor in tensors if tensor.name != SOURCE)
     extras = (_table_decision(spec, [tensor for tensor in tensors if tensor.table == table]) for table in tables)
-    return fusion, (_chain_decision(spec, fusion), *decide_pairs(spec), *of_c, *extras)
+    return fusion, (_chain_decision(spec, fusion), *decide_pairs(spec), *extras)
 
 
 def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:

@@ -199,6 +199,11 @@ class TileScheduler:
     resident: int = 1
 
     @property
+    def cuts_k(self) -> bool:
+        """True if groups have parts of K: their last k-tiles may hold more than they have."""
+        return self.groups is not None and self.groups.of == "k"
+
+    @property
     def slices(self) -> int:
         """CTAs that compute a tile, each for its own part of K: 1 without split-K."""
         return self.split_k.slices if self.split_k else 1

@@ -135,7 +135,7 @@ def choose_prefetch(
                 expected="none: a CTA finds its first tile only after it has loaded their sizes",
                 fix="leave the key out",
             )
-        in_two_places = name == "b" and spec.epilogue.pairs is not None
+        in_two_places = spec.epilogue.pairs is not None and name == spec.epilogue.pairs.value.operand
         if asked and in_two_places:
             raise spec.error(
                 key,

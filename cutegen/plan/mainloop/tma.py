@@ -14,7 +14,7 @@ import numpy as np
 from cutegen.algebra import ComposedLayout, LayoutExpr, tile_to_shape
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import Instruction, MmaAtom, Target, dtype, targets_with
+from cutegen.hardware import Instruction, MmaAtom, Target, targets_with
 from cutegen.hardware.gmma_layouts import ATOM_ROWS, VECTOR_BYTES, GmmaLayout, gmma_layouts
 from cutegen.hardware.matrix_descriptor import NoDescriptorError, operand_descriptors
 from cutegen.hardware.units import WARP, WARPGROUP
@@ -62,9 +62,9 @@ from cutegen.plan.operands.stages import (
 )
 from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.predict import available_registers
-from cutegen.plan.schedule.consumers import LEAST_TO_COPY, pingpong, split_registers
+from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
 from cutegen.plan.schedule.order import InFlight
-from cutegen.plan.smem_layouts import looks_like_bytes, rows_of
+from cutegen.plan.smem_layouts import rows_of
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -229,8 +229,7 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
-    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes)
-    fix = fix or swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
+    fix = swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
     other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,
@@ -286,7 +285,7 @@ class Bulk(Mainloop):
         if target.has(*needs):
             for name in OPERANDS:
                 check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
-            _refuse_groups(spec, by_threads)
+            _refuse_groups(spec)
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
@@ -355,24 +354,14 @@ class Bulk(Mainloop):
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
 
 
-def _refuse_groups(spec: GemmSpec, family: str) -> None:
-    """Raise SpecError for parts of K in ping-pong or with promoted sums."""
-    if (grouped := spec.problem.groups) is None or grouped.of != "k":
-        return
-    if pingpong(spec):
+def _refuse_groups(spec: GemmSpec) -> None:
+    """Raise SpecError for factors of groups' blocks."""
+    if spec.problem.groups is not None and spec.problem.scale_a is not None:
         raise spec.error(
-            "schedule.consumers",
-            found='"pingpong" with groups of k',
-            expected='"cooperative": a warpgroup would have to know the k-tiles of the other one\'s groups',
-            fix="leave the key out",
-        )
-    a = dtype(spec.problem.a.dtype)
-    if a.bits == 8 and not a.is_integer:
-        raise spec.error(
-            "problem.groups.of",
-            found=f'"k" of {a.name} operands',
-            expected="operands whose sums are not promoted: f16, bf16 or 8-bit integers",
-            fix=f'family = "{family}"',
+            "problem.scale_a",
+            found="factors of blocks, with groups",
+            expected="one or the other: a group's first row may lie within a block",
+            fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
         )
 
 

@@ -14,8 +14,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSource, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.hardware.wgmma_atoms import columns_of
-from cutegen.plan.epilogue.pairs import check_tile
-from cutegen.plan.epilogue.quantized import check_columns
+from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
 from cutegen.plan.kernel.accumulator import Promotion, in_registers
 from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.mma.atom import (
@@ -427,7 +426,9 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 def _default_rows(spec: GemmSpec) -> tuple[int, int]:
     """Return rows and columns: as many as leave each thread registers for its sums."""
     if pingpong(spec):
-        return (WGMMA_ROWS, 128) if promotes(spec) else (128, 128)
+        return (rows_of_warpgroup(spec), WGMMA_ROWS * 128 // rows_of_warpgroup(spec)) if promotes(spec) else (128, 128)
+    if rows_of_warpgroup(spec) > WGMMA_ROWS:
+        return (256, 64) if promotes(spec) else (256, 128)
     return (128, 128) if promotes(spec) else (128, 256)
 
 
@@ -446,13 +447,15 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         return Choice(given, Decision.as_given("mma.atom_layout", extents(given)))
     m = cta_tile[0]
     numbers = (1,) if pingpong(spec) else WARPGROUPS
-    options = [(groups, 1, 1) for groups in numbers if m % (WGMMA_ROWS * groups) == 0]
+    rows = rows_of_warpgroup(spec)
+    options = [(groups, 1, 1) for groups in numbers if m % (rows * groups) == 0]
     if not options:
+        whose = "the rows of a wgmma" if rows == WGMMA_ROWS else f"{WGMMA_ROWS} rows of each member of the pairs"
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M a multiple of {WGMMA_ROWS}, the rows of a wgmma",
-            fix=f"M = {max(1, round(m / WGMMA_ROWS)) * WGMMA_ROWS} is the nearest; {other_family()} on 16 rows",
+            expected=f"M a multiple of {rows}, {whose}",
+            fix=f"M = {max(1, round(m / rows)) * rows} is the nearest; {other_family()} on 16 rows",
         )
     chosen = min(options, key=lambda option: _rank(spec, option, cta_tile, target))
     check_room(spec, chosen, cta_tile, target)
@@ -586,8 +589,7 @@ class Wgmma(Mma):
         """Choose the warpgroups, and the atom that covers all columns of one."""
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
-        check_tile(spec, cta_tile.value, warpgroups.value)
-        check_columns(spec, cta_tile.value, warpgroups.value)
+        check_warpgroups(spec, cta_tile.value, warpgroups.value)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
@@ -626,12 +628,15 @@ class Wgmma(Mma):
     def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
         """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end.
 
-        They are written for the first k-tile and for later ones.
+        They are written for the first k-tile and for later ones, unless sums are promoted. Warpgroups that multiply
+        tiles in turn load the ends once more, for the other one's next tile.
         """
         if plan.groups is None or plan.groups.of != "k":
             return counts
         stores = Counter(f"st.shared.b{x.dtype.bits}" for x in plan.operands)
-        return {**counts, **{opcode: 2 * operands for opcode, operands in stores.items()}}
+        written = 1 if plan.mma.accumulator.promotion else 2
+        loads = {"ld.global.b32": counts.get("ld.global.b32", 0) + 1} if plan.mma.role.alternates else {}
+        return {**counts, **loads, **{opcode: written * operands for opcode, operands in stores.items()}}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Accumulators, addresses and barriers: operands stay in shared memory."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from math import gcd, prod
 from typing import Any
 
@@ -17,6 +16,7 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, Instruction, Issuer, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
+from cutegen.plan.epilogue.pairs import rows_of_warpgroup
 from cutegen.plan.epilogue.staged import BUFFERS, WIDTHS, chain_instructions
 from cutegen.plan.mma.wgmma import busy_alone, choose_warpgroups, lacks_room, may_end_in_turns, promoted_sets, promotes
 from cutegen.plan.operands.factors import factors_bytes
@@ -217,11 +217,22 @@ def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterato
     element_bytes = dtype(spec.problem.a.dtype).bytes
     if promotes(spec):  # with three warpgroups, only those measured with promoted sums
         compared = (*(row for row in compared if row.warpgroups != (3, 1)), *PROMOTED)
-    for row in compared:
+    for row in (found for each in compared if (found := _with_pairs(spec, each)) is not None):
         m, n, k = row.cta
         k = k * 2 // element_bytes
         if spec.problem.scale_a is None or spec.problem.scale_a.block[1] == k:
             yield replace(row, cta=(m, n, k))
+
+
+def _with_pairs(spec: GemmSpec, row: KernelConfig) -> KernelConfig | None:
+    """Return the row with as many rows of both members in each warpgroup, if rows are in pairs; None if it cannot."""
+    rows = rows_of_warpgroup(swapped.as_multiplied(spec) if row.swap else spec)
+    m, n, k = row.cta
+    m = max(m, rows)
+    if rows == WGMMA_ROWS or m % rows:
+        return row if rows == WGMMA_ROWS else None
+    groups = 1 if row.consumers == PINGPONG else m // rows
+    return replace(row, cta=(m, n, k), warpgroups=(groups, 1))
 
 
 def _of_bytes(spec: GemmSpec, target: Target, row: KernelConfig) -> float:
@@ -268,14 +279,20 @@ def _of_given_tile(
         unasked = spec.schedule.consumers is None and consumers == PINGPONG
         if unasked and lacks_room(asked, (1, 1, 1), spec.tile.cta, target) is not None:
             continue
-        warpgroups = choose_warpgroups(asked, spec.tile.cta, target).value[:2]
-        alike = (spec.tile.cta, warpgroups, consumers, 1)
-        found = [row for row in rows if (row.cta, row.warpgroups, row.consumers, row.slices) == alike]
-        yield from (row for row in found if row.swap in swaps)
-        having = {(row.cluster, row.swap) for row in found}
-        for cluster, swap in product(CLUSTERS, swaps):
-            if (cluster, swap) not in having:
-                yield KernelConfig(spec.tile.cta, warpgroups, consumers, cluster, swap)
+        for swap in swaps:
+            multiplied = swapped.as_multiplied(asked) if swap else asked
+            if spec.tile.cta[0] % rows_of_warpgroup(multiplied) and len(swaps) > 1:
+                continue
+            warpgroups = choose_warpgroups(multiplied, spec.tile.cta, target).value[:2]
+            alike = (spec.tile.cta, warpgroups, consumers, 1, swap)
+            found = [row for row in rows if (row.cta, row.warpgroups, row.consumers, row.slices, row.swap) == alike]
+            yield from found
+            having = {row.cluster for row in found}
+            yield from (
+                KernelConfig(spec.tile.cta, warpgroups, consumers, cluster, swap)
+                for cluster in CLUSTERS
+                if cluster not in having
+            )
 
 
 def _whole(cluster: tuple[int, ...] | None) -> tuple[int, ...] | None:

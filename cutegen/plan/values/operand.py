@@ -67,8 +67,8 @@ def operand_tile(spec: GemmSpec, name: str, cta_tile: Extents) -> OperandTile:
             min(VECTOR_BYTES // element.bytes, contiguity(layout, (x, y), mode)) for mode in (major_mode, LAST_MODE)
         )
     map_modes, run_elems = 3, None
-    if name == "b" and spec.epilogue.pairs is not None:
-        pairs = spec.epilogue.pairs.value
+    pairs = None if spec.epilogue.pairs is None else spec.epilogue.pairs.value
+    if pairs is not None and name == pairs.operand:
         map_modes += len(pairs.modes(pairs.multiple)) - 1
         run_elems = min(pairs.width or x // 2, x // 2) if major_mode != LAST_MODE else None
     return OperandTile(

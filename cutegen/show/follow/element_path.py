@@ -119,10 +119,10 @@ class Follower:
 
     def _of_result(self, element: Element) -> ResultElementPath:
         c, (m, n, _), swapped = self.plan.epilogue, self.plan.cta_tile, self.plan.swapped
-        tile, major = (m, c.fusion.columns(n)), c.major
+        tile, major = c.fusion.tile_of_c((m, n)), c.major
         if swapped:
             tile, major = tile[::-1], "mn"[major == "m"]
-        extents = (self.problem.m, c.fusion.columns(self.problem.n))
+        extents = (self.problem.m, self.problem.n // c.fusion.members)
         element.check(extents)
         window = tiled(element.coordinate, tile)
         target = GlobalLocation.of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -38,10 +39,9 @@ class ResultFollower:
 
     def _of_sums(self, within: tuple[int, int]) -> Iterator[Held]:
         """Yield the accumulators of the element: a tile has the sums of one member, then those of the other."""
-        rows, columns, _ = self.plan.cta_tile
-        of_member = self.c.fusion.columns(columns)
-        for first in range(0, columns, of_member):
-            yield self._sum(within[0] + (first + within[1]) * rows)
+        (rows, columns, _), (of_rows, of_columns) = self.plan.cta_tile, self._tile
+        for first_row, first_column in product(range(0, rows, of_rows), range(0, columns, of_columns)):
+            yield self._sum(first_row + within[0] + (first_column + within[1]) * rows)
 
     def _sum(self, coord: int) -> Held:
         thread, value = (int(i) for i in np.argwhere(self._sums == coord)[0])
@@ -119,7 +119,7 @@ class ResultFollower:
     def _tile(self) -> tuple[int, int]:
         """Return the extents of C's tile."""
         m, n, _ = self.plan.cta_tile
-        return m, self.c.fusion.columns(n)
+        return self.c.fusion.tile_of_c((m, n))
 
     def _part(self, parts: EpilogueParts, within: tuple[int, int]) -> tuple[int, int, int, tuple[int, int]]:
         """Return (part of its warpgroup, warpgroup, slot of shared memory in the CTA's first tile, place in the part).
@@ -127,7 +127,7 @@ class ResultFollower:
         `down` warpgroups lie below one another; each has complete atoms, which its parts divide, rows first.
         """
         (rows, columns), sums = parts.tile, self.plan.mma.accumulator
-        down, atom_n = sums.tile[0] // (rows * (parts.count // parts.columns)), sums.block[1]
+        down, atom_n = self._tile[0] // (rows * (parts.count // parts.columns)), sums.block[1]
         row_block, group_n = within[0] // rows, within[1] // atom_n
         part = row_block // down * parts.columns + within[1] % atom_n // columns
         group = row_block % down + group_n * down

@@ -51,7 +51,7 @@ def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, col
     Its rows past the last of B's `columns` have the number of them.
 
     >>> from cutegen.contract.pairs import Pairs
-    >>> found = paired((17, 0), (8, 4), Pairs(None, "gate"), 24)
+    >>> found = paired((17, 0), (8, 4), Pairs("gate"), 24)
     >>> found.tile, found.within, found.coordinates[0].tolist()
     ((1, 0), (5, 0), [4, 5, 6, 7, 16, 17, 18, 19])
     """

@@ -10,8 +10,7 @@ from cutegen.plan.geometry import Coordinates
 from cutegen.show.canvas.banks import Table, phase_charts, phase_lanes
 from cutegen.show.canvas.picture import Picture
 from cutegen.show.parts.tile import Tile
-from cutegen.show.view import section
-from cutegen.support.spans import span
+from cutegen.show.view import section, span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
