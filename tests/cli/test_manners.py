@@ -146,9 +146,9 @@ RACES = """.version 8.0
     ("stream", "command", "code"),
     [
         ("stdout", f"plan {SPEC}", 0),
-        ("stdout", "--help", 0),
+        pytest.param("stdout", "--help", 0, marks=pytest.mark.slow),
         ("stdout", "check races.ptx --arg i32[4]:zeros", 1),
-        ("stderr", "plan nothing", 2),
+        pytest.param("stderr", "plan nothing", 2, marks=pytest.mark.slow),
         ("stderr", "emit sm80_hgemm_tn --out no/kernel.py", 3),
     ],
 )
@@ -169,9 +169,9 @@ def test_a_reader_that_is_gone_does_not_change_the_exit_code(
 @pytest.mark.parametrize(
     ("closed", "command", "code"),
     [
-        (">&-", f"emit {SPEC} --json", 0),
+        pytest.param(">&-", f"emit {SPEC} --json", 0, marks=pytest.mark.slow),
         (">&-", "--help", 0),
-        ("2>&-", f"plan {SPEC}", 0),
+        pytest.param("2>&-", f"plan {SPEC}", 0, marks=pytest.mark.slow),
         ("2>&-", "plan nothing", 2),
         (">&- 2>&-", "--version", 0),
         (">&- 2>&-", "plan nothing", 2),

@@ -6,7 +6,9 @@ import re
 import shlex
 import subprocess
 import tomllib
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -25,10 +27,15 @@ INCOMPLETE = re.compile("Missing argument|requires an argument")  # prose may na
 by_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
+@cache
+def command_line() -> Any:
+    return typer.main.get_command(with_verbs(VERBS))
+
+
 def complaint(command: str) -> str:
     """What the command line says against `command`, which is parsed and not run; empty when it is fine."""
     words = [word for word in shlex.split(command)[1:] if word != "--verbose"]
-    parser = typer.main.get_command(with_verbs(VERBS))
+    parser = command_line()
     while words and (verbs := getattr(parser, "commands", {})) and not words[0].startswith("-"):
         if words[0] not in verbs and "measure" in verbs:  # of `cutegen tune SPEC`
             words.insert(0, "measure")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import random
 
 import pytest
 import tcgen05_fixes
@@ -20,26 +21,51 @@ RIGHT = (*tcgen05_kernels.RIGHT, *tcgen05_more.RIGHT, *tcgen05_ring.RIGHT, *tcge
 WRONG = (*WRONG_MORE, *tcgen05_fixes.fixes())
 
 
-@pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
+every_right = pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
+every_wrong = pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+
+
+def check_product(right: Kernel, policy: str) -> None:
+    out, _ = right.launch(policy=policy, raise_on=ALL_KINDS)
+    assert right.error(out) == 0, policy
+
+
+def check_mistake(wrong: Wrong, policy: str) -> None:
+    if wrong.kind is None:
+        out, _ = wrong.right.launch(wrong.text, policy=policy)
+        assert wrong.right.error(out) > 0, policy
+        return
+    strict = ALL_KINDS if wrong.kind is ViolationKind.CONVENTION else UNDEFINED
+    with pytest.raises(ExecutionFault) as caught:
+        wrong.right.launch(wrong.text, policy=policy, raise_on=strict)
+    kind = caught.value.violation.kind
+    assert kind is wrong.kind or kind in wrong.also, (policy, str(caught.value))
+    assert wrong.says in str(caught.value) or kind in wrong.also, (policy, str(caught.value))
+
+
+@every_right
 def test_the_right_one_gives_its_product(right: Kernel) -> None:
-    for policy in POLICIES:
-        out, _ = right.launch(policy=policy, raise_on=ALL_KINDS)
-        assert right.error(out) == 0, policy
+    """In an order that is drawn: the slow test has all."""
+    check_product(right, random.choice(POLICIES))
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
+@every_wrong
 def test_the_wrong_one_is_caught(wrong: Wrong) -> None:
+    check_mistake(wrong, random.choice(wrong.caught))
+
+
+@pytest.mark.slow
+@every_right
+def test_the_right_one_gives_its_product_in_every_order(right: Kernel) -> None:
+    for policy in POLICIES:
+        check_product(right, policy)
+
+
+@pytest.mark.slow
+@every_wrong
+def test_the_wrong_one_is_caught_in_each_of_its_orders(wrong: Wrong) -> None:
     for policy in wrong.caught:
-        if wrong.kind is None:
-            out, _ = wrong.right.launch(wrong.text, policy=policy)
-            assert wrong.right.error(out) > 0, policy
-            continue
-        strict = ALL_KINDS if wrong.kind is ViolationKind.CONVENTION else UNDEFINED
-        with pytest.raises(ExecutionFault) as caught:
-            wrong.right.launch(wrong.text, policy=policy, raise_on=strict)
-        kind = caught.value.violation.kind
-        assert kind is wrong.kind or kind in wrong.also, (policy, str(caught.value))
-        assert wrong.says in str(caught.value) or kind in wrong.also, (policy, str(caught.value))
+        check_mistake(wrong, policy)
 
 
 def test_each_kind_says_what_it_is_in_some_order() -> None:

@@ -76,7 +76,7 @@ GEMMS = (
 
 
 @pytest.mark.parametrize("gemm", GEMMS, ids=lambda gemm: gemm.name)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [POLICIES[0], *(pytest.param(x, marks=pytest.mark.slow) for x in POLICIES[1:])])
 def test_the_product_is_right_in_every_order_without_a_convention(gemm: Gemm, policy: str) -> None:
     c, product = gemm.launch(policy)
     assert (c == product).all()

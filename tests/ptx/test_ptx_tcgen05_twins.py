@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 
 import pytest
 from tcgen05_wrong import Wrong
@@ -91,6 +92,7 @@ def test_each_opcode_has_a_right_and_a_wrong_kernel_that_differ_in_it_alone(opco
     assert any(differences(wrong) == {opcode} for wrong in WRONG), opcode
 
 
+@cache
 def differences(wrong: Wrong) -> set[str]:
     """The opcodes of the statements in which a wrong kernel differs from its right one."""
     before, after = statements(wrong.right.text()), statements(wrong.text)

@@ -56,7 +56,11 @@ def with_number(text: str, node: ast.Constant, value: int) -> str:
 
 
 @pytest.mark.parametrize("name", shipped_specs())
-@pytest.mark.parametrize("problem", [None, (64, 4096, 4096), (256, 256, 65536)], ids=str)
+@pytest.mark.parametrize(
+    "problem",
+    [None, *(pytest.param(x, marks=pytest.mark.slow) for x in ((64, 4096, 4096), (256, 256, 65536)))],
+    ids=str,
+)
 def test_what_emit_wrote_is_the_plans_kernel(name: str, problem: tuple[int, int, int] | None) -> None:
     """The spec at the end has nothing open that a problem settles, so that the plan is the same without the problem."""
     spec = load_spec(name)

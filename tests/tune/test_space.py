@@ -24,6 +24,10 @@ PROBLEMS = [
     for extents in ((4096, 4096, 4096), (16, 4096, 4096), (256, 256, 65536), (1000, 504, 3000), (64, 64, 64, 100))
 ]
 
+by_problem = pytest.mark.parametrize(
+    "problem", [PROBLEMS[0], *(pytest.param(x, marks=pytest.mark.slow) for x in PROBLEMS[1:])], ids=str
+)
+
 
 @cache
 def candidates(problem: ProblemShape) -> tuple[Any, ...]:
@@ -37,7 +41,7 @@ def planned(spec: GemmSpec, problem: ProblemShape) -> GemmPlan:
     return made
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@by_problem
 def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -> None:
     first, *others = candidates(problem)
     models, settled = planned(open_spec(), problem), settled_plan(open_spec(), first.settled, SM90, problem)
@@ -49,7 +53,7 @@ def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -
     assert len({each.name for each in others} | {first.name}) == len(others) + 1
 
 
-@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+@by_problem
 def test_they_are_no_near_copies(problem: ProblemShape) -> None:
     found = candidates(problem)
     tiles = [(each.settled.family, each.settled.tile.cta, each.settled.schedule.swap) for each in found]
