@@ -82,12 +82,14 @@ class Content:
 class Artifact:
     """A verified artifact at `path`; `hit` says that it was found rather than compiled.
 
-    The verified bytes are kept and returned: later changes of the folder have no effect.
+    The verified bytes are kept and returned: later changes of the folder have no effect. A folder for which `lasts` is
+    false is removed when the process ends, because the cache could not be written.
     """
 
     path: Path
     content: Content = field(repr=False)
     hit: bool
+    lasts: bool = True
 
     @property
     def manifest(self) -> Manifest:

@@ -146,7 +146,7 @@ def _keep_uncached(content: Content, reason: CacheError) -> Artifact:
         content.write(folder.path)
     except OSError as error:
         raise CacheError(f"{reason}; a temporary artifact cannot be written either: {error}") from error
-    return Artifact(folder.path, content, hit=False)
+    return Artifact(folder.path, content, hit=False, lasts=False)
 
 
 def _remove_at_exit(folder: TemporaryFolder, owner: int) -> None:

@@ -12,6 +12,7 @@ from cutegen.support.columns import aligned, wrapped
 from cutegen.support.typed_json import parse_object, read
 
 SHOWN_DIFF_LINES = 40
+NOT_KEPT = "none: the cache cannot be written; --out FOLDER keeps the kernel"
 
 
 def miss_lines(miss: Miss, *, with_source: bool) -> list[str]:
@@ -51,7 +52,7 @@ def build_lines(artifact: Artifact, title: str, miss: Miss | None, *, with_sourc
     manifest = artifact.manifest
     facts = [
         ("key", artifact.key),
-        ("path", str(artifact.path)),
+        ("path", str(artifact.path) if artifact.lasts else NOT_KEPT),
         ("registers", f"{manifest.registers} a thread"),
         ("spills", f"{manifest.spill_bytes:,} bytes per thread"),
         *((name, f"{digest.size_bytes:,} bytes") for name, digest in sorted(manifest.files.items())),
@@ -90,7 +91,7 @@ def build_table(artifact: Artifact, target: str, miss: Miss | None) -> dict[str,
     manifest = artifact.manifest
     return {
         "key": artifact.key,
-        "path": str(artifact.path),
+        "path": str(artifact.path) if artifact.lasts else None,
         "hit": artifact.hit,
         "target": target,
         "remarks": remarks(artifact),

@@ -85,7 +85,7 @@ def _look_up(cache: Cache, spec: str, arch: str | None) -> tuple[list[str], dict
     request = build_request(named_spec(spec), arch)
     key = request.inputs.key
     if cache.holds(key):
-        return [f"{spec}: in the cache under {key}"], {"key": key, "hit": True, "miss": None}
+        return wrapped(f"{spec}: in the cache under {key}", rest="  "), {"key": key, "hit": True, "miss": None}
     miss = explain_miss(cache, request)
     return miss_lines(miss, with_source=True), {"key": key, "hit": False, "miss": miss_table(miss)}
 

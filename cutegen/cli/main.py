@@ -37,9 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a description may hold characters that Latin-1 lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = application(words)(words, prog_name="cutegen", standalone_mode=False) or 0
+        code = int(application(words)(words, prog_name="cutegen", standalone_mode=False) or 0)
         sys.stdout.flush()
-        return int(code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
@@ -48,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         complain("error", message)
         return code
+    if code == INTERRUPTED and words[0] in VERBS and VERBS[words[0]].kept:  # typer's code for a Ctrl-C at work
+        complain("interrupted", VERBS[words[0]].kept)
+    return code
 
 
 def _verdict(error: Exception, words: Sequence[str]) -> tuple[int, str]:

@@ -47,7 +47,7 @@ class _Highlighter(RegexHighlighter):
         r"(?<![\d.])(?P<good>1-way)",
         r"(?<![\d.])(?P<bad>(?!1-way)\d+(?:\.\d+)?-way)",
         r"(?m)(?:  |: )(?P<good>hit|ok|yes)(?=  |,|$)",
-        r"(?m)(?:  |: )(?P<bad>miss|wrong|no)(?=  |,|$)",
+        r"(?m)(?:  |: )(?P<bad>wrong|no)(?=  |,|$)",
     ]
 
 

@@ -11,17 +11,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A verb's first sentence, a command to try, and its page in the repository."""
+    """A verb's first sentence, a command to try, its page in the repository, and what an interrupt leaves behind."""
 
     summary: str
     example: str
     page: str = "README.md"
+    kept: str = ""
 
     @property
     def epilog(self) -> str:
         """The last lines of the verb's help."""
         return f"Example: `{self.example}`. See {self.page}."
 
+
+KERNELS_KEPT = "kernels that were compiled are in the cache; the same command goes on with the others"
 
 VERBS: Mapping[str, About] = {
     "plan": About(
@@ -43,6 +46,7 @@ VERBS: Mapping[str, About] = {
         "Compiles a kernel or finds it: key, path, sizes, registers, spills, predicted and emitted instruction counts.",
         "cutegen build sm80_hgemm_tn --arch sm_80",
         "docs/cache.md",
+        KERNELS_KEPT,
     ),
     "run": About(
         "Builds, runs on random data and compares with a float64 reference. Exit 1 if the result is wrong.",
@@ -61,6 +65,7 @@ VERBS: Mapping[str, About] = {
         "Times kernels, torch.matmul, Triton, QuACK and the measured ceilings in one run. Needs a GPU and torch.",
         "cutegen bench hgemm_tn --problem 4096,4096,4096",
         "docs/benchmarking.md",
+        "no time is kept; kernels that were compiled are in the cache",
     ),
     "tune": About(
         "Measures the fastest kernel for each problem on this GPU and keeps it. Also lists the results.",
@@ -80,6 +85,7 @@ VERBS: Mapping[str, About] = {
         "Compiles specs x problems x targets, without a GPU, into one file for `cutegen.load_pack`.",
         "cutegen pack hgemm_tn --arch h100 --problem 4096,4096,4096 --out kernels.pack",
         "docs/deploying.md",
+        f"no pack was written; {KERNELS_KEPT}",
     ),
     "list": About("Lists the shipped specs with their descriptions.", "cutegen list", "layouts/README.md"),
     "cache": About("Lists what is cached, why a lookup missed, and sizes.", "cutegen cache list", "docs/cache.md"),

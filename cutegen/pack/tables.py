@@ -31,7 +31,7 @@ def outcome_table(outcomes: Sequence[Outcome]) -> dict[str, Any]:
                 "target": wanted.target,
                 "problem": _problem(wanted.problem),
                 "key": artifact.key,
-                "path": str(artifact.path),
+                "path": str(artifact.path) if artifact.lasts else None,
                 "hit": artifact.hit,
                 "registers": artifact.manifest.registers,
                 "spills": artifact.manifest.spill_bytes,

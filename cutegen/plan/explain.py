@@ -215,8 +215,10 @@ def _wavefronts_table(plan: PlannedGemm, key: str) -> dict[str, int]:
 
 def cost_lines(costs: Sequence[KeyCost], width: int) -> list[str]:
     """Return what given keys cost, a paragraph each, under a title."""
-    title = "What given keys cost: what is predicted with each, and without it"
-    return [title, *(line for cost in costs for line in wrapped(str(cost), first="  ", rest="      ", width=width))]
+    return [
+        "What given keys cost, and what the plan has without each",
+        *(line for cost in costs for line in wrapped(str(cost), first="  ", rest="      ", width=width)),
+    ]
 
 
 def heading(plan: PlannedGemm) -> tuple[str, ...]:
@@ -250,7 +252,12 @@ def decision_lines(decisions: Sequence[Decision], everything: bool, width: int) 
     for decision in decisions:
         state = "given " if decision.given else "chosen"
         lines += [
-            f"  {decision.key.ljust(key_width)}  {state}  {decision.chosen}",
+            *wrapped(
+                decision.chosen,
+                first=(start := f"  {decision.key.ljust(key_width)}  {state}  "),
+                rest=" " * len(start),
+                width=width,
+            ),
             *_reasons(decision, everything, width),
         ]
     return lines

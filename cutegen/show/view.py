@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
-from cutegen.support.columns import aligned, text_width
+from cutegen.support.columns import aligned, text_width, wrapped
 
 LISTED = 8
 
@@ -27,7 +27,7 @@ class View:
 
 def section(title: str, rows: Sequence[Sequence[str]], **columns: Any) -> list[str]:
     """Write a title and rows in aligned columns."""
-    return [title, *aligned(rows, **columns)]
+    return [*wrapped(title, rest="  "), *aligned(rows, **columns)]
 
 
 def span(values: Iterable[int]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import textwrap
 from collections.abc import Collection, Sequence
 
@@ -11,8 +13,16 @@ WIDTH, LEAST_WIDTH = 100, 40
 
 
 def text_width() -> int:
-    """Return the columns of text: COLUMNS, but at least what a table needs; else 100, also on a terminal."""
-    return max(columns() or WIDTH, LEAST_WIDTH)
+    """Return the columns of text: COLUMNS, else those of the terminal, else 100; at least what a table needs."""
+    return max(columns() or _of_terminal() or WIDTH, LEAST_WIDTH)
+
+
+def _of_terminal() -> int:
+    """Return the columns of the terminal that stdout is; 0 if it is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):  # a file, a pipe, or a stream in memory
+        return 0
 
 
 def aligned(

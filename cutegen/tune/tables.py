@@ -10,7 +10,7 @@ from typing import Any
 
 from cutegen.errors import ArtifactError
 from cutegen.spec.write import spec_table
-from cutegen.support.columns import aligned
+from cutegen.support.columns import aligned, wrapped
 from cutegen.support.words import plural
 from cutegen.tune.jobs import Measured
 from cutegen.tune.listed import Weighted
@@ -135,7 +135,7 @@ def list_table(found: Sequence[Found], folder: Path, device: str | None) -> dict
 def list_lines(found: Sequence[Found], folder: Path, device: str | None) -> list[str]:
     """Show the same for people."""
     if not found:
-        return [f"{folder} has no record; `cutegen tune SPEC --problem M,N,K` makes one"]
+        return wrapped(f"{folder} has no record; `cutegen tune SPEC --problem M,N,K` makes one", rest="  ")
     rows = []
     for path, each in found:
         if isinstance(each, ArtifactError):

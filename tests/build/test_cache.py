@@ -308,6 +308,7 @@ class TestUnusableFolder:
         assert "CUTEGEN_CACHE_DIR" in record.getMessage()
         assert not artifact.hit
         assert (artifact.path / "kernel.cubin").read_bytes() == artifact.cubin
+        assert not artifact.lasts
         return artifact
 
     def test_a_full_disk(

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cutegen.build import Digest, Manifest
+from cutegen.build import Digest, Manifest, open_artifact
+from cutegen.build.tables import build_lines, build_table
 from cutegen.cli import run as run_verb
 from cutegen.verify import Outcome, expected_outcome
 from cutegen.verify import trial as trials
@@ -93,6 +94,16 @@ def test_the_artifact_holds_the_plan_that_is_printed(small: Path, cli: Cli) -> N
     assert printed.pop("schema") == 1
     assert printed.pop("key_costs") == []
     assert json.loads((path / "plan.json").read_text()) == printed
+
+
+def test_a_build_that_cannot_be_kept_names_no_path(small: Path, cli: Cli) -> None:
+    """Its folder is removed when the process ends."""
+    kept = open_artifact(cli(f"build {small} {ARCH} --json").json["path"])
+    made = replace(kept, lasts=False)
+    assert build_table(made, "sm_80", None)["path"] is None
+    text = "\n".join(build_lines(made, "a kernel", None, with_source=False))
+    assert str(kept.path) not in text
+    assert "none: the cache cannot be written; --out FOLDER keeps the kernel" in text
 
 
 def test_a_miss_is_explained_by_the_nearest_entry(small: Path, cli: Cli, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import termios
 from importlib import metadata
 from pathlib import Path
 
@@ -239,3 +240,38 @@ def test_a_group_that_takes_a_spec_has_its_options_in_its_help(cli: Cli) -> None
 def test_an_option_that_is_none_names_the_help_of_its_verb(cli: Cli) -> None:
     assert cli(f"plan {SPEC} --nope").error.endswith("see cutegen plan --help")
     assert cli(f"cache info {SPEC} --nope").error.endswith("see cutegen cache info --help")
+
+
+@pytest.mark.parametrize("verb", ["build", "pack", "bench"])
+def test_an_interrupt_says_what_was_kept(verb: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"cutegen.cli.{verb}.{'require_gpu' if verb == 'bench' else 'named_kernels'}", interrupted)
+    outcome = cli(f"{verb} {SPEC}{' --out x.cutepack' * (verb == 'pack')}")
+    assert (outcome.code, outcome.out) == (130, "")
+    assert outcome.err.startswith("cutegen: interrupted: ")
+    assert "kernels that were compiled are in the cache" in outcome.err
+
+
+def test_text_on_a_terminal_ends_at_its_width() -> None:
+    """A terminal of 80 columns, without COLUMNS."""
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (40, 80))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"NO_COLOR": "1"}
+    command = [sys.executable, "-m", "cutegen", "plan", SPEC, "--arch", "sm_80"]
+    with subprocess.Popen(command, stdout=slave, env=environment) as child:
+        os.close(slave)
+        said = b""
+        while True:
+            try:
+                part = os.read(master, 1 << 16)
+            except OSError:  # the other end is closed
+                break
+            said += part
+            if not part:
+                break
+        assert child.wait() == 0
+    os.close(master)
+    lengths = [len(line) for line in said.decode().splitlines()]
+    assert 70 < max(lengths) <= 80
