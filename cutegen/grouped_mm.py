@@ -24,6 +24,8 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.hardware.targeting import choose_target
 from cutegen.run.call.operands import view_of
 
+_torch_entry: Any = None
+"""The module of calls of groups with torch's tensors, once torch is imported."""
 TAILS = ("zero", "keep")
 _TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
 
@@ -65,15 +67,33 @@ def grouped_mm(
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
+    entry, asked = _torch_entry if _torch_entry is not None else _open_torch_entry(), None
+    if activation is not None and type(activation) is not str and entry is not None:
+        activation = entry.activation_name(activation)
+    ends = offs if sizes is None else sizes
+    if entry is not None and cu_seqlens is None and ends is not None and not isinstance(mat_a, np.ndarray):
+        given = offs is None, sizes is None, bias is None, out is None
+        operands = (mat_a, mat_b, ends, *[x for x in (bias, out) if x is not None])
+        asked = operands, (given, activation, pairs, first, tail, expected, out_dtype)
+        if (found := entry.quick(asked, bias, ends, out)) is not None:
+            return found
     call = _call(mat_a, mat_b, offs, cu_seqlens, sizes, bias, activation, pairs, first, tail, expected, out, out_dtype)
-    if not isinstance(mat_a, np.ndarray):
-        from cutegen.torch_ops.grouped import grouped_mm as of_tensors
-
-        return of_tensors(call)
+    if entry is not None and not isinstance(mat_a, np.ndarray):
+        return entry.grouped_mm(call, asked)
     resolved = _resolved_arrays(call)
     tensors: dict[str, Any] = {name: x for name, x in call.items() if name in _TENSORS and x is not None}
     tensors["ends"] = tensors.pop("offs") if "offs" in tensors else tensors.pop("sizes")
     return arrays.computed(resolved, tensors, {})
+
+
+def _open_torch_entry() -> Any:
+    """Return the module of torch's calls; None if torch is not imported, so that no operand can be a tensor."""
+    global _torch_entry
+    if "torch" in sys.modules:
+        from cutegen.torch_ops import grouped
+
+        _torch_entry = grouped
+    return _torch_entry
 
 
 def resolved_groups(mat_a: Any, mat_b: Any, *, arch: str | None = None, rows: int | None = None, **terms: Any) -> Any:
@@ -84,12 +104,14 @@ def resolved_groups(mat_a: Any, mat_b: Any, *, arch: str | None = None, rows: in
     for name in terms:
         if name not in _KEYWORDS:
             raise TypeError(f"grouped_mm() got an unexpected keyword argument {name!r}")
+    entry = _open_torch_entry()
+    if terms.get("activation") is not None and entry is not None:
+        terms["activation"] = entry.activation_name(terms["activation"])
     call = _call(mat_a, mat_b, **{"tail": "zero", **terms})
     if isinstance(mat_a, np.ndarray):
         return _resolved_arrays(call, arch, rows)
-    from cutegen.torch_ops import grouped
-
-    return grouped.resolved_groups(call, arch, rows)
+    assert entry is not None
+    return entry.resolved_groups(call, arch, rows)
 
 
 def _call(
@@ -108,10 +130,6 @@ def _call(
     out_dtype: Any = None,
 ) -> Any:
     """Return the call, of torch's tensors as a `GroupedCall`, of arrays by name. Raises OperandError, RequestError."""
-    if activation is not None and type(activation) is not str and "torch" in sys.modules:
-        from cutegen.torch_ops.activations import activation_name
-
-        activation = activation_name(activation)
     activation = paired(activation, pairs, first, "grouped_mm")
     _check(activation, tail, expected)
     if cu_seqlens is not None:
@@ -132,11 +150,11 @@ def _call(
             raise OperandError(operand=called, found=found, expected=expects)
     every_row = offs is None and sizes is None and mat_a.ndim == mat_b.ndim == 3
     if torch is not None and of_torch:
-        from cutegen.torch_ops.grouped import GroupedCall
-
         if every_row:
             sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
-        return GroupedCall(mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out)
+        return _torch_entry.GroupedCall(
+            mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out
+        )
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
     terms = GroupedTerms(activation, tail == "keep", expected)

@@ -4,6 +4,7 @@
     launch_check.py a contract from a file, checked for what a launcher relies on
     groups.py       products whose sizes only the device has, and what a host knows of them
     pairs.py        pairs of B's columns, of whose two sums an epilogue makes one
+    quantized.py    a result of 8-bit floats with a factor for each block of a row
     buckets.py      the problem that a kernel is chosen for, instead of the called one
     problem.py      the extents of a problem: M, N, K and the batch
     source.py       the kernel's text, which is compiled and kept in the artifact

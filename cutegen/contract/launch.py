@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.pairs import PAIR, Pairs
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.quantized import FactorsOfC
 from cutegen.contract.tensor_map import MapMode, TensorMapContract, TensorMapFields, tensor_map_fields
 from cutegen.hardware import dtype
 from cutegen.support.typed_json import read
@@ -39,11 +40,15 @@ FACTORS = ("scale_a", "scale_b")
 """Roles of the factors of blocks of A and of B."""
 SCALES = ("scale_m", "scale_n")
 """Roles of the vectors that may be one value instead: the stride of their elements is a parameter."""
-BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux")
+RESULT_FACTORS = "scale_c"
+"""Role of the factors of blocks of C, which a kernel that quantizes it writes."""
+BESIDE_RESULT = (SOURCE, "residual", "bias", "bias_n", "bias_m", *SCALES, "aux", RESULT_FACTORS)
 """Roles of the other tensors that the epilogue reads and writes, in the kernel's order.
 
 A kernel with one bias calls it "bias", along either mode.
 """
+WRITTEN = (RESULT, "aux", RESULT_FACTORS)
+"""Roles of the tensors that a kernel writes."""
 
 SUMS, COUNTERS = "sums", "counters"
 """Kernel names of the split-K workspace: the slices' sums, and the progress of each tile's CTAs."""
@@ -214,10 +219,10 @@ class LaunchContract:
     With `split`, `grid.y` counts the slices of K.
 
     `tensors` are A, B and C, the factors of their blocks, then the other epilogue tensors: "source" (the input C),
-    "residual", the biases, the scales, "aux". `scalars` are named after `alpha` and `beta`. `epilogue` is the chain
-    from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is stored.
-    `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it reads a
-    transposed copy.
+    "residual", the biases, the scales, "aux", and C's factors. `scalars` are named after `alpha` and `beta`. `epilogue`
+    is the chain from a sum to C, expressions in the grammar of `cutegen.spec.expression`, with "aux" where the value is
+    stored. `grid.z` counts a batch. `given` are tensors that a call passes with another major than the kernel reads: it
+    reads a transposed copy.
 
     With `ctas_per_multiprocessor` the CTAs are persistent: as many as the GPU holds at once, each of which computes one
     tile after another. `maps` are the tensors that bulk tensor copies move.
@@ -237,6 +242,8 @@ class LaunchContract:
 
     With `pairs` the chain makes one element of C of two sums, of columns of B that are in that order: C has the modes
     (M,P) with P = N / 2, and `cta_tile` counts the columns of B.
+
+    With `quantized` C is rounded after its division by factors of its blocks, which are so rounded and written too.
     """
 
     entry: str
@@ -257,6 +264,7 @@ class LaunchContract:
     programmatic: bool = False
     groups: Groups | None = None
     pairs: Pairs | None = None
+    quantized: FactorsOfC | None = None
 
     def tensor(self, role: str) -> TensorContract:
         """Return the tensor of a role of OPERANDS, RESULT, FACTORS or BESIDE_RESULT. Raises KeyError if it has none.
@@ -461,6 +469,7 @@ _WHERE_THERE: dict[str, object] = {
     "programmatic": False,
     "groups": None,
     "pairs": None,
+    "quantized": None,
 }
 """Fields that the plain form leaves out, and their default values."""
 

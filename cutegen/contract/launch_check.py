@@ -17,6 +17,7 @@ from cutegen.contract.launch import (
     OPERANDS,
     REGISTERS,
     RESULT,
+    RESULT_FACTORS,
     SCALARS,
     SOURCE,
     LaunchContract,
@@ -45,6 +46,7 @@ _MODES = {
     SOURCE: _MATRIX,
     "residual": _MATRIX,
     "aux": _MATRIX,
+    RESULT_FACTORS: _MATRIX,
     "bias": (("n",), ("m",)),
     "scale_a": (("m", "k"),),
     "scale_b": (("n", "k"),),
@@ -72,12 +74,17 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
     if (groups := contract.groups) is not None and (groups.of, groups.layout) == ("k", "padded"):
         yield "groups.layout", groups.layout, '"packed" for parts of K'
     for index, tensor in enumerate(contract.tensors):
-        if (PAIR in tensor.modes) != (contract.pairs is not None and tensor.name in (RESULT, SOURCE, "residual")):
+        if (PAIR in tensor.modes) != (
+            contract.pairs is not None and tensor.name in (RESULT, SOURCE, "residual", RESULT_FACTORS)
+        ):
             yield f"tensors[{index}].modes", tensor.modes, "p for C with pairs, and n without"
     if contract.pairs is not None and contract.pairs.of != "n":
         yield "pairs.of", contract.pairs.of, '"n": calls have pairs of columns of B'
     if contract.pairs is not None and contract.pairs.width is not None and contract.pairs.width < 1:
         yield "pairs.width", contract.pairs.width, "at least 1, or null"
+    has_factors = RESULT_FACTORS in (tensor.name for tensor in contract.tensors)
+    if (contract.quantized is not None) != has_factors:
+        yield "quantized", contract.quantized, f"f32 or ue8m0 with {RESULT_FACTORS}, else null"
     if contract.groups is not None and contract.split is not None:
         yield "split", asdict(contract.split), "null with groups"
     yield from _outside(contract)
@@ -109,7 +116,8 @@ def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
         yield "modes", tensor.modes, " or ".join(map(str, _MODES[tensor.name]))
     if tensor.major not in tensor.modes:
         yield "major", tensor.major, f"one of the modes, {', '.join(tensor.modes)}"
-    if (tensor.block is not None) != (tensor.name in FACTORS) or not all(1 <= x <= 2**13 for x in tensor.block or ()):
+    has_blocks = tensor.name in (*FACTORS, RESULT_FACTORS)
+    if (tensor.block is not None) != has_blocks or not all(1 <= x <= 2**13 for x in tensor.block or ()):
         yield "block", tensor.block, "rows and K of 1 to 8,192 for factors, and nothing else"
     if tensor.dtype not in DTYPES:
         yield "dtype", tensor.dtype, f"one of {', '.join(DTYPES)}"

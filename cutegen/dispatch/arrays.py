@@ -36,6 +36,8 @@ def computed(resolved: Resolved, arrays: Mapping[str, Array], scalars: Mapping[s
     if out is None:
         out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
     if resolved.empty:
+        if resolved.clears:
+            out[...] = 0
         return out
     guard_cpu_time(resolved)
     used = {name: arrays[name] for name in arrays if name != "out"} | {

@@ -14,7 +14,8 @@ def explained(resolved: Resolved) -> str:
     """Describe the request, each provider's response, and the copies that the call makes. Compiles nothing."""
     shape = f"result: {resolved.dtype}, shape {resolved.problem.result}"
     if resolved.empty:
-        return f"{shape}; the result is empty and needs no kernel"
+        why = "the result is empty" if 0 in resolved.problem.result else "it is of no group"
+        return f"{shape}; {why} and needs no kernel"
     request = resolved.request
     rows = [("problem", _bucket(resolved)), ("on", request.device or request.target)]
     if request.groups is not None:

@@ -59,7 +59,7 @@ class Resolved:
 
     `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type. `out_copied`
     says why the result must be computed elsewhere and copied to `out`. With `clears` a kernel of groups sets what none
-    of them has of the result to 0. An empty result needs no kernel.
+    of them has of the result to 0. An empty result needs no kernel, nor does one of no groups.
     """
 
     request: Request
@@ -73,7 +73,7 @@ class Resolved:
     @property
     def empty(self) -> bool:
         """Return whether there is no element to compute."""
-        return 0 in self.problem.result
+        return 0 in self.problem.result or self.called.groups == 0
 
     @property
     def copies(self) -> Mapping[str, str]:

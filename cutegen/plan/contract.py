@@ -47,7 +47,7 @@ def launch_contract(
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
     fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
-    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors)
+    extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c)
     multiplied = (_of_path(x) for x in operands if x.is_multiplied)
     factors = (replace(_of_path(x), block=x.block) for x in operands if not x.is_multiplied)
     tensors = (*multiplied, tensor_contract(spec, RESULT), *factors, *extras)
@@ -71,6 +71,7 @@ def launch_contract(
         programmatic=programmatic,
         groups=scheduler.groups,
         pairs=fusion.pairs,
+        quantized=None if fusion.quantization is None else fusion.quantization.scale,
         split=_split_contract(scheduler),
     )
 

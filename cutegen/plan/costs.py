@@ -104,7 +104,7 @@ def _suspects(plan: GemmPlan) -> Iterator[tuple[str, ...]]:
     An access at its minimum loses nothing, whatever its keys; tiles and schedules lose time, which needs a problem.
     """
     given = set(_given(plan.spec))
-    for name in ("a", "b"):
+    for name in (x.name for x in plan.operands):
         if not _is_ideal(plan, name):
             yield from ((key,) for key in sorted(given) if key.startswith((f"g2s.{name}.", f"s2r.{name}.")))
             yield from _tables(given, f"smem.{name}")

@@ -159,14 +159,15 @@ def _mma_table(plan: PlannedGemm) -> dict[str, Any]:
         "shape_mnk": list(plan.atom.shape_mnk),
         "atom_layout": list(plan.atoms_mnk),
         "permutation": list(plan.tiled_mma.tile_mnk),
-        "columns": _columns(plan.tiled_mma),
+        "rows": _permuted(plan.tiled_mma, 0),
+        "columns": _permuted(plan.tiled_mma, 1),
     }
 
 
-def _columns(tiled_mma: TiledMma) -> str | None:
-    """Return the layout along N of the tiled MMA's tile, if it is more than an extent."""
-    columns = tiled_mma.permutation[1]
-    return spec_notation(columns) if isinstance(columns, Layout) else None
+def _permuted(tiled_mma: TiledMma, mode: int) -> str | None:
+    """Return the layout of a mode of the tiled MMA's tile, if it is more than an extent."""
+    permuted = tiled_mma.permutation[mode]
+    return spec_notation(permuted) if isinstance(permuted, Layout) else None
 
 
 def _smem_table(smem: SmemTile) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
 from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
-from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan
+from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan
@@ -368,8 +368,25 @@ def _prove_edge(plan: GemmPlan) -> None:
 def _prove_parts(parts: EpilogueParts, epilogue: EpiloguePlan, accumulator: Accumulator) -> None:
     """Prove that each part is written where its layout has it."""
     held = prove_sub_tiles(parts, accumulator, epilogue.fusion.pairs)
+    if epilogue.fusion.quantization is not None:
+        _prove_quantization(epilogue.fusion.quantization, parts.tile, held)
     if epilogue.smem is not None and parts.stmatrix is not None:
         _prove_stmatrix(parts.stmatrix, epilogue.smem, parts.tile, held)
+
+
+def _prove_quantization(quantization: Quantization, tile: tuple[int, int], held: Coordinates) -> None:
+    """Prove that all values of a row that share a factor are in the lanes that find their largest magnitude."""
+    block = quantization.factors.block
+    rows, columns = held % tile[0], held // tile[0]  # [thread, value]
+    of_values, first = offsets(quantization.of_values), offsets(quantization.first)
+    whole = block == (1, tile[1]) and len(of_values) == held.shape[1]
+    _demand(whole, "a part of C is not as wide as the blocks that it is quantized by")
+    _demand(bool((rows == rows[:, first][:, of_values]).all()), "values of different rows have one factor")
+    together = rows.reshape(-1, quantization.lanes, held.shape[1])
+    _demand(bool((together == together[:, :1]).all()), "lanes that share a factor have different rows")
+    for row in range(len(first)):
+        met = np.sort(columns[:, of_values == row].reshape(len(together), -1))
+        _demand(bool((met == np.arange(tile[1])).all()), "a block of C has values that its factor does not know")
 
 
 def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, pairs: Pairs | None = None) -> Coordinates:
@@ -418,12 +435,12 @@ def _prove_stmatrix(atom: StmatrixAtom, smem: SmemTile, tile: tuple[int, int], h
 def _prove_fusion(plan: GemmPlan) -> None:
     """Prove that a call passes what the chain names, in the order of the kernel's parameters."""
     fusion, launch = plan.epilogue.fusion, plan.launch
-    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes) for x in launch.beside_result]
-    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes) for x in fusion.tensors]
+    tensors = [(x.name, x.dtype, x.modes, x.major, x.align_bytes, x.block) for x in launch.beside_result]
+    planned = [(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c]
     _demand(tensors == planned, "a launch would not pass the tensors that the epilogue uses")
     _demand(launch.scalars == fusion.scalars, "a launch would not pass the scalars that the epilogue uses")
     _demand(launch.epilogue == tuple(step.text for step in fusion.steps), "a launch states another epilogue")
-    for x in fusion.tensors:
+    for x in fusion.beside_c:
         _demand(x.align_bytes % x.dtype.bytes == 0, f"{x.name} is not aligned to its elements")
 
 

@@ -22,6 +22,7 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.hardware import Instruction
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS, GmmaLayout, gmma_layouts
 from cutegen.spec import FAMILIES, GemmSpec, SmemLayout
 from cutegen.spec.checks import SwizzleBits
 from cutegen.support.words import extents
@@ -127,6 +128,8 @@ def requested_options(
         return ()
     if asked.pad is not None:
         return (LayoutOption(rows_of_tile(tile, major_mode, asked.pad), pad_elems=asked.pad),)
+    if asked.layout is not None and asked.layout in GMMA_LAYOUTS:
+        return (_named_layout(spec, f"{key}.layout", GMMA_LAYOUTS[asked.layout], tile, 8 * element_bytes),)
     if asked.layout is not None:
         return (_given_layout(spec, f"{key}.layout", asked.layout, tile),)
     if asked.swizzle is not None:
@@ -166,7 +169,8 @@ def _check_swizzle(
             key,
             found=f"[{bits}, {base}, {shift}]: a period of 2^{bits + base + shift} = {period} elements",
             expected=f"a period that divides the tile's {extents(tile)} = {elems} elements",
-            fix=ANY_TILE if elems % shortest else f"[1, {least}, 1] has the shortest, {shortest}",
+            fix=looks_like_bytes(swizzle, VECTOR_BYTES // vector_elems)
+            or (ANY_TILE if elems % shortest else f"[1, {least}, 1] has the shortest, {shortest}"),
         )
     if not atoms:
         raise spec.error(
@@ -175,6 +179,50 @@ def _check_swizzle(
             expected=f"a multiple of an atom of {ATOM_ROWS} rows of {vector_elems} elements",
             fix=ANY_TILE,
         )
+
+
+def _named_layout(
+    spec: GemmSpec, key: str, named: GmmaLayout, tile: tuple[int, int], element_bits: int
+) -> LayoutOption:
+    """Return CUTLASS's layout atom, over a tile as its collectives repeat it: first along the mode across rows."""
+    if not named.divides(tile, element_bits):
+        width = named.width(element_bits)
+        atom = (ATOM_ROWS, width) if named.major_mode == 1 else (width, ATOM_ROWS)
+        filling = [other.name for other in gmma_layouts(tile, named.major_mode, element_bits)]
+        raise spec.error(
+            key,
+            found=f'"{named.name}", an atom of {extents(atom)} elements of {element_bits} bits',
+            expected=f"an atom that divides the operand's tile {extents(tile)}",
+            fix=f'"{filling[0]}" does' if filling else ANY_TILE,
+        )
+    swizzle, along = named.mode.swizzle(element_bits), named.width(element_bits)
+    across = ATOM_ROWS if named.major_mode == 1 else tile[1]  # along M first, which is how atoms are repeated anyway
+    rows = rows_of(across, along, named.major_mode)
+    return LayoutOption(rows if swizzle is None else ComposedLayout(swizzle, rows), swizzle=swizzle)
+
+
+def in_elements(swizzle: Swizzle | None, element_bytes: int) -> Swizzle | None:
+    """Return the same swizzle on offsets in elements if the given one looks like one of bytes, else None.
+
+    Swizzles of bytes keep 16 of them together and XOR bits three apart: Swizzle<B,4,3>, as PTX describes them.
+
+    >>> in_elements(Swizzle(3, 4, 3), 2), in_elements(Swizzle(3, 3, 3), 2)
+    (Swizzle(3, 3, 3), None)
+    """
+    vector_elems = VECTOR_BYTES // element_bytes
+    of_bytes = swizzle is not None and (swizzle.base, swizzle.shift) == (4, 3) and 1 <= swizzle.bits <= 3
+    if swizzle is None or not of_bytes or vector_elems == VECTOR_BYTES:
+        return None
+    return Swizzle(swizzle.bits, vector_elems.bit_length() - 1, 3)
+
+
+def looks_like_bytes(swizzle: Swizzle | None, element_bytes: int) -> str:
+    """Return what to write instead of a swizzle that looks like one of bytes; empty for any other."""
+    own = in_elements(swizzle, element_bytes)
+    if own is None or swizzle is None:
+        return ""
+    given, meant = (f"[{x.bits}, {x.base}, {x.shift}]" for x in (swizzle, own))
+    return f"{given} looks like a swizzle of bytes: in elements of {element_bytes} bytes this is {meant}"
 
 
 def _given_layout(spec: GemmSpec, key: str, text: str, tile: tuple[int, int]) -> LayoutOption:

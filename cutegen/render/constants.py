@@ -131,6 +131,7 @@ def mma_constants(plan: GemmPlan, threads: str, *, multiplies: bool = True) -> C
         "mma.atom_layout": (f"MMA_ATOM_LAYOUT = {plan.tiled_mma.atom_layout.shape}", threads),
         "mma.permutation": (
             f"MMA_PERMUTATION = {plan.tiled_mma.tile_mnk}",
+            *_layout_constant("MMA_ROWS", plan.tiled_mma.permutation[0]),
             *_layout_constant("MMA_COLUMNS", plan.tiled_mma.permutation[1]),
             f"K_BLOCKS, ATOMS_PER_BLOCK = {k_blocks}, {atoms}" if multiplies else f"K_BLOCKS = {k_blocks}",
         ),

@@ -13,6 +13,7 @@ from cutegen.contract.launch import (
     RESULT,
     SCALES,
     SUMS,
+    WRITTEN,
     LaunchContract,
     Parameter,
     TensorContract,
@@ -147,7 +148,7 @@ def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
     for each in contract.tensors:
         size = dtype(each.dtype).bytes
         if len(each.modes) == 2:
-            written = ", true" if each.name in (RESULT, "aux") else ""
+            written = ", true" if each.name in WRITTEN else ""
             yield f"Matrix<{size}{written}> {each.name}"
         else:
             yield f"Vector<{size}> {each.name}"

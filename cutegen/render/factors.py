@@ -10,6 +10,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
 from cutegen.render.constants import ConstantsByDecision
+from cutegen.render.groups import batches_of, begin_of
 from cutegen.render.python_text import constant
 from cutegen.render.tensors import extents_of
 
@@ -18,8 +19,8 @@ from cutegen.render.tensors import extents_of
 class FactorHoles:
     """Holes of the factors of A or B: each is for `rows` x `of_k` elements.
 
-    `mode` is the one of C whose sums they scale. A tile of C begins at row `begin` of the operand, and its tile of
-    factors at the factor `first`.
+    `mode` is the one of C whose sums they scale. A tile of C begins at row `begin` of the operand or of a group's, and
+    its tile of factors at the factor `first` of the matrix `batch`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class FactorHoles:
     mode: int
     begin: str
     first: str
+    batch: str
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -46,8 +48,13 @@ def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
 
 def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the factors."""
-    thread = "thread" if plan.mma.role.alternates else "tidx"
-    return {"factors": [_holes(x) for x in _factors(plan)], "thread_of_tile": thread}
+    thread, batches = "thread" if plan.mma.role.alternates else "tidx", batches_of(plan)
+    return {
+        "factors": [
+            _holes(x, batches[x.name], packed=bool(begin_of(plan, plan.launch.tensor(x.name)))) for x in _factors(plan)
+        ],
+        "thread_of_tile": thread,
+    }
 
 
 def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
@@ -75,7 +82,7 @@ def _factors(plan: GemmPlan) -> tuple[OperandPath, ...]:
     return tuple(x for x in plan.operands if not x.is_multiplied)
 
 
-def _holes(x: OperandPath) -> FactorHoles:
+def _holes(x: OperandPath, batch: str, *, packed: bool) -> FactorHoles:
     mode, (rows, of_k) = x.modes[0], x.block
     begin = f"tile_{mode} * CTA_{mode.upper()}"
     return FactorHoles(
@@ -88,5 +95,6 @@ def _holes(x: OperandPath) -> FactorHoles:
         of_k=of_k,
         mode="mn".index(mode),
         begin=begin,
-        first=begin if rows == 1 else f"{begin} // {rows}",
+        first=f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}",
+        batch=batch,
     )

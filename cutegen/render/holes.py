@@ -118,7 +118,7 @@ def fragment_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that load fragments to registers and multiply them by `mma.sync`."""
     return (
         "mma/mma_sync.py.j2",
-        *(("mma/columns.py.j2",) if _has_columns(plan) else ()),
+        *(f"mma/{name}.py.j2" for name in _permuted(plan)),
         *(("mma/converted.py.j2",) if converted_operands(plan) else ()),
         "mma/loads.py.j2" if plan.b.fragment_copy.view is None else "mma/reordered_loads.py.j2",
     )
@@ -135,14 +135,24 @@ def mma_imports(plan: GemmPlan, *dialects: str) -> list[str]:
     ]
 
 
-def _has_columns(plan: GemmPlan) -> bool:
-    """Return whether the tile of the tiled MMA along N is a layout, not only an extent."""
-    return isinstance(plan.tiled_mma.permutation[1], Layout)
+def _permuted(plan: GemmPlan) -> dict[str, int]:
+    """Return the modes of the tiled MMA's tile that are layouts, not only extents, by the name of the variable."""
+    permutation = plan.tiled_mma.permutation
+    return {name: mode for mode, name in enumerate(("rows", "columns")) if isinstance(permutation[mode], Layout)}
+
+
+def _permutation(plan: GemmPlan) -> str:
+    """Return the argument of `make_tiled_mma`: extents, or layouts of the permuted modes."""
+    names = {mode: name for name, mode in _permuted(plan).items()}
+    if not names:
+        return "MMA_PERMUTATION"
+    return f"({', '.join(names.get(mode, f'MMA_PERMUTATION[{mode}]') for mode in range(3))})"
 
 
 def numerics(plan: GemmPlan) -> str:
     """Return the number types that a tensor-core kernel imports: float32 only if its text computes in it."""
-    in_f32 = plan.epilogue.fusion.steps or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
+    fusion = plan.epilogue.fusion
+    in_f32 = fusion.steps or fusion.quantization or epilogue.goes_through_f32(plan) or plan.mma.rounds_to_tf32
     return "Float32, Int32, Int64" if in_f32 else "Int32, Int64"
 
 
@@ -383,7 +393,7 @@ def _mma_holes(plan: GemmPlan) -> MmaHoles:
         zero="0" if a.is_integer else "0.0",
         a_integer=_integer(a),
         b_integer=_integer(b),
-        permutation="(MMA_PERMUTATION[0], columns, MMA_PERMUTATION[2])" if _has_columns(plan) else "MMA_PERMUTATION",
+        permutation=_permutation(plan),
     )
 
 

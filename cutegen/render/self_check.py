@@ -46,14 +46,22 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     operands += [f"scaled_{x.name[-1]} = {_scaled(x)}" for x in plan.launch.factors]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
+    results, steps = (
+        '("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
+        epilogue.torch_lines(fusion),
+    )
+    if fusion.quantization is not None:
+        factors = fusion.quantization.factors
+        operands += [f"{factors.name} = {_factors(plan.launch.tensor(factors.name))}"]
+        results = f'("c", c.double() * {_spread(plan.launch.tensor(factors.name))}, x),'
     return SelfCheckHoles(
         operands=tuple(operands),
         product="scaled_a @ scaled_b.T" if plan.launch.factors else "a.double() @ b.double().T",
         tensors=", ".join(x.name for x in plan.launch.tensors),
         strided=", ".join(x.name for x in plan.launch.tensors if leading_stride(x)),
         scalars="".join(f"{name}, " for name in fusion.scalars),
-        steps=epilogue.torch_lines(fusion),
-        results='("c", c, x), ("aux", aux, expected_aux)' if stores else '("c", c, x),',
+        steps=steps,
+        results=results,
         poison=_poison(plan),
         agreement=agreement(plan),
     )
@@ -71,11 +79,16 @@ def _factors(x: TensorContract) -> str:
 
 def _scaled(x: TensorContract) -> str:
     """Return A or B in float64, each block of it multiplied by its factor, in PyTorch."""
+    return f"{x.name[-1]}.double() * {_spread(x)}"
+
+
+def _spread(x: TensorContract) -> str:
+    """Return factors of blocks in float64, one for each element of the matrix, in PyTorch."""
     factors = f"{x.name}.double()"
     for dim, (of, mode) in enumerate(zip(x.block or (), x.modes, strict=True)):
         if of > 1:
             factors += f".repeat_interleave({of}, {dim}){'[:, ' if dim else '['}:{mode}]"
-    return f"{x.name[-1]}.double() * {factors}"
+    return factors
 
 
 def _poison(plan: GemmPlan) -> str:

@@ -35,6 +35,7 @@ from cutegen.render.holes import (
     numerics,
 )
 from cutegen.render.pairs import pair_constants, vectors_of_members
+from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
 from cutegen.render.scheduler import (
     cluster_constants,
     cluster_holes,
@@ -91,6 +92,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "operand_types": types,
         "operand_majors": ", ".join(_major(x) for x in (plan.a, plan.b)),
         **factor_holes(plan),
+        **quantized_holes(plan, common["tensors"]),
         "sum_threads": "SUM_THREADS",
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
@@ -101,7 +103,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
 
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
-    unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    quantized = plan.epilogue.fusion.quantization is not None
+    unmapped = quantized or bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
     grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
@@ -207,8 +210,13 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     at_once, drained, stmatrix = _parts(plan).at_once, _parts(plan).drained, plan.epilogue.stmatrix is not None
     beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
+    quantized = plan.epilogue.fusion.quantization is not None
     values = (
-        ("pairs" if _has_pairs(plan) else "chain") if steps else "rounded_through_f32" if through_f32 else "rounded"
+        ("pairs" if _has_pairs(plan) else "chain")
+        if steps or quantized
+        else "rounded_through_f32"
+        if through_f32
+        else "rounded"
     )
     held = {x.along for x in beside if x.firsts}
     used = {
@@ -219,7 +227,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"epilogues/part_{values}": True,
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
         "epilogues/slices_of_threads": bool(beside) or not stmatrix,
-        "epilogues/part_coordinates": bool(beside),
+        "epilogues/part_coordinates": bool(beside) or quantized,
         "epilogues/in_parts": not at_once,
         "epilogues/held_vectors": bool(held),
         "epilogues/held_rows": "m" in held,
@@ -231,8 +239,8 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/stmatrix": smem is not None and stmatrix,
         "epilogues/store_by_elements": smem is not None and not stmatrix,
     }
-    tensors = tensor_parts(plan) if any(not x.firsts for x in beside) else ()
-    return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors)
+    tensors = tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
+    return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors, *quantized_parts(plan))
 
 
 def _has_pairs(plan: GemmPlan) -> bool:
@@ -429,6 +437,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         **_prefetch_constants(plan),
         "schedule.pace": (f"K_TILE_CYCLES = {plan.pace}",) if plan.pace else (),
         "epilogue.pairs": pair_constants(plan.epilogue.fusion.pairs),
+        **quantized_constants(plan),
         "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
     }
 

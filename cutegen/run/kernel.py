@@ -71,6 +71,7 @@ class Kernel:
         scale_m: Any = None,
         scale_n: Any = None,
         aux: Any = None,
+        scale_c: Any = None,
         offs: Any = None,
         sizes: Any = None,
         alpha: float | None = None,
@@ -84,7 +85,8 @@ class Kernel:
 
         Pass exactly the operands of the spec's epilogue, by name: `c` and `residual` (M,N), `bias` (N,) or (M,), or
         both `bias_n` and `bias_m`, `scale_m` (M,) and `scale_n` (N,), each of which may be one element instead, the
-        scalars `alpha` and `beta`, and `aux` (M,N), which is written. Any tensor may have a batch L before its extents:
+        scalars `alpha` and `beta`, and `aux` (M,N), which is written. A quantized result is written with its factors to
+        `out` and `scale_c` (M, N / 128). Any tensor may have a batch L before its extents:
         `a`, `b` or an epilogue input without one is used for the whole batch.
 
         A kernel of groups takes `offs`, their ends, or `sizes`, (G,) of int32 on the device; no launch waits for the
@@ -103,17 +105,31 @@ class Kernel:
         if self._transposed is not None:
             b = self._transposed(b, None if stream is None else streams.stream_handle(stream))
         vectors = bias is bias_n is bias_m is scale_m is scale_n is offs is sizes is None
-        plain = vectors and scale_a is scale_b is c is residual is aux is alpha is beta is None
+        plain = vectors and scale_a is scale_b is c is residual is aux is scale_c is alpha is beta is None
         known = self._thread.known
         result = known(a, b, out, stream) if plain else None
         if result is None:
             tensors, scalars = self._extras.take(
-                scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+                scale_a,
+                scale_b,
+                c,
+                residual,
+                bias,
+                bias_n,
+                bias_m,
+                scale_m,
+                scale_n,
+                aux,
+                scale_c,
+                offs,
+                sizes,
+                alpha,
+                beta,
             )
             if not plain:
                 result = known(a, b, out, stream, [tensor for _, tensor in tensors], scalars)
         if result is not None:
-            announce(result, out, aux)
+            announce(result, out, aux, scale_c)
             return result
         handle = None if stream is None else streams.stream_handle(stream)
         view_a, view_b, given = view_of(a, "a", handle), view_of(b, "b", handle), out
@@ -128,7 +144,7 @@ class Kernel:
         prepared.check_addresses(pointers)
         if prepared.launch is not None:
             prepared.launch(pointers, scalars, self._order(prepared.call, handle, views))
-            prepared.announce((given, aux), pointers)
+            prepared.announce((given, aux, scale_c), pointers)
             if prepared.call.device[0] == "cuda" and all(view.form.framework == "torch" for view in views):
                 known.remember(a, b, given, out, prepared, prepared.call.device[1], [tensor for _, tensor in tensors])
         return out
@@ -149,6 +165,7 @@ class Kernel:
         scale_m: Any = None,
         scale_n: Any = None,
         aux: Any = None,
+        scale_c: Any = None,
         offs: Any = None,
         sizes: Any = None,
         alpha: float | None = None,
@@ -169,7 +186,21 @@ class Kernel:
         for an invalid policy or number of jobs; PtxFault if the kernel does something undefined.
         """
         tensors, scalars = self._extras.take(
-            scale_a, scale_b, c, residual, bias, bias_n, bias_m, scale_m, scale_n, aux, offs, sizes, alpha, beta
+            scale_a,
+            scale_b,
+            c,
+            residual,
+            bias,
+            bias_n,
+            bias_m,
+            scale_m,
+            scale_n,
+            aux,
+            scale_c,
+            offs,
+            sizes,
+            alpha,
+            beta,
         )
         if self._transposed is not None:
             b = self._transposed(b, None)
@@ -188,7 +219,7 @@ class Kernel:
             raise OperandError(
                 operand="out", found=f"shape {views['out'].form.shape}", expected="at least one element to compute"
             )
-        prepared.announce((out, aux), pointers)
+        prepared.announce((out, aux, scale_c), pointers)
         limit = {} if max_steps is None else {"max_steps": max_steps}
         launch = self._cpu.prepare(prepared.call)
         return launch.execute(pointers, scalars, policy=policy, jobs=jobs, progress=progress, **limit)
@@ -293,13 +324,13 @@ class _PerThread(threading.local):
         self.result_storage = lru_cache(maxsize=_REMEMBERED_FORMS)(result_storage)
 
 
-def announce(result: Any, given: Any, aux: Any) -> None:
+def announce(result: Any, given: Any, *beside: Any) -> None:
     """Tell torch what a repeated call wrote of the caller's tensors, and drop copies of what it wrote."""
-    for operand in (given, aux):
+    for operand in (given, *beside):
         if operand is not None:
             count_write(operand)
     if kept_copies.entries:
-        for written in (result, aux):
+        for written in (result, *beside):
             if written is not None:
                 begin, elems = written.data_ptr(), span_elems(written.shape, written.stride())
                 kept_copies.written(begin, begin + elems * written.element_size())

@@ -6,7 +6,7 @@ mismatch for a value. A check sees one value only; the part that holds two keys 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
@@ -281,6 +281,48 @@ class Extents:
 
 
 @dataclass(frozen=True, slots=True)
+class PermutedModes:
+    """The tile of a TiledMMA: each mode's extent, or for M and N a layout that has each of 0 to extent - 1 once."""
+
+    high: int
+    example: str
+
+    @property
+    def expected(self) -> str:
+        """Permitted values, in words."""
+        return f"{Extents(self.high).expected}, or for M and N a CuTe layout, such as {literal(self.example)}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if not isinstance(value, tuple) or not any(isinstance(item, str) for item in value):
+            wrong = Extents(self.high)(value)
+            return wrong and replace(wrong, expected=self.expected)
+        extents = tuple(self.high if isinstance(item, str) else item for item in value)
+        if wrong := Extents(self.high)(extents):
+            return Mismatch(found=literal(value), expected=self.expected, fix=wrong.fix)
+        for mode, item in zip("MNK", value, strict=True):
+            if isinstance(item, str) and (reason := self._objection(mode, item)):
+                return Mismatch(found=literal(value), expected=self.expected, fix=f"{mode}: {reason}")
+        return None
+
+    def _objection(self, mode: str, text: str) -> str:
+        if mode == "K":
+            return "k-blocks are consecutive: write the extent"
+        if len(text) > _LONGEST_LAYOUT_TEXT:
+            return f"a layout of at most {_LONGEST_LAYOUT_TEXT} characters"
+        try:
+            layout = parse_layout(text)
+        except ValueError as error:
+            return str(error)
+        if isinstance(layout, ComposedLayout):
+            return "a swizzle has no meaning here"
+        if not 1 <= size(layout) <= self.high:
+            return f"it has {literal(size(layout))} elements, more than {self.high}"
+        if not np.array_equal(np.sort(offsets(layout)), np.arange(size(layout))):
+            return f"each of 0 to {size(layout) - 1} must come exactly once"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockExtents:
     """Rows and elements of K that one factor stands for, each from 1 to `high`."""
 
@@ -366,23 +408,29 @@ def _not_integers(value: object, count: int, expected: str) -> Mismatch | None:
 class LayoutText:
     """A layout in CuTe's notation with the two modes of a tile, at most `largest` elements, each at a distinct place.
 
-    With `dense` the places are the numbers 0, 1, 2 ... without gaps, as for threads.
+    With `dense` the places are the numbers 0, 1, 2 ... without gaps, as for threads. `names` are layouts with a name.
     """
 
     example: str
     largest: int
     dense: bool = False
+    names: tuple[str, ...] = ()
 
     @property
     def expected(self) -> str:
         """Permitted values, in words."""
-        return f"a CuTe layout of two modes, such as {literal(self.example)}"
+        text = f"a CuTe layout of two modes, such as {literal(self.example)}"
+        return f"{text}, or CUTLASS's name of one, such as {literal(self.names[0])}" if self.names else text
 
     def __call__(self, value: object) -> Mismatch | None:
         if not isinstance(value, str):
             return Mismatch(found=typed(value), expected=self.expected)
         if len(value) > _LONGEST_LAYOUT_TEXT:
             return Mismatch(found=f"{len(value)} characters", expected=self.expected)
+        if value in self.names:
+            return None
+        if value[:1].isalpha() and (close := nearest(value, self.names)):
+            return Mismatch(found=literal(value), expected=self.expected, fix=f"the nearest is {literal(close)}")
         try:
             reason = self._objection(parse_layout(value))
         except ValueError as error:

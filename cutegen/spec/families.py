@@ -51,6 +51,7 @@ _OF_SMALL_INSTRUCTIONS = {
     "problem.scale_a": "its sums stay in the accumulators, and are not scaled on the way",
     "problem.scale_b": "its sums stay in the accumulators, and are not scaled on the way",
     "mma.promote_k": "its sums stay in the accumulators",
+    "epilogue.quantize": "the threads of a row of C are in several warps",
     "schedule.consumers": "its instructions are not per warpgroup",
     "schedule.swap": "its instructions are small along both M and N",
 }
@@ -90,6 +91,7 @@ TCGEN05 = PartKeys(
         "schedule.consumers": "one elected thread multiplies for a CTA",
         "s2r.a.atom": "tcgen05.mma reads shared memory by matrix descriptors",
         "s2r.b.atom": "tcgen05.mma reads shared memory by matrix descriptors",
+        "epilogue.quantize": "its epilogue reads a few columns of a row at a time",
         "epilogue.pairs": "its epilogue reads the sums of one column of C at a time from tensor memory",
     },
 )

@@ -61,6 +61,7 @@ class GemmSpec(Part):
             (self._of_another_family(self.family) if self.family is not None else None)
             or self._unused()
             or self._pairs_of_blocks()
+            or self._quantized()
         )
 
     def _of_another_family(self, family: str) -> Mismatch | None:
@@ -118,6 +119,22 @@ class GemmSpec(Part):
             return None
         found, expected = "pairs with factors of blocks of B", "one of them: a pair's columns lie in two blocks"
         return Mismatch(key="epilogue.pairs", found=found, expected=expected, fix="leave epilogue.pairs out")
+
+    def _quantized(self) -> Mismatch | None:
+        """Check that C has the type that it is quantized to, in rows, and that nothing else of its shape is stored."""
+        if (quantize := self.epilogue.quantize) is None:
+            return None
+        c = self.problem.c
+        if c.dtype != quantize.dtype:
+            expected = f"{literal(quantize.dtype)}, that of epilogue.quantize"
+            return Mismatch(key="problem.c.dtype", found=literal(c.dtype), expected=expected, fix="write it there too")
+        if c.major != "n":
+            expected = '"n": each row has a factor for 128 columns'
+            return Mismatch(key="problem.c.major", found=literal(c.major), expected=expected)
+        if "aux" in self.epilogue.operands:
+            found, expected = '"aux" with epilogue.quantize', "one of them"
+            return Mismatch(key="epilogue.ops", found=found, expected=expected, fix="leave aux out")
+        return None
 
     def _unused(self) -> Mismatch | None:
         asked = {name.partition("_")[0] for name in self.epilogue.operands}

@@ -35,11 +35,14 @@ from cutegen.spec.values import (
     PadElems,
     PairsLayout,
     PairsMember,
+    PermutedTile,
     PrefetchedKTiles,
     PromotedK,
+    QuantizedDType,
     RasterGroup,
     RasterMode,
     Reduction,
+    ResultScale,
     ScaleDTypeName,
     SharedLoadName,
     SliceCount,
@@ -209,13 +212,25 @@ class Problem(Part):
             expected = f"K = {a.block[1]}, as the blocks of A: sums are scaled by both at once"
             fix = f"block = {literal((b.block[0], a.block[1]))}"
             return Mismatch(key="scale_b.block", found=literal(b.block), expected=expected, fix=fix)
-        if self.groups is not None:
-            expected = "nothing beside factors of blocks: they are those of one product, or of a batch"
-            return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
+        if self.groups is not None and (wrong := self._of_grouped_factors(self.groups, a, b)):
+            return wrong
         for name, factors in (("a", a), ("b", b)):
             if factors.major is not None and factors.major not in MODES[name]:
                 expected = f"{alternatives(MODES[name])}, the modes of {name.upper()}"
                 return Mismatch(key=f"scale_{name}.major", found=literal(factors.major), expected=expected)
+        return None
+
+    @staticmethod
+    def _of_grouped_factors(groups: Grouped, a: Factors, b: Factors) -> Mismatch | None:
+        """Check that groups have rows or columns, and that none begins within a block."""
+        if groups.of == "k":
+            expected = "groups of m or n beside factors of blocks: parts of K would begin within a block"
+            return Mismatch(key="groups", found=str(groups), expected=expected, fix="leave problem.groups out")
+        name, factors = ("a", a) if groups.of == "m" else ("b", b)
+        if groups.layout == "packed" and factors.block[0] > 1:
+            expected = f"[1, {factors.block[1]}] with {groups.value}: one may begin at any row of {name.upper()}"
+            fix = 'repeat each factor for its rows, or layout = "padded"'
+            return Mismatch(key=f"scale_{name}.block", found=literal(factors.block), expected=expected, fix=fix)
         return None
 
     def factors(self, name: str) -> Factors | None:
@@ -253,14 +268,15 @@ class Tile(Part):
 class Mma(Part):
     """CuTe's TiledMma: `atom_layout` is warps, or warpgroups of wgmma, along M, N and K; `permutation` is its tile.
 
-    `tf32` is the treatment of the bits of an f32 operand that the tensor core does not read. Without tensor cores
-    `threads` maps a position (m, n) to a thread, and is repeated over the tile of C. For 8-bit floats, `promote_k` is
-    the K that the tensor core sums before the sums are added to float32 registers; 0 is all of it.
+    Of each mode the permutation has the extent, or of M and N a layout. `tf32` is the treatment of the bits of an f32
+    operand that the tensor core does not read. Without tensor cores `threads` maps a position (m, n) to a thread, and
+    is repeated over the tile of C. For 8-bit floats, `promote_k` is the K that the tensor core sums before the sums are
+    added to float32 registers; 0 is all of it.
     """
 
     atom: MmaAtomName | None = None
     atom_layout: WarpExtents | None = None
-    permutation: TileExtents | None = None
+    permutation: PermutedTile | None = None
     threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
     promote_k: PromotedK | None = None
@@ -400,6 +416,18 @@ class Paired(Part):
         return cls(named.get(pairs.width, pairs.width or 0), pairs.first, pairs.of)
 
 
+@dataclass(frozen=True, slots=True)
+class Quantized(Part):
+    """C as 8-bit floats with a factor for each 128 columns of a row, which the kernel writes too.
+
+    A factor is the largest magnitude of its block, at least 1e-4, divided by the largest finite value of `dtype`; with
+    the `scale` "ue8m0" it is rounded up to a power of two.
+    """
+
+    dtype: QuantizedDType
+    scale: ResultScale = "f32"
+
+
 _OPS_OF_C = {
     "beta": "write + beta * c in the expression",
     "residual": "write + residual in the expression",
@@ -414,12 +442,14 @@ class Epilogue(Part):
 
     `smem` is the store path of C: staged through shared memory in that layout, or with False straight from registers.
     With `pairs` the expression is over a pair of columns, and C has half of B's columns; the ops change both alike.
+    `quantize` follows all of them.
     """
 
     smem: SmemLayout | Literal[False] | None = None
     ops: EpilogueOps | None = None
     expression: EpilogueExpression | None = None
     pairs: Paired | None = None
+    quantize: Quantized | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that an expression over pairs comes with their order, and that no op before it has C's shape."""

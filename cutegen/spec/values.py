@@ -18,6 +18,7 @@ from cutegen.hardware import (
     WGMMA_ATOMS,
     MmaAtom,
 )
+from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
 from cutegen.spec.checks import (
     MAX_SMEM_ELEMS,
@@ -35,6 +36,7 @@ from cutegen.spec.checks import (
     Names,
     OneOf,
     OneOfMany,
+    PermutedModes,
     SwizzleBits,
 )
 from cutegen.spec.steps import OPERANDS, OPS
@@ -64,6 +66,7 @@ GroupsLayout: TypeAlias = Annotated[Literal["packed", "padded"], OneOf(("packed"
 AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
 TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
+PermutedTile: TypeAlias = Annotated[tuple[int | str, int | str, int], PermutedModes(8192, "(8,2,2):(1,16,8)")]
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(1, MOST_STAGES, "a k-tile lies in shared memory while it is multiplied")]
 PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
@@ -78,7 +81,10 @@ MmaAtomName: TypeAlias = Annotated[
 ]
 SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
 PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
-TileLayout: TypeAlias = Annotated[str, LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS)]
+TileLayout: TypeAlias = Annotated[
+    str,
+    LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS, names=tuple(GMMA_LAYOUTS)),
+]
 ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
 G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
 L2Eviction: TypeAlias = Annotated[str, OneOf(("evict_first", "evict_normal"))]
@@ -88,6 +94,8 @@ SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
 EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
 EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
 PairsLayout: TypeAlias = Annotated[str | int, ColumnsInTurn(("halves", "interleaved"), 8, 4096)]
+QuantizedDType: TypeAlias = Annotated[Literal["e4m3"], OneOf(("e4m3",))]
+ResultScale: TypeAlias = Annotated[Literal["f32", "ue8m0"], OneOf(("f32", "ue8m0"))]
 PairsMember: TypeAlias = Annotated[Literal["gate", "up"], OneOf(("gate", "up"))]
 RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
 RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]

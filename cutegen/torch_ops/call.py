@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from cutegen.dispatch.formula import TENSORS, Formula, scalars_of
 from cutegen.dispatch.gated import is_gated
+from cutegen.dispatch.placement import VECTOR_BYTES
 from cutegen.dispatch.types import result_type
 from cutegen.hardware import dtype as element_type
 from cutegen.run.call.operands import name_of
+from cutegen.torch_ops.switches import tf32_allowed
 
 
 class Like(NamedTuple):
@@ -25,6 +28,31 @@ class Like(NamedTuple):
     def of(cls, x: Tensor) -> Like:
         """Return those of `x`."""
         return cls(x.shape, x.stride(), x.dtype)
+
+
+class AnyCall(Protocol):
+    """A call as it is computed, and found again: with its tensors by name, and what its kernel and launch depend on."""
+
+    @property
+    def a(self) -> Tensor: ...
+    @property
+    def b(self) -> Tensor: ...
+    @property
+    def out(self) -> Tensor | None: ...
+    @property
+    def aux(self) -> bool: ...
+    @property
+    def tensors(self) -> dict[str, Tensor]: ...
+    @property
+    def placed(self) -> dict[str, Tensor]:
+        """Return the tensors by the names of their placements."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+
+    @property
+    def scalars(self) -> Mapping[str, float]: ...
 
 
 class Call(NamedTuple):
@@ -82,9 +110,35 @@ class Call(NamedTuple):
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @property
+    def placed(self) -> dict[str, Tensor]:
+        """Return the tensors by the names of their placements."""
+        return self.tensors
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+        a, b, bias, out = self.a, self.b, self.bias, self.out
+        key = (*attributes(a), *attributes(b), self.activation)
+        if bias is not None:
+            key = (*key, *attributes(bias))
+        if out is not None:
+            key = (*key, None, *attributes(out))
+        if self.has_more:
+            others = (self.residual, self.c, self.scale_a, self.scale_b)
+            key = (*key, *[None if x is None else attributes(x) for x in others])
+            key = (*key, self.alpha is None, self.out_dtype, self.aux)
+        return (*key, tf32_allowed()) if a.dtype is torch.float32 else key
+
+    @property
     def scalars(self) -> dict[str, float]:
         """Return the numbers that a kernel takes."""
         return scalars_of(self)
+
+
+def attributes(x: Tensor) -> tuple[object, ...]:
+    """Return what a kernel depends on of a tensor: all but its values, and of its address the alignment."""
+    address = x.data_ptr()
+    return x.shape, x.stride(), x.dtype, x.device, address & -address & (VECTOR_BYTES - 1)
 
 
 def torch_type(asked: torch.dtype | str | None) -> torch.dtype | None:

@@ -20,8 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutegen.dispatch.formula import TENSORS
-from cutegen.dispatch.placement import VECTOR_BYTES, is_narrowed
+from cutegen.dispatch.placement import is_narrowed
 from cutegen.dispatch.prepared_call import ServedCall, ordered_scalars
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved
@@ -29,12 +28,11 @@ from cutegen.dispatch.settings import settings
 from cutegen.run.call import cached_calls
 from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, Guarded, keep
 from cutegen.run.call.epilogue_operands import TOO_LARGE
-from cutegen.torch_ops.call import Call, Like
+from cutegen.torch_ops.call import AnyCall, Call, Like
 from cutegen.torch_ops.switches import tf32_allowed
 
 _MATRICES = frozenset({"a", "b", "out", "c", "residual"})
 _ALWAYS = ("a", "b", "out")
-_BESIDE = (*(name for name in TENSORS if name not in _ALWAYS), "aux")
 _NUMBERS = frozenset({float, int})
 _RESULT = 2
 
@@ -58,13 +56,13 @@ _current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lamb
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByAttributes:
-    """A call that is found by its attributes: `order` are its tensors beside A, B and the result, among `_BESIDE`.
+    """A call that is found by its attributes: `names` are those of its tensors beside A, B and the result, in order.
 
     With `narrowed`, a matrix is aligned less than its strides allow.
     """
 
     call: CachedCall
-    order: tuple[int, ...]
+    names: tuple[str, ...]
     narrowed: bool
 
 
@@ -80,7 +78,7 @@ class ByGuards:
     ordinal: int
     changes: int
     tf32: bool | None
-    order: tuple[int, ...]
+    names: tuple[str, ...]
     graded: Graded | None
 
 
@@ -170,8 +168,7 @@ def quick_terms(call: Call) -> Tensor | None:
     if known is None or known.graded is not None or (scalars := _scalars(call)) is None:
         return None
     out = call.out
-    given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b)
-    beside = [given[i] for i in known.order]
+    beside = [getattr(call, name) for name in known.names]
     found: Tensor | None = launch_again(known.call, call.a, call.b, out, beside, scalars)
     if out is not None and found is not None:
         count_write(out)
@@ -203,7 +200,7 @@ def _scalars(call: Call) -> tuple[float, ...] | None:
 def memoize(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
     """Let guards find a call that was just made; its B was `weight` transposed if that is given."""
     if call.has_more and not call.aux:
-        return _keep(call, result, *_terms(call), None)
+        return keep_guards(call, result, *_terms(call), None)
     second = call.b if weight is None else weight
     tensors = [x for x in (call.a, second, call.bias, call.out) if x is not None]
     terms = (call.activation, call.bias is None, call.out is None, weight is not None)
@@ -217,14 +214,17 @@ def memoize(call: Call, result: Tensor, weight: Tensor | None = None) -> None:
         like_b=Like.of(call.b),
         bias_dtype=None if call.bias is None else call.bias.dtype,
     )
-    return _keep(call, result, tuple(tensors), terms, graded if call.wants_grad else None)
+    return keep_guards(call, result, tuple(tensors), terms, graded if call.wants_grad else None)
 
 
-def _keep(
-    call: Call, result: Tensor, tensors: tuple[Any, ...], terms: tuple[object, ...], graded: Graded | None
+def keep_guards(
+    call: AnyCall, result: Tensor, tensors: tuple[Any, ...], terms: tuple[object, ...], graded: Graded | None
 ) -> None:
-    """Keep a call if it also serves better aligned tensors, and this thread's GPU is the call's."""
-    if not _has_guards or is_negative(call) or (known := table.by_attributes.get(_key(call))) is None:
+    """Let guards find a call by its tensors, A and B first, and `terms`, unless it was not remembered.
+
+    That is kept if the call also serves better aligned tensors, and this thread's GPU is the call's.
+    """
+    if not _has_guards or is_negative(call) or (known := table.by_attributes.get(call.key)) is None:
         return
     cached = known.call
     on_gpu = cached.ordinal >= 0
@@ -237,11 +237,11 @@ def _keep(
         allocate=partial(empty, tuple(result.shape), result.stride(), result.dtype),
     )
     tf32 = tf32_allowed() if call.a.dtype is _F32 else None
-    made = ByGuards(cached, cached.ordinal, table.changes, tf32, known.order, graded)
+    made = ByGuards(cached, cached.ordinal, table.changes, tf32, known.names, graded)
     keep(table.by_guards, (tensors[0].shape, tensors[1].shape, terms, _is_grad_enabled()), made, tensors)
 
 
-def is_negative(call: Call) -> bool:
+def is_negative(call: AnyCall) -> bool:
     """Return whether a tensor has the negative bit, so that its memory does not hold its values."""
     return any(tensor.is_neg() for tensor in call.tensors.values())
 
@@ -252,30 +252,10 @@ def _is_context_current(launch: object) -> bool:
     return question is None or question()
 
 
-def _key(call: Call) -> tuple[object, ...]:
-    """Return everything that a call's kernel and launch depend on, of the addresses only their alignment."""
-    a, b, bias, out = call.a, call.b, call.bias, call.out
-    key = (*_attributes(a), *_attributes(b), call.activation)
-    if bias is not None:
-        key = (*key, *_attributes(bias))
-    if out is not None:
-        key = (*key, None, *_attributes(out))
-    if call.has_more:
-        others = (call.residual, call.c, call.scale_a, call.scale_b)
-        key = (*key, *[None if x is None else _attributes(x) for x in others])
-        key = (*key, call.alpha is None, call.out_dtype, call.aux)
-    return (*key, tf32_allowed()) if a.dtype is _F32 else key
-
-
-def _attributes(x: Tensor) -> tuple[object, ...]:
-    address = x.data_ptr()
-    return x.shape, x.stride(), x.dtype, x.device, address & -address & (VECTOR_BYTES - 1)
-
-
-def replay(call: Call) -> tuple[Tensor, Tensor | None] | None:
+def replay(call: AnyCall) -> tuple[Tensor, Tensor | None] | None:
     """Return the result of a call like an earlier one; None if it must take the slow path. Raises OperandError."""
     try:
-        known = table.by_attributes.get(_key(call))
+        known = table.by_attributes.get(call.key)
     except RuntimeError:  # no address, as of sparse tensors, which are checked elsewhere
         return None
     if known is None or table.changes != providers.changes + settings.changes:
@@ -283,8 +263,7 @@ def replay(call: Call) -> tuple[Tensor, Tensor | None] | None:
     if is_negative(call) or _forward_ad._current_level >= 0:  # the slow path rejects tangents
         return None
     aux = known.call.allocate() if call.aux else None
-    given = (call.bias, call.residual, call.c, call.scale_a, call.scale_b, aux)
-    beside = [given[i] for i in known.order]
+    beside = [aux if name == "aux" else getattr(call, name) for name in known.names]
     out = launch_again(known.call, call.a, call.b, call.out, beside, ordered_scalars(call.scalars))
     if out is None:
         return None
@@ -298,11 +277,11 @@ def _no_stream(ordinal: int) -> int:
     return 0
 
 
-def remember(call: Call, resolved: Resolved, ready: ServedCall, out: Tensor) -> None:
+def remember(call: AnyCall, resolved: Resolved, ready: ServedCall, out: Tensor) -> None:
     """Let `replay` find calls of this form."""
     table.renew()
     assert ready.names[:3] == _ALWAYS
-    table.by_attributes[_key(call)] = ByAttributes(
+    table.by_attributes[call.key] = ByAttributes(
         call=CachedCall.of(
             ready.prepared,
             given=() if call.out is None else (_RESULT,),
@@ -311,7 +290,7 @@ def remember(call: Call, resolved: Resolved, ready: ServedCall, out: Tensor) -> 
             ordinal=out.device.index if out.is_cuda else -1,
             aligned=[resolved.placements[name].matrix.align_bytes for name in ready.names],
         ),
-        order=tuple(_BESIDE.index(name) for name in ready.names[3:]),
+        names=ready.names[3:],
         narrowed=any(
             is_narrowed(name, resolved.placements[name], any_rows=resolved.request.batch_invariant)
             for name in ready.names

@@ -21,7 +21,7 @@ from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
 from cutegen.torch_ops import call_cache, cpu_reference
-from cutegen.torch_ops.call import Call, dtype_name, dtype_of
+from cutegen.torch_ops.call import AnyCall, Call, dtype_name, dtype_of
 from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.switches import call_target
 
@@ -38,15 +38,26 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
-    resolved = resolved_call(call)
-    out = call.out
+    return computed(call, resolved_call(call))
+
+
+def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
+    """Return the result of a resolved call by its kernel, and the value before the activation if requested.
+
+    Raises the errors of finding and launching a kernel.
+    """
+    device, out = call.a.device, call.out
     if out is None or resolved.out_copied:
         out = _empty(resolved, device)
+        if call.out is not None and resolved.request.groups is not None:  # what no group has stays
+            out.copy_(call.out)
     elif out.is_neg():  # its memory holds negated values: torch writes it, from memory of the same layout
         out = out.resolve_neg()
     aux = _empty(resolved, device) if call.aux else None
     if not resolved.empty:
         _launch(call, resolved, out, aux)
+    elif resolved.clears:
+        out.zero_()
     if call.out is not None and out is not call.out:
         call.out.copy_(out)
         return call.out, aux
@@ -116,8 +127,8 @@ def form_of(tensor: Tensor) -> Form:
     return Form(tuple(tensor.shape), tensor.stride(), dtype_name(tensor.dtype), device, "torch", read_only=False)
 
 
-def _launch(call: Call, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
-    used = call.tensors | {"out": out} | ({} if aux is None else {"aux": aux})
+def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> None:
+    used = call.placed | {"out": out} | ({} if aux is None else {"aux": aux})
     for name, tensor in used.items():
         if tensor.is_neg():
             used[name] = tensor.resolve_neg()

@@ -7,27 +7,23 @@ grouped_mm_out   writes the result to `out`
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from cutegen.contract.launch import ENDS
 from cutegen.contract.problem import ProblemShape
-from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, gated_of, is_gated
 from cutegen.dispatch.grouped import GroupedProduct, GroupedTerms, resolve_groups, result_of
-from cutegen.dispatch.prepared_call import ServedCall, prepare_call
-from cutegen.dispatch.providers import providers
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
-from cutegen.run.call.cached_calls import CACHED_SHAPES, CachedCall, replay
-from cutegen.torch_ops import eager, gradients, grouped_gradients
-from cutegen.torch_ops.call import dtype_name, dtype_of, torch_type
-from cutegen.torch_ops.call_cache import is_undisturbed
+from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
+from cutegen.torch_ops.activations import activation_name
+from cutegen.torch_ops.call import attributes, dtype_name, dtype_of, torch_type
+from cutegen.torch_ops.call_cache import count_write, is_undisturbed, keep_guards, launch_again, lookup
 from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
@@ -64,6 +60,27 @@ class GroupedCall(NamedTuple):
         return {name: x for name in TENSORS if (x := getattr(self, name)) is not None}
 
     @property
+    def ends(self) -> Tensor | None:
+        """Return the ends, or the sizes."""
+        return self.sizes if self.offs is None else self.offs
+
+    @property
+    def placed(self) -> dict[str, Tensor]:
+        """Return the tensors by the names of their placements."""
+        return {ENDS if name in ("offs", "sizes") else name: x for name, x in self.tensors.items()}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+        found: list[object] = [None if x is None else attributes(x) for x in (*self[:5], self.out)]
+        return "groups", *found, self.activation, self.keep, self.expected, self.out_dtype, self.aux, tf32_allowed()
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """Return the numbers that a kernel takes: none."""
+        return {}
+
+    @property
     def terms(self) -> GroupedTerms:
         """Return the terms beside its tensors. Raises RequestError."""
         if not is_gated(self.activation):
@@ -93,13 +110,35 @@ class GroupedCall(NamedTuple):
         return (*self[:8], torch_type(self.out_dtype))
 
 
-def grouped_mm(call: GroupedCall) -> Tensor:
-    """Serve a call: at once, or through torch's dispatcher if others must see it."""
+Asked = tuple[tuple[Tensor, ...], tuple[object, ...]]
+"""The tensors of a call, A and B first, and its terms, by which guards find it again."""
+
+
+def quick(asked: Asked, bias: Tensor | None, ends: Tensor, out: Tensor | None) -> Tensor | None:
+    """Return the result of a call if such a call was made before with such tensors; else None.
+
+    Raises OperandError for an `out` that shares memory with another operand.
+    """
+    (a, b, *_), _ = asked
+    if (known := lookup(*asked)) is None:
+        return None
+    beside = [ends if name == ENDS else bias for name in known.names]
+    found: Tensor | None = launch_again(known.call, a, b, out, beside)
+    if out is not None and found is not None:
+        count_write(out)
+    return found
+
+
+def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor:
+    """Serve a call: at once, or through torch's dispatcher if others must see it. `asked` finds it again."""
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     plain = all(type(x) in _PLAIN for x in call.tensors.values())
     kind = call.a.device.type
     if not traced and plain and is_undisturbed() and not call.wants_grad and not torch.is_autocast_enabled(kind):
-        return compute(call)[0]
+        result = compute(call)[0]
+        if asked is not None:
+            keep_guards(call, result, *asked, None)
+        return result
     gradients.refuse_function_transforms("grouped_mm")
     gradients.refuse_tangents(**call.tensors)
     if not torch.compiler.is_compiling():
@@ -109,10 +148,10 @@ def grouped_mm(call: GroupedCall) -> Tensor:
         torch.ops.cutegen.grouped_mm_out(*call.of_op, out=call.out)
         return call.out
     if call.wants_grad and call.activation is not None and call.activation != "relu":
-        found: Tensor = torch.ops.cutegen.grouped_mm_aux(*call.of_op)[0]
-        return found
-    result: Tensor = torch.ops.cutegen.grouped_mm(*call.of_op)
-    return result
+        recorded: Tensor = torch.ops.cutegen.grouped_mm_aux(*call.of_op)[0]
+        return recorded
+    made: Tensor = torch.ops.cutegen.grouped_mm(*call.of_op)
+    return made
 
 
 def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
@@ -124,23 +163,7 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
         return _by_torch(call)
     if (sums := _of_kernel(call)) is not call:
         return _apart(call, sums)
-    if (known := _again(call)) is not None:
-        return known
-    resolved = resolved_groups(call)
-    made = torch.empty(resolved.problem.result, dtype=dtype_of(resolved.dtype), device=call.a.device)
-    out = made if call.out is None else call.out if not resolved.out_copied else made.copy_(call.out)
-    aux = torch.empty_like(made) if call.aux else None
-    if resolved.called.empty:
-        return out.zero_() if resolved.clears else out, aux
-    ready = _launch(call, resolved, out, aux)
-    if call.out is not None:
-        if out is not call.out:
-            call.out.copy_(out)
-        torch.autograd.graph.increment_version(call.out)
-        return call.out, aux
-    if not resolved.copies:
-        _remember(call, resolved, ready)
-    return out, aux
+    return call_cache.replay(call) or eager.computed(call, resolved_groups(call))
 
 
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
@@ -187,91 +210,6 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
     )
 
 
-def _launch(call: GroupedCall, resolved: Resolved, out: Tensor, aux: Tensor | None) -> ServedCall:
-    used = {**call.tensors, "out": out} | ({} if aux is None else {"aux": aux})
-    for name, tensor in used.items():
-        placed = resolved.placements.get(name)
-        if tensor.is_neg():  # its memory holds negated values
-            used[name] = tensor.resolve_neg()
-        if placed is not None and placed.copy is not None:
-            used[name] = eager.copied(used[name], placed.copy)
-    used["ends"] = used.pop("offs") if "offs" in used else used.pop("sizes")
-    on_gpu = call.a.device.type == "cuda"
-    if not on_gpu:
-        guard_cpu_time(resolved)
-    ready = prepare_call(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
-    stream = _stream(call.a.device.index if on_gpu else -1)
-    ready({name: x.data_ptr() for name, x in used.items()}, {}, stream)
-    return ready
-
-
-def _stream(ordinal: int) -> int:
-    """Return the current stream of a GPU; none for -1, the executor, which is done when it returns."""
-    return torch._C._cuda_getCurrentRawStream(ordinal) if ordinal >= 0 else 0
-
-
-class _Table(threading.local):
-    """The calls that a thread has made, with the names of their tensors after the result.
-
-    Threads must not share a launch's parameter block.
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[object, ...], tuple[CachedCall, tuple[str, ...]]] = {}
-        self.changes = -1
-
-
-_table = _Table()
-
-
-def _key(call: GroupedCall) -> tuple[object, ...]:
-    """Return everything that a call's kernel and launch depend on, of the addresses only their alignment."""
-    found: list[object] = [call.activation, call.keep, call.expected, call.out_dtype, call.aux, tf32_allowed()]
-    for x in call[:2] + call[2:5]:
-        if x is not None:
-            address = x.data_ptr()
-            found += [x.shape, x.stride(), x.dtype, x.device, address & -address & 15, x.is_neg()]
-        else:
-            found.append(None)
-    return tuple(found)
-
-
-def _again(call: GroupedCall) -> tuple[Tensor, Tensor | None] | None:
-    """Return the result of a call like an earlier one; None if it must take the slow path."""
-    if call.out is not None or torch.autograd.forward_ad._current_level >= 0:
-        return None
-    if _table.changes != providers.changes + settings.changes:
-        return None
-    try:
-        known = _table.known.get(_key(call))
-    except RuntimeError:  # no address, as of sparse tensors, which are checked elsewhere
-        return None
-    if known is None:
-        return None
-    cached, names = known
-    aux = cached.allocate() if call.aux else None
-    given = {"aux": aux, "bias": call.bias, "ends": call.sizes if call.offs is None else call.offs}
-    out = replay(cached, call.a, call.b, None, [given[name] for name in names])
-    return None if out is None else (out, aux)
-
-
-def _remember(call: GroupedCall, resolved: Resolved, ready: ServedCall) -> None:
-    changes = providers.changes + settings.changes
-    if _table.changes != changes or len(_table.known) >= CACHED_SHAPES:
-        _table.known, _table.changes = {}, changes
-    if any(x.is_neg() for x in call.tensors.values()):
-        return
-    dtype, device = dtype_of(resolved.dtype), call.a.device
-    cached = CachedCall.of(
-        ready.prepared,
-        given=(),
-        allocate=partial(torch.empty, resolved.problem.result, dtype=dtype, device=device),
-        stream=_stream,
-        ordinal=device.index if call.a.is_cuda else -1,
-    )
-    _table.known[_key(call)] = cached, ready.names[3:]
-
-
 def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """Compute on the CPU with torch, group by group, after the same checks."""
     resolved_groups(call)
@@ -297,7 +235,8 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
 def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
     """Yield each group with its part of A and of B, and its place in the result, on the host."""
     product, _ = call.product
-    given = [int(x) for x in (call.sizes if call.offs is None else call.offs).tolist()]  # type: ignore[union-attr]
+    assert call.ends is not None
+    given = [int(x) for x in call.ends.tolist()]
     problem = ProblemShape(product.m, product.n, product.k, groups=product.count)
     for group, part in enumerate(product.groups.products(given, problem)):
         m, n, k = (slice(each.start, each.stop) for each in (part.m, part.n, part.k))
@@ -312,7 +251,15 @@ def _bias_of(call: GroupedCall, group: int, at: Any) -> Tensor:
 
 
 def _grouped_mm(*arguments: Any) -> Tensor:
-    return compute(GroupedCall(*arguments))[0]
+    call = GroupedCall(*arguments)
+    assert call.ends is not None
+    tensors = (call.a, call.b, call.ends) if call.bias is None else (call.a, call.b, call.ends, call.bias)
+    asked = tensors, ("grouped_mm", call.offs is None, call.bias is None, *call[5:9])
+    if (found := quick(asked, call.bias, call.ends, None)) is not None:
+        return found
+    result = compute(call)[0]
+    keep_guards(call, result, *asked, None)
+    return result
 
 
 def _grouped_mm_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -363,3 +310,5 @@ def _define() -> None:
 
 
 _define()
+
+__all__ = ["GroupedCall", "activation_name", "grouped_mm", "quick", "resolved_groups"]

@@ -43,10 +43,11 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a chain, and the intermediate result that it stored, if any."""
+    """Result of a chain, the intermediate result that it stored, if any, and the factors of a quantized result."""
 
     result: Bounded
     aux: Bounded | None
+    factors: Bounded | None = None
 
 
 def run_chain(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.contract.groups import Groups, Product
-from cutegen.contract.launch import ENDS, OPERANDS, RESULT, LaunchContract
+from cutegen.contract.launch import ENDS, OPERANDS, RESULT, RESULT_FACTORS, LaunchContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.run.call.bits import CARRIERS, bf16_bits, float8_bits
 from cutegen.run.call.storage import ENDS_NAMES, CallTensor, call_tensors
@@ -75,9 +75,10 @@ class GroupedCall:
     def outcome(self, one: OneProduct, left: float) -> Outcome:
         """Return the expected result, of each group by `one`; elements that no group has are `left`."""
         alone, tensors = replace(self.contract, groups=None), {x.name: x for x in self._tensors()}
-        shape, like = self._shape(), self.operands["a"]
-        found = {name: (_full(like, shape, left), _full(like, shape, 0.0)) for name in (RESULT, STORE)}
-        stores = False
+        like, names = self.operands["a"], (RESULT, STORE, RESULT_FACTORS)
+        shapes = {name: self._shape(RESULT_FACTORS if name == RESULT_FACTORS else RESULT) for name in names}
+        found = {name: (_full(like, shape, left), _full(like, shape, 0.0)) for name, shape in shapes.items() if shape}
+        stores = quantized = False
         for group, product in self.products():
             parts = {
                 name: part_of(x, tensors[name], product, group) for name, x in self.operands.items() if name in tensors
@@ -85,19 +86,21 @@ class GroupedCall:
             parts |= {name: x for name, x in self.operands.items() if name not in tensors}
             extras = {name: x for name, x in parts.items() if name not in (*OPERANDS, *ENDS_NAMES.values())}
             outcome = one(alone, parts["a"], parts["b"], extras)
-            stores = outcome.aux is not None
-            for name, bounded in ((RESULT, outcome.result), (STORE, outcome.aux)):
+            stores, quantized = outcome.aux is not None, outcome.factors is not None
+            for name, bounded in zip(names, (outcome.result, outcome.aux, outcome.factors), strict=True):
                 if bounded is not None:
                     for whole, part in zip(found[name], (bounded.value, bounded.error), strict=True):
                         part_of(whole, tensors["out"], product, group)[...] = part
         result, aux = (Bounded(*found[name]) for name in (RESULT, STORE))
-        return Outcome(result, aux if stores else None)
+        return Outcome(result, aux if stores else None, Bounded(*found[RESULT_FACTORS]) if quantized else None)
 
     def _tensors(self) -> Iterator[CallTensor]:
         return (x for role, x in call_tensors(self.contract).items() if role != ENDS)
 
-    def _shape(self) -> tuple[int, ...]:
-        c = call_tensors(self.contract)[RESULT]
+    def _shape(self, role: str) -> tuple[int, ...]:
+        """Return the shape of C, or of its factors; nothing if there are none."""
+        if (c := call_tensors(self.contract).get(role)) is None:
+            return ()
         extents = tuple(c.extents(self.problem))
         return extents if c.packed else (self.problem.products, *extents)
 

@@ -20,6 +20,7 @@ from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
 from cutegen.verify.error_bounds import UNIT, Bounded, Outcome, run_chain
 from cutegen.verify.grouped import GroupedCall
+from cutegen.verify.quantized import quantized
 
 _HALF_STEP = {"f16": 2.0**-25, "f32": 2.0**-150}
 """Half the smallest step of an accumulator: the rounding error of subnormal sums."""
@@ -166,8 +167,6 @@ def random_extras(
         for tensor in (call_tensor(x, contract.groups) for x in contract.factors):
             lead = _lead(tensor, batch=batch, groups=groups)
             extras[tensor.name] = source.matrix(tensor, (*lead, *tensor.extents(ProblemShape(m, n, k))))
-    if not contract.epilogue:
-        return extras
     source = _source(framework, device, seed + 1)
     extras |= {name: float(np.float32(source.number())) for name in contract.scalars}
     for tensor in (call_tensor(x, contract.groups) for x in contract.beside_result):
@@ -326,7 +325,11 @@ def expected_outcome(
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))
-    return run_chain(sums, chain, operands, narrow=narrow, pairs=contract.pairs)
+    outcome = run_chain(sums, chain, operands, narrow=narrow, pairs=contract.pairs)
+    if contract.quantized is None:
+        return outcome
+    values, factors = quantized(outcome.result, contract.tensor(RESULT).dtype, contract.quantized)
+    return Outcome(values, outcome.aux, factors)
 
 
 def _in_float32(values: Any) -> Any:

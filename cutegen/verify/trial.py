@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cutegen.contract import LaunchContract, ProblemShape
+from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.plan import GemmPlan
 from cutegen.ptx import LaunchReport
 from cutegen.run import Kernel
@@ -42,7 +43,7 @@ class Execution:
 class Trial:
     """One run and its result: `producer` computed the first wrong element, `execution` is None on a GPU.
 
-    `aux` is what the epilogue stored in addition to the result, None if it stores nothing.
+    `aux` is what the epilogue stored in addition to the result, `factors` are those of a quantized one: None without.
     """
 
     device: str
@@ -52,11 +53,12 @@ class Trial:
     aux: Comparison | None
     producer: Producer | None
     execution: Execution | None
+    factors: Comparison | None = None
 
     @property
     def ok(self) -> bool:
-        """Return whether every element is within its bound, in the result and in aux."""
-        return self.comparison.ok and (self.aux is None or self.aux.ok)
+        """Return whether every element is within its bound, in the result, in aux and among the factors."""
+        return all(each is None or each.ok for each in (self.comparison, self.aux, self.factors))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +102,19 @@ def try_kernel(
         kernel(a, b, out=out, **extras)
     expected = expected_outcome(kernel.contract, a, b, extras, accumulator=plan.atom.c_dtype.name, left=LEFT)
     comparison = compare(out, expected.result, dtype=plan.epilogue.dtype.name)
-    wrong, aux = comparison.first_wrong, None
+    wrong, aux, factors = comparison.first_wrong, None, None
     if expected.aux is not None:
         aux = compare(extras["aux"], expected.aux, dtype=kernel.contract.tensor("aux").dtype)
+    if expected.factors is not None:
+        found = extras[RESULT_FACTORS]
+        factors = compare(found, expected.factors, dtype=kernel.contract.tensor(RESULT_FACTORS).dtype)
     return Trial(
         device=asked.device,
         problem=asked.problem,
         seed=asked.seed,
         comparison=comparison,
         aux=aux,
+        factors=factors,
         producer=None if wrong is None else _producer(plan, wrong, asked, given),
         execution=execution,
     )

@@ -27,7 +27,10 @@ def trial_table(trial: Trial) -> dict[str, Any]:
         "max_abs_error": _number(found.max_abs_error),
         "ok": found.ok,
         "first_wrong": _first_wrong(trial),
-        "aux": None if trial.aux is None else {"rel_error": _number(trial.aux.rel_error), "ok": trial.aux.ok},
+        **{
+            name: None if each is None else {"rel_error": _number(each.rel_error), "ok": each.ok}
+            for name, each in (("aux", trial.aux), ("factors", trial.factors))
+        },
         "policy": None if execution is None else execution.report.policy,
         "jobs": None if execution is None else execution.jobs,
         "steps": None if execution is None else execution.report.steps,
@@ -73,8 +76,7 @@ def trial_lines(trial: Trial, kernel: Kernel) -> list[str]:
         ("largest error", f"{found.max_abs_error:.3g}"),
         ("result", _verdict(found)),
     ]
-    if trial.aux is not None:
-        facts.append(("aux", _verdict(trial.aux)))
+    facts += [(name, _verdict(each)) for name, each in (("aux", trial.aux), ("factors", trial.factors)) if each]
     if found.first_wrong is not None:
         place = _place(found.first_wrong)
         facts.append(("first wrong", f"{place}, computed by {trial.producer}"))
@@ -133,8 +135,9 @@ def _row(name: str, count: Count) -> tuple[str, str, str, str]:
 def wrong_result(trial: Trial) -> str:
     """Describe the first wrong element, its value, and the thread that computed it."""
     found, of, told = trial.comparison, "", f"; computed by {trial.producer}"
-    if found.ok and trial.aux is not None:
-        found, of, told = trial.aux, " of aux", ""
+    beside = {" of aux": trial.aux, " of the factors": trial.factors}
+    if found.ok:
+        found, of, told = next((each, name, "") for name, each in beside.items() if each is not None and not each.ok)
     first, shape = found.first_wrong, trial.problem
     assert first is not None
     return (

@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.launch import RESULT
+from cutegen.contract.launch import FACTORS, OPERANDS, RESULT
 from cutegen.errors import OperandError, PtxFault, RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
@@ -132,7 +132,8 @@ def failure(
 ) -> str:
     """Run one launch; return what is wrong with it, "" if nothing is.
 
-    What no group has, and in half of the cases one whole group, is NaN in A or B, which must not reach any other.
+    What no group has, and in half of the cases one whole group, is NaN in A or B and in their factors, which must not
+    reach any other.
     """
     random, contract = np.random.default_rng(seed), kernel.contract
     groups = contract.groups
@@ -140,19 +141,21 @@ def failure(
     extents = {"m": among.m, "n": among.n, "k": int(random.choice((0, 7, among.k)))} | {groups.of: among.room}
     data: dict[str, Any] = {"seed": seed, "groups": len(given)}
     a, b, out = random_operands(contract, extents["m"], extents["n"], extents["k"], **data)
-    extras = random_extras(contract, extents["m"], extents["n"], **data)
+    extras = random_extras(contract, extents["m"], extents["n"], k=extents["k"], **data)
     extras[ENDS_NAMES[groups.layout]] = given
     call = GroupedCall.of(contract, a, b, {**extras, "out": out})
     names = [tensor.name for tensor in call_tensors(contract).values()]
     tensors, products = {x.name: x for x in call_tensors(contract).values()}, dict(call.products())
-    in_nan = [name for name in ("a", "b") if not tensors[name].dtype.is_integer]
+    in_nan = [name for name in (*OPERANDS, *FACTORS) if name in tensors and not tensors[name].dtype.is_integer]
     for name in in_nan:
         call.fill_rest(name, np.nan)
     for name in {"out", "aux"} & set(names):
         call.fill_rest(name, LEFT)
     spoiled = int(random.integers(len(given))) if in_nan and random.random() < 0.5 else None
     if spoiled is not None:
-        part_of(a, tensors["a"], products[spoiled], spoiled)[...] = stored(np.nan, tensors["a"], a)
+        whole = extras["scale_a"] if "scale_a" in tensors and random.random() < 0.5 else a
+        tensor = tensors["a" if whole is a else "scale_a"]
+        part_of(whole, tensor, products[spoiled], spoiled)[...] = stored(np.nan, tensor, whole)
     expected = expected_outcome(
         contract, a, b, extras, accumulator=planned.atom.c_dtype.name, left=0.0 if fresh else LEFT
     )

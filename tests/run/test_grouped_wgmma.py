@@ -14,18 +14,23 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
 
 ARCH = "sm_90a"
 PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
 PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
+BLOCKS = Extents(room=200, m=72, n=160, k=272, tile=(64, 128))
+PADDED_BLOCKS = Extents(room=136, m=40, n=72, k=144, tile=(64,))
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops."""
+    """A kernel of groups: the grouped mode of a call, types, majors of A, B and C, the tile, the epilogue's ops.
+
+    `rows` are those of the blocks of A and B with a factor each.
+    """
 
     of: str
     layout: str = "packed"
@@ -36,20 +41,26 @@ class Setting:
     align: int | None = None
     expression: str | None = None
     pairs: Paired | None = None
+    rows: tuple[int, int] | None = None
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
     def among(self) -> Extents:
         if self.layout == "padded":
-            return PADDED
+            return PADDED_BLOCKS if self.rows else PADDED
+        if self.rows:
+            return BLOCKS
         return PACKED if self.of != "k" else PARTS_OF_K
 
     def spec(self) -> GemmSpec:
         (element, of_c), (a, b, c) = self.types, self.majors
+        of_a, of_b = (Factors((rows, 128)) for rows in self.rows) if self.rows else (None, None)
         problem = Problem(
             a=Operand(element, a),
             b=Operand(element, b),
             c=Operand(of_c, c, self.align),
+            scale_a=of_a,
+            scale_b=of_b,
             groups=Grouped(self.of, self.layout),  # type: ignore[arg-type]
         )
         return GemmSpec(
@@ -67,6 +78,8 @@ QUICK = (
     Setting("m", "padded", ("f16", "f32"), "knn", tile=(64, 64, 64)),
     Setting("k", types=("bf16", "f32"), majors="mnn", tile=(64, 64, 64)),
 )
+FP8 = ("e4m3", "f32")
+SCALED = Setting("m", types=("e4m3", "bf16"), tile=(64, 96, 128), rows=(1, 128))
 SWIGLU = "x, y -> silu(x) * y"
 CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 MORE = (
@@ -86,6 +99,13 @@ MORE = (
     Setting("m", types=("s8", "s32"), tile=(64, 64, 128)),
     Setting("m", types=("e4m3", "bf16"), tile=(128, 64, 128), ops=("scale_n",)),
     Setting("m", types=("e5m2", "f32"), tile=(128, 128, 128)),
+    SCALED,
+    Setting("m", types=FP8, tile=(128, 128, 128), rows=(1, 1), ops=("bias_n",)),
+    Setting("m", "padded", FP8, tile=(64, 64, 128), rows=(128, 128)),
+    Setting("m", "padded", FP8, tile=(64, 96, 128), rows=(1, 128), schedule=Schedule(consumers="pingpong")),
+    Setting("m", types=FP8, tile=(64, 32, 128), rows=(1, 128), schedule=Schedule(swap=True)),
+    Setting("m", types=FP8, tile=(64, 64, 128), rows=(1, 128), schedule=Schedule(cluster=(1, 2))),
+    Setting("n", types=FP8, majors="kkm", tile=(64, 64, 128), rows=(128, 1)),
     Setting("m", tile=(64, 128, 64), schedule=Schedule(consumers="pingpong")),
     Setting("m", tile=(64, 128, 64), ops=("silu",), schedule=Schedule(consumers="pingpong", programmatic=True)),
     Setting("m", tile=(128, 256, 64)),
@@ -205,6 +225,16 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         CLUSTERED,
         "first_tile * CLUSTER_M * CLUSTER_N + rank, clusters * CLUSTER_M * CLUSTER_N)",
         "first_tile, clusters)",
+    ),
+    "factors of A begin where A's do": (
+        SCALED,
+        "tScaleAc[None, begin + tile_m * CTA_M, k_tile, 0]",
+        "tScaleAc[None, tile_m * CTA_M, k_tile, 0]",
+    ),
+    "factors of the weights are those of the first group": (
+        SCALED,
+        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, batch]",
+        "tScaleBc[None, tile_n * CTA_N // 128, k_tile, 0]",
     ),
     "what follows a part of K is in promoted sums": (
         PROMOTED,

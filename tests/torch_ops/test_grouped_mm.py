@@ -314,6 +314,35 @@ def test_with_batch_invariant_rows_choose_no_kernel() -> None:
 
 
 @pytest.mark.dsl
+def test_a_repeated_call_is_known_by_guards_alone(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other values, ends and `out`; gradients, autocast and other terms are noticed."""
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    a, b = operands("m", 3)
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        cutegen.grouped_mm(a, b, **named("m", [1, 2, 3]))
+        out = torch.empty(ROOM, N, dtype=a.dtype)
+        cutegen.grouped_mm(a, b, out=out, **named("m", [1, 2, 3]))
+        monkeypatch.setattr(grouped, "compute", None)
+        for given in ([4, 4, 30], [0, 0, 0], [ROOM, 3, 5]):
+            a, b = operands("m", 3)
+            exact = looped("m", a.double(), b.double(), given)
+            close(cutegen.grouped_mm(a, b, **named("m", given)), exact)
+            end, written = max(given), out._version
+            kept = out[end:].clone()
+            assert cutegen.grouped_mm(a, b, out=out, **named("m", given)) is out
+            close(out[:end], exact[:end])
+            assert torch.equal(out[end:], kept)
+            assert out._version > written
+        for terms in ({"expected": 3}, {"tail": "keep"}, {"activation": "relu"}):
+            with pytest.raises(TypeError, match="not callable"):
+                cutegen.grouped_mm(a, b, **named("m", given), **terms)
+        with torch.autocast("cpu", torch.float16), pytest.raises(TypeError, match="not callable"):
+            cutegen.grouped_mm(a, b, **named("m", given))
+        with pytest.raises(TypeError, match="not callable"):
+            cutegen.grouped_mm(a.requires_grad_(), b, **named("m", given))
+
+
+@pytest.mark.dsl
 def test_a_repeated_call_is_replayed_with_other_ends(kernels: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
     a, b = operands("m", 3)

@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 
 from cutegen.algebra import Extents, TiledMma, offsets_2d
+from cutegen.contract.quantized import QUANTIZED_BLOCK
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.hardware import BULK_TENSOR, TMA_STORE, MmaAtom, StmatrixAtom, dtype
 from cutegen.hardware.units import LINE_BYTES, SECTOR_BYTES, WARP, WARPGROUP
@@ -128,8 +129,12 @@ def choose_parts(
         for wide in (WIDTHS if x.major_mode == 1 else range(line, 0, -MATRIX_ROWS))
         if wide <= line and columns % wide == 0 and held % (wide * ctas) == 0 and wide in mma.accumulator.widths
     ]
+    if fusion.quantization is not None:  # a part has whole blocks
+        widths = [wide for wide in widths if wide == QUANTIZED_BLOCK[1]]
     why_not_at_once = None
-    if columns_at_once is not None and held == columns > line and _nobody_multiplies(mma, sharers):
+    at_once = columns_at_once is not None and fusion.quantization is None and held == columns > line
+    if at_once and _nobody_multiplies(mma, sharers):
+        assert columns_at_once is not None
         why_not_at_once = _why_not(columns, _registers(x, fusion, mma, columns), registers, columns_at_once)
         if why_not_at_once is None:
             parts = EpilogueParts(tile=(rows, columns), columns=1, count=1, warpgroups=warpgroups)

@@ -12,6 +12,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import UNIVERSAL_BITS, CopyAtom, CpAsyncAtom, Target, dtype, universal_atom
 from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.pairs import decide_pairs, tile_of_c
+from cutegen.plan.epilogue.quantized import choose_quantization
 from cutegen.plan.geometry import (
     Coordinates,
     accumulators,
@@ -244,12 +245,21 @@ def choose_fusion(spec: GemmSpec) -> tuple[Fusion, tuple[Decision, ...]]:
     tensors = tuple(_tensor(spec, name) for name in operands if name not in SCALARS)
     scalars = tuple(name for name in operands if name in SCALARS)
     pairs = None if spec.epilogue.pairs is None else spec.epilogue.pairs.value
-    fusion = Fusion(spec.epilogue.steps, tensors, scalars, guards_source(spec.epilogue.steps), pairs)
+    quantized = choose_quantization(spec)
+    fusion = Fusion(
+        spec.epilogue.steps,
+        tensors,
+        scalars,
+        guards_source(spec.epilogue.steps),
+        pairs,
+        None if quantized is None else quantized.value,
+    )
+    of_c = () if quantized is None else (quantized.decision,)
     if not fusion.steps:
-        return fusion, ()
+        return fusion, of_c
     tables = dict.fromkeys(tensor.table for tensor in tensors if tensor.name != SOURCE)
     extras = (_table_decision(spec, [tensor for tensor in tensors if tensor.table == table]) for table in tables)
-    return fusion, (_chain_decision(spec, fusion), *decide_pairs(spec), *extras)
+    return fusion, (_chain_decision(spec, fusion), *decide_pairs(spec), *of_c, *extras)
 
 
 def _tensor(spec: GemmSpec, name: str) -> EpilogueTensor:

@@ -15,6 +15,7 @@ from cutegen.hardware import Target
 from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
 from cutegen.plan.epilogue.pairs import check_pairs
+from cutegen.plan.epilogue.quantized import check_quantized
 from cutegen.plan.epilogue.store import choose_fusion
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.operands.stages import check_stage
@@ -107,6 +108,7 @@ class Family:
     def _exchange(self, spec: GemmSpec, target: Target, problem: ProblemShape | None) -> GemmPlan:
         """Plan the kernel of the product that the spec requests, or of the swapped one."""
         check_pairs(spec)
+        check_quantized(spec)
         if not spec.schedule.swap:
             return self._decide(spec, target, problem)
         shape = swapped.shape_multiplied(problem) if problem else None

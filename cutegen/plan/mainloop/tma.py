@@ -64,7 +64,7 @@ from cutegen.plan.parts import CopyPolicy, Draft, Mainloop, Memory, Operands, Ro
 from cutegen.plan.predict import available_registers
 from cutegen.plan.schedule.consumers import LEAST_TO_COPY, split_registers
 from cutegen.plan.schedule.order import InFlight
-from cutegen.plan.smem_layouts import rows_of
+from cutegen.plan.smem_layouts import looks_like_bytes, rows_of
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -229,7 +229,8 @@ def _not_described(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...],
         reason = "a descriptor describes it, but bulk tensor copies write another layout"
     except NoDescriptorError as error:
         reason = f"no matrix descriptor: {error}"
-    fix = swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
+    fix = looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes)
+    fix = fix or swizzle_fix(options[0].layout.mode.swizzle(x.dtype.bits))
     other = family_with(Instruction.MMA_SYNC, Instruction.BULK_TENSOR)
     return spec.error(
         x.smem_key,
@@ -285,7 +286,6 @@ class Bulk(Mainloop):
         if target.has(*needs):
             for name in OPERANDS:
                 check_align(spec, name, f"{spec.in_family(by_threads)} copies from any address")
-            _refuse_groups(spec)
             return
         having = targets_with(*needs)
         lacking = next((words for each, words in INSTRUCTIONS.items() if each in needs and not target.has(each)), "")
@@ -352,17 +352,6 @@ class Bulk(Mainloop):
             regions.append(result_region(c_bytes, SWIZZLE_PERIOD_BYTES))
         regions.append(Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES))
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
-
-
-def _refuse_groups(spec: GemmSpec) -> None:
-    """Raise SpecError for factors of groups' blocks."""
-    if spec.problem.groups is not None and spec.problem.scale_a is not None:
-        raise spec.error(
-            "problem.scale_a",
-            found="factors of blocks, with groups",
-            expected="one or the other: a group's first row may lie within a block",
-            fix="scale = {} with the ops scale_m and scale_n has factors of whole rows and columns",
-        )
 
 
 # Loads fragments by ldmatrix from tiles of bulk tensor copies; stores C's whole tile through shared memory.

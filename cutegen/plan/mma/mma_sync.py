@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cutegen.algebra import Extents, Layout, TiledMma, format_layout, size
+import numpy as np
+
+from cutegen.algebra import Extents, Layout, TiledMma, offsets, parse_layout, size, spec_notation
 from cutegen.hardware import UNIVERSAL, MmaAtom, Target, dtype
 from cutegen.plan.epilogue.pairs import check_rows_of_pairs, check_tile
 from cutegen.plan.kernel.accumulator import in_registers
@@ -18,12 +20,13 @@ from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import MMA_SYNC, PartKeys
+from cutegen.support.spans import span
 from cutegen.support.words import extents, plural
 
 # Rule for the tiled MMA's tile: how a thread repeats the atom in its registers, and the columns of a warp.
 
 
-Permutation = tuple[int, int | Layout, int]
+Permutation = tuple[int | Layout, int | Layout, int]
 
 K_BLOCK_BYTES = 32
 """Bytes of a row of A or B: two rows of ldmatrix."""
@@ -34,19 +37,72 @@ def choose_permutation(
 ) -> Choice[Permutation]:
     """Choose the tiled MMA's tile: beyond warps x atom, a thread repeats the atom, and one ldmatrix feeds several.
 
-    Its extents may be given. Along N the atoms of the warps are interleaved, unless B is loaded in rows of 16 bytes
-    along N.
+    Its extents, and the layouts of M and N, may be given. Otherwise the atoms of the warps are interleaved along N,
+    unless B is loaded in rows of 16 bytes along N. Raises SpecError for given ones that do not fit.
     """
     found = _choose_extents(spec, cta_tile, atom, atom_layout)
     m, n, k = found.value
     pairs = n // (2 * atom_layout[1] * atom.shape_mnk[1])
-    if not _takes_pairs(spec, target) or pairs * 2 * atom_layout[1] * atom.shape_mnk[1] != n:
+    in_pairs = _takes_pairs(spec, target) and pairs * 2 * atom_layout[1] * atom.shape_mnk[1] == n
+    columns = _in_pairs(atom.shape_mnk[1], atom_layout[1], pairs) if in_pairs else n
+    asked = spec.mma.permutation or (m, n, k)
+    given = tuple(map(_as_layout, asked))
+    if isinstance(asked[1], str) and isinstance(columns, Layout) and not _alike(given[1], columns):
+        raise spec.error(
+            "mma.permutation",
+            found=f'"{asked[1]}" along N',
+            expected=f'"{spec_notation(columns)}": an ldmatrix of 8-bit elements loads a warp\'s atoms in pairs',
+            fix=f'{n} instead, or s2r.b.atom = "{UNIVERSAL}"',
+        )
+    if any(isinstance(part, Layout) for part in given):
+        return _given_layouts(given, atom, atom_layout)
+    if isinstance(columns, int):
         return Choice((m, n, k), found.decision)
-    columns = _in_pairs(atom.shape_mnk[1], atom_layout[1], pairs)
-    chosen = f"{extents(found.value)}, N as {format_layout(columns).replace('_', '')}"
+    chosen = f"{extents(found.value)}, N as {spec_notation(columns)}"
     why = f"{found.decision.why}; a warp's atoms lie in pairs along N, as an ldmatrix of 8-bit elements loads them"
     decision = Decision("mma.permutation", chosen, why, found.decision.given, found.decision.rejected)
     return Choice((m, columns, k), decision)
+
+
+def _as_layout(part: int | str) -> int | Layout:
+    """Return a mode of the spec's permutation: its extent if it permutes nothing, else its layout."""
+    if isinstance(part, int):
+        return part
+    layout = parse_layout(part)
+    assert isinstance(layout, Layout)
+    return size(layout) if np.array_equal(offsets(layout), np.arange(size(layout))) else layout
+
+
+def _given_layouts(given: tuple[int | Layout, ...], atom: MmaAtom, atom_layout: Extents) -> Choice[Permutation]:
+    """Return the spec's layouts of M and N, and say which rows and columns each warp then has."""
+    m, n, k = given
+    shown = (spec_notation(part) if isinstance(part, Layout) else str(part) for part in given)
+    why = "; ".join(
+        f"of {size(part)} {what} " + ", ".join(f"warp {i} has {span(held)}" for i, held in enumerate(of_warps))
+        for what, part, of_warps in (
+            (what, part, _of_warps(part, length, warps))
+            for what, part, length, warps in zip(("rows", "columns"), (m, n), atom.shape_mnk, atom_layout, strict=False)
+            if isinstance(part, Layout)
+        )
+    )
+    decision = Decision.as_given("mma.permutation", " x ".join(shown), why)
+    assert isinstance(k, int)
+    return Choice((m, n, k), decision)
+
+
+def _alike(part: int | Layout, other: Layout) -> bool:
+    places = offsets(part) if isinstance(part, Layout) else np.arange(part)
+    return np.array_equal(places, offsets(other))
+
+
+def _of_warps(permuted: Layout, length: int, warps: int) -> list[list[int]]:
+    """Return the places of the tile that each warp along a mode has; an atom covers `length` of them.
+
+    >>> _of_warps(Layout((8, 2, 2), (1, 16, 8)), 8, 2)[1] == [*range(16, 32)]
+    True
+    """
+    blocks = offsets(permuted).reshape(-1, warps, length)  # [repetition, warp, place in the atom]
+    return [np.sort(blocks[:, warp], axis=None).tolist() for warp in range(warps)]
 
 
 def _takes_pairs(spec: GemmSpec, target: Target) -> bool:
@@ -69,7 +125,7 @@ def _in_pairs(columns: int, warps: int, pairs: int) -> Layout:
 def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layout: Extents) -> Choice[Extents]:
     base = (atom_layout[0] * atom.shape_mnk[0], atom_layout[1] * atom.shape_mnk[1], atom.shape_mnk[2])
     if spec.mma.permutation is not None:
-        return _given_extents(spec, cta_tile, base)
+        return _given_extents(spec, spec.mma.permutation, cta_tile, base)
     of_member = cta_tile[1] // (1 if spec.epilogue.pairs is None else 2)
     n = 2 * base[1] if of_member % (2 * base[1]) == 0 else base[1]
     k_block = K_BLOCK_BYTES // atom.a_dtype.bytes
@@ -88,10 +144,11 @@ def _choose_extents(spec: GemmSpec, cta_tile: Extents, atom: MmaAtom, atom_layou
     return Choice(chosen, Decision("mma.permutation", extents(chosen), why, rejected=rejected))
 
 
-def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[Extents]:
-    permutation = spec.mma.permutation
-    assert permutation is not None
-    for letter, found, unit, extent in zip("MNK", permutation, base, cta_tile, strict=True):
+def _given_extents(
+    spec: GemmSpec, given: tuple[int | str, int | str, int], cta_tile: Extents, base: Extents
+) -> Choice[Extents]:
+    m, n, k = (part if isinstance(part, int) else size(parse_layout(part)) for part in given)
+    for letter, found, unit, extent in zip("MNK", (m, n, k), base, cta_tile, strict=True):
         # A k-tile holds at least two k-blocks: one is multiplied while the next is loaded.
         longest = extent // 2 if letter == "K" else extent
         valid = [size for size in range(unit, longest + 1, unit) if extent % size == 0]
@@ -99,12 +156,13 @@ def _given_extents(spec: GemmSpec, cta_tile: Extents, base: Extents) -> Choice[E
             twice = " at least twice" if letter == "K" else ""
             raise spec.error(
                 "mma.permutation",
-                found=f"{extents(permutation)}: {found} along {letter}",
+                found=f"{extents((m, n, k))}: {found} along {letter}",
                 expected=f"a multiple of warps x atom = {unit} that divides the CTA tile's {letter} = {extent}{twice} "
                 "(CuTe rounds up silently)",
                 fix=f"{min(valid, key=lambda size: abs(size - found))} is the nearest",
             )
-    return Choice(permutation, Decision.as_given("mma.permutation", extents(permutation)))
+    as_extents = "; ".join(f'"{part}" permutes nothing' for part in given if isinstance(part, str))
+    return Choice((m, n, k), Decision.as_given("mma.permutation", extents((m, n, k)), as_extents))
 
 
 def _columns_of_member(atom_layout: Extents, permutation: Permutation) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from cutegen.hardware import WGMMA_ATOMS, DType, Instruction, MmaAtom, OperandSo
 from cutegen.hardware.units import LINE_BYTES, REGISTER_BITS, WARPGROUP, WGMMA_ROWS
 from cutegen.hardware.wgmma_atoms import columns_of
 from cutegen.plan.epilogue.pairs import check_warpgroups, rows_of_warpgroup
+from cutegen.plan.epilogue.quantized import check_columns
 from cutegen.plan.kernel.accumulator import Promotion, in_registers
 from cutegen.plan.kernel.role import MMA, Role, Turns
 from cutegen.plan.mma.atom import (
@@ -590,6 +591,7 @@ class Wgmma(Mma):
         consumers = choose_consumers(spec)
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         check_warpgroups(spec, cta_tile.value, warpgroups.value)
+        check_columns(spec, cta_tile.value, warpgroups.value)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)

@@ -35,7 +35,7 @@ from cutegen.plan.operands.smem import (
     shares_of,
     uneven,
 )
-from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of, rows_of_tile
+from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, looks_like_bytes, rows_of, rows_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile, align_bytes
@@ -138,7 +138,7 @@ def requested_boxes(spec: GemmSpec, x: OperandTile, options: tuple[LayoutOption,
             x.smem_key,
             found=x.requested[0].name,
             expected=f"what a tensor map can write: {', '.join(option.name for option in options)}",
-            fix=swizzle_fix(options[0].swizzle),
+            fix=looks_like_bytes(x.requested[0].swizzle, x.dtype.bytes) or swizzle_fix(options[0].swizzle),
         )
     return found
 

@@ -33,7 +33,7 @@ from cutegen.errors import SpecError
 from cutegen.hardware import DType, alike, ideal_wavefronts, line_write_wavefronts, merged_phases, wavefronts
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.geometry import Coordinates, joined_of
-from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, all_options
+from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, all_options, looks_like_bytes
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import ROWS
@@ -252,7 +252,7 @@ def rank_options(
     given = bool(requested)
     chosen = ranked(requested)[0] if given else rows[0]
     why = (
-        f"given; {_ways(chosen)}{_narrowed(x, chosen)}"
+        f"given; {_ways(chosen)}{_narrowed(x, chosen)}{_of_bytes(x, chosen)}"
         if given
         else f"{_ways(chosen)}, {chosen.tile_bytes:,} bytes per {each}"
     )
@@ -270,6 +270,12 @@ def _narrowed(x: OperandTile, given: SmemCandidate) -> str:
         return f"{said}; the operand is aligned to {widest}"
     pad = round_up(given.pad_elems, widest // x.dtype.bytes)
     return f"{said}; pad = {pad} would keep the {widest} that the operand is aligned to"
+
+
+def _of_bytes(x: OperandTile, given: SmemCandidate) -> str:
+    """Report that a swizzle of the spec looks like one of bytes."""
+    said = looks_like_bytes(given.swizzle, x.dtype.bytes)
+    return f"; {said}" if said else ""
 
 
 def lay_out(ranking: SmemRanking, tile: tuple[int, int], stages: int | None) -> SmemTile:

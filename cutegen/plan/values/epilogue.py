@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from cutegen.algebra import Layout
 from cutegen.contract.launch import RESULT
 from cutegen.contract.pairs import Pairs
+from cutegen.contract.quantized import FactorsOfC
 from cutegen.hardware import DType, StmatrixAtom
 from cutegen.hardware.units import WARP
 from cutegen.plan.values.copies import TileCopy, VectorCopy, load_element
@@ -18,7 +20,8 @@ from cutegen.spec import Step as ChainStep
 class EpilogueTensor:
     """Tensor that the epilogue reads or writes besides C, by its name in the kernel: "source" (the old C), "bias" ...
 
-    `operand` is its name in an expression. Base address and leading stride are multiples of `align_bytes`.
+    `operand` is its name in an expression. Base address and leading stride are multiples of `align_bytes`. An element
+    of factors stands for a `block` of C.
     """
 
     name: str
@@ -27,6 +30,7 @@ class EpilogueTensor:
     major: str
     align_bytes: int
     operand: str
+    block: tuple[int, int] | None = None
 
     @property
     def table(self) -> str:
@@ -35,12 +39,27 @@ class EpilogueTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantization:
+    """C as 8-bit floats, with `factors` of its blocks, a row of a part each, rounded as `scale` says.
+
+    `lanes` have a row together. `of_values` maps a thread's values of a part to its rows, and `first` its rows to the
+    first value of each.
+    """
+
+    factors: EpilogueTensor
+    scale: FactorsOfC
+    lanes: int
+    of_values: Layout
+    first: Layout
+
+
+@dataclass(frozen=True, slots=True)
 class Fusion:
     """The chain `steps` from an accumulator to C, with the tensors and the scalars that it names.
 
     `source_behind_beta` means that the old C is not read if beta is 0. With `pairs` of columns C has half of the sums'
     columns. A tile's columns are then those of the first member, and after them as many of the second; in a swapped
-    product these are its rows.
+    product these are its rows. A `quantization` follows the chain.
     """
 
     steps: tuple[ChainStep, ...]
@@ -48,6 +67,12 @@ class Fusion:
     scalars: tuple[str, ...]
     source_behind_beta: bool
     pairs: Pairs | None = None
+    quantization: Quantization | None = None
+
+    @property
+    def beside_c(self) -> tuple[EpilogueTensor, ...]:
+        """Tensors that the chain names, and the factors of C."""
+        return self.tensors if self.quantization is None else (*self.tensors, self.quantization.factors)
 
     @property
     def members(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cutegen.contract.launch import BESIDE_RESULT, ENDS, FACTORS, CallSize, LaunchContract, Strides
+from cutegen.contract.launch import BESIDE_RESULT, ENDS, FACTORS, RESULT_FACTORS, CallSize, LaunchContract, Strides
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
 from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.errors import OperandError
@@ -130,7 +130,8 @@ def check_call(contract: LaunchContract, *forms: Form, clears: bool = False) -> 
         problem = ProblemShape(m, b.shape[-1], a.shape[-1], groups=groups)
     for role, tensor in tensors.items():
         if tensor.written:
-            _check_result(tensor, of[role], shape, a.device)
+            of_each = shape if role != RESULT_FACTORS else (*shape[:-2], *tensor.extents(problem))
+            _check_result(tensor, of[role], of_each, a.device)
         elif role in (*FACTORS, *BESIDE_RESULT):
             of_each = tuple(batch) if groups is None or tensor.packed else (groups,)
             _check_extra(tensor, of[role], problem, of_each, a.device)

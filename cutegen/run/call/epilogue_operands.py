@@ -24,6 +24,7 @@ TENSOR_NAMES = (
     "scale_m",
     "scale_n",
     "aux",
+    "scale_c",
     "offs",
     "sizes",
 )
@@ -45,6 +46,7 @@ _USES = {
     "scale_m": 'the op "scale_m"',
     "scale_n": 'the op "scale_n"',
     "aux": 'the op "aux"',
+    "scale_c": 'epilogue.quantize = { dtype = "e4m3" }',
     "offs": 'problem.groups = { of = "m", layout = "packed" }',
     "sizes": 'problem.groups = { of = "m", layout = "padded" }',
     "alpha": 'the op "alpha", or alpha in epilogue.expression',
@@ -61,6 +63,7 @@ _MEANING = {
     "scale_m": "the factors of C's rows, or a single factor",
     "scale_n": "the factors of C's columns, or a single factor",
     "aux": "the matrix that the epilogue writes",
+    "scale_c": "the factors of blocks of C, which the kernel writes",
     "offs": "the ends of the groups, (G,) of int32 on the device of a",
     "sizes": "the sizes of the groups, (G,) of int32 on the device of a",
     "alpha": "a number that the epilogue reads",

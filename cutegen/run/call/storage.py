@@ -19,6 +19,7 @@ from cutegen.contract.launch import (
     RESULT,
     SCALES,
     SOURCE,
+    WRITTEN,
     LaunchContract,
     TensorContract,
 )
@@ -60,7 +61,7 @@ class CallTensor:
     @property
     def written(self) -> bool:
         """Return whether the kernel writes it."""
-        return self.contract.name in (RESULT, "aux", *REGISTERS.values())
+        return self.contract.name in (*WRITTEN, *REGISTERS.values())
 
     def key(self, name: str) -> str:
         """Return the spec's key for this property; the input C has the result's."""

@@ -14,7 +14,8 @@ from cutegen.show.canvas.colors import CONFLICT, hue
 from cutegen.show.canvas.grid import Cell, legend, sparse_grid
 from cutegen.show.canvas.picture import Picture, above
 from cutegen.show.parts.tile import Tile
-from cutegen.show.view import section, span
+from cutegen.show.view import section
+from cutegen.support.spans import span
 from cutegen.support.words import plural
 
 LANES_PER_HUE = 8

@@ -22,8 +22,9 @@ from cutegen.show.follow.locations import (
     SharedLocation,
     StagedResult,
 )
-from cutegen.show.view import View, section, span
+from cutegen.show.view import View, section
 from cutegen.support.columns import aligned
+from cutegen.support.spans import span
 from cutegen.support.words import extents, plural
 
 SHOWN_LOADS = 16

@@ -19,8 +19,9 @@ from cutegen.show.canvas.grid import Blocks, Cell, cell_size, grid
 from cutegen.show.canvas.picture import Picture, above, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.packed import packed
-from cutegen.show.view import View, folded_table, section, span
+from cutegen.show.view import View, folded_table, section
 from cutegen.support.columns import aligned
+from cutegen.support.spans import span
 from cutegen.support.words import extents, plural
 
 LETTERS = "mnk"
@@ -43,7 +44,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
         ("atom tile", f"{extents(plan.atom.shape_mnk)}, {plan.atom.flops:,} operations by {lanes}"),
         (plan.atoms_are, f"{extents(plan.atoms_mnk)} along M, N, K: {_issuers(plan)}"),
         ("tiled MMA's tile", f"{extents(tiled.tile_mnk)}{'' if plan.by_thread else ', the permutation'}"),
-        *_columns(tiled),
+        *_permuted(tiled),
         ("thr_layout_vmnk", format_layout(tiled.thr_layout_vmnk)),
     ]
     blocks = [
@@ -109,11 +110,14 @@ def _letters(op: OperandName) -> tuple[str, str]:
     return LETTERS[x], LETTERS[y]
 
 
-def _columns(tiled: TiledMma) -> Iterator[tuple[str, str]]:
-    """Return the columns of the warps, if they do not alternate atom by atom."""
-    columns = tiled.permutation[1]
-    if isinstance(columns, Layout):
-        yield "N of the tile", f"{format_layout(columns)}: (column of the atom, warp, atom of a pair) -> n"
+def _permuted(tiled: TiledMma) -> Iterator[tuple[str, str]]:
+    """Return the layouts of modes of the tile whose warps do not alternate atom by atom."""
+    for letter, part in zip("MN", tiled.permutation, strict=False):
+        if isinstance(part, Layout):
+            yield (
+                f"{letter} of the tile",
+                f"{format_layout(part)}: (place in the atom, warp, repetition) -> {letter.lower()}",
+            )
 
 
 def _warps(plan: GemmPlan) -> list[str]:

@@ -10,7 +10,8 @@ from cutegen.plan.geometry import Coordinates
 from cutegen.show.canvas.banks import Table, phase_charts, phase_lanes
 from cutegen.show.canvas.picture import Picture
 from cutegen.show.parts.tile import Tile
-from cutegen.show.view import section, span
+from cutegen.show.view import section
+from cutegen.support.spans import span
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,18 @@
+"""A quantized result: 8-bit floats, and a factor for each block of a row.
+
+s = max(largest magnitude of the block, FLOOR) / MOST        r = round(1 / s)        values = round(x r)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+FactorsOfC = Literal["f32", "ue8m0"]
+"""How factors are rounded: to float32, or up to powers of two."""
+QUANTIZED_BLOCK = (1, 128)
+"""Rows and columns of C that share a factor."""
+FLOOR = 1e-4
+"""The least magnitude for which a factor is computed: a block of zeros has a factor too."""
+MOST: Mapping[str, float] = {"e4m3": 448.0}
+"""The largest finite value of each type that a kernel quantizes to."""

@@ -1,0 +1,172 @@
+"""A quantized C, executed: as `cutegen.quantize` has it bit for bit, against float64, and wrong kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cutegen
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.contract.launch import RESULT_FACTORS
+from cutegen.errors import CutegenError
+from cutegen.plan import GemmPlan, plan
+from cutegen.run import Kernel
+from cutegen.run.call.bits import float8_bits
+from cutegen.spec import Epilogue, Factors, GemmSpec, Operand, Paired, Problem, Quantized, Schedule, Tile
+from cutegen.verify import compare, expected_outcome, random_extras, random_operands
+from cutegen.verify.counts import count_launch
+
+ARCH = "sm_90a"
+SWIGLU = "x, y -> silu(x) * y"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A kernel: the type of A and B, whether they have factors of blocks, the tile, and the epilogue before C."""
+
+    element: str = "e4m3"
+    scaled: bool = True
+    tile: tuple[int, int, int] | None = None
+    scale: str = "f32"
+    epilogue: Epilogue = field(default_factory=Epilogue)
+    schedule: Schedule = field(default_factory=Schedule)
+
+    def spec(self, *, quantized: bool = True) -> GemmSpec:
+        operand = Operand(self.element, "k")
+        factors = (Factors((1, 128)), Factors((128, 128))) if self.scaled else (None, None)
+        c = Operand("e4m3" if quantized else "f32", "n")
+        problem = Problem(a=operand, b=operand, c=c, scale_a=factors[0], scale_b=factors[1])
+        asked = Quantized("e4m3", self.scale) if quantized else None  # type: ignore[arg-type]
+        return GemmSpec(
+            family="sm90",
+            problem=problem,
+            tile=Tile(self.tile),
+            epilogue=replace(self.epilogue, quantize=asked),
+            schedule=self.schedule,
+            name="quantized",
+        )
+
+
+def made(spec: GemmSpec, kernels: Cache, edit: Callable[[str], str] = str) -> tuple[GemmPlan, Kernel]:
+    """Plan and build; `edit` changes the kernel's text."""
+    planned = plan(spec, ARCH)
+    assert isinstance(planned, GemmPlan)
+    request = request_of(planned)
+    return planned, Kernel(
+        build(replace(request, source=replace(request.source, text=edit(request.source.text))), kernels)
+    )
+
+
+PINGPONG = Schedule(consumers="pingpong")
+PLAIN = Setting()
+OTHERS = (
+    Setting(scale="ue8m0"),
+    Setting("bf16", scaled=False),
+    Setting(tile=(64, 128, 128), schedule=PINGPONG),
+    Setting(tile=(128, 128, 128), schedule=Schedule(split_k=2)),
+    Setting("bf16", scaled=False, tile=(64, 256, 64)),
+)
+
+
+@pytest.mark.dsl
+@pytest.mark.parametrize("setting", [PLAIN, *(pytest.param(x, marks=pytest.mark.slow) for x in OTHERS)], ids=str)
+def test_a_kernel_quantizes_as_torch_does_bit_for_bit(setting: Setting, kernels: Cache) -> None:
+    """A row of zeros has the least factor, and a NaN makes all of its block NaN."""
+    torch = pytest.importorskip("torch")
+    (_, kernel), (_, wide) = made(setting.spec(), kernels), made(setting.spec(quantized=False), kernels)
+    m, n, k = 72, 200, 272
+    a, b, c = random_operands(wide.contract, m, n, k, seed=3)
+    values = random_operands(kernel.contract, m, n, k, seed=3)[2]
+    a[5, :] = 0
+    if setting.element == "e4m3":
+        a[7, 1] = float8_bits(np.array([np.nan], np.float32), "e4m3")[0]
+    extras = random_extras(kernel.contract, m, n, k=k, seed=3)
+    factors = extras.pop(RESULT_FACTORS)
+    wide.execute(a, b, out=c, **extras)
+    assert kernel.execute(a, b, out=values, scale_c=factors, **extras).violations == ()
+    of_torch = cutegen.quantize(torch.from_numpy(np.ascontiguousarray(c)), scale=setting.scale)  # type: ignore[arg-type]
+    assert float(factors[5, 0]) == pytest.approx(1e-4 / 448, rel=1.0)
+    np.testing.assert_array_equal(factors, of_torch[1].numpy())
+    wanted, nan = of_torch[0].view(torch.uint8).numpy(), 0x7F
+    np.testing.assert_array_equal(
+        np.where((values & nan) == nan, nan, values), np.where((wanted & nan) == nan, nan, wanted)
+    )
+
+
+def failure(planned: GemmPlan, kernel: Kernel, m: int, n: int, k: int, **options: Any) -> str:
+    """Execute one call on random operands; return what is wrong with it, "" if nothing is."""
+    a, b, out = random_operands(kernel.contract, m, n, k, seed=m + n + k, **options)
+    extras = random_extras(kernel.contract, m, n, k=k, seed=m, **options)
+    try:
+        report = kernel.execute(a, b, out=out, **extras)
+    except CutegenError as fault:
+        return str(fault)
+    if report.violations:
+        return str(report.violations[0])
+    outcome = expected_outcome(kernel.contract, a, b, extras)
+    assert outcome.factors is not None
+    for found, expected, dtype in ((extras[RESULT_FACTORS], outcome.factors, "f32"), (out, outcome.result, "e4m3")):
+        if not (compared := compare(found, expected, dtype=dtype)).ok:
+            return str(compared)
+    size = kernel.call_size(a, b, out, **extras)
+    return str(count_launch(planned, size, report).differing() or "")
+
+
+CHAIN = Setting(epilogue=Epilogue(ops=("bias_n",), expression="x -> sigmoid(x) + 1"))
+CHAINS = (
+    CHAIN,
+    Setting("bf16", scaled=False, epilogue=Epilogue(ops=("bias_n", "gelu_erf"))),
+    Setting(
+        "bf16", scaled=False, tile=(64, 256, 64), epilogue=Epilogue(expression=SWIGLU, pairs=Paired("halves", "gate"))
+    ),
+)
+CALLS = ((200, 304, 528), (4, 16, 16), (129, 256, 128))
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [PLAIN, *OTHERS, *CHAINS], ids=str)
+def test_values_and_factors_agree_with_float64(setting: Setting, kernels: Cache) -> None:
+    planned, kernel = made(setting.spec(), kernels)
+    assert kernel.artifact.manifest.warnings == ()
+    assert {call: failure(planned, kernel, *call) for call in CALLS} == dict.fromkeys(CALLS, "")
+    assert failure(planned, kernel, 72, 48, 272, batch=2) == ""
+
+
+def replaced(old: str, new: str) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        assert text.count(old) == 1, (text.count(old), old)
+        return text.replace(old, new)
+
+    return edit
+
+
+PLANTED = {
+    "two lanes of a row have a largest magnitude of their own": replaced(
+        "QUANTIZE_LANES.bit_length() - 1", "QUANTIZE_LANES.bit_length() - 2"
+    ),
+    "values are rounded before their largest magnitude is known": replaced(
+        "tCrX.store(x)", "tCrX.store(x.to(C_DTYPE).to(Float32))"
+    ),
+    "signs count": replaced("cute.math.absf(tCrX[i])", "tCrX[i]"),
+    "columns past the last count": replaced("if tCcC[values - 1][1] >= columns", "if tCcC[0][1] < 0"),
+    "the factors of rows r and r + 8 are exchanged": replaced(
+        "mFactors[m, n // QUANTIZE_COLUMNS] = factors[row]", "mFactors[m, n // QUANTIZE_COLUMNS] = factors[1 - row]"
+    ),
+    "factors of rows past the last are stored": replaced("and m < extent[0] and n", "and n"),
+    "a factor of the first block for all": replaced("mFactors[m, n // QUANTIZE_COLUMNS] =", "mFactors[m, 0] ="),
+    "factors of values before the chain": replaced("    tCrX.store(x)\n", "    tCrX.store(part_sums.load())\n"),
+}
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_wrong_quantization_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, kernel = made(CHAIN.spec(), kernels, PLANTED[mistake])
+    assert any(failure(planned, kernel, *call) for call in CALLS)
