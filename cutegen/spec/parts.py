@@ -427,6 +427,9 @@ class Quantized(Part):
     dtype: QuantizedDType
     scale: ResultScale = "f32"
 
+    def __str__(self) -> str:
+        return f"{{ dtype = {literal(self.dtype)}, scale = {literal(self.scale)} }}"
+
 
 _OPS_OF_C = {
     "beta": "write + beta * c in the expression",
