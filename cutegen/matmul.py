@@ -49,6 +49,7 @@ def matmul(
     scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    quantize: str | None = None,
 ) -> Any:
     """`act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual`, in f32 and rounded once.
 
@@ -66,6 +67,11 @@ def matmul(
     `pairs` and `first` say where gates and ups are among the columns: "halves", "interleaved", or a multiple of 8
     columns of each in turn, and "gate" or "up", which begins. `bias` and `scale_b` are in the same order.
 
+    With `quantize="e4m3"` the result is a pair: values of e4m3, and a factor of f32 for each 1 x 128 of them, with rows
+    contiguous, as `scale_a` of the next product. Both are written to `out=(values, factors)` if that is given. They are
+    those of `cutegen.quantize`, which has the formula, of the result in f32; "e4m3_ue8m0" rounds factors up to powers
+    of two. No gradients pass.
+
     The kernel is the best known for shape and device: built once, cached, and then found by one lookup. Torch tensors
     on a GPU are multiplied there, on the current stream; those in host memory by torch, unless
     `cutegen.matmul_settings(cpu_tensors="executor")`. For NumPy arrays, the kernel's PTX is executed on the CPU.
@@ -79,12 +85,30 @@ def matmul(
     if activation is not None and type(activation) is not str and entry is not None:
         activation = entry.activation_name(activation)
     of_torch = entry is not None and isinstance(a, entry.Tensor)
+    if quantize is not None:
+        values, factors = _pair_of(out, out_dtype)
+        terms = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, values)
+        if not of_torch:
+            raise RequestError(f"matmul: quantize: found a {type(a).__qualname__}; expected torch tensors")
+        return entry.quantized(entry.Call(*terms, quantize=quantize, scale_c=factors))
     if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
         found = entry.quick(a, b, bias, activation, out)
         if found is not None:
             return found
     arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
     return _of_arrays(Arguments(*arguments)) if not of_torch else entry.matmul(entry.Call(*arguments))
+
+
+def _pair_of(out: Any, out_dtype: Any) -> tuple[Any, Any]:
+    """Return the memory for values and for factors of a quantized result. Raises RequestError."""
+    if out_dtype is not None:
+        raise RequestError(f"matmul: out_dtype: found {out_dtype!r} with quantize; expected none: it gives the type")
+    if out is None:
+        return None, None
+    if not isinstance(out, tuple | list) or len(out) != 2:
+        raise RequestError(f"matmul: out: found a {type(out).__qualname__}; expected (values, factors) with quantize")
+    values, factors = out
+    return values, factors
 
 
 class Terms(TypedDict, total=False):
@@ -102,6 +126,7 @@ class Terms(TypedDict, total=False):
     scale_b: Any
     out: Any
     out_dtype: Any
+    quantize: str | None
 
 
 def explain(a: Any, b: Any, *, arch: str | None = None, **terms: Unpack[Terms]) -> str:
@@ -218,6 +243,8 @@ class Arguments(NamedTuple):
     scale_b: Any = None
     out: Any = None
     out_dtype: Any = None
+    quantize: str | None = None
+    scale_c: Any = None
 
     def tensors(self) -> dict[str, Any]:
         """Return the given ones, by name. Raises OperandError for one of another framework than `a`'s."""
@@ -258,6 +285,8 @@ def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
     if terms.get("activation") is not None and (entry := _open_torch_entry()) is not None:
         terms["activation"] = entry.activation_name(terms["activation"])
     activation = paired(terms.pop("activation", None), terms.pop("pairs", None), terms.pop("first", None), function)
+    if terms.get("quantize") is not None:
+        terms["out"], terms["scale_c"] = _pair_of(terms.get("out"), terms.get("out_dtype"))
     return Arguments(a, b, activation=activation, **terms)
 
 

@@ -35,6 +35,7 @@ def scaled_mm(
     *,
     activation: str | None = None,
     out: Any = None,
+    quantize: str | None = None,
 ) -> Any:
     """`activation((scale_a * mat_a) @ (scale_b * mat_b) + bias)`, as torch.nn.functional.scaled_mm.
 
@@ -52,8 +53,8 @@ def scaled_mm(
     torch, with M or N contiguous in 1 x 128 and K in 128 x 128, need no copy if they are multiples of 16 bytes. All
     pairs of the two block recipes exist, also 128 x 128 for both, and M, N and K may be anything.
 
-    The result is bf16, or `output_dtype`, or written to `out`. `activation` is that of `cutegen.matmul`. Sums of 8-bit
-    floats are always promoted to float32, so `use_fast_accum` changes nothing.
+    The result is bf16, or `output_dtype`, or written to `out`. `activation` and `quantize` are as in `cutegen.matmul`.
+    Sums of 8-bit floats are always promoted to float32, so `use_fast_accum` changes nothing.
 
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
@@ -71,7 +72,7 @@ def scaled_mm(
         raise RequestError(f"scaled_mm: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
     factors_a = _oriented("scale_a", recipe_a, _only(scale_a), mat_a, rows=0)
     factors_b = _oriented("scale_b", recipe_b, _only(scale_b), mat_b, rows=1)
-    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype}
+    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
 
 

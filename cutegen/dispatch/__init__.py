@@ -7,6 +7,7 @@
     resolve.py     from the tensors of a call to its request
     grouped.py     the same for groups, whose sizes only the device has
     block_scales.py        factors of blocks of A and B among those tensors
+    quantized.py           factors of a quantized result, and which kernels write them
     provider.py    a provider of kernels; providers.py: all of them, in order
     tuned.py       the first: records of `cutegen tune` on this GPU
     pack.py        the second: kernels that were compiled ahead of time

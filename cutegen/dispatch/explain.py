@@ -26,6 +26,8 @@ def explained(resolved: Resolved) -> str:
     rows.append(("epilogue", ", ".join((*request.ops, *last)) or "none"))
     if request.pairs is not None:
         rows.append(("pairs", str(request.pairs)))
+    if request.quantized is not None:
+        rows.append(("quantized", f"a factor for 1 x 128 of c, {request.quantized}"))
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
     rows += [("remark", text) for text in target(request.target).remarks]
     for provider, answer in providers.answers(request):

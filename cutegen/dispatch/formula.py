@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from cutegen.contract.quantized import FactorsOfC
 from cutegen.dispatch.gated import GATED, Gated, gated_of
+from cutegen.dispatch.quantized import factors_of
 from cutegen.errors import OperandError, RequestError
 from cutegen.run.call.epilogue_operands import check_range
 from cutegen.support.literals import literal, nearest
@@ -18,14 +20,17 @@ from cutegen.support.literals import literal, nearest
 ACTIVATIONS: Mapping[str, str] = {"relu": "relu", "gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu"}
 """Names of activations in calls, and their ops. `gelu` is PyTorch's, with the error function."""
 
-TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out")
+TENSORS = ("a", "b", "bias", "residual", "c", "scale_a", "scale_b", "out", "scale_c")
 """Names of a call's tensors."""
 _TERMS = ("alpha", "bias", "residual", "c", "scale_a", "scale_b")
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """Terms of the formula that a call has. With `aux` the value before the activation is stored as well."""
+    """Terms of the formula that a call has. With `aux` the value before the activation is stored as well.
+
+    A `quantized` result has factors, rounded so.
+    """
 
     activation: str | None = None
     alpha: bool = False
@@ -35,6 +40,7 @@ class Formula:
     bias: bool = False
     residual: bool = False
     aux: bool = False
+    quantized: FactorsOfC | None = None
 
     @classmethod
     def of(cls, call: Any, *, aux: bool = False) -> Formula:
@@ -43,7 +49,8 @@ class Formula:
             check_activation(call.activation)
         elif call.c is not None:
             raise RequestError(f"matmul: c: found with {gated.name}; expected none: C has half of the sums' columns")
-        return cls(call.activation, aux=aux, **{name: getattr(call, name) is not None for name in _TERMS})
+        given = {name: getattr(call, name) is not None for name in _TERMS}
+        return cls(call.activation, aux=aux, quantized=factors_of(call.quantize), **given)
 
     @property
     def gated(self) -> Gated | None:

@@ -11,7 +11,20 @@ from cutegen.dispatch.request import Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Scale, Schedule
+from cutegen.spec import (
+    Bias,
+    Epilogue,
+    Extra,
+    Factors,
+    GemmSpec,
+    Grouped,
+    Operand,
+    Paired,
+    Problem,
+    Quantized,
+    Scale,
+    Schedule,
+)
 from cutegen.support.words import extents
 
 
@@ -38,6 +51,7 @@ def spec_of(request: Request) -> GemmSpec:
             ops=request.ops or None,
             expression=request.expression,
             pairs=None if request.pairs is None else Paired.ordered_as(request.pairs),
+            quantize=None if request.quantized is None else Quantized("e4m3", request.quantized),
         ),
         schedule=Schedule(split_k=1) if request.batch_invariant else Schedule(),
     )

@@ -8,6 +8,7 @@ from typing import Any
 from cutegen.contract.groups import Groups
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.quantized import FactorsOfC
 from cutegen.support.typed_json import read
 
 
@@ -28,7 +29,7 @@ class Matrix:
         return f"{self.dtype}{blocks} {self.major}-major, {self.align_bytes}-byte aligned"
 
 
-_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b", "expression", "pairs"})
+_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b", "expression", "pairs", "quantized"})
 """Fields that tables leave out if they are None."""
 
 
@@ -41,7 +42,7 @@ class Request:
     call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
     With `batch_invariant` an element of C must not depend on how many rows C has. With `groups` the device has the
     sizes of the products. `scale_a` and `scale_b` are factors of blocks of A and of B. `expression` is the epilogue's
-    last step; it may make one column of C of `pairs`.
+    last step; it may make one column of C of `pairs`. A `quantized` C has factors, which are rounded so.
     """
 
     a: Matrix
@@ -61,6 +62,7 @@ class Request:
     scale_b: Matrix | None = None
     expression: str | None = None
     pairs: Pairs | None = None
+    quantized: FactorsOfC | None = None
 
     @property
     def name(self) -> str:
@@ -70,7 +72,8 @@ class Request:
         product = "matmul" if self.groups is None else f"grouped_{self.groups.of}_{self.groups.layout}"
         blocks = [f"{x.block[0]}x{x.block[1]}" for x in (self.scale_a, self.scale_b) if x is not None and x.block]
         pairs = ("pairs",) if self.pairs is not None else ()
-        return "_".join((product, types, letters, *blocks, *self.ops, *pairs))
+        quantized = () if self.quantized is None else ("quantized",)
+        return "_".join((product, types, letters, *blocks, *self.ops, *pairs, *quantized))
 
     def __str__(self) -> str:
         parts = [f"{self.problem} on {self.device or self.target}"]
@@ -81,6 +84,8 @@ class Request:
             parts.append(f"pairs: {self.pairs}")
         beside = ("scale_a", "scale_b", "bias", "scale", "residual", "aux")
         parts += [f"{name}: {value}" for name in beside if (value := getattr(self, name))]
+        if self.quantized is not None:
+            parts.append(f"quantized: factors in {self.quantized}")
         if self.groups is not None:
             parts.append(str(self.groups))
         if self.batch_invariant:

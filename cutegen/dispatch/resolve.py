@@ -25,6 +25,7 @@ from cutegen.dispatch.placement import (
     place_scale,
     takes_apart,
 )
+from cutegen.dispatch.quantized import place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
 from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
@@ -104,7 +105,8 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
-    mapped = bool(blocks) or formula.gated is not None  # only kernels with tensor maps have blocks, or pairs
+    # Only kernels with tensor maps have blocks, pairs, or factors of C.
+    mapped = bool(blocks) or formula.gated is not None or formula.quantized is not None
     of_a, of_b = (WORTH_A_COPY, WORTH_A_COPY) if mapped else (problem.n, reuse)
     placements = {
         "a": place_operand("a", matrix_a, at_a, kind_a, problem, **how, reuse=of_a),
@@ -123,6 +125,9 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
             placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=fold and name == "scale_a")
         elif name in given:
             placements[name] = place_scale(name, *given[name], problem, fold=fold)
+    if formula.quantized is not None:
+        factors = forms.get("scale_c")
+        placements["scale_c"] = place_factors_of_result(factors, fresh, problem, fold=fold)
     if formula.aux:
         placements["aux"] = _like_fresh(fresh, element, problem, how)
     shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
@@ -197,6 +202,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: CallT
         ops=formula.ops,
         expression=formula.expression,
         pairs=None if formula.gated is None else formula.gated.pairs,
+        quantized=formula.quantized,
         bias=matrices["bias"].dtype if "bias" in matrices else None,
         scale=None if scaled else next((matrices[name].dtype for name in SCALES if name in matrices), None),
         scale_a=matrices["scale_a"] if scaled else None,

@@ -121,16 +121,13 @@ class GemmSpec(Part):
         return Mismatch(key="epilogue.pairs", found=found, expected=expected, fix="leave epilogue.pairs out")
 
     def _quantized(self) -> Mismatch | None:
-        """Check that C has the type that it is quantized to, in rows, and that nothing else of its shape is stored."""
+        """Check that C has the type that it is quantized to, and that nothing else of its shape is stored."""
         if (quantize := self.epilogue.quantize) is None:
             return None
         c = self.problem.c
         if c.dtype != quantize.dtype:
             expected = f"{literal(quantize.dtype)}, that of epilogue.quantize"
             return Mismatch(key="problem.c.dtype", found=literal(c.dtype), expected=expected, fix="write it there too")
-        if c.major != "n":
-            expected = '"n": each row has a factor for 128 columns'
-            return Mismatch(key="problem.c.major", found=literal(c.major), expected=expected)
         if "aux" in self.epilogue.operands:
             found, expected = '"aux" with epilogue.quantize', "one of them"
             return Mismatch(key="epilogue.ops", found=found, expected=expected, fix="leave aux out")

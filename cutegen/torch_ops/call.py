@@ -56,7 +56,10 @@ class AnyCall(Protocol):
 
 
 class Call(NamedTuple):
-    """The arguments of a call; `aux` requests the value before the activation as well."""
+    """The arguments of a call; `aux` requests the value before the activation as well.
+
+    With `quantize` the result has factors, which are written to `scale_c` if that is given, as the result to `out`.
+    """
 
     a: Tensor
     b: Tensor
@@ -71,6 +74,8 @@ class Call(NamedTuple):
     out: Tensor | None = None
     out_dtype: torch.dtype | None = None
     aux: bool = False
+    quantize: str | None = None
+    scale_c: Tensor | None = None
 
     @property
     def formula(self) -> Formula:
@@ -81,7 +86,7 @@ class Call(NamedTuple):
     def has_more(self) -> bool:
         """Return whether it is more than `activation(a @ b + bias)`, with or without `out`."""
         others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
-        return self.aux or any(each is not None for each in others)
+        return self.aux or self.quantize is not None or any(each is not None for each in others)
 
     @property
     def keeps_before(self) -> bool:
@@ -126,7 +131,9 @@ class Call(NamedTuple):
         if self.has_more:
             others = (self.residual, self.c, self.scale_a, self.scale_b)
             key = (*key, *[None if x is None else attributes(x) for x in others])
-            key = (*key, self.alpha is None, self.out_dtype, self.aux)
+            key = (*key, self.alpha is None, self.out_dtype, self.aux, self.quantize)
+            if self.scale_c is not None:
+                key = (*key, *attributes(self.scale_c))
         return (*key, tf32_allowed()) if a.dtype is torch.float32 else key
 
     @property

@@ -8,14 +8,24 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
 from cutegen.dispatch.placement import Copy
 from cutegen.dispatch.prepared_call import prepare_call
-from cutegen.dispatch.resolve import Resolved, resolve, with_rows
+from cutegen.dispatch.quantized import (
+    ELEMENT,
+    LEAST_OF_QUANTIZED,
+    factors_of,
+    factors_shape,
+    factors_stride,
+    has_kernel,
+)
+from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
+from cutegen.dispatch.shapes import Multiplied
 from cutegen.errors import OperandError
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
@@ -23,17 +33,22 @@ from cutegen.support.environment import record_file
 from cutegen.torch_ops import call_cache, cpu_reference
 from cutegen.torch_ops.call import AnyCall, Call, dtype_name, dtype_of
 from cutegen.torch_ops.gated import activated
+from cutegen.torch_ops.quantize import quantize
 from cutegen.torch_ops.switches import call_target
 
 
 def compute(call: Call) -> tuple[Tensor, Tensor | None]:
-    """Return the result, and the value before the activation if requested; `out` is the result if given.
+    """Return the result, and the value before the activation if requested, or the factors of a quantized result.
+
+    `out` is the result if given.
 
     Raises OperandError, RequestError, and on a GPU the errors of finding and launching a kernel.
     """
     device = call.a.device
     if device.type == "cpu" and settings.cpu_tensors == "torch":
         return _by_torch(call)
+    if call.quantize is not None:
+        return _with_factors(call)
     if (gated := gated_of(call.activation)) is not None and not takes_pairs(device):
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
@@ -64,6 +79,62 @@ def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
     if call.out is not None:
         torch.autograd.graph.increment_version(call.out)
     return out, aux
+
+
+def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
+    """Return a quantized result and its factors, by one kernel where there are such kernels."""
+    target = call_target(call.a.device, least=LEAST_OF_QUANTIZED).target
+    if not has_kernel(target, dtype_name(call.a.dtype)):
+        return _quantized_apart(call)
+    factors = call.scale_c
+    if factors is None:
+        forms = {name: form_of(call.tensors[name]) for name in OPERANDS}
+        factors = empty_factors(product_of(forms, ELEMENT, gated_of(call.activation))[0], call.a.device)
+        call = call._replace(scale_c=factors)
+    else:
+        torch.autograd.graph.increment_version(factors)
+    found = call_cache.replay(call) or computed(call, resolved_call(call))
+    return found[0], factors
+
+
+def empty_factors(problem: Multiplied, device: torch.device | Tensor) -> Tensor:
+    """Return new factors of a quantized result: rows of all of a batch contiguous, as `scaled_mm` reads them.
+
+    `device` may be a tensor that has it, also a fake one.
+    """
+    *rows, columns = factors_shape(problem)
+    shape, stride = (columns, factors_stride(problem)), problem.m * problem.batches
+    made = (
+        device.new_empty(shape, dtype=torch.float32)
+        if isinstance(device, Tensor)
+        else torch.empty(shape, dtype=torch.float32, device=device)
+    )
+    return made[:, :stride].mT.unflatten(0, rows)
+
+
+def _quantized_apart(call: Call) -> tuple[Tensor, Tensor]:
+    """Compute the product in f32 by a kernel, and quantize it by torch."""
+    resolved = resolved_call(call)
+    with torch.no_grad():
+        wide = compute(call._replace(quantize=None, out=None, scale_c=None, out_dtype=torch.float32))[0]
+        return _handed(call, *_quantized(call, resolved, wide))
+
+
+def _quantized(call: Call, resolved: Resolved, wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values and factors of a result in f32, in the layouts of kernels."""
+    scale = factors_of(call.quantize)
+    assert scale is not None
+    values, factors = quantize(wide.reshape(-1, wide.shape[-1]), scale=scale)
+    placed = empty_factors(resolved.problem, wide.device)
+    return values.reshape(wide.shape), placed.copy_(factors.reshape(placed.shape))
+
+
+def _handed(call: Call, values: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values and factors, in the memory that the call gives."""
+    return (
+        values if call.out is None else call.out.copy_(values),
+        factors if call.scale_c is None else call.scale_c.copy_(factors),
+    )
 
 
 def takes_pairs(device: torch.device, arch: str | None = None) -> bool:
@@ -107,7 +178,9 @@ def resolved_tensors(
         given = {name: form_at(tensor, name) for name, tensor in tensors.items()}
     asked = None if out_dtype is None else dtype_name(out_dtype)
     least = "sm_89" if a.dtype.itemsize == 1 and a.is_floating_point() else "sm_80"
-    least = least if formula.gated is None else LEAST_OF_PAIRS
+    least = least if formula.gated is None and formula.quantized is None else LEAST_OF_PAIRS
+    if formula.quantized is not None:
+        asked = ELEMENT
     if blocks_of({name: form.shape for name, (form, _) in given.items()}):
         least = LEAST_TARGET
     return resolve(with_rows(given, rows), formula, call_target(a.device, least=least, arch=arch), asked)
@@ -152,6 +225,9 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
         read = {name: tensor for name, tensor in call.tensors.items() if name not in {"out", *resolved.copies}}
         _check_apart(call.out, read)
     with torch.no_grad():
+        if call.quantize is not None:
+            wide, _ = cpu_reference.compute(call, torch.float32)
+            return _handed(call, *_quantized(call, resolved, wide))
         found, before = cpu_reference.compute(call, dtype_of(resolved.dtype))
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:

@@ -3,6 +3,7 @@
     matmul        -> the result
     matmul_aux    -> the result, and the value before the activation, for the gradient
     matmul_out    writes the result to `out`
+    matmul_quantized, matmul_quantized_out    values of 8 bits, and their factors
 
 They are defined once, on import, and stay until the process ends.
 """
@@ -18,12 +19,13 @@ from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import gated_of
+from cutegen.dispatch.quantized import factors_of
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
 from cutegen.torch_ops.call import Call, dtype_name, dtype_of
 from cutegen.torch_ops.call_cache import memoize, quick
-from cutegen.torch_ops.eager import compute, form_of
+from cutegen.torch_ops.eager import compute, empty_factors, form_of
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
 
@@ -59,6 +61,16 @@ def _matmul_out(*arguments: Any, out: Tensor) -> None:
     call = _call(arguments)._replace(out=out)
     refuse_out_with_grad(call.wants_grad)
     compute(call)
+
+
+def _matmul_quantized(*arguments: Any, quantize: str) -> tuple[Tensor, Tensor]:
+    values, factors = compute(_call(arguments)._replace(quantize=quantize))
+    assert factors is not None
+    return values, factors
+
+
+def _matmul_quantized_out(*arguments: Any, quantize: str, out: Tensor, scale_c: Tensor) -> None:
+    compute(_call(arguments)._replace(quantize=quantize, out=out, scale_c=scale_c))
 
 
 def refuse_out_with_grad(wants_grad: bool) -> None:
@@ -100,6 +112,18 @@ def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
     with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
         check_given(given, problem, element)
     return call.a.new_empty(problem.result, dtype=dtype_of(element))
+
+
+def _fake_quantized(*arguments: Any, quantize: str) -> tuple[Tensor, Tensor]:
+    call = _call(arguments)
+    factors_of(quantize)
+    wide, gated = _fake(*arguments), gated_of(call.activation)
+    problem, _ = product_of({name: form_of(x) for name, x in call.tensors.items()}, None, gated)
+    return wide.to(torch.float8_e4m3fn), empty_factors(problem, call.a)
+
+
+def _fake_quantized_out(*arguments: Any, quantize: str, out: Tensor, scale_c: Tensor) -> None:
+    _fake_quantized(*arguments, quantize=quantize)
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -197,6 +221,22 @@ def _define() -> None:
             library.impl(name, impl, device)
             library.impl(name, autocast(op, device.lower(), _cast_source), f"Autocast{device}")
         torch.library.register_fake(whole, fake, lib=library)
+    for name, own, returns, quantizes, fakes in (
+        ("matmul_quantized", "", "(Tensor, Tensor)", _matmul_quantized, _fake_quantized),
+        (
+            "matmul_quantized_out",
+            ", Tensor(a!) out, Tensor(b!) scale_c",
+            "()",
+            _matmul_quantized_out,
+            _fake_quantized_out,
+        ),
+    ):
+        library.define(f"{name}({_ARGUMENTS}, *, str quantize{own}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
+        op = getattr(torch.ops.cutegen, name)
+        for device in ("CPU", "CUDA"):
+            library.impl(name, quantizes, device)
+            library.impl(name, autocast(op, device.lower(), _cast_source), f"Autocast{device}")
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fakes, lib=library)
     for name, setup in (("matmul", gradients.keep), ("matmul_aux", gradients.keep_aux)):
         whole = f"{NAMESPACE}::{name}"
         torch.library.register_autograd(whole, gradients.backward, setup_context=setup, lib=library)

@@ -51,6 +51,25 @@ def matmul(call: Call, weight: Tensor | None = None) -> Tensor:
     return dispatched(call) if call.out is not None else record(call, weight)  # the dispatcher refuses it
 
 
+def quantized(call: Call) -> tuple[Tensor, Tensor]:
+    """Serve a call whose result is quantized: its values and their factors. No gradients pass."""
+    check(call)
+    call = _with_floats(call)
+    kind = call.a.device.type
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    alone = not traced and is_undisturbed() and kind in ("cuda", "cpu") and not torch.is_autocast_enabled(kind)
+    with torch.no_grad():
+        if alone and all(type(x) in _PLAIN for x in call.tensors.values()):
+            values, factors = compute(call)
+            assert factors is not None
+            return values, factors
+        if call.out is None or call.scale_c is None:
+            made: tuple[Tensor, Tensor] = ops.OPS.matmul_quantized(*call.of_op, quantize=call.quantize)
+            return made
+        ops.OPS.matmul_quantized_out(*call.of_op, quantize=call.quantize, out=call.out, scale_c=call.scale_c)
+        return call.out, call.scale_c
+
+
 def dispatched(call: Call) -> Tensor:
     """Call through the ops of `torch.ops.cutegen`."""
     gradients.refuse_function_transforms("matmul", but_vmap=True)
@@ -95,4 +114,4 @@ def _with_floats(call: Call) -> Call:
     return call._replace(alpha=alpha, beta=beta)
 
 
-__all__ = ["Call", "Tensor", "activation_name", "matmul", "quick"]
+__all__ = ["Call", "Tensor", "activation_name", "matmul", "quantized", "quick"]

@@ -74,7 +74,8 @@ OTHERS = (
 
 
 @pytest.mark.dsl
-@pytest.mark.parametrize("setting", [PLAIN, *(pytest.param(x, marks=pytest.mark.slow) for x in OTHERS)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [PLAIN, *OTHERS], ids=str)
 def test_a_kernel_quantizes_as_torch_does_bit_for_bit(setting: Setting, kernels: Cache) -> None:
     """A row of zeros has the least factor, and a NaN makes all of its block NaN."""
     torch = pytest.importorskip("torch")

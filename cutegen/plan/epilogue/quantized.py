@@ -49,9 +49,16 @@ def choose_quantization(spec: GemmSpec) -> Choice[Quantization] | None:
 
 
 def check_quantized(spec: GemmSpec) -> None:
-    """Raise SpecError for a schedule in which no warpgroup has whole blocks of C."""
+    """Raise SpecError for a schedule in which no warpgroup has whole blocks of C, and for a C without rows."""
     if spec.epilogue.quantize is None:
         return
+    if spec.problem.c.major != "n":
+        raise spec.error(
+            "problem.c.major",
+            found=f'"{spec.problem.c.major}" with {KEY}',
+            expected='"n": each row has a factor for 128 columns',
+            fix='major = "n"',
+        )
     if spec.schedule.swap:
         raise spec.error(
             KEY,
