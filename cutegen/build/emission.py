@@ -16,7 +16,9 @@ from cutegen.errors import EmissionError
 
 # Opcodes whose kinds a plan decides: shared memory to registers, MMA, global to shared memory. Plain loads and stores
 # belong to the last group up to the last MMA; after it they belong to the epilogue.
-COUNTED = re.compile(r"(?:ldmatrix|stmatrix|mma\.sync|wgmma|tcgen05\.mma|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\.")
+COUNTED = re.compile(
+    r"(?:ldmatrix|stmatrix|mma\.sync|wgmma|tcgen05\.mma|tcgen05\.cp|cp\.async\.c[ag]|cp\.async\.bulk\.tensor)\."
+)
 PLAIN_COPIES = re.compile(r"(?:ld\.global|st\.shared)\.")
 MULTIPLY = ("mma.sync.", "wgmma.mma_async.", "tcgen05.mma.")
 

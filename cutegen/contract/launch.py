@@ -67,8 +67,8 @@ class TensorContract:
     """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias or a scale.
 
     `name` is its role: "a", "b", "c", or its role in the epilogue. `major` is the contiguous mode. Base address,
-    leading stride and batch stride are multiples of `align_bytes`. An element of factors stands for a `block` of rows
-    and elements of K.
+    leading stride and batch stride are multiples of `align_bytes`. A `block` of rows
+    and elements of K has `block_elems` elements of factors: one, or the words of an atom.
     """
 
     name: str
@@ -77,15 +77,19 @@ class TensorContract:
     major: str
     align_bytes: int
     block: tuple[int, int] | None = None
+    block_elems: int = 1
 
     def extents(self, problem: ProblemShape) -> tuple[int, ...]:
         """Return its extents for a problem: the last block of a mode may be a part of one.
 
         >>> TensorContract("scale_a", "f32", ("m", "k"), "m", 16, (1, 128)).extents(ProblemShape(64, 8, 200))
         (64, 2)
+        >>> TensorContract("scale_b", "ue8m0x4", ("n", "k"), "k", 16, (128, 128), 128).extents(ProblemShape(64, 8, 200))
+        (1, 256)
         """
         of = self.block or (1,) * len(self.modes)
-        return tuple(-(-problem.modes[mode] // block) for mode, block in zip(self.modes, of, strict=True))
+        *others, last = (-(-problem.modes[mode] // block) for mode, block in zip(self.modes, of, strict=True))
+        return (*others, last * self.block_elems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +449,8 @@ class LaunchContract:
         for tensor in (*table["tensors"], *table["given"]):
             if tensor["block"] is None:
                 del tensor["block"]
+            if tensor["block_elems"] == 1:
+                del tensor["block_elems"]
         if self.pairs is not None and self.pairs.of == "n":
             del table["pairs"]["of"]
         return {key: value for key, value in table.items() if key not in _WHERE_THERE or value != _WHERE_THERE[key]}
@@ -459,6 +465,9 @@ class LaunchContract:
         whole = {**absent, **table} if isinstance(table, dict) else table
         if isinstance(whole, dict) and isinstance(whole["pairs"], dict):
             whole["pairs"] = {"of": "n", **whole["pairs"]}
+        for key in ("tensors", "given"):
+            if isinstance(whole, dict) and isinstance(whole.get(key), list):
+                whole[key] = [{"block_elems": 1, **x} if isinstance(x, dict) else x for x in whole[key]]
         return read(cls, whole, file, "launch")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cutegen.hardware.dtypes import DTYPES, DType, dtype
+from cutegen.hardware.dtypes import DTYPES, WORDS, DType, dtype
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
@@ -80,6 +80,7 @@ __all__ = [
     "UNIVERSAL_BITS",
     "UNIVERSAL_FMA",
     "WGMMA_ATOMS",
+    "WORDS",
     "BulkTensorAtom",
     "CopyAtom",
     "CpAsyncAtom",

@@ -54,12 +54,12 @@ class DType:
 
     @property
     def in_memory(self) -> str:
-        """Return the element type of its arrays: tf32 is how a tensor core reads an f32.
+        """Return the element type of its arrays: tf32 is how a tensor core reads an f32, and words are s32.
 
         >>> dtype("tf32").in_memory, dtype("f16").in_memory
         ('f32', 'f16')
         """
-        return "f32" if self.name == "tf32" else self.name
+        return "s32" if self.name in WORDS else "f32" if self.name == "tf32" else self.name
 
 
 _FLOAT8 = frozenset({Instruction.MMA_SYNC_FLOAT8})
@@ -79,11 +79,17 @@ DTYPES: Mapping[str, DType] = {
     )
 }
 
+WORDS: Mapping[str, DType] = {
+    row.name: row
+    for row in (DType("ue8m0x4", 32, "Int32", "int32", None), DType("ue4m3x4", 32, "Int32", "int32", None))
+}
+"""Types of four factors in a word, those of one row and adjacent blocks of K, the first in the low byte."""
+
 
 def dtype(name: str) -> DType:
     """Return the element type called `name`. Raises RequestError for an unknown one.
 
-    >>> dtype("bf16").bits
-    16
+    >>> dtype("bf16").bits, dtype("ue8m0x4").bytes
+    (16, 4)
     """
-    return find(DTYPES, name, "dtype")
+    return WORDS[name] if name in WORDS else find(DTYPES, name, "dtype")

@@ -15,6 +15,7 @@ from itertools import product
 
 from cutegen.algebra import Layout
 from cutegen.hardware.dtypes import DType, dtype
+from cutegen.hardware.factor_atoms import COLUMN_ROWS
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.mma_atoms import MmaAtom
 from cutegen.hardware.multiplies import Issuer, OperandSource
@@ -36,13 +37,26 @@ _SUM_CODES: Mapping[str, int] = {"f16": 0, "f32": 1, "s32": 2}
 class Kind:
     """A `.kind`: the types of D, A and B that it has, and the codes of A's and B's in an instruction descriptor.
 
-    Sums that are integers saturate. `needs` are the instructions that a target must have for it.
+    Sums that are integers saturate. `needs` are the instructions that a target must have for it. With `factors`, a
+    type, each `block_k` elements of K of a row have a factor, and columns of B are whole columns of factors.
     """
 
     name: str
     types: tuple[tuple[str, str, str], ...]
     codes: Mapping[str, int]
     needs: frozenset[Instruction] = frozenset({Instruction.TCGEN05})
+    factors: str | None = None
+    block_k: int | None = None
+
+    @property
+    def form(self) -> str:
+        """Return the kind with its modifiers, as in PTX text."""
+        return self.name if self.factors is None else f"{self.name}.block_scale.block{self.block_k}"
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Return the N extents of its atoms here."""
+        return ALL_N if self.factors is None else tuple(n for n in ALL_N if n % COLUMN_ROWS == 0)
 
 
 _FLOAT8, _INTEGERS = ("e4m3", "e5m2"), ("s8", "u8")
@@ -68,6 +82,13 @@ KINDS: Mapping[str, Kind] = {
             codes={"u8": 0, "s8": 1},
             needs=frozenset({Instruction.TCGEN05_I8}),
         ),
+        Kind(
+            name="mxf8f6f4",
+            types=tuple(product(("f32",), _FLOAT8, _FLOAT8)),
+            codes={"e4m3": 0, "e5m2": 1},
+            factors="ue8m0",
+            block_k=32,
+        ),
     )
 }
 """By name. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
@@ -79,7 +100,7 @@ def kind_of(atom: MmaAtom) -> Kind:
     >>> kind_of(TCGEN05_ATOMS["SM100_128x256x32_F32E4M3E5M2_SS"]).name
     'f8f6f4'
     """
-    return KINDS[atom.ptx.rsplit("::", 1)[1]]
+    return KINDS[atom.ptx.rsplit("::", 1)[1].partition(".")[0]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +123,17 @@ class InstructionDescriptor:
         >>> hex(instruction_descriptor(atom, 1, 1).encode())
         '0x8400010'
         """
+        scaled = self.kind.factors is not None
+        of_sums = () if scaled else ((3, int(self.d_dtype.is_integer)), (4, _SUM_CODES[self.d_dtype.name]))
         fields = (
-            (3, int(self.d_dtype.is_integer)),
-            (4, _SUM_CODES[self.d_dtype.name]),
+            *of_sums,
             (7, self.kind.codes[self.a_dtype.name]),
             (10, self.kind.codes[self.b_dtype.name]),
             (15, 1 - self.a_major_mode),
             (16, 1 - self.b_major_mode),
             (17, self.n // 8),
-            (24, self.m // 16),
+            (23, int(self.kind.factors == "ue8m0")),
+            (27, self.m // 128) if scaled else (24, self.m // 16),
         )
         return sum(value << shift for shift, value in fields)
 
@@ -147,9 +170,10 @@ def shown(rows: int, columns: int) -> Layout:
 
 def _atom(kind: Kind, d: str, a: str, b: str, n: int) -> MmaAtom:
     k = K_BYTES * 8 // dtype(a).bits
+    scaled = "" if kind.factors is None else f"{kind.factors.upper()}_VS{kind.block_k}_"
     return MmaAtom(
-        name=f"SM100_{ROWS}x{n}x{k}_{(d + a + b).upper()}_SS",
-        ptx=f"{Instruction.TCGEN05}.cta_group::1.kind::{kind.name}",
+        name=f"SM100_{ROWS}x{n}x{k}_{(d + a + b).upper()}_{scaled}SS",
+        ptx=f"{Instruction.TCGEN05}.cta_group::1.kind::{kind.form}",
         shape_mnk=(ROWS, n, k),
         a_dtype=dtype(a),
         b_dtype=dtype(b),
@@ -165,7 +189,7 @@ def _atom(kind: Kind, d: str, a: str, b: str, n: int) -> MmaAtom:
 
 def _rows() -> Iterator[MmaAtom]:
     for kind in KINDS.values():
-        for types, n in product(kind.types, ALL_N):
+        for types, n in product(kind.types, kind.columns):
             yield _atom(kind, *types, n)
 
 

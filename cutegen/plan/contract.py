@@ -49,7 +49,7 @@ def launch_contract(
     fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c)
     multiplied = (_of_path(x) for x in operands if x.is_multiplied)
-    factors = (replace(_of_path(x), block=x.block) for x in operands if not x.is_multiplied)
+    factors = (replace(_of_path(x), block=x.block, block_elems=x.block_elems) for x in operands if not x.is_multiplied)
     tensors = (*multiplied, tensor_contract(spec, RESULT), *factors, *extras)
     copies = {**{x.name: x.g2s for x in operands}, RESULT: epilogue.store}
     order = (x.name for x in tensors if x.name in copies)

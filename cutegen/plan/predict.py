@@ -107,7 +107,10 @@ def predict_wavefronts(
             for x in operands
             if (
                 times := x.s2r.by_source(
-                    copied=lambda _: 0, described=lambda described: described.times, read=lambda _: 0
+                    copied=lambda _: 0,
+                    described=lambda described: described.times,
+                    read=lambda _: 0,
+                    to_tmem=lambda _: 0,
                 )
             )
         },

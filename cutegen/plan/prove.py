@@ -15,6 +15,7 @@ from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
+from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, WORDS_OF_ROWS
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads, over_tile, vectors
@@ -26,7 +27,7 @@ from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, PlainLoads
+from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
@@ -41,9 +42,8 @@ def prove(plan: GemmPlan) -> None:
     """Raise ProofError unless the plan moves every element exactly once, aligned, to its place for the tensor core."""
     for operand in plan.operands:
         along = plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2]
-        covered = tuple(extent * of for extent, of in zip(operand.tile, operand.block, strict=True))
-        holds = all(have >= needed for have, needed in zip(covered, along, strict=True))
-        matches = covered == along if operand.is_multiplied else holds
+        holds = all(have >= needed for have, needed in zip(operand.covers, along, strict=True))
+        matches = operand.covers == along if operand.is_multiplied else holds
         _demand(matches, f"{operand.name}'s tile does not match the CTA tile")
         _prove_placed(f"smem.{operand.name}", operand.smem, (*operand.tile, plan.stages), operand.dtype.bytes)
         _prove_copy(f"g2s.{operand.name}", operand.g2s, operand.smem, operand, operand.tile, plan.threads)
@@ -216,6 +216,7 @@ def _prove_fragments(operand: OperandPath, tiled_mma: TiledMma) -> None:
         ),
         described=lambda described: _prove_described(key, operand, described, tiled_mma),
         read=lambda _: _demand(False, f"{key} has no fragments that an MMA multiplies"),
+        to_tmem=lambda _: _demand(False, f"{key} is copied to tensor memory, from which no MMA here multiplies"),
     )
 
 
@@ -225,8 +226,17 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan) -> None:
     Tiles begin at multiples of their extent, and a tile of factors at the block of its first row.
     """
     key = f"s2r.{operand.name}"
+    in_atoms = operand.s2r.by_source(
+        copied=lambda _: None, described=lambda _: None, read=lambda _: None, to_tmem=lambda x: x
+    )
+    if in_atoms is not None:
+        _prove_atoms(key, operand, in_atoms, mma)
+        return
     of_sums, first = operand.s2r.by_source(
-        copied=lambda _: (None, None), described=lambda _: (None, None), read=lambda x: (x.of_sums, x.first)
+        copied=lambda _: (None, None),
+        described=lambda _: (None, None),
+        read=lambda x: (x.of_sums, x.first),
+        to_tmem=lambda _: (None, None),
     )
     _demand(operand.s2r.in_registers, f"{key} is read by the MMA, not by the threads of the sums")
     if of_sums is None or first is None:
@@ -245,6 +255,29 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan) -> None:
         _demand(int(block.max()) < operand.tile[0], f"{key} reads a factor that is not in the tile")
         scaled = np.array_equal(block, block[:, firsts[numbers]])
         _demand(scaled, f"{key} scales a sum by the factor of another block")
+
+
+def _prove_atoms(key: str, operand: OperandPath, copy: CopiedToTmem, mma: MmaPlan) -> None:
+    """Prove that each row of each k-block finds its word in tensor memory, by what the PTX ISA says of `tcgen05.cp`.
+
+    A copy reads 32 rows of 16 bytes by its descriptor, and has a row at a lane and 4 columns. Row r of an atom is at
+    lane r mod 32, column r / 32. A tile begins at a whole column of an atom.
+    """
+    extent, (blocks, words) = mma.cta_tile[ROWS.index(operand.operand)], operand.tile
+    begins = range(0, operand.block[0], gcd(extent, operand.block[0]))
+    _demand(all(begin % COLUMN_ROWS == 0 for begin in begins), f"{key} begins within a column of factors")
+    needed = max(begin + extent for begin in begins)
+    _demand(blocks * operand.block[0] >= needed, f"{key} has fewer rows of factors than a tile meets")
+    along_k = words // ATOM_WORDS
+    _demand(int(size(copy.atoms)) == along_k * blocks, f"{key} has another number of copies than atoms")
+    stage = offsets_2d(operand.smem.layout_of_one_stage) * operand.dtype.bytes  # [block of rows, word]
+    of_rows, starts = offsets(WORDS_OF_ROWS), offsets_2d(copy.atoms)  # starts: [atom along K, block of rows]
+    row = np.arange(ATOM_ROWS)
+    for atom, block in product(range(along_k), range(blocks)):
+        read = copy.first.advanced(int(starts[atom, block])).addresses(COLUMN_ROWS, 1, 1)[:, :ROW_BYTES]
+        found = read[row % COLUMN_ROWS, row // COLUMN_ROWS * operand.dtype.bytes]
+        placed = stage[block, atom * ATOM_WORDS + of_rows]
+        _demand(np.array_equal(found, placed), f"{key} copies other words than those of the rows")
 
 
 def _prove_described(key: str, operand: OperandPath, described: ByDescriptor, tiled_mma: TiledMma) -> None:

@@ -251,7 +251,7 @@ def _operand(plan: GemmPlan, x: OperandPath) -> OperandHoles:
         title=title,
         constants=constants,
         share=f"t{title}",
-        extents=extents_of(modes, x.block),
+        extents=extents_of(modes, x.block, x.block_elems),
         tile=f"({tile})",
         inside=f"({inside})",
         coordinate=f"(tile_{x.modes[0]}, None)",

@@ -8,6 +8,7 @@ from math import isqrt
 from cutegen.contract import TensorContract
 from cutegen.contract.launch import RESULT, leading_stride
 from cutegen.hardware import DType, dtype
+from cutegen.hardware.factor_atoms import COLUMN_ROWS, PER_WORD
 from cutegen.plan import GemmPlan
 from cutegen.plan.values.epilogue import EpilogueTensor
 from cutegen.render import epilogue
@@ -69,6 +70,8 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
 
 def _factors(x: TensorContract) -> str:
     """Return positive factors, in PyTorch, with a leading stride of whole vectors."""
+    if x.block_elems > 1:
+        return _words(x)
     extents = [mode if of == 1 else f"-(-{mode} // {of})" for mode, of in zip(x.modes, x.block or (), strict=True)]
     rows, columns = extents if x.major == x.modes[1] else extents[::-1]
     aligned = x.align_bytes // dtype(x.dtype).bytes
@@ -84,11 +87,29 @@ def _scaled(x: TensorContract) -> str:
 
 def _spread(x: TensorContract) -> str:
     """Return factors of blocks in float64, one for each element of the matrix, in PyTorch."""
+    if x.block_elems > 1:
+        return _of_words(x)
     factors = f"{x.name}.double()"
     for dim, (of, mode) in enumerate(zip(x.block or (), x.modes, strict=True)):
         if of > 1:
             factors += f".repeat_interleave({of}, {dim}){'[:, ' if dim else '['}:{mode}]"
     return factors
+
+
+def _words(x: TensorContract) -> str:
+    """Return random words of factors, in PyTorch."""
+    (rows, of_k), (first, second) = x.block or (1, 1), x.modes
+    shape = f"-(-{first} // {rows}), -(-{second} // {of_k}) * {x.block_elems * PER_WORD}"
+    return f'torch.randint(110, 120, ({shape}), device="cuda").to(torch.uint8).view(torch.int32)'
+
+
+def _of_words(x: TensorContract) -> str:
+    """Return the factors of words for each element of an operand, in PyTorch."""
+    (rows, of_k), (first, second) = x.block or (1, 1), x.modes
+    atoms = f"{x.name}.view(torch.uint8).view({x.name}.shape[0], -1, {COLUMN_ROWS}, {rows // COLUMN_ROWS}, {PER_WORD})"
+    codes = f"{atoms}.permute(0, 3, 2, 1, 4).reshape({rows} * {x.name}.shape[0], -1)"
+    values = "({}.double() - 127).exp2()" if x.dtype.startswith("ue8m0") else "{}.view(torch.float8_e4m3fn).double()"
+    return f"{values.format(codes)}.repeat_interleave({of_k // PER_WORD}, 1)[:{first}, :{second}]"
 
 
 def _poison(plan: GemmPlan) -> str:

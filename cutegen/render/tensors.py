@@ -50,7 +50,7 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
         constants=constants,
         dtype=f"{constants}_DTYPE",
         align=f"{constants}_ALIGN_ELEMS",
-        shape=extents_of(modes, tensor.block or (1,) * len(modes)),
+        shape=extents_of(modes, tensor.block or (1,) * len(modes), tensor.block_elems),
         stride=f"({other}, {contiguous})" if tensor.major == modes[1] else f"({contiguous}, {other})",
         along="" if matrix else tensor.major,
         mode=modes.index(tensor.major),
@@ -58,11 +58,12 @@ def tensor_holes(tensor: TensorContract) -> TensorHoles:
     )
 
 
-def extents_of(modes: tuple[str, ...], block: tuple[int, ...]) -> str:
-    """Return the extents of a matrix: those of the problem, or the blocks of them.
+def extents_of(modes: tuple[str, ...], block: tuple[int, ...], block_elems: int = 1) -> str:
+    """Return the extents of a matrix: those of the problem, or the elements of their blocks.
 
-    >>> extents_of(("m", "k"), (1, 128))
-    '(m, cute.ceil_div(k, 128))'
+    >>> extents_of(("m", "k"), (1, 128)), extents_of(("m", "k"), (128, 64), 128)
+    ('(m, cute.ceil_div(k, 128))', '(cute.ceil_div(m, 128), cute.ceil_div(k, 64) * 128)')
     """
     blocks = zip(modes, block, strict=True)
-    return f"({', '.join(mode if of == 1 else f'cute.ceil_div({mode}, {of})' for mode, of in blocks)})"
+    *others, last = (mode if of == 1 else f"cute.ceil_div({mode}, {of})" for mode, of in blocks)
+    return f"({', '.join((*others, last if block_elems == 1 else f'{last} * {block_elems}'))})"

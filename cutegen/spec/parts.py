@@ -117,7 +117,8 @@ class Scale(Part):
 class Factors(Part):
     """Factors of blocks of A or B: one for `block` rows and elements of K, contiguous along the mode `major`.
 
-    Without `major` it is the mode of the rows if each has its own, else K.
+    Without `major` it is the mode of the rows if each has its own, else K. Those of 8 bits are in atoms of 128 rows by
+    4 factors, and have no major.
     """
 
     block: FactorBlock
@@ -126,7 +127,23 @@ class Factors(Part):
 
     def __str__(self) -> str:
         major = "" if self.major is None else f", major = {literal(self.major)}"
-        return f"{{ block = {literal(self.block)}{major} }}"
+        dtype = "" if self.dtype == "f32" else f", dtype = {literal(self.dtype)}"
+        return f"{{ block = {literal(self.block)}{dtype}{major} }}"
+
+    @property
+    def in_atoms(self) -> bool:
+        """True if they are of 8 bits, as tensor memory has them."""
+        return self.dtype != "f32"
+
+    def contradiction(self) -> Mismatch | None:
+        """Check that factors in atoms are of rows, and have no major."""
+        if self.in_atoms and self.block[0] != 1:
+            fix = f"block = {literal((1, self.block[1]))}"
+            return Mismatch(key="block", found=literal(self.block), expected="1 row: each has its own factor", fix=fix)
+        if self.in_atoms and self.major is not None:
+            expected = "nothing: 128 rows by 4 factors lie in one atom"
+            return Mismatch(key="major", found=literal(self.major), expected=expected, fix="leave the key out")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +229,14 @@ class Problem(Part):
             expected = f"K = {a.block[1]}, as the blocks of A: sums are scaled by both at once"
             fix = f"block = {literal((b.block[0], a.block[1]))}"
             return Mismatch(key="scale_b.block", found=literal(b.block), expected=expected, fix=fix)
+        if a.dtype != b.dtype:
+            expected = f"{literal(a.dtype)}, as the factors of A: one instruction reads both, or none"
+            return Mismatch(
+                key="scale_b.dtype", found=literal(b.dtype), expected=expected, fix=f"dtype = {literal(a.dtype)}"
+            )
+        if self.groups is not None and a.in_atoms:
+            expected = "nothing beside factors of 8 bits: their atoms would have to begin at each group"
+            return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
         if self.groups is not None and (wrong := self._of_grouped_factors(self.groups, a, b)):
             return wrong
         for name, factors in (("a", a), ("b", b)):
@@ -236,7 +261,7 @@ class Problem(Part):
     def factors(self, name: str) -> Factors | None:
         """Return the factors of A or B with all keys, None if it has none."""
         factors: Factors | None = getattr(self, f"scale_{name}")
-        if factors is None or factors.major is not None:
+        if factors is None or factors.major is not None or factors.in_atoms:
             return factors
         rows, k = MODES[name]
         return replace(factors, major=rows if factors.block[0] == 1 else k)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
+from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract, TensorContract
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import DeviceError, OperandError, RequestError
-from cutegen.hardware import DType, dtype
+from cutegen.hardware import WORDS, DType, dtype
+from cutegen.hardware.factor_atoms import PER_WORD, unblocked
 from cutegen.run.call.bits import bf16_bits, bf16_values, float8_bits, float8_values
 from cutegen.run.call.storage import CallTensor, call_tensor, numpy_dtype
 from cutegen.spec import NARROW_BITS, STORE, VECTORS, chain_of, guards_source
@@ -39,8 +40,10 @@ _INTEGER_SPREAD = 8.0
 _SMALL_SPREAD = 1.0  # for 8-bit results, most of which would saturate otherwise
 _HIGH_BIT_BEYOND = 3.0
 """Size of normal numbers from which unsigned integers have the bit that is the sign of signed ones."""
-_POISON = {"s8": -86.0, "u8": 170.0, "s32": -1431655766.0}
-"""Integers of bytes 0xaa, and none at an end of its type, where results saturate."""
+_POISON = {"s8": -86.0, "u8": 170.0, "s32": -1431655766.0, **dict.fromkeys(WORDS, -1.0)}
+"""Integers of bytes 0xaa, and none at an end of its type, where results saturate; words of factors that are NaN."""
+_RANDOM_CODES = {"ue8m0x4": (120, 135), "ue4m3x4": (0x28, 0x58)}
+"""Codes of random factors in words: about 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,8 @@ class _NumpySource:
         return float(self._generator.standard_normal())
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
+        if (codes := _RANDOM_CODES.get(tensor.dtype.name)) is not None:
+            return self._generator.integers(*codes, (*shape, PER_WORD), np.uint8).view(np.int32)[..., 0]
         return _to_numpy(_spread_out(self._generator.standard_normal(shape, np.float32), tensor, spread), tensor.dtype)
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
@@ -247,6 +252,10 @@ class _TorchSource:
         return float(self._torch.randn((), generator=self._generator, device=self._device))
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
+        if (codes := _RANDOM_CODES.get(tensor.dtype.name)) is not None:
+            bytes_of = (*shape, PER_WORD)
+            found = self._torch.randint(*codes, bytes_of, generator=self._generator, device=self._device)
+            return found.to(self._torch.uint8).view(self._torch.int32)[..., 0]
         normal = self._torch.randn(shape, generator=self._generator, device=self._device)
         return _spread_out(normal, tensor, spread).to(getattr(self._torch, tensor.dtype.torch_name))
 
@@ -273,12 +282,38 @@ def float64_reference(
     a, b = float64(a, types[0]), float64(b, types[1])
     if contract is not None and contract.factors:
         assert extras is not None
-        (rows, k_a), (columns, k_b) = (x.block or (1, 1) for x in contract.factors)
-        a = a * spread_factors(float64(extras["scale_a"]), (rows, k_a), a.shape)
-        b = b * spread_factors(float64(extras["scale_b"]), (k_b, columns), b.shape)
+        of_a, of_b = contract.factors
+        (factors_a, (rows, k_a)), (factors_b, (columns, k_b)) = (
+            _factors(of_a, extras["scale_a"]),
+            _factors(of_b, extras["scale_b"].swapaxes(-1, -2)),
+        )
+        a = a * spread_factors(factors_a, (rows, k_a), a.shape)
+        b = b * spread_factors(factors_b.swapaxes(-1, -2), (k_b, columns), b.shape)
     k = a.shape[-1]
     rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
-    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, types[0])
+    # An instruction that reads factors in words keeps all bits of an f32 sum.
+    operands = "" if contract is not None and any(x.dtype in WORDS for x in contract.factors) else types[0]
+    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, operands)
+
+
+def _factors(tensor: TensorContract, array: Any) -> tuple[Any, tuple[int, int]]:
+    """Return factors of (M|N, K) in float64, and the block of each."""
+    rows, of_k = tensor.block or (1, 1)
+    if tensor.block_elems == 1:
+        return float64(array), (rows, of_k)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        values = decoded_words(array.contiguous().cpu().numpy(), tensor.dtype)
+        return torch.from_numpy(values).to(array.device), (1, of_k // PER_WORD)
+    return decoded_words(array, tensor.dtype), (1, of_k // PER_WORD)
+
+
+def decoded_words(words: Any, name: str) -> Any:
+    """Return the factors of words of atoms, NumPy's (..., rows / 128, words along K), in the order of rows and K."""
+    codes = unblocked(words)
+    if name == "ue8m0x4":
+        return np.where(codes == 0xFF, np.nan, np.exp2(codes.astype(np.float64) - 127))
+    return float8_values(codes & 0x7F, "e4m3").astype(np.float64)
 
 
 def spread_factors(factors: Any, block: tuple[int, int], shape: tuple[int, ...]) -> Any:

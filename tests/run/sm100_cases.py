@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,11 @@ from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Operand, Problem, Raster, Schedule, Tile
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
+from tests.run.wgmma_mutants import with_ptx
 
 TARGETS = ("sm_100", "sm_103")
 OPERANDS = (
@@ -67,8 +69,9 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Types, majors, alignments, tiles, stages, epilogues; problems of several tiles with every kind of edge."""
+    """Types, factors, majors, alignments, tiles, stages, epilogues; problems of several tiles with all edges."""
     rng = random.Random(seed)
+    extras: dict[str, Any] = {}
     of_a, of_b = rng.choice(OPERANDS)
     element = dtype(of_a)
     # 32-bit elements have no transposed descriptors.
@@ -76,13 +79,18 @@ def random_case(seed: int) -> Case:
     sums = "f16" if (element.bits == 8 or of_a == "f16") and not element.is_integer and rng.random() < 0.25 else None
     result = rng.choice(("s32", "s8", "f32", "f16") if element.is_integer else ("f16", "bf16", "f32"))
     columns = rng.choice((16, 32, 48, 64, 96, 128, 192, 256))
+    scaled = element.is_float8 and sums is None and rng.random() < 0.5
+    if scaled:
+        columns = min(-(-columns // 32) * 32, 192)
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
     depth = (rng.choice((32, 64, 128, 128, 256)) if columns < 192 else 128) // element.bytes
+    if scaled:
+        depth = rng.choice((128, 128, 256))
+        extras |= dict.fromkeys(("scale_a", "scale_b"), Factors((1, 32), "ue8m0"))
     ops = rng.choice(OPS)
     swap = rng.random() < 0.2
     c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
     c = Operand(result, rng.choice("nnm"), dtype(result).bytes if c_way == "unaligned" else 16)
-    extras: dict[str, Any] = {}
     if "aux" in ops:
         extras["aux"] = Extra("f32", rng.choice("mn"))
     if "residual" in ops:
@@ -116,7 +124,7 @@ def compiled(case: Case, arch: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
 def execute(planned: GemmPlan, kernel: Kernel, case: Case, policy: str, max_steps: int | None = None) -> None:
     """Raise AssertionError unless a launch is right, is ordered by PTX alone, and has the plan's counts."""
     a, b, out = random_operands(kernel.contract, case.m, case.n, case.k, seed=case.m + case.n, batch=case.batch)
-    extras = random_extras(kernel.contract, case.m, case.n, seed=case.k, batch=case.batch)
+    extras = random_extras(kernel.contract, case.m, case.n, k=case.k, seed=case.k, batch=case.batch)
     report = kernel.execute(a, b, out=out, **extras, policy=policy, max_steps=max_steps)
     assert report.violations == () == report.conventions, (report.violations, report.conventions)
     differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
@@ -138,6 +146,21 @@ def try_case(case: Case, kernels: Cache) -> None:
     planned, kernel = compiled(case, first, kernels)
     for policy in POLICIES:
         execute(planned, kernel, case, policy)
+
+
+def shown(case: Case, kernels: Cache, mistake: tuple[str | re.Pattern[str], str]) -> str:
+    """What shows a mistake in the text of a right kernel, if anything does."""
+    planned, right = compiled(case, "sm_100", kernels)
+    before, after = mistake
+    text = right.artifact.ptx
+    wrong = text.replace(before, after) if isinstance(before, str) else before.sub(after, text)
+    assert wrong != text, "nothing was planted"
+    for policy in POLICIES:
+        try:
+            execute(planned, with_ptx(right, wrong), case, policy, max_steps=100_000)
+        except (AssertionError, CutegenError) as error:
+            return str(error)
+    return ""
 
 
 def main() -> int:

@@ -11,12 +11,10 @@ import re
 import pytest
 
 from cutegen.build import Cache
-from cutegen.errors import CutegenError
 from cutegen.ptx import ViolationKind
 from cutegen.render import render
 from cutegen.spec import GemmSpec, Operand, Problem, Tile
-from tests.run.sm100_cases import Case, compiled, execute, random_case, try_case
-from tests.run.wgmma_mutants import with_ptx
+from tests.run.sm100_cases import Case, compiled, random_case, shown, try_case
 
 pytestmark = pytest.mark.dsl
 FEW = (13,)
@@ -67,24 +65,9 @@ PLANTED: dict[str, tuple[str | re.Pattern[str], str]] = {
 """A mistake in every place of the text."""
 
 
-def _shown(case: Case, kernels: Cache, mistake: tuple[str | re.Pattern[str], str]) -> str:
-    """What shows a mistake in the text of a right kernel, if anything does."""
-    planned, right = compiled(case, "sm_100", kernels)
-    before, after = mistake
-    text = right.artifact.ptx
-    wrong = text.replace(before, after) if isinstance(before, str) else before.sub(after, text)
-    assert wrong != text, "nothing was planted"
-    for policy in ("in-order", "reversed"):
-        try:
-            execute(planned, with_ptx(right, wrong), case, policy, max_steps=100_000)
-        except (AssertionError, CutegenError) as error:
-            return str(error)
-    return ""
-
-
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_a_mistake_is_noticed(mistake: str, kernels: Cache) -> None:
-    assert _shown(SEVERAL_TILES, kernels, PLANTED[mistake])
+    assert shown(SEVERAL_TILES, kernels, PLANTED[mistake])
 
 
 _INSTRUCTION = 128 << 20 | 32 // 8 << 17 | 1 << 16 | 1 << 10 | 1 << 4
@@ -98,9 +81,9 @@ OF_MIXED_TYPES = {
 @pytest.mark.parametrize("mistake", OF_MIXED_TYPES)
 def test_a_wrong_type_or_major_is_noticed(mistake: str, kernels: Cache) -> None:
     change = f"{_INSTRUCTION}", f"{OF_MIXED_TYPES[mistake]}"
-    assert _shown(MIXED_TYPES, kernels, change)
+    assert shown(MIXED_TYPES, kernels, change)
 
 
 def test_a_missing_fence_is_a_convention(kernels: Cache) -> None:
     """Hardware does without it as far as is known; the kernels have it all the same."""
-    assert ViolationKind.CONVENTION.value in _shown(SEVERAL_TILES, kernels, PLANTED["no fence after a wait"]).lower()
+    assert ViolationKind.CONVENTION.value in shown(SEVERAL_TILES, kernels, PLANTED["no fence after a wait"]).lower()

@@ -56,6 +56,7 @@ def test_the_shipped_specs_are_these() -> None:
         "simt_sgemm_nt",
         "simt_sgemm_tn",
         "sm100_hgemm_tn",
+        "sm100_mxf8_tn",
         "sm120_hgemm_tn",
         "sm80_bf16_grouped",
         "sm80_bf16_nn",

@@ -40,6 +40,7 @@ class Action(StrEnum):
     BULK_FETCH = "cp.async.bulk.tensor"
     GLOBAL_LOAD = "ld.global"
     STORE = "st.shared"
+    TO_TMEM = "tcgen05.cp"
     MULTIPLY = "mma"
     MMA_FENCE = "wgmma.fence.sync.aligned"
     MMA_COMMIT = "wgmma.commit_group.sync.aligned"

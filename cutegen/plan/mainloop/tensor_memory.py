@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from cutegen.hardware import Target
+from cutegen.hardware.tcgen05_atoms import COLUMNS
 from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.plan.epilogue.staged import choose_parted_epilogue
 from cutegen.plan.kernel.accumulator import Accumulator
@@ -42,8 +43,9 @@ from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from cutegen.plan.mainloop.tma import Bulk, choose_described
 from cutegen.plan.operands.boxes import check_rows, choose_bulk_copy
 from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.factor_atoms import choose_atoms, columns_of
 from cutegen.plan.operands.stages import DEEPEST, SWIZZLE_PERIOD_BYTES, capacity_bytes, choose_stages, most_gap_bytes
-from cutegen.plan.parts import Draft, Memory, Roles
+from cutegen.plan.parts import Draft, Mainloop, Memory, Operands, Roles
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.epilogue import EpiloguePlan, Fusion
@@ -52,7 +54,7 @@ from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
 from cutegen.spec.families import BOXES_OF_ONE_CTA, PartKeys
-from cutegen.support.words import round_up
+from cutegen.support.words import plural, round_up
 
 EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
 """Names of the role that drains sums, and of the pipeline of tensor memory."""
@@ -94,8 +96,12 @@ def drained_by_warps(role: Role, accumulator: Accumulator) -> Pipeline:
     )
 
 
-def drained(roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int) -> KernelLoop:
+def drained(
+    roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int, *, scaled: bool = False
+) -> KernelLoop:
     """A producer warp copies, a warp multiplies into tensor memory, and others drain it and store C.
+
+    If blocks of operands are `scaled`, the warp that multiplies first copies their factors to tensor memory.
 
     The warp that multiplies frees tensor memory when all buffers are drained. The last sub-tile of a tile frees its
     buffer as soon as it is in registers.
@@ -109,6 +115,7 @@ def drained(roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: 
     multiplied = (
         (
             Step(Action.WAIT),
+            *((Step(Action.TO_TMEM),) if scaled else ()),
             *(Step(Action.MULTIPLY, 0, block) for block in range(k_blocks)),
             Step(Action.RELEASE),
         ),
@@ -164,6 +171,10 @@ class TmaTmem(Bulk):
             registers_at_launch=estimate,
         )
 
+    def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
+        """A and B, and the factors of their blocks."""
+        return (*Mainloop.operands(self, spec, mma, target), *choose_atoms(spec, mma))
+
     def operand(self, spec: GemmSpec, x: OperandTile, mma: MmaPlan, target: Target) -> OperandChoices[BulkTensorCopy]:
         """The layout decides the boxes and the descriptor."""
         check_rows(spec, x)
@@ -195,7 +206,8 @@ class TmaTmem(Bulk):
         c = epilogue.value.smem
         c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
         reserved_bytes = c_bytes + RESERVED_BYTES + gaps_bytes
-        stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=self.most_stages)
+        most = self._most_stages(draft)
+        stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         pipelines = (
             multiplied_in_tensor_memory(stages.value, stage_bytes),
@@ -211,8 +223,26 @@ class TmaTmem(Bulk):
         ]
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
 
+    def _most_stages(self, draft: Draft) -> int:
+        """Return the most stages that have columns for their factors. Raises SpecError if the spec has more."""
+        of_stage = sum(map(columns_of, draft.operands))
+        if not of_stage:
+            return self.most_stages
+        sums = draft.mma.accumulator.buffers * draft.mma.accumulator.tile[1]
+        most, given = (COLUMNS - sums) // of_stage, draft.spec.tile.stages
+        if most < max(given or 0, 1):
+            raise draft.spec.error(
+                "tile.stages",
+                found=f"{given or 1} stages of {of_stage} columns of factors beside {sums} of sums",
+                expected=f"{COLUMNS} columns of tensor memory in all: at most {plural(most, 'stage')}",
+                fix=f"tile.stages = {most}" if most else "tile.cta with a smaller N or K",
+            )
+        return min(self.most_stages, most)
+
     def loop(self, roles: Roles, memory: Memory, mma: MmaPlan, operands: tuple[OperandPath, ...]) -> KernelLoop:
         """A tile is multiplied while the previous one is drained."""
         parts = memory.epilogue.value.parts
         assert parts is not None  # sums are drained in parts
-        return drained(roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta)
+        return drained(
+            roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta, scaled=not all(x.is_multiplied for x in operands)
+        )

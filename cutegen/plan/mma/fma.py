@@ -267,7 +267,9 @@ class Fma(Mma):
         """Sums, one load per row of A and B of a thread, data on its way to shared memory, and addresses."""
         (m, n, _), tiled_mma = mma.cta_tile, mma.tiled_mma
         bits = (
-            each.s2r.value.by_source(copied=lambda copy: copy.bits, described=lambda _: 0, read=lambda _: 0)
+            each.s2r.value.by_source(
+                copied=lambda copy: copy.bits, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda _: 0
+            )
             for each in operands
         )
         loaded = (max(1, found // REGISTER_BITS) for found in bits)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
 from cutegen.hardware import TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
-from cutegen.hardware.tcgen05_atoms import ALL_N, COLUMNS, LANES, ROWS, columns_allocated, kind_of
+from cutegen.hardware.factor_atoms import PER_WORD
+from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, ROWS, columns_allocated, kind_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home
 from cutegen.plan.kernel.role import MMA, Role
@@ -36,6 +38,8 @@ DRAIN = "tcgen05.ld.sync.aligned.32x32b"
 """Loads sums of a part: thread i of a warp receives columns of lane i of the warp's quarter (PTX ISA, "tcgen05.ld")."""
 DRAINED_COLUMNS = (8, 16, 32, 64, 128)
 """Columns that one load can have, of those that a part can have."""
+COLUMNS_BESIDE_FACTORS, MOST_COLUMNS_BESIDE_FACTORS = 192, 224
+"""Columns of the default tile if its blocks have factors, and the most of any tile: factors need columns too."""
 REGISTERS = 128
 """Registers per thread: an epilogue's part, its chain and its addresses. 192 threads leave each more (an estimate)."""
 
@@ -45,8 +49,8 @@ REGISTERS = 128
 
 def check_operands(spec: GemmSpec, target: Target) -> None:
     """Raise SpecError for types that no atom of the target multiplies, and majors that no descriptor reads."""
-    a, b = spec.problem.a.dtype, spec.problem.b.dtype
-    of_types = _of_types(a, b)
+    a = spec.problem.a.dtype
+    of_types = _of_types(spec)
     if not of_types:
         raise _no_atom(spec)
     kind = kind_of(of_types[0])
@@ -72,6 +76,14 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
 
 def _no_atom(spec: GemmSpec) -> SpecError:
     a, b = spec.problem.a.dtype, spec.problem.b.dtype
+    if (factors := spec.problem.scale_a) is not None:
+        scaled = [kind for kind in KINDS.values() if kind.factors is not None]
+        return spec.error(
+            "problem.scale_a",
+            found=f"{factors} of {a} and {b} operands",
+            expected=either([f"{x.factors} of blocks of 1x{x.block_k} of {either(list(x.codes))}" for x in scaled]),
+            fix='scale = {} with the ops "scale_m" and "scale_n" has factors of whole rows and columns',
+        )
     beside_a = list(dict.fromkeys(atom.b_dtype.name for atom in TCGEN05_ATOMS.values() if atom.a_dtype.name == a))
     if beside_a:
         return spec.error(
@@ -95,8 +107,21 @@ def _elsewhere(spec: GemmSpec) -> str:
     return f"{spec.in_family(in_bulk)} multiplies by mma.sync"
 
 
-def _of_types(a: str, b: str) -> tuple[MmaAtom, ...]:
-    return tuple(atom for atom in TCGEN05_ATOMS.values() if (atom.a_dtype.name, atom.b_dtype.name) == (a, b))
+def _of_types(spec: GemmSpec) -> tuple[MmaAtom, ...]:
+    """Return the atoms of the spec's types, with its factors or without."""
+    problem, factors = spec.problem, spec.problem.scale_a
+    asked = (None, None) if factors is None else (factors.dtype, factors.block[1])
+    return _of(problem.a.dtype, problem.b.dtype, asked)
+
+
+@cache  # a search calls this for each candidate
+def _of(a: str, b: str, factors: tuple[str | None, int | None]) -> tuple[MmaAtom, ...]:
+    return tuple(
+        atom
+        for atom in TCGEN05_ATOMS.values()
+        if (atom.a_dtype.name, atom.b_dtype.name) == (a, b)
+        and (kind_of(atom).factors, kind_of(atom).block_k) == factors
+    )
 
 
 def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
@@ -104,9 +129,12 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
-    chosen = ROWS, DEFAULT_COLUMNS, LINE_BYTES // element.bytes
+    scaled = spec.problem.scale_a is not None
+    columns = COLUMNS_BESIDE_FACTORS if scaled else DEFAULT_COLUMNS
+    chosen = ROWS, columns, LINE_BYTES // element.bytes
+    of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
     why = (
-        f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {DEFAULT_COLUMNS} columns all of its columns; "
+        f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {columns} columns {of_columns}; "
         f"{chosen[2]} elements along K are one {LINE_BYTES}-byte line"
     )
     half = Rejected(extents((ROWS, 128, chosen[2])), "reads A from shared memory twice as often: 128 bytes a cycle")
@@ -116,9 +144,9 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
     """Choose the instruction that has all of the tile's rows and columns. Raises SpecError if none has."""
     m, n, k = cta_tile
-    known = list(dict.fromkeys(atom.c_dtype.name for atom in _of_types(spec.problem.a.dtype, spec.problem.b.dtype)))
+    known = list(dict.fromkeys(atom.c_dtype.name for atom in _of_types(spec)))
     sums = accumulator_among(spec, known)
-    of_types = [atom for atom in _of_types(spec.problem.a.dtype, spec.problem.b.dtype) if atom.c_dtype.name == sums]
+    of_types = [atom for atom in _of_types(spec) if atom.c_dtype.name == sums]
     if not of_types:
         raise spec.error(
             "problem.accumulator",
@@ -126,20 +154,26 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
             expected=f"{either(known)}: no tcgen05.mma sums products of {spec.problem.a.dtype} in {sums}",
             fix=f'accumulator = "{default_accumulator(known)}"',
         )
-    if m != ROWS or n not in ALL_N:
-        nearest = min(ALL_N, key=lambda columns: abs(columns - n))
+    kind = kind_of(of_types[0])
+    known_n = [columns for columns in kind.columns if kind.factors is None or columns <= MOST_COLUMNS_BESIDE_FACTORS]
+    if m != ROWS or n not in known_n:
+        nearest = min(known_n, key=lambda columns: abs(columns - n))
+        beside = "" if kind.factors is None else ", which leaves columns for factors"
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of 16 up to {ALL_N[-1]}",
+            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of {known_n[0]} up to {known_n[-1]}"
+            + beside,
             fix=f"{extents((ROWS, nearest, k))} is the nearest",
         )
-    atom_k = of_types[0].shape_mnk[2]
+    atom_k, of_k = of_types[0].shape_mnk[2], "the K of one tcgen05.mma"
+    if kind.block_k is not None:
+        atom_k, of_k = kind.block_k * PER_WORD, f"that of {PER_WORD} factors of a row, which are one word"
     if k % atom_k:
         raise spec.error(
             "tile.cta",
             found=f"{extents(cta_tile)}: K = {k}",
-            expected=f"K a multiple of {atom_k}, the K of one tcgen05.mma",
+            expected=f"K a multiple of {atom_k}, {of_k}",
             fix=f"K = {max(1, round(k / atom_k)) * atom_k} is the nearest",
         )
     fitting = next(atom for atom in of_types if atom.shape_mnk[1] == n)

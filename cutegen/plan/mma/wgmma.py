@@ -344,6 +344,14 @@ def choose_promotion(spec: GemmSpec, cta_tile: Extents) -> Choice[int] | None:
 def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
     """The K of a block: its sums are scaled when they are promoted. Raises SpecError for another, or other k-tiles."""
     asked = spec.mma.promote_k
+    factors = spec.problem.scale_a
+    if factors is not None and factors.in_atoms:
+        raise spec.error(
+            "problem.scale_a.dtype",
+            found=f'"{factors.dtype}"',
+            expected='"f32": threads scale sums by it',
+            fix=f'family = "{family_with(Instruction.TCGEN05)}" reads factors of 8 bits',
+        )
     if not _can_promote(spec):
         raise spec.error(
             "problem.scale_a",

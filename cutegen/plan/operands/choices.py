@@ -56,6 +56,7 @@ class OperandChoices(Generic[CopyT]):
             smem=lay_out(self.smem.value, x.extents, stages),
             s2r=self.s2r.value,
             block=x.block,
+            block_elems=x.block_elems,
         )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose
+from cutegen.algebra import Layout, OperandName, TiledCopy, TiledMma, compose, size
 from cutegen.hardware import CopyAtom, DType, LdmatrixAtom, ldmatrix_trace
 from cutegen.hardware.gmma_layouts import GmmaLayout
 from cutegen.hardware.ldmatrix import ROW_BYTES
@@ -111,6 +111,7 @@ class LdmatrixLoads(_Loads):
         copied: Callable[[FragmentCopy], T],
         described: Callable[[ByDescriptor], T],
         read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
     ) -> T:
         """Return what `copied` gives for it."""
         return copied(self)
@@ -162,6 +163,7 @@ class PlainLoads(_Loads):
         copied: Callable[[FragmentCopy], T],
         described: Callable[[ByDescriptor], T],
         read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
     ) -> T:
         """Return what `copied` gives for it."""
         return copied(self)
@@ -217,6 +219,7 @@ class ByDescriptor:
         copied: Callable[[FragmentCopy], T],
         described: Callable[[ByDescriptor], T],
         read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
     ) -> T:
         """Return what `described` gives for it."""
         return described(self)
@@ -257,13 +260,65 @@ class ReadByThreads:
         copied: Callable[[FragmentCopy], T],
         described: Callable[[ByDescriptor], T],
         read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
     ) -> T:
         """Return what `read` gives for it."""
         return read(self)
 
 
-Fragments: TypeAlias = FragmentCopy | ByDescriptor | ReadByThreads
-"""Reader of an operand in shared memory: loads to registers, the MMA by a descriptor, or threads that scale with it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedToTmem:
+    """Atoms of a tile that one thread copies to tensor memory, where the multiplier reads them.
+
+    `first` is the matrix descriptor of the first atom, for a tile at address 0. `atoms` maps an atom along K and along
+    the rows, (K, X), to the units of 16 bytes that are added to it. In this order each takes `atom_columns`.
+    """
+
+    first: MatrixDescriptor
+    atoms: Layout
+    atom_columns: int
+    instruction: str
+
+    in_registers: ClassVar[bool] = False
+    by_ldmatrix: ClassVar[bool] = False
+    words: ClassVar[str] = "copies to tensor memory"
+
+    @property
+    def columns(self) -> int:
+        """Columns of tensor memory that a tile has."""
+        return self.atom_columns * int(size(self.atoms))
+
+    def opcodes(self, x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> Counter[str]:
+        """Return the copies of a tile."""
+        return Counter({self.instruction: int(size(self.atoms))})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the copy and its descriptor; there are no loads of fragments."""
+        return {
+            "atom": self.instruction,
+            "bits": None,
+            "matrices": None,
+            "registers": None,
+            "transpose": None,
+            "rejected": [],
+            "columns": self.columns,
+            "encoded": f"{self.first.encode():#018x}",
+        }
+
+    def by_source(
+        self,
+        *,
+        copied: Callable[[FragmentCopy], T],
+        described: Callable[[ByDescriptor], T],
+        read: Callable[[ReadByThreads], T],
+        to_tmem: Callable[[CopiedToTmem], T],
+    ) -> T:
+        """Return what `to_tmem` gives for it."""
+        return to_tmem(self)
+
+
+Fragments: TypeAlias = FragmentCopy | ByDescriptor | ReadByThreads | CopiedToTmem
+"""Reader of an operand in shared memory: loads to registers, the MMA by a descriptor, threads that scale, or a copy."""
 
 
 def _held_bits(x: OperandName, tile: tuple[int, int], element: DType, mma: TiledMma) -> int:

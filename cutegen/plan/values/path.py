@@ -31,8 +31,8 @@ class OperandPath:
     """The way of an operand; `name` is its role in a call, `tile` its (X, K) share of the CTA tile.
 
     `operand` is the side of the product whose rows it has: A has M, B has N. Memory holds elements of `dtype`, which
-    are converted in registers if the instruction multiplies others. An element of a factor stands for a `block` of
-    rows and columns of K; of A and B, for itself.
+    are converted in registers if the instruction multiplies others. A `block` of rows and columns of K has
+    `block_elems` elements of factors along K; an element of A or B is its own.
     """
 
     name: str
@@ -47,6 +47,7 @@ class OperandPath:
     smem: SmemTile
     s2r: Fragments
     block: tuple[int, int] = (1, 1)
+    block_elems: int = 1
 
     @property
     def major_mode(self) -> int:
@@ -61,7 +62,12 @@ class OperandPath:
     @property
     def home(self) -> OperandSource:
         """The end of its way, where the instruction reads it."""
-        return OperandSource.RMEM if self.s2r.in_registers else OperandSource.SMEM
+        return self.s2r.by_source(
+            copied=lambda _: OperandSource.RMEM,
+            described=lambda _: OperandSource.SMEM,
+            read=lambda _: OperandSource.RMEM,
+            to_tmem=lambda _: OperandSource.TMEM,
+        )
 
     @property
     def read_key(self) -> str:
@@ -72,18 +78,28 @@ class OperandPath:
     def read_action(self) -> Action:
         """The step that reads it in shared memory: its loads, or the multiplications that read it or that it scales."""
         return self.s2r.by_source(
-            copied=lambda _: Action.LOAD, described=lambda _: Action.MULTIPLY, read=lambda _: Action.MULTIPLY
+            copied=lambda _: Action.LOAD,
+            described=lambda _: Action.MULTIPLY,
+            read=lambda _: Action.MULTIPLY,
+            to_tmem=lambda _: Action.TO_TMEM,
         )
 
     @property
     def fragment_copy(self) -> FragmentCopy:
         """The copy of its fragments to registers, if its multiplier reads them there."""
-        copy = self.s2r.by_source(copied=lambda copy: copy, described=lambda _: None, read=lambda _: None)
+        copy = self.s2r.by_source(
+            copied=lambda copy: copy, described=lambda _: None, read=lambda _: None, to_tmem=lambda _: None
+        )
         assert copy is not None, f"{self.name} is read from shared memory"
         return copy
 
+    @property
+    def covers(self) -> tuple[int, int]:
+        """Rows and columns of K that its tile is for."""
+        return self.tile[0] * self.block[0], self.tile[1] // self.block_elems * self.block[1]
+
     def loads(self, tiled_mma: TiledMma) -> Counter[str]:
-        """Instructions that a warp, or a single thread, issues to load the fragments of one k-tile."""
+        """Instructions that a warp, or a single thread, issues to load the fragments or factors of one k-tile."""
         return self.s2r.opcodes(self.operand, self.tile, self.dtype, tiled_mma)
 
     def landing(self, tiled_mma: TiledMma, target: Target) -> Landing:
@@ -93,7 +109,7 @@ class OperandPath:
 
     def opcodes(self, step: Step, tiled_mma: TiledMma, target: Target) -> Counter[str]:
         """Return the instructions that each participating thread, or warp, issues for it in a step on a k-tile."""
-        if step.action is Action.LOAD:
+        if step.action is Action.LOAD or step.action is self.read_action is Action.TO_TMEM:
             return self.loads(tiled_mma)
         return self.g2s.opcodes(step, self.landing(tiled_mma, target))
 

@@ -52,6 +52,7 @@ class OperandFollower:
             ),
             described=lambda _: (),
             read=lambda _: (),
+            to_tmem=lambda _: (),
         )
 
     def reads(self, within: tuple[int, int], stage: int) -> tuple[DescriptorRead, ...]:
@@ -60,6 +61,7 @@ class OperandFollower:
             copied=lambda _: (),
             described=lambda found: (self._by_descriptor(found, within, stage),),
             read=lambda _: (),
+            to_tmem=lambda _: (),
         )
 
     def meets(self, lines: range) -> tuple[AccumulatorHits, ...]:

@@ -86,6 +86,7 @@ def _of_operand(plan: GemmPlan, operand: OperandPath, extents: tuple[int, int], 
             copied=lambda copy: _of_copy(plan, operand, copy, thread),
             described=lambda _: {f"tCr{x}": _descriptors(share, operand.dtype)},
             read=lambda _: {},
+            to_tmem=lambda _: {},
         ),
     }
 

@@ -49,6 +49,10 @@ def _shown(
         copied=lambda _: _copied(plan, operand, thread, everything=everything),
         described=lambda found: _described(operand, found),
         read=lambda found: ([section(f"{operand.name} by {found.words} of each thread", [])], found.to_json()),
+        to_tmem=lambda found: (
+            [section(f"{operand.name} by {found.words}: {found.columns} columns for a k-tile", [])],
+            found.to_json(),
+        ),
     )
 
 
@@ -143,6 +147,7 @@ def _part(plan: GemmPlan, operand: OperandPath, thread: int) -> Picture:
         copied=lambda _: _drawn(plan, operand, thread),
         described=lambda found: _drawn_in_place(plan, operand, found),
         read=lambda _: arranged(),
+        to_tmem=lambda _: arranged(),
     )
 
 
@@ -241,6 +246,7 @@ def _page_of(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
         copied=lambda copy: _copied_page(plan, operand, copy),
         described=lambda _: _described_page(plan, operand),
         read=lambda found: {"kind": "read", "instruction": found.instruction},
+        to_tmem=lambda found: {"kind": "read", "instruction": found.instruction},
     )
 
 

@@ -1,0 +1,123 @@
+"""Factors of blocks in atoms of 128 rows by 4 factors: the copies of a k-tile's atoms, and their way to tensor memory.
+
+```text
+global memory      atoms of 512 bytes, K first      a box: an atom of each block of rows that a tile meets
+shared memory      (rows / 128, 128 words)          a box follows another along K; they ride the pipeline of k-tiles
+tensor memory      4 columns for each atom          each stage has its own: a multiplication may still read the others
+```
+
+A tile of B whose rows do not fill whole atoms meets as many blocks wherever it begins, and begins at a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from cutegen.algebra import Layout
+from cutegen.contract.launch import OPERANDS
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS
+from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
+from cutegen.hardware.factor_atoms import (
+    ATOM_BYTES,
+    ATOM_COLUMNS,
+    ATOM_ROWS,
+    ATOM_WORDS,
+    COPY,
+    PER_WORD,
+    atom_descriptor,
+)
+from cutegen.hardware.units import LINE_BYTES
+from cutegen.plan.operands.choices import OperandChoices
+from cutegen.plan.operands.factors import most_blocks
+from cutegen.plan.operands.smem import SmemRanking
+from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, rows_of
+from cutegen.plan.values.copies import BulkTensorCopy
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.fragments import CopiedToTmem, Fragments
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.plan.values.operand import SIDES, OperandTile
+from cutegen.plan.values.path import ROWS
+from cutegen.plan.values.smem import SmemCandidate, Wavefronts
+from cutegen.spec import MODES, Factors, GemmSpec
+from cutegen.support.words import extents, plural
+
+
+def choose_atoms(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTensorCopy]]:
+    """Yield the paths of the factors of A and B, if the spec has them."""
+    for name in OPERANDS:
+        if (factors := spec.problem.factors(name)) is not None:
+            yield _path(name, factors, mma)
+
+
+def columns_of(factors: OperandChoices[BulkTensorCopy]) -> int:
+    """Return the columns of tensor memory that a k-tile of an operand needs; 0 for one that is multiplied."""
+    return factors.s2r.value.by_source(
+        copied=lambda _: 0, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda copy: copy.columns
+    )
+
+
+def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
+    x = _tile(name, factors, mma)
+    blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
+    # Atoms along K follow one another if a tile has those of one block of rows: a box can have two.
+    width = ATOM_WORDS * (gcd(along_k, MAX_BOX_ELEMS // ATOM_WORDS) if blocks == 1 else 1)
+    copy = BulkTensorCopy(TMA_LOAD, (width, blocks), x.extents[1] // width, 0)
+    why = (
+        f"one thread issues it with the k-tile of A and B, on the same barrier: {plural(along_k, 'atom')} of "
+        f"{ATOM_ROWS} rows by {PER_WORD} factors along K, for each of {plural(blocks, 'block')} of rows"
+    )
+    g2s = Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)} words", why))
+    box = rows_of(blocks, width, 1)
+    lines = Wavefronts(blocks * along_k * ATOM_BYTES // LINE_BYTES, blocks * along_k * ATOM_BYTES // LINE_BYTES)
+    candidate = SmemCandidate(
+        name=LayoutOption(box).name,
+        atom=box,
+        swizzle=None,
+        pad_elems=0,
+        tile_bytes=blocks * along_k * ATOM_BYTES,
+        write=lines,
+        read=lines,
+    )
+    smem = Choice(
+        SmemRanking(candidate, (candidate,)),
+        Decision(x.smem_key, candidate.name, f"atoms as memory has them, {candidate.tile_bytes:,} bytes per tile"),
+    )
+    return OperandChoices(x, g2s, _to_tmem(x, mma), smem)
+
+
+def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
+    """Return the tile of words of a k-tile."""
+    element, key, side = dtype(f"{factors.dtype}x{PER_WORD}"), f"scale_{name}", SIDES[name]
+    of_word = factors.block[1] * PER_WORD
+    blocks = most_blocks(mma.cta_tile[ROWS.index(side)], ATOM_ROWS)
+    return OperandTile(
+        name=key,
+        operand=side,
+        dtype=element,
+        multiplied=element,
+        modes=MODES[name],
+        extents=(blocks, mma.cta_tile[2] // of_word * ATOM_WORDS),
+        major_mode=1,
+        align_bytes=VECTOR_BYTES,
+        smem_key=f"smem.{key}",
+        requested=(),
+        vector_elems=VECTOR_BYTES // element.bytes,
+        last_elems=1,
+        block=(ATOM_ROWS, of_word),
+        block_elems=ATOM_WORDS,
+    )
+
+
+def _to_tmem(x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
+    """Return the copies of a k-tile's atoms: a box is those of all rows, and begins where the previous one ends."""
+    blocks, along_k = x.extents[0], x.extents[1] // ATOM_WORDS
+    units = ATOM_BYTES // VECTOR_BYTES
+    atoms = Layout((along_k, blocks), (blocks * units, units))
+    first = atom_descriptor(mma.atom.multiply.descriptor_version)
+    copy = CopiedToTmem(first=first, atoms=atoms, atom_columns=ATOM_COLUMNS, instruction=COPY)
+    why = (
+        f"the thread that multiplies copies {plural(blocks * along_k, 'atom')} to {copy.columns} columns before the "
+        "multiplications that read them, in issue order; each stage has its own columns"
+    )
+    return Choice(copy, Decision(f"s2r.{x.name}", "tcgen05.cp to tensor memory", why))
