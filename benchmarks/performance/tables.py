@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from benchmarks.performance import claims
 from benchmarks.performance.figures import OURS, Figures, Time, by_problem
@@ -159,7 +159,39 @@ def quack(figures: Figures) -> str:
             rows.append([_spelled(problem), *times, f"{row[QUACK].median_us / row[OURS].median_us:.2f}"])
     if not rows:
         return "Not measured: this run did not include QuACK."
+    ratios = _ratios_to(figures, QUACK)
+    rows += [[name, *[ABSENT] * 3, f"**{mean(ratios):.2f}**"] for name, mean in MEANS.items()]
     return _table(["M x N x K", "torch", QUACK, "cutegen", "x QuACK"], rows)
+
+
+MEANS: Mapping[str, Callable[[Sequence[float]], float]] = {"median": median, "geometric mean": geometric_mean}
+
+
+PEERS: Mapping[str, str] = {
+    QUACK: "QuACK, which tunes itself for each problem",
+    CUTLASS_HOPPER: "CUTLASS's Hopper example with its best tile",
+}
+
+
+def _ratios_to(figures: Figures, peer: str) -> list[float]:
+    """Return the speed over the peer's on each problem of the suite in a graph where it took part."""
+    rows = by_problem(figures.suite, Regime.GRAPH).values()
+    return [ratio for row in rows if (ratio := claims.x_peer(row, peer)) is not None]
+
+
+def peers(figures: Figures) -> str:
+    """Summarize the speed over that of libraries that also choose a kernel for each problem."""
+    rows = []
+    for peer, words in (
+        (QUACK, "QuACK, which tunes itself for each problem"),
+        (CUTLASS_HOPPER, "CUTLASS's Hopper example with its best tile"),
+    ):
+        if ratios := _ratios_to(figures, peer):
+            means = [f"{mean(ratios):.2f}" for mean in MEANS.values()]
+            rows.append([words, *means, f"{min(ratios):.2f} to {max(ratios):.2f}"])
+    if not rows:
+        return NOT_MEASURED
+    return _table(["suite in a graph, speed over", *MEANS, "worst to best"], rows)
 
 
 def kinds(figures: Figures) -> str:
@@ -312,6 +344,7 @@ BLOCKS: Mapping[str, Callable[[Figures], str]] = {
     "contenders": contenders,
     "hopper": hopper,
     "quack": quack,
+    "peers": peers,
     "kinds": kinds,
     "claims": held,
     "sample": sample,

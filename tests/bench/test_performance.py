@@ -147,8 +147,23 @@ def test_quack_has_rows_where_it_took_part(figures: Figures) -> None:
     assert tables.quack(figures).startswith("Not measured")
     times = (*timed(LADDER, torch=250.0, ours=200.0, **{QUACK: 240.0}), *timed(THIN, torch=1.0, ours=2.0))
     assert tables.quack(replace(figures, suite=times)).splitlines()[2:] == [
-        "| 4096 x 4096 x 4096 | 250.0 | 240.0 | 200.0 | 1.20 |"
+        "| 4096 x 4096 x 4096 | 250.0 | 240.0 | 200.0 | 1.20 |",
+        "| median |  |  |  | **1.20** |",
+        "| geometric mean |  |  |  | **1.20** |",
     ]
+
+
+def test_one_extreme_problem_does_not_hide_the_median(figures: Figures) -> None:
+    header, *_ = tables.peers(figures).splitlines()
+    assert header == "| suite in a graph, speed over | median | geometric mean | worst to best |"
+    others = [LADDER, THIN, ProblemShape(64, 64, 64)]
+    times = [
+        time
+        for problem, quack_us in zip(others, (100.0, 101.0, 800.0), strict=True)
+        for time in timed(problem, torch=100.0, ours=100.0, **{QUACK: quack_us})
+    ]
+    (row,) = [x for x in tables.peers(replace(figures, suite=tuple(times))).splitlines() if "QuACK" in x]
+    assert row.endswith("| 1.01 | 2.01 | 1.00 to 8.00 |")
 
 
 def test_kinds_are_relative_to_tn(figures: Figures) -> None:
