@@ -34,12 +34,13 @@ from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.show.canvas import Picture
 from cutegen.show.follow import Element
 from cutegen.show.page import Opened, page_of_layout, page_of_plan
+from cutegen.show.page.thread_values import page as page_of_thread_values
 from cutegen.show.parts import OF_A_PROBE, PICTURES, Part, probe, thread_values, view_of
 from cutegen.show.parts import element as element_part
 from cutegen.show.parts import layout as layout_part
 from cutegen.show.view import View
 from cutegen.spec import GemmSpec
-from cutegen.support.words import naturals
+from cutegen.support.words import extents, naturals, plural
 from cutegen.tuned.answer import plan as make_plan
 
 MAX_ELEMENTS = 1 << 20  # for --layout: takes a moment, not a minute
@@ -244,10 +245,12 @@ def _of_threads(text: str, tile: tuple[int, int], thread: int, *, everything: bo
     view = partial(thread_values.view, expression, tile, everything=everything)
 
     def page() -> str:
-        raise RequestError(
-            "--tv: found --format html; expected text, svg, latex or png; --layout without --tv has a page, and a "
-            "SPEC's page shows the threads of its layouts"
-        )
+        table = view().table
+        holders, threads = table["holders"], table["threads"]
+        if not 0 <= thread < threads:
+            raise RequestError(f"--thread: found {thread}; expected 0 to {threads - 1}, a thread of the layout")
+        facts = f"{threads:,} threads, {plural(table['values'], 'value')} each, in a tile of {extents(tile)}"
+        return page_of_thread_values(table["layout"], facts, threads, thread, holders)
 
     return _Subject(text, view, lambda: thread_values.picture(expression, tile, thread), page)
 

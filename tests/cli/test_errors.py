@@ -226,7 +226,6 @@ def test_a_shipped_name_that_is_nearly_right(cli: Cli) -> None:
             "build: found kernel.py together with others; expected one kernel file alone",
         ),
         ("build kernel.py --problem 1,2,3", "--problem: found together with kernel.py, which defines all of it"),
-        ("show --layout (8,4):(4,1) --tv 4,8 --format html", "--tv: found --format html; expected text, svg"),
         ("compare hgemm_tn sm80_hgemm_tn --format html", "--format: found html; expected text, svg, latex or png"),
         ("compare hgemm_tn sm80_hgemm_tn --out x.html", "use `cutegen show SPEC --format html`"),
         ("run ldmatrix_probe --batch 2", "--batch: found with a probe"),
