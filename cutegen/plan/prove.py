@@ -77,7 +77,8 @@ def _prove_roles(plan: GemmPlan) -> None:
     role = plan.mma.role
     tiled = plan.tiled_mma.threads * (role.groups if role.alternates else 1)
     multiplying = plan.loop.role(plan.loop.main.role).threads
-    _demand(tiled == role.threads == multiplying, f"{multiplying} threads multiply, and the tiled MMA has {tiled}")
+    counts = f"{multiplying} threads multiply, {role.name} has {role.threads} and the tiled MMA {tiled}"
+    _demand(tiled == role.threads == multiplying, counts)
     registers = [each.registers for each in plan.roles for _ in range(0, each.threads, WARP)]
     of_warpgroups = (set(registers[i : i + WARPGROUP // WARP]) for i in range(0, len(registers), WARPGROUP // WARP))
     equal = all(len(found) == 1 for found in of_warpgroups)

@@ -23,6 +23,7 @@ from jinja2.ext import Extension
 from jinja2.runtime import Context
 
 from cutegen.hardware.units import BANK_ROW_BYTES
+from cutegen.render.python_text import within_width
 from cutegen.support.resources import templates_dir
 
 POINT = re.compile(r"^( *)\{% at ([a-z_]+) %\}\n", re.MULTILINE)
@@ -89,4 +90,4 @@ def template_of(name_or_text: str) -> Template:
 
 def rendered(skeleton: str, holes: Mapping[str, Any]) -> str:
     """Return a skeleton with its holes filled; `holes["parts"]` are the files that have text for its points."""
-    return template_of(skeleton).render(holes)
+    return within_width(template_of(skeleton).render(holes))

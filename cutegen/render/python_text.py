@@ -28,6 +28,33 @@ def _wrapped(text: str, width: int) -> tuple[str, ...]:
     return tuple(textwrap.wrap(printable, width, break_long_words=False, break_on_hyphens=False))
 
 
+def within_width(text: str) -> str:
+    """Return code whose lines of a call that are too long have its arguments in a line of their own, as by ruff.
+
+    A template does not know how deep its text will be. Lines that would still be too long stay as they are.
+    """
+    lines = text.split("\n")
+    if max(map(len, lines)) > LINE_WIDTH:
+        lines = [part for line in lines for part in (_broken(line) if len(line) > LINE_WIDTH else (line,))]
+    return "\n".join(lines)
+
+
+def _broken(line: str) -> tuple[str, ...]:
+    """Return the lines of one that ends with its only call, or with that and a colon."""
+    code = line.removesuffix(":")
+    if not code.endswith(")"):
+        return (line,)
+    indent, last = len(line) - len(line.lstrip()), len(code) - 1
+    depth, first = 1, last
+    while depth and first > indent:
+        first -= 1
+        depth += {")": 1, "(": -1}.get(code[first], 0)
+    arguments = " " * (indent + 4) + code[first + 1 : last]
+    if depth or ")" in line[:first] or len(arguments) > LINE_WIDTH:
+        return (line,)
+    return line[: first + 1], arguments, " " * indent + line[last:]
+
+
 def constant(name: str, value: object) -> tuple[str, ...]:
     """Return `name = value`; a tuple too long for a line is spread over several.
 

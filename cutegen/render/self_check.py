@@ -43,7 +43,7 @@ class SelfCheckHoles:
 def self_check(plan: GemmPlan) -> SelfCheckHoles:
     fusion = plan.epilogue.fusion
     operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
-    operands += [f"{x.name} = {_factors(x)}" for x in plan.launch.factors]
+    operands += [line for x in plan.launch.factors for line in _factors(x)]
     operands += [f"scaled_{x.name[-1]} = {_scaled(x)}" for x in plan.launch.factors]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
@@ -53,7 +53,7 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     )
     if fusion.quantization is not None:
         factors = fusion.quantization.factors
-        operands += [f"{factors.name} = {_factors(plan.launch.tensor(factors.name))}"]
+        operands += _factors(plan.launch.tensor(factors.name))
         results = f'("c", c.double() * {_spread(plan.launch.tensor(factors.name))}, x),'
     return SelfCheckHoles(
         operands=tuple(operands),
@@ -68,16 +68,19 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     )
 
 
-def _factors(x: TensorContract) -> str:
-    """Return positive factors, in PyTorch, with a leading stride of whole vectors."""
+def _factors(x: TensorContract) -> tuple[str, ...]:
+    """Return lines that make positive factors, in PyTorch, with a leading stride of whole vectors."""
     if x.block_elems > 1:
         return _words(x)
-    extents = [mode if of == 1 else f"-(-{mode} // {of})" for mode, of in zip(x.modes, x.block or (), strict=True)]
-    rows, columns = extents if x.major == x.modes[1] else extents[::-1]
+    assert x.block is not None
+    along = x.modes.index(x.major)
+    extents = [mode if of == 1 else f"-(-{mode} // {of})" for mode, of in zip(x.modes, x.block, strict=True)]
+    rows, columns = extents[1 - along], extents[along]
     aligned = x.align_bytes // dtype(x.dtype).bytes
+    room = f"-(-{x.major} // {x.block[along] * aligned}) * {aligned}"
     first = f":{columns}" if columns.isidentifier() else f": {columns}"
-    made = f'torch.rand({rows}, -(-({columns}) // {aligned}) * {aligned}, device="cuda")[:, {first}]'
-    return made if x.major == x.modes[1] else f"{made}.T"
+    made = f'{x.name} = torch.rand({rows}, {room}, device="cuda")[:, {first}]'
+    return (made if x.major == x.modes[1] else f"{made}.T",)
 
 
 def _scaled(x: TensorContract) -> str:
@@ -96,20 +99,28 @@ def _spread(x: TensorContract) -> str:
     return factors
 
 
-def _words(x: TensorContract) -> str:
-    """Return random words of factors, in PyTorch."""
+def _words(x: TensorContract) -> tuple[str, ...]:
+    """Return lines that make random words of factors and take their codes apart, one a row and block, in PyTorch."""
     (rows, of_k), (first, second) = x.block or (1, 1), x.modes
-    shape = f"-(-{first} // {rows}), -(-{second} // {of_k}) * {x.block_elems * PER_WORD}"
-    return f'torch.randint(110, 120, ({shape}), device="cuda").to(torch.uint8).view(torch.int32)'
+    shape, codes = f"-(-{first} // {rows}), -(-{second} // {of_k}) * {x.block_elems * PER_WORD}", _codes(x)
+    atoms = f"{x.name}.shape[0], -1, {COLUMN_ROWS}, {rows // COLUMN_ROWS}, {PER_WORD}"
+    return (
+        f'{codes} = torch.randint(110, 120, ({shape}), device="cuda").to(torch.uint8)',
+        f"{x.name} = {codes}.view(torch.int32)",
+        f"{codes} = {codes}.view({atoms}).permute(0, 3, 2, 1, 4).reshape({rows} * {x.name}.shape[0], -1)",
+    )
+
+
+def _codes(x: TensorContract) -> str:
+    """Return the name of the factors' codes."""
+    return x.name.replace("scale", "codes")
 
 
 def _of_words(x: TensorContract) -> str:
     """Return the factors of words for each element of an operand, in PyTorch."""
-    (rows, of_k), (first, second) = x.block or (1, 1), x.modes
-    atoms = f"{x.name}.view(torch.uint8).view({x.name}.shape[0], -1, {COLUMN_ROWS}, {rows // COLUMN_ROWS}, {PER_WORD})"
-    codes = f"{atoms}.permute(0, 3, 2, 1, 4).reshape({rows} * {x.name}.shape[0], -1)"
+    (_, of_k), (first, second) = x.block or (1, 1), x.modes
     values = "({}.double() - 127).exp2()" if x.dtype.startswith("ue8m0") else "{}.view(torch.float8_e4m3fn).double()"
-    return f"{values.format(codes)}.repeat_interleave({of_k // PER_WORD}, 1)[:{first}, :{second}]"
+    return f"{values.format(_codes(x))}.repeat_interleave({of_k // PER_WORD}, 1)[:{first}, :{second}]"
 
 
 def _poison(plan: GemmPlan) -> str:

@@ -178,7 +178,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
     return {
         **fed_by_boxes(plan),
         "mma.atom": (
-            f"K_BLOCKS, INSTRUCTION_DESCRIPTOR = {plan.mma.k_blocks}, {instruction:#x}",
+            f"K_BLOCKS, INSTRUCTION_DESCRIPTOR = {plan.mma.k_blocks}, 0x{instruction:X}",
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
             f"PRODUCER_WARP, MMA_WARP, THREADS = {drains}, {drains + 1}, {plan.threads}",
         ),

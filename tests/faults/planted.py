@@ -308,6 +308,15 @@ PLANTED = {
         "return True",
         _SPOILED,
     ),
+    "an element that comes twice is no hindrance": Fault(
+        _PLAN + "prove.py",
+        "return table.size == elems and _covers(table, elems)",
+        "return _covers(table, elems)",
+        _SPOILED,
+    ),
+    "a role may have more threads than its tiled MMA": Fault(
+        _PLAN + "prove.py", "_demand(tiled == role.threads == multiplying,", "_demand(tiled == multiplying,", _SPOILED
+    ),
     "two elements may have one place": Fault(
         _PLAN + "prove.py", "_demand(_distinct(table) == table.size,", "_demand(True,", _SPOILED
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cutegen.algebra import ComposedLayout, Layout, Swizzle, TiledMma, tile_to_shape
@@ -13,6 +14,7 @@ from cutegen.errors import ProofError
 from cutegen.hardware import ldmatrix_atom, universal_atom
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.epilogue.store import vector_copy
+from cutegen.plan.kernel.scheduler import Grid, TileOrder, Tiles
 from cutegen.plan.prove import prove
 from cutegen.spec import S2r, S2rCopy, Smem, SmemLayout, Tile, load_spec
 from tests.plan.changed import moved, with_path, with_region
@@ -56,6 +58,14 @@ def ldmatrix(matrices: int, *, transpose: bool) -> Callable[[GemmPlan], GemmPlan
         return with_a(found, s2r=replace(found.a.s2r, atom=ldmatrix_atom(matrices, transpose=transpose)))
 
     return spoil
+
+
+class Twice(TileOrder):
+    """An order that has every tile, and the first one once more."""
+
+    def tiles(self, grid: Grid, numbers: Tiles | None = None) -> tuple[Tiles, Tiles]:
+        tile_m, tile_n = super().tiles(grid, numbers)
+        return np.append(tile_m, tile_m[:1]), np.append(tile_n, tile_n[:1])
 
 
 SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
@@ -109,6 +119,14 @@ SPOILED: dict[str, tuple[Callable[[GemmPlan], GemmPlan], str]] = {
     "C stored wider than aligned": (
         lambda p: replace(p, epilogue=replace(p.epilogue, align_bytes=8)),
         "copies more bytes than are aligned",
+    ),
+    "a role of more threads than its tiled MMA": (
+        lambda p: replace(p, mma=replace(p.mma, role=replace(p.mma.role, threads=2 * p.mma.role.threads))),
+        "128 threads multiply, mma has 256 and the tiled MMA 128",
+    ),
+    "a tile that comes twice": (
+        lambda p: replace(p, scheduler=replace(p.scheduler, order=Twice("n", 8, False))),
+        "the order of tiles leaves one out, or has one twice",
     ),
     "C staged and never stored": (lambda p: replace(p, epilogue=replace(p.epilogue, store=None)), "without stores"),
 }

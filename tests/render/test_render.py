@@ -181,10 +181,8 @@ def test_every_pair_of_values_meets() -> None:
 
 
 def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> None:
-    """Kernels of groups and of pairs nest deeper than a template can know, and have lines that ruff would break."""
+    """All roles go over the tiles of a CTA, and not every one uses their numbers (B007)."""
     for number, text in enumerate(texts):
-        if "problem.groups" in text or "epilogue.pairs" in text:
-            continue
         (tmp_path / f"kernel_{number}.py").write_text(text)
     ruff = [sys.executable, "-m", "ruff"]
     formatted = subprocess.run(
@@ -195,7 +193,7 @@ def test_any_spec_gives_a_formatted_file(texts: list[str], tmp_path: Path) -> No
     )
     assert formatted.returncode == 0, formatted.stdout + formatted.stderr
     linted = subprocess.run(
-        [*ruff, "check", "--select", "E,F,W,B,SIM", "--ignore", "B002,B007,E501", "--isolated", tmp_path],
+        [*ruff, "check", "--select", "E,F,W,B,SIM", "--ignore", "B007,E501", "--isolated", tmp_path],
         capture_output=True,
         text=True,
         check=False,
