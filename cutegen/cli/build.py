@@ -18,6 +18,7 @@ from cutegen.cli.options import (
     ArchsOption,
     BatchOption,
     CompilersOption,
+    GroupsOption,
     JsonOption,
     KernelsArgument,
     ListOption,
@@ -33,7 +34,7 @@ from cutegen.pack.kernel_list import RequestedKernel
 from cutegen.pack.making import check_folders, copy_artifacts
 from cutegen.pack.tables import outcome_lines, outcome_table
 
-OF_SPECS = frozenset({"problem", "batch", "listed", "scheduler"})
+OF_SPECS = frozenset({"problem", "batch", "groups", "listed", "scheduler"})
 Make = Callable[[BuildRequest, Cache], Artifact]
 
 
@@ -50,6 +51,7 @@ def build(
     specs: KernelsArgument = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchsOption = None,
     listed: ListOption = None,
     with_source: Annotated[
@@ -84,7 +86,7 @@ def build(
         refuse_options(context, OF_SPECS, f"together with {files[0]}, which defines all of it")
         _build_one(*_of_file(files[0], arch), build_artifact, folder, shown)
         return
-    wanted = named_kernels(specs, problem, batch, arch, listed, verb="build")
+    wanted = named_kernels(specs, problem, batch, groups, arch, listed, verb="build")
     if folder is not None:
         check_folders(folder, wanted)  # before anything is compiled
     if len(wanted) == 1:

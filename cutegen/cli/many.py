@@ -27,6 +27,7 @@ def named_kernels(
     specs: Sequence[str] | None,
     problem: Sequence[str] | None,
     batch: int | None,
+    groups: int | None,
     arch: str | None,
     listed: Path | None,
     *,
@@ -36,7 +37,7 @@ def named_kernels(
 
     Raises RequestError, also if they name none.
     """
-    problems, archs = named_problems(problem, batch), named_archs(arch)
+    problems, archs = named_problems(problem, batch, groups), named_archs(arch)
     if problems and not specs:
         raise RequestError("--problem: found without a SPEC; the kernels of a list name their own problems")
     rows = () if listed is None else read_list(named_file("--from", listed, "a list of kernels"), archs)

@@ -14,6 +14,7 @@ from cutegen.cli.options import (
     ArchsOption,
     BatchOption,
     CompilersOption,
+    GroupsOption,
     JsonOption,
     ListOption,
     ProblemsOption,
@@ -28,7 +29,7 @@ from cutegen.pack.building import Outcome
 from cutegen.pack.making import make_pack
 from cutegen.pack.tables import outcome_lines, outcome_table, pack_lines, pack_table, packed_line
 
-OF_MAKING = frozenset({"specs", "problem", "batch", "arch", "listed", "out", "partial", "jobs", "scheduler"})
+OF_MAKING = frozenset({"specs", "problem", "batch", "groups", "arch", "listed", "out", "partial", "jobs", "scheduler"})
 
 
 def pack(
@@ -36,6 +37,7 @@ def pack(
     specs: SpecsArgument = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
     arch: ArchsOption = None,
     listed: ListOption = None,
     out: Annotated[
@@ -67,7 +69,7 @@ def pack(
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
     path = _asked_path(out)
-    wanted = named_kernels(specs, problem, batch, arch, listed, verb="pack")
+    wanted = named_kernels(specs, problem, batch, groups, arch, listed, verb="pack")
     check_identities(each.identity for each in wanted)  # before anything is compiled
     outcomes = built(wanted, jobs, scheduler)
     if not partial:

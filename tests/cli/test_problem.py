@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cutegen.cli.many import named_kernels
+from cutegen.contract import ProblemShape
 from tests.cli.commands import Cli
 
 OPEN = """
@@ -32,6 +34,16 @@ def test_plan_is_for_the_problem(cli: Cli, bare: Path) -> None:
     assert narrow["problem"] == {"m": 16, "n": 4096, "k": 4096, "batch": 1}
     batched = cli(f"plan {bare} --arch sm_90 --problem 128,128,4096 --batch 512 --json").json
     assert (batched["problem"]["batch"], batched["split_k"]) == (512, None)
+
+
+def test_kernels_to_build_are_chosen_for_groups(cli: Cli) -> None:
+    """`build` and `pack` name their kernels alike; a spec without groups has none."""
+    (one,) = named_kernels(["sm80_bf16_grouped"], ["512,256,128"], None, 8, "a100", None, verb="build")
+    assert one.problem == ProblemShape(512, 256, 128, groups=8)
+    for verb in ("build", "pack"):
+        out = "--out x.cutepack" if verb == "pack" else ""
+        refused = cli(f"{verb} sm80_hgemm_tn --arch a100 --problem 512,256,128 --groups 8 {out}")
+        assert "problem.groups: found a problem of 8 groups, and none in the spec" in refused.error
 
 
 @pytest.mark.parametrize("verb", ["plan", "emit", "show"])

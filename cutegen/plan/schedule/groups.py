@@ -11,7 +11,7 @@ from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.spec import MODES, GemmSpec
 from cutegen.spec.parts import DEFAULT_ALIGN_BYTES
-from cutegen.support.words import extents
+from cutegen.support.words import extents, plural
 
 KEY = "problem.groups"
 _BELONG = {
@@ -47,7 +47,14 @@ def check_groups(spec: GemmSpec, mma: MmaPlan) -> None:
 
 
 def check_one_product(spec: GemmSpec, problem: ProblemShape | None) -> None:
-    """Raise SpecError for groups of a batch."""
+    """Raise SpecError for groups of a batch, and for a problem of groups that the spec does not have."""
+    if spec.problem.groups is None and problem is not None and problem.groups is not None:
+        raise spec.error(
+            KEY,
+            found=f"a problem of {plural(problem.groups, 'group')}, and none in the spec",
+            expected="both, or neither",
+            fix='problem.groups = { of = "m" }, or a problem without groups',
+        )
     if spec.problem.groups is None or problem is None or problem.batch == 1:
         return
     raise spec.error(
