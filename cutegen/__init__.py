@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cutegen.matmul import explain, matmul, prepare
     from cutegen.plan import GemmPlan, ProbePlan
     from cutegen.run import Kernel, Probe
+    from cutegen.scaled_grouped_mm import scaled_grouped_mm
     from cutegen.scaled_mm import scaled_mm
     from cutegen.spec import (
         Epilogue,
@@ -88,6 +89,7 @@ __all__ = [
     "quantize",
     "replace_linear",
     "restore_linear",
+    "scaled_grouped_mm",
     "scaled_mm",
     "shipped_specs",
 ]
@@ -100,6 +102,7 @@ _ROOMS = {
     "cutegen.tuned.answer": ("plan",),
     "cutegen.matmul": ("explain", "matmul", "prepare"),
     "cutegen.grouped_mm": ("grouped_mm",),
+    "cutegen.scaled_grouped_mm": ("scaled_grouped_mm",),
     "cutegen.scaled_mm": ("scaled_mm",),
     "cutegen.torch_ops.float8": ("Float8Copies", "float8_linear"),
     "cutegen.torch_ops.linear": ("Linear",),

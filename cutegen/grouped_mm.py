@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cutegen.contract.launch import OPERANDS
+from cutegen.contract.launch import ENDS, OPERANDS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
+from cutegen.dispatch.block_scales import LEAST_TARGET
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, is_gated, paired
-from cutegen.dispatch.grouped import GroupedTerms, resolve_groups
+from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, resolve_groups
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
@@ -27,7 +28,7 @@ from cutegen.run.call.operands import view_of
 _torch_entry: Any = None
 """The module of calls of groups with torch's tensors, once torch is imported."""
 TAILS = ("zero", "keep")
-_TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
+_TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out")
 
 
 def grouped_mm(
@@ -43,6 +44,8 @@ def grouped_mm(
     first: str | None = None,
     tail: Literal["zero", "keep"] = "zero",
     expected: int | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
 ) -> Any:
@@ -64,6 +67,10 @@ def grouped_mm(
     group has are 0; with `tail="keep"`, and in `out`, they are left as they are. Gradients of them are 0, and what
     they hold reaches nothing. Alignments, element types and `out_dtype` are those of `cutegen.matmul`.
 
+    `scale_a` and `scale_b` are f32 factors of rows of `mat_a` and of columns of `mat_b`, (G, M) or (G, N) where each
+    group has its own, or (1,) for all; or of blocks of 8-bit floats, with as many dimensions as their operand and in
+    its order, as those of `cutegen.matmul`. Such calls have no gradients.
+
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
@@ -72,12 +79,14 @@ def grouped_mm(
         activation = entry.activation_name(activation)
     ends = offs if sizes is None else sizes
     if entry is not None and cu_seqlens is None and ends is not None and not isinstance(mat_a, np.ndarray):
-        given = offs is None, sizes is None, bias is None, out is None
-        operands = (mat_a, mat_b, ends, *[x for x in (bias, out) if x is not None])
+        given = offs is None, sizes is None, bias is None, scale_a is None, scale_b is None, out is None
+        operands = (mat_a, mat_b, ends, *[x for x in (bias, scale_a, scale_b, out) if x is not None])
         asked = operands, (given, activation, pairs, first, tail, expected, out_dtype)
-        if (found := entry.quick(asked, bias, ends, out)) is not None:
+        beside = {ENDS: ends, "bias": bias, "scale_a": scale_a, "scale_b": scale_b}
+        if (found := entry.quick(asked, beside, out)) is not None:
             return found
-    call = _call(mat_a, mat_b, offs, cu_seqlens, sizes, bias, activation, pairs, first, tail, expected, out, out_dtype)
+    terms = (offs, cu_seqlens, sizes, bias, activation, pairs, first, tail, expected, scale_a, scale_b, out, out_dtype)
+    call = _call(mat_a, mat_b, *terms)
     if entry is not None and not isinstance(mat_a, np.ndarray):
         return entry.grouped_mm(call, asked)
     resolved = _resolved_arrays(call)
@@ -126,6 +135,8 @@ def _call(
     first: Any = None,
     tail: Any = "zero",
     expected: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
 ) -> Any:
@@ -141,6 +152,7 @@ def _call(
     torch = sys.modules.get("torch")
     of_torch = torch is not None and isinstance(mat_a, torch.Tensor)
     given = {"a": mat_a, "b": mat_b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
+    given |= {"scale_a": scale_a, "scale_b": scale_b}
     for name, value in given.items():
         right = isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray)
         if not right and (value is not None or name in OPERANDS):
@@ -152,9 +164,8 @@ def _call(
     if torch is not None and of_torch:
         if every_row:
             sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
-        return _torch_entry.GroupedCall(
-            mat_a, mat_b, offs, sizes, bias, activation, tail == "keep", expected, out_dtype, out
-        )
+        others = (bias, activation, tail == "keep", expected, out_dtype, scale_a, scale_b, out)
+        return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others)
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
     terms = GroupedTerms(activation, tail == "keep", expected)
@@ -173,7 +184,8 @@ def _check(activation: Any, tail: Any, expected: Any) -> None:
 def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | None = None) -> Resolved:
     views = {name: view_of(x, name) for name, x in call.items() if name in _TENSORS and x is not None}
     given = {name: (view.form, view.pointer) for name, view in views.items()}
-    least = {"least": LEAST_OF_PAIRS} if is_gated(call["terms"].activation) else {}
+    gated, blocks = is_gated(call["terms"].activation), blocks_of_groups({name: x.form for name, x in views.items()})
+    least = {"least": LEAST_TARGET} if blocks else {"least": LEAST_OF_PAIRS} if gated else {}
     where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
     return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
 

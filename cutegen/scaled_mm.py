@@ -15,7 +15,7 @@ from cutegen.support.literals import nearest
 
 TENSOR, ROW, ROWS_OF_K, BLOCKS = RECIPES = ("TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128")
 """Names of torch.nn.functional.ScalingType that kernels have."""
-_OF_BLOCKS = (ROWS_OF_K, BLOCKS)
+OF_BLOCKS = (ROWS_OF_K, BLOCKS)
 _NO_SWIZZLE = "NO_SWIZZLE"
 
 
@@ -59,68 +59,83 @@ def scaled_mm(
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
-    recipe_a, recipe_b = _recipe("scale_recipe_a", scale_recipe_a), _recipe("scale_recipe_b", scale_recipe_b)
-    if (recipe_a in _OF_BLOCKS) != (recipe_b in _OF_BLOCKS):
-        raise RequestError(
-            f"scaled_mm: scale_recipe_b: found {recipe_b} with {recipe_a}; expected blocks for both operands, or for "
-            "neither"
-        )
-    for name, swizzle in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b)):
-        if (found := _only(swizzle)) is not None and getattr(found, "name", found) != _NO_SWIZZLE:
-            raise RequestError(f"scaled_mm: {name}: found {found!r}; expected none: factors are read as they are")
-    if tuple(contraction_dim):
-        raise RequestError(f"scaled_mm: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
-    factors_a = _oriented("scale_a", recipe_a, _only(scale_a), mat_a, rows=0)
-    factors_b = _oriented("scale_b", recipe_b, _only(scale_b), mat_b, rows=1)
+    recipe_a, recipe_b = recipes(
+        "scaled_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
+    )
+    factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0)
+    factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1)
     terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
 
 
-def _only(given: Any) -> Any:
+def recipes(
+    function: str, of_a: Any, of_b: Any, swizzle_a: Any, swizzle_b: Any, *, contraction_dim: Sequence[int]
+) -> tuple[str, str]:
+    """Return the names of the recipes of A and of B. Raises RequestError for what no kernel has."""
+    recipe_a, recipe_b = _recipe(function, "scale_recipe_a", of_a), _recipe(function, "scale_recipe_b", of_b)
+    if (recipe_a in OF_BLOCKS) != (recipe_b in OF_BLOCKS):
+        raise RequestError(
+            f"{function}: scale_recipe_b: found {recipe_b} with {recipe_a}; expected blocks for both operands, or for "
+            "neither"
+        )
+    for name, swizzle in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b)):
+        if (found := only(swizzle)) is not None and getattr(found, "name", found) != _NO_SWIZZLE:
+            raise RequestError(f"{function}: {name}: found {found!r}; expected none: factors are read as they are")
+    if tuple(contraction_dim):
+        raise RequestError(f"{function}: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
+    return recipe_a, recipe_b
+
+
+def only(given: Any) -> Any:
     """Return the element of a list of one, as torch accepts."""
     return given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
 
 
-def _recipe(name: str, given: Any) -> str:
+def _recipe(function: str, name: str, given: Any) -> str:
     """Return the name of a recipe. Raises RequestError for one that no kernel has."""
-    found = _only(given)
+    found = only(given)
     said = getattr(found, "name", found)
     if said in RECIPES:
         return str(said)
     close = nearest(said, RECIPES) if isinstance(said, str) else ""
     raise RequestError(
-        f"scaled_mm: {name}: found {said!r}; expected one of {', '.join(RECIPES)}"
+        f"{function}: {name}: found {said!r}; expected one of {', '.join(RECIPES)}"
         + (f"; did you mean {close}?" if close else "")
     )
 
 
 def _oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int) -> Any:
     """Return factors in the order of their operand. `rows` is its dimension along M or N. Raises OperandError."""
-    if recipe not in _OF_BLOCKS:
+    if recipe not in OF_BLOCKS:
         return _checked(name, recipe, scale, operand, rows)
     if operand.ndim != 2:
         raise OperandError(
             operand=f"mat_{name[-1]}", found=f"shape {tuple(operand.shape)}", expected="a matrix, (M, K) or (K, N)"
         )
-    extent, k = operand.shape[rows], operand.shape[1 - rows]
+    return oriented(name, recipe, scale, operand, rows=rows)
+
+
+def oriented(name: str, recipe: str, scale: Any, operand: Any, *, rows: int) -> Any:
+    """Return factors of blocks in the order of their operand, a matrix or several. Raises OperandError."""
+    batch, (extent, k) = tuple(operand.shape[:-2]), (operand.shape[rows - 2], operand.shape[-1 - rows])
     along_k = -(-k // BLOCK)
     if recipe == ROWS_OF_K:
-        wanted: tuple[tuple[int, int], ...] = ((extent, along_k),)
+        wanted: tuple[tuple[int, ...], ...] = ((*batch, extent, along_k),)
         in_order = rows == 0
     else:
-        wanted = tuple((x, -(-extent // BLOCK)) for x in dict.fromkeys((along_k, -(-along_k // 4) * 4)))
+        wanted = tuple((*batch, x, -(-extent // BLOCK)) for x in dict.fromkeys((along_k, -(-along_k // 4) * 4)))
         in_order = rows == 1
     if tuple(scale.shape) not in wanted:
-        turned = tuple(scale.shape)[::-1] in wanted
+        turned = (*scale.shape[:-2], *scale.shape[:-3:-1]) in wanted
         raise OperandError(
             operand=name,
             found=f"shape {tuple(scale.shape)}",
             expected=f"{' or '.join(map(str, wanted))} for {recipe} of mat_{name[-1]} {tuple(operand.shape)}",
-            fix=f"`{name}.T`" if turned else "",
+            fix=f"`{name}.{'mT' if batch else 'T'}`" if turned else "",
         )
     if recipe == BLOCKS:
-        scale = scale[:along_k]
-    return scale if in_order else scale.T
+        scale = scale[..., :along_k, :]
+    return scale if in_order else scale.swapaxes(-1, -2)
 
 
 def _checked(name: str, recipe: str, scale: Any, operand: Any, rows: int) -> Any:

@@ -48,6 +48,14 @@ def blocks_of(shapes: Mapping[str, Shape]) -> Mapping[str, Block]:
     return {name: block for name, block in found.items() if block is not None}
 
 
+def block_of(name: str, shapes: Mapping[str, Shape]) -> Block:
+    """Return the rows and the K of the blocks of one operand. Raises OperandError for factors of another shape."""
+    shape, operand = shapes.get(name), shapes[SCALES[name]]
+    if shape is None or (found := _block(name, shape, operand)) is None:
+        raise _no_factors(name, shape, operand)
+    return found
+
+
 def _no_factors(name: str, shape: Shape | None, operand: Shape) -> OperandError:
     if len(operand) < 2:
         expected = f"factors of blocks of {SCALES[name]} only if that is a matrix, or a batch of them"

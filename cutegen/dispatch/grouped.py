@@ -16,6 +16,7 @@ from cutegen.contract.buckets import bucket
 from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.launch import ENDS, OPERANDS
 from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
@@ -128,6 +129,44 @@ def product_of_groups(forms: Mapping[str, Form]) -> GroupedProduct:
     return GroupedProduct(groups, count, m, n, k)
 
 
+def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, Block]:
+    """Return the blocks of A and of B that have a factor each, by the names of their factors; nothing without blocks.
+
+    Factors of blocks have as many dimensions as their operand, those of rows and of columns one less, except that parts
+    of K have no blocks. Raises OperandError.
+    """
+    given = {name: forms[name] for name in SCALES if name in forms}
+    whole = [name for name, form in given.items() if len(form.shape) == len(forms[SCALES[name]].shape)]
+    if not whole or (len(forms["a"].shape), len(forms["b"].shape)) == (2, 2):
+        return {}
+    shapes = {name: forms[name].shape for name in (*OPERANDS, *given)}
+    return {name: block_of(name, shapes) for name in SCALES}
+
+
+def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
+    """Check the factors of rows and columns, or of blocks. Raises OperandError."""
+    given = {name: forms[name] for name in SCALES if name in forms}
+    for name, block in blocks_of_groups(forms).items():
+        check_factors(name, given[name], forms[SCALES[name]])
+        if block[0] > 1 and product.groups.packs(_MODES[SCALES[name]]):
+            which = "row" if name == "scale_a" else "column"
+            found = f"factors of blocks of {block[0]} {which}s, and packed groups"
+            fix = f"repeat each factor for its {which}s, or pad the groups: sizes="
+            raise OperandError(
+                operand=name, found=found, expected=f"one for each {which}: a group begins at any of them", fix=fix
+            )
+        del given[name]
+    for name, form in given.items():
+        mode, extent = ("m", product.m) if name == "scale_a" else ("n", product.n)
+        of_all = [(1,), (extent,)]
+        shapes = of_all if product.groups.packs((mode,)) else [*of_all, (product.count, extent)]
+        if tuple(form.shape) not in shapes:
+            expected = f"{' or '.join(map(str, shapes))}, for all or along {mode.upper()}"
+            raise OperandError(operand=name, found=f"shape {tuple(form.shape)}", expected=expected)
+        if form.dtype != "f32":
+            raise OperandError(operand=name, found=f"dtype {form.dtype}", expected="f32", fix=f"cast {name}")
+
+
 def result_of(
     forms: Mapping[str, Form], out_dtype: str | None, gated: Gated | None = None
 ) -> tuple[GroupedProduct, str]:
@@ -141,7 +180,9 @@ def result_of(
     check_operands(forms["a"].dtype, forms["b"].dtype)
     element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
     _check_bias(forms.get("bias"), product)
-    check_given({name: form for name, form in forms.items() if name != "bias"}, product.multiplied, element)
+    _check_scales(forms, product)
+    alike = {name: form for name, form in forms.items() if name not in ("bias", *SCALES)}
+    check_given(alike, product.multiplied, element)
     return product, element
 
 
@@ -158,7 +199,12 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
     forms, gated = {name: form for name, (form, _) in given.items()}, gated_of(terms.activation)
     product, element = result_of(forms, out_dtype, gated)
-    placements = {name: _operand(name, *given[name], where, product, gated) for name in OPERANDS}
+    blocks = blocks_of_groups(forms)
+    mapped = gated is not None or bool(blocks)
+    placements = {name: _operand(name, *given[name], where, product, mapped=mapped) for name in OPERANDS}
+    if gated is not None and not takes_apart(placements["b"].matrix, gated.pairs, product.n):
+        b = placements["b"].matrix.dtype
+        placements["b"] = _copy("b", forms["b"], b, "a copy along K takes its pairs of columns apart")
     fresh = replace_form(forms["a"], product.result, element)
     placed, out_copied = _in_place("out", *given.get("out", (fresh, 0)), element), ""
     if placed is None:
@@ -166,14 +212,22 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
     assert placed is not None
     placements["out"] = placed
     if "bias" in given:
-        placements["bias"] = _vector(*given["bias"])
+        placements["bias"] = _vector("n", *given["bias"])
+    for name in (name for name in SCALES if name in given):
+        if name in blocks:
+            batch = () if len(forms[name].shape) == 2 else (product.count,)
+            problem = replace(product.multiplied, batch=batch)
+            placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False)
+        else:
+            placements[name] = _vector("m" if name == "scale_a" else "n", *given[name], may_repeat=True)
     if terms.aux:
         placements["aux"] = replace(placed, form=_in_place("aux", fresh, 0, element).form)  # type: ignore[union-attr]
     ends = forms.get("offs") or forms["sizes"]
     placements[ENDS] = Placement(ends, Matrix(ends.dtype, GROUP, element_type("s32").bytes))
     called = ProblemShape(product.m, product.n, product.k, groups=product.count)
     chosen_for = product.chosen_for(terms.expected)
-    formula = Formula(terms.activation, bias="bias" in given, aux=terms.aux)
+    scale_a, scale_b = (name in given and name not in blocks for name in SCALES)
+    formula = Formula(terms.activation, bias="bias" in given, aux=terms.aux, scale_a=scale_a, scale_b=scale_b)
     request = Request(
         a=placements["a"].matrix,
         b=placements["b"].matrix,
@@ -182,6 +236,9 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         expression=formula.expression,
         pairs=None if gated is None else gated.pairs,
         bias=placements["bias"].matrix.dtype if "bias" in placements else None,
+        scale="f32" if scale_a or scale_b else None,
+        scale_a=placements["scale_a"].matrix if blocks else None,
+        scale_b=placements["scale_b"].matrix if blocks else None,
         aux=placements["aux"].matrix if terms.aux else None,
         problem=called
         if called.empty
@@ -203,11 +260,11 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
 
 
 def _operand(
-    name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct, gated: Gated | None
+    name: str, form: Form, address: int, where: CallTarget, product: GroupedProduct, *, mapped: bool
 ) -> Placement:
     """Return A or B as the kernel reads it: in place, or as a padded copy if that is worth it.
 
-    Kernels with pairs read it by tensor maps, which need wide alignment, and groups that begin at a row.
+    With `mapped` only kernels that read it by tensor maps do: they need wide alignment, and groups that begin at a row.
     """
     dtype = "tf32" if form.dtype == "f32" and where.tf32 else form.dtype
     reuse = product.n if name == "a" else product.m // (product.count or 1) if product.groups.of == "m" else product.m
@@ -216,9 +273,9 @@ def _operand(
         return _copy(name, form, dtype, "it is contiguous in neither mode")
     narrow = placed.matrix.align_bytes < VECTOR_BYTES and reuse >= WORTH_A_COPY
     anywhere = product.groups.packs(_MODES[name]) and placed.matrix.major == product.groups.of
-    if gated is not None:
-        if name == "b" and not takes_apart(placed.matrix, gated.pairs, product.n):
-            return _copy(name, form, dtype, "a copy along K takes its pairs of columns apart")
+    if mapped:
+        if element_type(dtype).bytes == 1 and placed.matrix.major != "k":
+            return _copy(name, form, dtype, "its elements of 8 bits are multiplied along K")
         if anywhere:
             return _copy(name, form, dtype, "groups begin anywhere in its rows: a copy along K begins them at one")
         narrow = placed.matrix.align_bytes < VECTOR_BYTES
@@ -251,10 +308,11 @@ def _copy(name: str, form: Form, dtype: str, why: str) -> Placement:
     return Placement(made, Matrix(dtype, "k", VECTOR_BYTES), Copy(shape, shape, strides, elems, why))
 
 
-def _vector(form: Form, address: int) -> Placement:
-    """Return a bias, (N,) or (G, N), with contiguous elements."""
-    matrix = Matrix(form.dtype, "n", element_type(form.dtype).bytes)
-    if (form.shape[-1] <= 1 or form.strides[-1] == 1) and min(form.strides) >= 0:
+def _vector(mode: str, form: Form, address: int, *, may_repeat: bool = False) -> Placement:
+    """Return a vector for all groups or one for each, with contiguous elements; or one element, if it `may_repeat`."""
+    matrix = Matrix(form.dtype, mode, element_type(form.dtype).bytes)
+    in_place = form.shape[-1] <= 1 or form.strides[-1] == 1 or (may_repeat and form.strides[-1] == 0)
+    if in_place and min(form.strides) >= 0:
         return Placement(form, matrix)
     strides, elems = compact_strides(form.shape), 1
     for extent in form.shape:

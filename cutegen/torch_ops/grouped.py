@@ -7,7 +7,7 @@ grouped_mm_out   writes the result to `out`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -15,26 +15,34 @@ from torch import Tensor
 
 from cutegen.contract.launch import ENDS
 from cutegen.contract.problem import ProblemShape
+from cutegen.dispatch.block_scales import LEAST_TARGET
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, gated_of, is_gated
-from cutegen.dispatch.grouped import GroupedProduct, GroupedTerms, resolve_groups, result_of
+from cutegen.dispatch.grouped import (
+    GroupedProduct,
+    GroupedTerms,
+    blocks_of_groups,
+    product_of_groups,
+    resolve_groups,
+    result_of,
+)
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
 from cutegen.torch_ops.activations import activation_name
 from cutegen.torch_ops.call import attributes, dtype_name, dtype_of, torch_type
 from cutegen.torch_ops.call_cache import count_write, is_undisturbed, keep_guards, launch_again, lookup
-from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded
+from cutegen.torch_ops.cpu_reference import ACTIVATIONS, multiply, rounded, scaled
 from cutegen.torch_ops.flops import register_flops
 from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.ops import NAMESPACE, autocast, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
-TENSORS = ("a", "b", "bias", "offs", "sizes", "out")
+TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out")
 """The tensors of a call, by name."""
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? offs=None, Tensor? sizes=None, Tensor? bias=None, str? activation=None, "
-    "bool keep=False, int? expected=None, ScalarType? out_dtype=None"
+    "bool keep=False, int? expected=None, ScalarType? out_dtype=None, Tensor? scale_a=None, Tensor? scale_b=None"
 )
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -51,6 +59,8 @@ class GroupedCall(NamedTuple):
     keep: bool = False
     expected: int | None = None
     out_dtype: torch.dtype | str | None = None
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
     out: Tensor | None = None
     aux: bool = False
 
@@ -72,7 +82,9 @@ class GroupedCall(NamedTuple):
     @property
     def key(self) -> tuple[object, ...]:
         """Return everything that kernel and launch depend on, of the addresses only their alignment."""
-        found: list[object] = [None if x is None else attributes(x) for x in (*self[:5], self.out)]
+        found: list[object] = [
+            None if x is None else attributes(x) for x in (*self[:5], self.scale_a, self.scale_b, self.out)
+        ]
         return "groups", *found, self.activation, self.keep, self.expected, self.out_dtype, self.aux, tf32_allowed()
 
     @property
@@ -100,6 +112,13 @@ class GroupedCall(NamedTuple):
         return product, dtype_of(element)
 
     @property
+    def has_blocks(self) -> bool:
+        """Return whether blocks of A and B have factors. Raises OperandError."""
+        return self.scale_a is not None and bool(
+            blocks_of_groups({n: eager.form_of(x) for n, x in self.tensors.items()})
+        )
+
+    @property
     def wants_grad(self) -> bool:
         """Return whether autograd must record the call."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors.values())
@@ -107,23 +126,24 @@ class GroupedCall(NamedTuple):
     @property
     def of_op(self) -> tuple[Any, ...]:
         """Return the arguments of the op. Raises RequestError for an invalid `out_dtype`."""
-        return (*self[:8], torch_type(self.out_dtype))
+        return (*self[:8], torch_type(self.out_dtype), self.scale_a, self.scale_b)
 
 
 Asked = tuple[tuple[Tensor, ...], tuple[object, ...]]
 """The tensors of a call, A and B first, and its terms, by which guards find it again."""
 
 
-def quick(asked: Asked, bias: Tensor | None, ends: Tensor, out: Tensor | None) -> Tensor | None:
+def quick(asked: Asked, beside: Mapping[str, Tensor | None], out: Tensor | None) -> Tensor | None:
     """Return the result of a call if such a call was made before with such tensors; else None.
+
+    `beside` are those beside A, B and the result, by the names of their placements.
 
     Raises OperandError for an `out` that shares memory with another operand.
     """
     (a, b, *_), _ = asked
     if (known := lookup(*asked)) is None:
         return None
-    beside = [ends if name == ENDS else bias for name in known.names]
-    found: Tensor | None = launch_again(known.call, a, b, out, beside)
+    found: Tensor | None = launch_again(known.call, a, b, out, [beside[name] for name in known.names])
     if out is not None and found is not None:
         count_write(out)
     return found
@@ -169,11 +189,12 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
     """Return the call that a kernel serves: without an activation of pairs that torch computes from its sums.
 
-    That is so if the sums are stored, which are in the result's type then, else in f32, and for parts of K.
+    That is so if the sums are stored, which are in the result's type then, else in f32, for parts of K, and with
+    factors of blocks.
     """
-    if not is_gated(call.activation) or not (
-        call.aux or call.b.dim() == 2 or not eager.takes_pairs(call.a.device, arch)
-    ):
+    if not is_gated(call.activation):
+        return call
+    if not (call.aux or call.b.dim() == 2 or call.has_blocks or not eager.takes_pairs(call.a.device, arch)):
         return call
     _, element = call.product
     return call._replace(activation=None, out=None, out_dtype=element if call.aux else torch.float32, aux=False)
@@ -205,6 +226,8 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
     if is_gated(call.activation):
         least = LEAST_OF_PAIRS
+    if call.has_blocks:
+        least = LEAST_TARGET
     return resolve_groups(
         with_rows(given, rows), call.terms, call_target(call.a.device, least=least, arch=arch), call.asked_dtype
     )
@@ -215,11 +238,19 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     resolved_groups(call)
     product, dtype = call.product
     gated = gated_of(call.activation)
+    blocks = blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
+    if blocks:
+        assert call.scale_a is not None
+        assert call.scale_b is not None
+        a = scaled(call.a, call.scale_a, blocks["scale_a"])
+        call = call._replace(a=a, b=scaled(call.b, call.scale_b, blocks["scale_b"][::-1]))
     out = torch.zeros(product.result, dtype=dtype) if call.out is None else call.out
     aux = torch.zeros((*product.result[:-1], product.n), dtype=dtype) if call.aux else None
     with torch.no_grad():
         for group, a, b, at in parts(call):
             x = multiply(a, b)
+            if not blocks:
+                x = _times_scales(call, group, at, x)
             if call.bias is not None:
                 x = x + _bias_of(call, group, at).to(torch.float32)
             if aux is not None:
@@ -234,7 +265,7 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
 
 def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
     """Yield each group with its part of A and of B, and its place in the result, on the host."""
-    product, _ = call.product
+    product = product_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
     assert call.ends is not None
     given = [int(x) for x in call.ends.tolist()]
     problem = ProblemShape(product.m, product.n, product.k, groups=product.count)
@@ -245,6 +276,16 @@ def parts(call: GroupedCall) -> Iterator[tuple[int, Tensor, Tensor, Any]]:
         yield group, a, b, (m, n) if len(product.result) == 2 else (group, m, n)
 
 
+def _times_scales(call: GroupedCall, group: int, at: Any, x: Tensor) -> Tensor:
+    """Return sums times the factors of their rows and columns."""
+    for scale, part, dim in ((call.scale_a, at[-2], -1), (call.scale_b, at[-1], -2)):
+        if scale is not None:
+            mine = scale[group] if scale.dim() == 2 else scale
+            mine = mine if mine.numel() == 1 else mine[part]
+            x = x.to(torch.float32) * mine.to(torch.float32).unsqueeze(dim)
+    return x
+
+
 def _bias_of(call: GroupedCall, group: int, at: Any) -> Tensor:
     assert call.bias is not None
     return call.bias[group] if call.bias.dim() == 2 else call.bias[at[-1]]
@@ -252,10 +293,10 @@ def _bias_of(call: GroupedCall, group: int, at: Any) -> Tensor:
 
 def _grouped_mm(*arguments: Any) -> Tensor:
     call = GroupedCall(*arguments)
-    assert call.ends is not None
-    tensors = (call.a, call.b, call.ends) if call.bias is None else (call.a, call.b, call.ends, call.bias)
-    asked = tensors, ("grouped_mm", call.offs is None, call.bias is None, *call[5:9])
-    if (found := quick(asked, call.bias, call.ends, None)) is not None:
+    beside = {ENDS: call.ends, "bias": call.bias, "scale_a": call.scale_a, "scale_b": call.scale_b}
+    tensors = (call.a, call.b, *[x for x in beside.values() if x is not None])
+    asked = tensors, ("grouped_mm", call.offs is None, *[x is None for x in beside.values()], *call[5:9])
+    if (found := quick(asked, beside, None)) is not None:
         return found
     result = compute(call)[0]
     keep_guards(call, result, *asked, None)

@@ -19,7 +19,7 @@ from torch import Tensor
 from cutegen.errors import RequestError
 from cutegen.torch_ops.gradients import refuse_to_be_recorded, through, wide
 
-COUNT = 9
+COUNT = 11
 """The arguments of an op."""
 _FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 
@@ -36,7 +36,12 @@ def keep_aux(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], before: Tensor | None) -> None:
-    a, b, offs, sizes, bias, activation, _, expected, out_dtype = inputs
+    a, b, offs, sizes, bias, activation, _, expected, out_dtype, scale_a, scale_b = inputs
+    if not (scale_a is scale_b is None) and any(ctx.needs_input_grad):
+        raise RequestError(
+            "grouped_mm: found factors and a tensor that requires grad; expected only a forward pass: multiply by the "
+            "factors in torch, or call under `torch.no_grad()`"
+        )
     if a.dtype in _FLOAT8 and any(ctx.needs_input_grad[:2]):
         raise RequestError(
             f"grouped_mm: found operands of {a.dtype} that require gradients; expected only a forward pass: their "
@@ -65,7 +70,7 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         rows = inside(offs, sizes, a.shape[1])[..., None]
         of_b = torch.ops.cutegen.matmul(a.where(rows, 0).mT, narrow.where(rows, 0))
     of_bias = _of_bias(grad, a, b, offs, sizes, bias, ctx.expected) if need_bias else None
-    return (of_a, of_b, None, None, of_bias, None, None, None, None)[: len(ctx.needs_input_grad)]
+    return (of_a, of_b, None, None, of_bias, *[None] * (COUNT - 5))[: len(ctx.needs_input_grad)]
 
 
 def _product(

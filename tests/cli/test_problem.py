@@ -43,7 +43,7 @@ def test_kernels_to_build_are_chosen_for_groups(cli: Cli) -> None:
     for verb in ("build", "pack"):
         out = "--out x.cutepack" if verb == "pack" else ""
         refused = cli(f"{verb} sm80_hgemm_tn --arch a100 --problem 512,256,128 --groups 8 {out}")
-        assert "problem.groups: found a problem of 8 groups, and none in the spec" in refused.error
+        assert "problem.groups: found a problem of 8 groups, and none in the spec" in refused.err
 
 
 @pytest.mark.parametrize("verb", ["plan", "emit", "show"])

@@ -320,7 +320,7 @@ def test_a_repeated_call_is_known_by_guards_alone(kernels: Cache, monkeypatch: p
     a, b = operands("m", 3)
     with cutegen.matmul_settings(cpu_tensors="executor"):
         cutegen.grouped_mm(a, b, **named("m", [1, 2, 3]))
-        out = torch.empty(ROOM, N, dtype=a.dtype)
+        out = torch.full((ROOM, N), 7.0, dtype=a.dtype)
         cutegen.grouped_mm(a, b, out=out, **named("m", [1, 2, 3]))
         monkeypatch.setattr(grouped, "compute", None)
         for given in ([4, 4, 30], [0, 0, 0], [ROOM, 3, 5]):

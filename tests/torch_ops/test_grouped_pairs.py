@@ -15,6 +15,7 @@ from torch import Tensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import cutegen  # noqa: E402
+import cutegen.torch_ops.grouped  # noqa: E402
 from cutegen.build import Cache  # noqa: E402
 from cutegen.contract.pairs import Pairs  # noqa: E402
 from cutegen.dispatch.gated import paired  # noqa: E402
