@@ -165,6 +165,15 @@ TMA_LOAD_MULTICAST = BulkTensorAtom(
     "SM90_TMA_LOAD_MULTICAST",
     f"{BULK_TENSOR}.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint",
 )
+TMA_LOAD_OF_PAIR = BulkTensorAtom(
+    "SM100_TMA_2SM_LOAD",
+    f"{BULK_TENSOR}.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint.cta_group::2",
+)
+TMA_LOAD_MULTICAST_OF_PAIR = BulkTensorAtom(
+    "SM100_TMA_2SM_LOAD_MULTICAST",
+    f"{BULK_TENSOR}.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+    ".L2::cache_hint.cta_group::2",
+)
 TMA_STORE = BulkTensorAtom("SM90_TMA_STORE", f"{BULK_TENSOR}.3d.global.shared::cta.tile.bulk_group.L2::cache_hint")
 
 

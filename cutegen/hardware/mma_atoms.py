@@ -27,7 +27,8 @@ class MmaAtom:
 
     `ptx` is the opcode as in PTX text. `thr_id` maps a thread of the atom to its lane. `a_layout` maps (thread, value)
     to the column-major offset in the (M,K) tile, `b_layout` in (N,K), `c_layout` in (M,N). For an operand in shared
-    memory every thread names the complete tile, so its threads have stride 0.
+    memory every thread names the complete tile, so its threads have stride 0. If it multiplies for two `ctas`, one
+    issues it, and each has its share of the rows of A and of C, and of the columns of B.
     """
 
     name: str
@@ -42,6 +43,7 @@ class MmaAtom:
     c_layout: Layout
     a_source: OperandSource = OperandSource.RMEM
     b_source: OperandSource = OperandSource.RMEM
+    ctas: int = 1
 
     def __post_init__(self) -> None:
         """Prove the row: registers hold each element of a tile exactly once, a descriptor shows all to every thread."""
@@ -61,6 +63,10 @@ class MmaAtom:
     def source(self, op: OperandName) -> OperandSource:
         """Return the operand's home, or that of the accumulators."""
         return {"A": self.a_source, "B": self.b_source, "C": self.multiply.accumulates_in}[op]
+
+    def rows(self, op: OperandName) -> int:
+        """Return the rows of A or of C, or the columns of B, that a CTA has of one instruction."""
+        return self.shape_mnk[1 if op == "B" else 0] // self.ctas
 
     def majors(self, op: OperandName) -> tuple[str, ...]:
         """Return the modes of A or B that may be contiguous in shared memory.

@@ -1,9 +1,8 @@
 """MMA atoms of the `sm100` family: `tcgen05.mma` with both operands in shared memory and sums in tensor memory.
 
-Shapes, types: PTX ISA, "tcgen05.mma", each `.kind` with `.cta_group::1`. M = 128 uses all lanes of tensor memory: row
-m of the sums is lane m, and column n is the n-th of N columns, one 32-bit column for a sum of any type (CUTLASS
-`cute/atom/mma_traits_sm100.hpp`, `tmem_frg` of one SM). The names follow `cute/arch/mma_sm100_umma.hpp`. The
-instruction descriptor: PTX ISA, "Instruction descriptor"; `cute/arch/mma_sm100_desc.hpp`, InstrDescriptor.
+Shapes, types: PTX ISA, "tcgen05.mma", each `.kind` with `.cta_group::1` and `::2`; N of pairs as CUTLASS has them. The
+names follow CUTLASS `cute/arch/mma_sm100_umma.hpp`. The instruction descriptor: PTX ISA, "Instruction descriptor";
+`cute/arch/mma_sm100_desc.hpp`, InstrDescriptor. Where sums are: `tcgen05_loads.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,13 @@ LANES, COLUMNS, LEAST_COLUMNS = 128, 512, 32
 """
 ROWS = LANES
 ALL_N = tuple(range(16, 257, 16))
-"""N extents of every dense kind with M = 128."""
+"""N extents of every dense kind with M = 64 and 128."""
+PAIR = 2
+"""CTAs that multiply together: those whose ranks in the cluster differ in the last bit. The even one issues."""
+ROWS_OF_CTA = (ROWS // 2, ROWS)
+"""Rows that a CTA can have of an instruction."""
+N_OF_CTAS: Mapping[int, tuple[int, ...]] = {1: ALL_N, PAIR: tuple(range(32, 257, 32))}
+"""N extents by the CTAs of an instruction; each CTA of a pair has half of B's columns."""
 _SUM_CODES: Mapping[str, int] = {"f16": 0, "f32": 1, "s32": 2}
 """Codes of the types of D in an instruction descriptor."""
 
@@ -54,9 +59,11 @@ class Kind:
         return self.name if self.factors is None else f"{self.name}.block_scale.block{self.block_k}"
 
     @property
-    def columns(self) -> tuple[int, ...]:
-        """Return the N extents of its atoms here."""
-        return ALL_N if self.factors is None else tuple(n for n in ALL_N if n % COLUMN_ROWS == 0)
+    def shapes(self) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
+        """Return its shapes here: the rows that a CTA has, the CTAs, and the extents along N."""
+        if self.factors is not None:
+            return ((ROWS, 1, tuple(n for n in ALL_N if n % COLUMN_ROWS == 0)),)
+        return tuple((rows, ctas, columns) for ctas, columns in N_OF_CTAS.items() for rows in ROWS_OF_CTA)
 
 
 _FLOAT8, _INTEGERS = ("e4m3", "e5m2"), ("s8", "u8")
@@ -168,29 +175,31 @@ def shown(rows: int, columns: int) -> Layout:
     return Layout((Issuer.ELECTED.threads, (rows, columns)), (0, (1, rows)))
 
 
-def _atom(kind: Kind, d: str, a: str, b: str, n: int) -> MmaAtom:
+def _atom(kind: Kind, d: str, a: str, b: str, m: int, n: int, ctas: int) -> MmaAtom:
     k = K_BYTES * 8 // dtype(a).bits
     scaled = "" if kind.factors is None else f"{kind.factors.upper()}_VS{kind.block_k}_"
+    of_pair = "2x1SM_" if ctas == PAIR else ""
     return MmaAtom(
-        name=f"SM100_{ROWS}x{n}x{k}_{(d + a + b).upper()}_{scaled}SS",
-        ptx=f"{Instruction.TCGEN05}.cta_group::1.kind::{kind.form}",
-        shape_mnk=(ROWS, n, k),
+        name=f"SM100_{m}x{n}x{k}_{(d + a + b).upper()}_{scaled}{of_pair}SS",
+        ptx=f"{Instruction.TCGEN05}.cta_group::{ctas}.kind::{kind.form}",
+        shape_mnk=(m, n, k),
         a_dtype=dtype(a),
         b_dtype=dtype(b),
         c_dtype=dtype(d),
         thr_id=Layout(Issuer.ELECTED.threads),
-        a_layout=shown(ROWS, k),
+        a_layout=shown(m, k),
         b_layout=shown(n, k),
-        c_layout=shown(ROWS, n),
+        c_layout=shown(m, n),
         a_source=OperandSource.SMEM,
         b_source=OperandSource.SMEM,
+        ctas=ctas,
     )
 
 
 def _rows() -> Iterator[MmaAtom]:
     for kind in KINDS.values():
-        for types, n in product(kind.types, kind.columns):
-            yield _atom(kind, *types, n)
+        for types, (rows, ctas, columns) in product(kind.types, kind.shapes):
+            yield from (_atom(kind, *types, rows * ctas, n, ctas) for n in columns)
 
 
 TCGEN05_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}

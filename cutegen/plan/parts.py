@@ -143,7 +143,7 @@ class Mainloop(ABC):
     def operands(self, spec: GemmSpec, mma: MmaPlan, target: Target) -> Operands:
         """The operands of a k-tile: A and B, and what else a main loop copies with them."""
         types = zip(OPERANDS, (mma.atom.a_dtype, mma.atom.b_dtype), strict=True)
-        tiles = (replace(operand_tile(spec, x, mma.cta_tile), multiplied=element) for x, element in types)
+        tiles = (replace(operand_tile(spec, x, mma.copied), multiplied=element) for x, element in types)
         return tuple(self.operand(spec, x, mma, target) for x in tiles)
 
     @abstractmethod

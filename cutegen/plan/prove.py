@@ -14,8 +14,10 @@ from cutegen.contract.launch import RESULT
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
-from cutegen.hardware import LdmatrixAtom, StmatrixAtom, ldmatrix_trace
+from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
 from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, WORDS_OF_ROWS
+from cutegen.hardware.tcgen05_atoms import COLUMNS
+from cutegen.hardware.tcgen05_loads import columns_of_sums, places_of_sums
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan.gemm_plan import GemmPlan
 from cutegen.plan.geometry import Coordinates, along_and_across, fragment_loads, over_tile, vectors
@@ -27,7 +29,7 @@ from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
 from cutegen.plan.values.fragment_table import fragment_table
-from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem, LdmatrixLoads, PlainLoads
+from cutegen.plan.values.fragments import ByDescriptor, CopiedToTmem, FragmentCopy, LdmatrixLoads, PlainLoads
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.plan.values.smem import SmemTile
@@ -41,7 +43,7 @@ MOST_COUNTED = 127
 def prove(plan: GemmPlan) -> None:
     """Raise ProofError unless the plan moves every element exactly once, aligned, to its place for the tensor core."""
     for operand in plan.operands:
-        along = plan.cta_tile[ROWS.index(operand.operand)], plan.cta_tile[2]
+        along = plan.mma.copied[ROWS.index(operand.operand)], plan.cta_tile[2]
         holds = all(have >= needed for have, needed in zip(operand.covers, along, strict=True))
         matches = operand.covers == along if operand.is_multiplied else holds
         _demand(matches, f"{operand.name}'s tile does not match the CTA tile")
@@ -50,7 +52,7 @@ def prove(plan: GemmPlan) -> None:
         if operand.is_multiplied:
             source = plan.atom.source(operand.operand)
             _demand(operand.home is source, f"{operand.name} is in {operand.home}, and the MMA reads {source}")
-            _prove_fragments(operand, plan.tiled_mma)
+            _prove_fragments(operand, plan.mma)
             read = (plan.atom.a_dtype, plan.atom.b_dtype)[ROWS.index(operand.operand)]
             left = operand.multiplied
             _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
@@ -87,21 +89,23 @@ def _prove_roles(plan: GemmPlan) -> None:
 
 def _prove_pipelines(plan: GemmPlan) -> None:
     """Prove that pipelines hold what the plan copies, stores and adds: their bytes, and the CTAs that share them."""
-    loop, (m, n, k) = plan.loop, plan.mma.cluster
+    loop, k, multiply_for = plan.loop, plan.mma.cluster[2], plan.atom.ctas
     ab, store = loop.pipeline(AB), loop.pipeline(C_STORE)
     _demand(ab is not None and ab.stages == plan.stages, "the pipeline of k-tiles has other stages than the plan")
     if len(plan.roles) == 1:
         return
     assert ab is not None
-    copied = sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in plan.operands)
+    copied = multiply_for * sum(x.tile[0] * x.tile[1] * x.dtype.bytes for x in plan.operands)
     _demand(ab.payload_bytes == copied, f"a stage waits for {ab.payload_bytes} bytes, and copies bring {copied}")
-    ctas = ab.empty.arrivals[0].ctas if ab.empty is not None else 0
-    _demand(ctas == m + n - 1, f"a stage is released in {ctas} CTAs, and {m + n - 1} fill it")
+    released, fill = ab.empty.arrivals[0].ctas if ab.empty is not None else 0, sum(plan.mma.sharing) - 1
+    _demand(released == fill, f"a stage is released {released} times, and {fill} CTAs or pairs multiply what is in it")
+    scope = {multiply_for: Scope.PAIR, 1: Scope.CTA}.get(prod(plan.mma.cluster[:2]), Scope.CLUSTER)
+    _demand(ab.scope is scope, f"stages are shared by a {ab.scope}, and multiplied for a {scope}")
     adds = any(each.within == AB for each in loop.pipelines)
     _demand(adds == (k > 1), "a cluster's slices of K and the pipeline that adds them are not both there")
     _demand((store is None) == (plan.epilogue.smem is None), "C's shared memory and its pipeline are not both there")
     if store is not None and plan.epilogue.smem is not None:
-        groups = plan.mma.role.groups if store.scope is Scope.GROUP else 1
+        groups = plan.loop.role(store.producers[0]).groups if store.scope is Scope.GROUP else 1
         buffers_bytes = store.payload_bytes * store.stages * groups
         _demand(buffers_bytes == plan.epilogue.smem.bytes, "C's shared memory is not that of its pipeline's buffers")
 
@@ -205,19 +209,24 @@ def _prove_placed(key: str, smem: SmemTile, shape: tuple[int, ...], element_byte
     _demand(_distinct(table) == table.size, f"{key} puts two elements at one offset")
 
 
-def _prove_fragments(operand: OperandPath, tiled_mma: TiledMma) -> None:
+def _prove_fragments(operand: OperandPath, mma: MmaPlan) -> None:
     """Prove that registers receive the elements that the MMA atom expects."""
-    op, key = operand.operand, f"s2r.{operand.name}"
-    wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
-    _demand(_covers(wanted, operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile")
+    key = f"s2r.{operand.name}"
     operand.s2r.by_source(
-        copied=lambda copy: copy.by_kind(
-            ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
-            plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
-        ),
-        described=lambda described: _prove_described(key, operand, described, tiled_mma),
+        copied=lambda copy: _prove_copied(key, operand, copy, mma.tiled_mma),
+        described=lambda described: _prove_described(key, operand, described, mma.atom),
         read=lambda _: _demand(False, f"{key} has no fragments that an MMA multiplies"),
         to_tmem=lambda _: _demand(False, f"{key} is copied to tensor memory, from which no MMA here multiplies"),
+    )
+
+
+def _prove_copied(key: str, operand: OperandPath, copy: FragmentCopy, tiled_mma: TiledMma) -> None:
+    op = operand.operand
+    wanted = over_tile(offsets_2d(tiled_mma.tv_layout(op)), tiled_mma.tile_of(op), operand.tile)
+    _demand(_covers(wanted, operand.tile[0] * operand.tile[1]), f"{key} leaves out elements of the tile")
+    copy.by_kind(
+        ldmatrix=lambda copy: _prove_ldmatrix(key, operand, copy, tiled_mma, wanted),
+        plain=lambda copy: _prove_plain(key, operand, copy, tiled_mma),
     )
 
 
@@ -281,13 +290,14 @@ def _prove_atoms(key: str, operand: OperandPath, copy: CopiedToTmem, mma: MmaPla
         _demand(np.array_equal(found, placed), f"{key} copies other words than those of the rows")
 
 
-def _prove_described(key: str, operand: OperandPath, described: ByDescriptor, tiled_mma: TiledMma) -> None:
+def _prove_described(key: str, operand: OperandPath, described: ByDescriptor, atom: MmaAtom) -> None:
     """Prove that each instruction reads its block where the layout has it, with the PTX ISA's descriptor addresses.
 
     A block begins at the unswizzled place of its first element: an offset added to a descriptor's start address is
     swizzled with it.
     """
-    rows, k = tiled_mma.atom.shape_mnk[ROWS.index(operand.operand)], tiled_mma.atom.shape_mnk[2]
+    rows, k = atom.rows(operand.operand), atom.shape_mnk[2]
+    _demand(operand.tile[0] % rows == operand.tile[1] % k == 0, f"{key} leaves out elements of the tile")
     stage, element_bytes = operand.smem.layout_of_one_stage, operand.dtype.bytes
     plain, placed = (offsets_2d(layout) * element_bytes for layout in (inner_layout(stage), stage))  # [X, K]
     for x, column in product(range(0, operand.tile[0], rows), range(0, operand.tile[1], k)):
@@ -373,6 +383,16 @@ def _prove_accumulator(mma: MmaPlan) -> None:
         table = over_tile(offsets_2d(tiled_mma.tv_layout("C")), tiled_mma.tile_mnk[:2], tile)
         same = np.array_equal(np.sort(held, axis=1), _by_thread(table))
         _demand(same, "the accumulator's layout is not that of the tiled MMA")
+        return
+    assert accumulator.drain is not None, "sums in tensor memory are loaded from there"
+    (rows, columns), ctas = tile, mma.atom.ctas
+    places = offsets(places_of_sums(rows, columns, ctas))[held]
+    loaded = accumulator.drain.places(accumulator.columns)
+    _demand(np.array_equal(places, loaded), "threads receive other sums than the accumulator's layout says")
+    _demand(
+        accumulator.buffers * accumulator.columns <= COLUMNS and accumulator.columns == columns_of_sums(*tile, ctas),
+        "the buffers of sums overlap, or are larger than tensor memory",
+    )
 
 
 def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
@@ -436,7 +456,7 @@ def prove_sub_tiles(parts: EpilogueParts, accumulator: Accumulator, pairs: Pairs
     rows_of_parts = parts.count // parts.columns
     down = tile_rows // (rows * of_rows * rows_of_parts)  # warpgroups along M
     blocks = of_rows * of_columns * parts.count
-    by_thread = offsets_2d(accumulator.layout).reshape(parts.warpgroups, WARPGROUP, blocks, -1)
+    by_thread = accumulator.table.reshape(parts.warpgroups, accumulator.group_threads, blocks, -1)
     warpgroup, block = np.arange(parts.warpgroups)[:, None], np.arange(blocks)
     row, half = np.divmod(block // parts.columns, of_columns)
     lower, row = np.divmod(row, rows_of_parts)

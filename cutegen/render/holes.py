@@ -10,6 +10,7 @@ from cutegen.algebra import Layout
 from cutegen.contract.launch import (
     COUNTERS,
     ENDS,
+    OPERANDS,
     RESULT,
     SUMS,
     Parameter,
@@ -28,7 +29,7 @@ from cutegen.render.groups import begin_of, group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
 from cutegen.render.pairs import matrix_of_pairs, pair_holes
 from cutegen.render.python_text import LINE_WIDTH, comment, docstring
-from cutegen.render.scheduler import order_holes, scheduler_constants
+from cutegen.render.scheduler import order_holes, scheduler_constants, sharers
 from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
 from cutegen.render.spec_lines import spec_lines
 from cutegen.render.tensors import TensorHoles, extents_of, tensor_holes
@@ -277,7 +278,8 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     of_operands = {name: f"({rows}, CTA_K)" for name, rows in pair_holes(plan).tile.items()} | {RESULT: of_c}
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")
     x, made = tensor.title, f"map_{tensor.name}, _ = cpasync.make_tiled_tma_atom("
-    along = {"a": 1, "b": 0}.get(tensor.name)
+    shares = dict(zip(OPERANDS, zip(plan.mma.sharing, sharers(plan), strict=True), strict=True)).get(tensor.name)
+    group = "tcgen05.CtaGroup.TWO" if plan.atom.ctas > 1 and tensor.name in OPERANDS else ""
     name, smem = tensor.name, f"{tensor.constants}_SMEM"
     stride = f"({tensor.stride[1:-1]}, batch_stride_{name})"
     extents, matrix = f"({tensor.shape[1:-1]}, batches)", f"m{x} = cute.make_tensor({name}, cute.make_layout("
@@ -288,11 +290,11 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
         f"s{x}_layout = cute.make_layout({smem}_SHAPE[:2], stride={smem}_STRIDE[:2])",
         f"s{x}_layout = cute.make_composed_layout(cute.make_swizzle({smem}_SWIZZLE_BITS, 4, 3), 0, s{x}_layout)",
     )
-    if along is not None and plan.mma.cluster[along] > 1:
-        shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp(), m{x}, s{x}_layout, {tile}, CLUSTER_{'MN'[along]}"
+    if shares is not None and shares[0] > 1:
+        shared = f"    cpasync.CopyBulkTensorTileG2SMulticastOp({group}), m{x}, s{x}_layout, {tile}, {shares[1]}"
         return MapHoles(tensor, (*tensors, *layouts, made, shared, ")"))
     op = "S2GOp" if tensor.name == RESULT else "G2SOp"
-    copy = _call(made.removesuffix("("), f"cpasync.CopyBulkTensorTile{op}(), m{x}, s{x}_layout, {tile}")
+    copy = _call(made.removesuffix("("), f"cpasync.CopyBulkTensorTile{op}({group}), m{x}, s{x}_layout, {tile}")
     return MapHoles(tensor, (*tensors, *layouts, *copy))
 
 

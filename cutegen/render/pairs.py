@@ -53,6 +53,8 @@ def pair_holes(plan: GemmPlan) -> PairHoles:
     """Return what the templates write for C's extent, and for A and B."""
     coordinates = {x: f"map_coordinates(({rows}, k, batches), {x.upper()}_MAJOR)" for x, rows in _ROWS.items()}
     tile = {x: f"CTA_{rows.upper()}" for x, rows in _ROWS.items()}
+    if plan.atom.ctas > 1:  # each CTA copies its share of B
+        tile["b"] += f" // {plan.atom.ctas}"
     pairs = plan.epilogue.fusion.pairs
     if pairs is None:
         return PairHoles(coordinates=coordinates, tile=tile, contiguous=plan.epilogue.major)

@@ -20,18 +20,23 @@ def scheduler_constants(plan: GemmPlan) -> ConstantsByDecision:
 
 def cluster_constants(plan: GemmPlan) -> tuple[str, ...]:
     """Return the masks; bit r is the CTA of rank r, and ranks run along M first."""
-    m, n, k = plan.mma.cluster
+    (m, n, k), (of_a, of_b), ctas = plan.mma.cluster, plan.mma.sharing, plan.atom.ctas
     slices = f"CLUSTER_K = {k}"
     if (split := plan.split_k) is not None and split.leaves_sums:
         slices = f"CLUSTER_K, SLICE_GROUPS = {k}, {split.partials}"
     lines = (
         f"CLUSTER_M, CLUSTER_N = {m}, {n}" if (m, n) != (1, 1) and k == 1 else "",
         f"CLUSTER_M = {m}" if m > 1 and k > 1 else "",
-        f"ROW_MASK = {sum(1 << m * i for i in range(n)):#b}" if n > 1 else "",
-        f"COLUMN_MASK = {(1 << m) - 1:#b}" if m > 1 else "",
+        f"ROW_MASK = {sum(1 << m * i for i in range(of_a)):#b}" if of_a > 1 else "",
+        f"COLUMN_MASK = {sum(1 << ctas * i for i in range(of_b)):#b}" if of_b > 1 else "",
         slices if k > 1 else "",
     )
     return tuple(filter(None, lines))
+
+
+def sharers(plan: GemmPlan) -> tuple[str, str]:
+    """Return the numbers of CTAs that share copies of A and of B, by their names in the kernel."""
+    return "CLUSTER_N", "CLUSTER_M" if plan.atom.ctas == 1 else f"CLUSTER_M // {plan.atom.ctas}"
 
 
 def _split_constants(split_k: SplitK | None) -> ConstantsByDecision:

@@ -103,6 +103,7 @@ def _filled(plan: GemmPlan) -> GemmSpec:
         tile=Tile(plan.cta_tile, plan.stages),
         mma=replace(
             spec.mma,
+            cta_group=known("mma.cta_group", plan.atom.ctas),
             atom=known("mma.atom", plan.atom.name),
             atom_layout=known("mma.atom_layout", plan.atoms_mnk),
         ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import inner_layout, offsets_2d
 from cutegen.hardware.factor_atoms import ATOM_ROWS, COPY, PER_WORD
 from cutegen.hardware.gmma_layouts import VECTOR_BYTES
-from cutegen.hardware.tcgen05_atoms import columns_allocated, instruction_descriptor, kind_of
+from cutegen.hardware.tcgen05_atoms import PAIR, columns_allocated, instruction_descriptor, kind_of
+from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
+from cutegen.plan.epilogue.staged import MATRICES
 from cutegen.plan.kernel.pipeline import Pipeline
 from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE
 from cutegen.plan.values.fragments import CopiedToTmem
@@ -19,7 +22,7 @@ from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
 from cutegen.render.factors import factor_holes, factors_of, scales
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
-from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
+from cutegen.render.scheduler import cluster_constants, order_parts, persistent_holes, persistent_parts, sharers
 from cutegen.render.tensors import tensor_holes
 from cutegen.render.warpgroup import part_constants, stored_parts, tensors_beside, to_shared
 
@@ -30,25 +33,39 @@ LARGEST_LOAD = 128
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
     common = gemm_context(plan, _settled(plan), "a tcgen05 GEMM fed by bulk tensor copies")
+    clustered = plan.mma.shares_copies
+    number_types = numerics(plan).replace("Int32", "Int16, Int32") if clustered else numerics(plan)
     return {
         **common,
         **chain_holes(plan, 12, deeper=4, part=""),
         **pipeline_holes(plan),
         **persistent_holes(plan),
+        **_copy_holes(plan),
+        "cta_group": plan.atom.ctas,
+        "shared": _shared(plan),
         "accumulator": _accumulator(plan),
         "mma_ptx": plan.atom.ptx,
         "drain": _drain(plan),
         **_factor_holes(plan),
         "parts": _text_parts(plan),
         "imports": [
-            f"from cutlass import {numerics(plan)}",
+            f"from cutlass import {number_types}",
             "from cutlass._mlir.dialects import llvm",
-            "from cutlass.cute.nvgpu import cpasync",
+            f"from cutlass.cute.nvgpu import {', '.join(_modules(plan))}",
         ],
         "plain_tensors": tensors_beside(plan, common["tensors"]),
         "slots": " * 2",
+        "warps_of_group": plan.loop.role(EPILOGUE).group_threads // WARP,
+        "groups": plan.loop.role(EPILOGUE).groups,
         "to_shared": to_shared(plan.epilogue),
     }
+
+
+def _modules(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the modules of `cute.nvgpu` that the text names."""
+    of_warp = plan.mma.accumulator.atom.threads == WARP
+    used = {"cpasync": True, "tcgen05": plan.atom.ctas == PAIR, "warp": of_warp}
+    return tuple(name for name, is_used in used.items() if is_used)
 
 
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
@@ -60,6 +77,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *epilogue.tensor_functions(plan),
         *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped else ()),
         *persistent_parts(plan),
+        *_shared_parts(plan),
         "functions/wgmma.py.j2#shared_tile",
         "functions/boxes.py.j2#tensor_map_coordinates",
         "functions/wgmma.py.j2#bulk_partition",
@@ -68,6 +86,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *_factor_parts(plan),
         "functions/tcgen05.py.j2#tensor_memory",
         "functions/tcgen05.py.j2#order",
+        *_commit_parts(plan),
         f"functions/tcgen05.py.j2#{'multiply_scaled' if scales(plan) else 'multiply'}",
         "functions/tcgen05.py.j2#load_sums",
         "roles/producer_mma_epilogue.py.j2",
@@ -77,7 +96,6 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/described_stages.py.j2",
         "pipelines/boxes_of_matrices.py.j2",
         "pipelines/c_of_matrices.py.j2",
-        "pipelines/k_tiles.py.j2",
         "pipelines/accumulator.py.j2",
         "epilogues/drained.py.j2",
         *stored_parts(plan),
@@ -137,7 +155,7 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
     if settled:
         ids = tuple(block * of_instruction % PER_WORD for block in range(plan.mma.k_blocks))
         of_stage = sum(_in_tensor_memory(x).columns for x in factors_of(plan))
-        begin = plan.mma.accumulator.buffers * plan.mma.accumulator.tile[1]
+        begin = plan.mma.accumulator.buffers * plan.mma.accumulator.columns
         settled["s2r.scale_b"] = (
             *settled["s2r.scale_b"],
             f"FACTORS_COLUMN, STAGE_COLUMNS, FACTOR_IDS = {begin}, {of_stage}, {ids}",
@@ -150,7 +168,90 @@ def _allocated(plan: GemmPlan) -> int:
     """Return the columns of tensor memory that a CTA allocates: those of sums, and of the factors of each stage."""
     sums = plan.mma.accumulator
     factors = sum(_in_tensor_memory(x).columns for x in factors_of(plan))
-    return columns_allocated(sums.buffers * sums.tile[1] + plan.stages * factors)
+    return columns_allocated(sums.buffers * sums.columns + plan.stages * factors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedHoles:
+    """Holes in the text of pipelines that one CTA has, a pair, or a cluster: how roles wait, and where they arrive.
+
+    `wait` is for a barrier at which other CTAs arrive too. `tile_of_b` is the tile along N of B's copies.
+    """
+
+    wait: str = "cute.arch.mbarrier_wait"
+    wait_for_tile: str = "cute.arch.mbarrier_wait"
+    release_stage: str = "commit(empty + stage)"
+    complete_tile: str = "commit(multiplied + buffer)"
+    release_tile: str = "cute.arch.mbarrier_arrive(drained + buffer)"
+    tile_of_b: str = "tile_n"
+    first_row: str = "rank_m"
+    or_its_peer: str = ""
+
+
+def _shared(plan: GemmPlan) -> SharedHoles:
+    """Return what roles of one CTA do alone, what those of a pair do together, and those of a cluster."""
+    to_copiers = "commit_to(empty + stage, copiers)"
+    if plan.atom.ctas == PAIR:
+        return SharedHoles(
+            wait="wait_in_cluster",
+            wait_for_tile="wait_in_cluster",
+            release_stage=to_copiers,
+            complete_tile="commit_to(multiplied + buffer, pair)",
+            release_tile="arrive_in_cluster(drained + buffer, leader)",
+            tile_of_b="tile_n * 2 + rank % 2",
+            first_row="leader % CLUSTER_M",
+            or_its_peer=" and its peer",
+        )
+    return SharedHoles(release_stage=to_copiers) if plan.mma.shares_copies else SharedHoles()
+
+
+def _copy_holes(plan: GemmPlan) -> dict[str, Any]:
+    """Return the holes of copies that several CTAs of a cluster receive."""
+    (of_a, of_b), (along_n, along_m), paired = plan.mma.sharing, sharers(plan), plan.atom.ctas == PAIR
+    row, column = ", row_mask" if of_a > 1 else "", ", column_mask" if of_b > 1 else ""
+    return {
+        "masks": row + column,
+        "copy_options": {
+            "a": ", mcast_mask=row_mask" if row else "",
+            "b": ", mcast_mask=column_mask" if column else "",
+        },
+        "shared_by": {
+            "a": f", rank_n, {along_n}" if row else "",
+            "b": f", rank_m{' // 2' if paired else ''}, {along_m}" if column else "",
+        },
+        "first_of_column": f"rank_n * CLUSTER_M{' + rank_m % 2' if paired else ''}",
+    }
+
+
+def _shared_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of stages and tensor memory that a CTA has alone, or shares with others."""
+    (of_a, of_b), paired = plan.mma.sharing, plan.atom.ctas == PAIR
+    multiplied = f"roles/mma_of_{'pair' if paired else 'cta'}.py.j2"
+    if not plan.mma.shares_copies:
+        return multiplied, "pipelines/columns_of_cta.py.j2", "pipelines/k_tiles.py.j2"
+    return (
+        *(("functions/waits.py.j2#arrive_in_cluster",) if paired else ()),
+        "functions/waits.py.j2#wait_in_cluster",
+        *(("schedulers/masks_of_a.py.j2",) if of_a > 1 else ()),
+        *(("schedulers/masks_of_b.py.j2",) if of_b > 1 else ()),
+        multiplied,
+        "pipelines/columns_of_cluster.py.j2",
+        "pipelines/shared_k_tiles.py.j2",
+        f"pipelines/announced_by_{'leader' if paired else 'each'}.py.j2",
+    )
+
+
+def _commit_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the functions by which the end of multiplications arrives: at one CTA, or at several."""
+    alone = ("functions/tcgen05.py.j2#commit",) if plan.atom.ctas == 1 else ()
+    return (*alone, *(("functions/tcgen05.py.j2#commit_to",) if plan.mma.shares_copies else ()))
+
+
+def _copiers(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the masks of the CTAs that copy what one CTA, or a pair, multiplies: of the ranks 0 and what follows."""
+    (m, n, _), ctas = plan.mma.cluster, plan.atom.ctas
+    rows = sum(((1 << ctas) - 1) << m * i for i in range(n))
+    return (f"COPIERS_OF_ROWS, COPIERS_OF_COLUMNS = {rows:#b}, {(1 << m) - 1:#b}",) if plan.mma.shares_copies else ()
 
 
 def _accumulator(plan: GemmPlan) -> Pipeline:
@@ -160,13 +261,54 @@ def _accumulator(plan: GemmPlan) -> Pipeline:
     return found
 
 
-def _drain(plan: GemmPlan) -> dict[str, Any]:
-    """Return the instruction that loads a part's row of sums, and its registers: 16-bit sums share them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainHoles:
+    """Holes of the warps that drain tensor memory: the load of a part, its registers, and who has which sums.
+
+    `operation`, `threads` and `permutation` make the tiled MMA by which they partition a part of C: as many columns
+    at a time as one `stmatrix` stores. A buffer has `columns`.
+    """
+
+    ptx: str
+    registers: int
+    about: tuple[str, ...]
+    group: str
+    operation: str
+    threads: str
+    permutation: str
+    columns: str
+
+
+def _drain(plan: GemmPlan) -> DrainHoles:
+    """Return how the sums of a part are loaded: 16-bit sums share registers."""
     assert plan.epilogue.part is not None
-    sums = plan.mma.accumulator
-    registers = sums.registers_of(plan.epilogue.part[1])
-    pack = ".pack::16b" if sums.dtype.bits == 16 else ""
-    return {"ptx": f"{sums.drain}.x{registers}{pack}.b32", "registers": registers}
+    sums, (rows, width) = plan.mma.accumulator, plan.epilogue.part
+    assert sums.drain is not None
+    fragments, halves = sums.atom.threads == WARP, sums.threads // sums.group_threads
+    about: tuple[str, ...] = (
+        "# Warp i reaches lanes 32 i to 32 i + 31 of tensor memory, so thread t has row t of a part.",
+    )
+    if fragments:
+        about = ("# Warp i reaches lanes 32 i to 32 i + 15 of tensor memory: 16 rows, like the fragment of an mma.",)
+    elif halves > 1:
+        about = (
+            "# Warp i reaches lanes 32 i to 32 i + 31 of tensor memory. Half of the columns are in the upper half",
+            "# of the lanes, so that two warps have all rows of one half.",
+        )
+    stmatrix = plan.epilogue.stmatrix
+    columns = 16 if stmatrix is not None and stmatrix.matrices == MATRICES[0] else 8
+    return DrainHoles(
+        ptx=sums.drain.opcode(width),
+        registers=sums.registers_of(rows * width // sums.group_threads),
+        about=about,
+        group="0, tidx" if halves == 1 else f"tidx // {sums.group_threads}, tidx % {sums.group_threads}",
+        operation="warp.MmaF16BF16Op(cutlass.Float16, cutlass.Float32, (16, 8, 16))"
+        if fragments
+        else "cute.nvgpu.MmaUniversalOp(cutlass.Float32)",
+        threads=f"({sums.group_threads // WARP}, 1, 1)" if fragments else "(PART_M, 1, 1)",
+        permutation=f", permutation_mnk=(PART_M, {columns}, 16)" if fragments else "",
+        columns="CTA_N" if halves == 1 else f"(CTA_N // {halves})",
+    )
 
 
 def _settled(plan: GemmPlan) -> ConstantsByDecision:
@@ -183,6 +325,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
             f"PRODUCER_WARP, MMA_WARP, THREADS = {drains}, {drains + 1}, {plan.threads}",
         ),
         "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of tensor memory",),
+        "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
         "descriptor.a": _descriptors(plan, a),
         "descriptor.b": _descriptors(plan, b),
         **_factor_constants(plan),

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutegen.contract.launch import RESULT
 from cutegen.hardware import DType
-from cutegen.hardware.units import LINE_BYTES, WARPGROUP
+from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import SLICES, TURN, Scope
 from cutegen.plan.kernel.role import Turns
@@ -97,6 +97,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         "prefetched": [_prefetch_holes(x) for x in common["tensors"] if x.name in prefetched],
         "ahead": f"{'ahead_m' if 'a' in prefetched else '_'}, {'ahead_n' if 'b' in prefetched else '_'}",
         "slots": "" if _parts(plan).at_once else " * 2",
+        "warps_of_group": WARPGROUP // WARP,
         "to_shared": to_shared(plan.epilogue),
     }
 
@@ -207,7 +208,7 @@ def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
 def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of an epilogue that computes and stores C in parts."""
     steps, smem = plan.epilogue.fusion.steps, plan.epilogue.smem
-    at_once, drained, stmatrix = _parts(plan).at_once, _parts(plan).drained, plan.epilogue.stmatrix is not None
+    at_once, stmatrix = _parts(plan).at_once, plan.epilogue.stmatrix is not None
     beside = tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors))
     through_f32 = epilogue.goes_through_f32(plan)
     quantized = plan.epilogue.fusion.quantization is not None
@@ -222,7 +223,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     used = {
         "epilogues/parts": True,
         "epilogues/pinned_parts" if _pins_parts(plan) else "epilogues/free_parts": True,
-        "epilogues/group_of_a_tile" if plan.mma.role.alternates or drained else "epilogues/groups_of_a_tile": True,
+        f"epilogues/{_places(plan)}": True,
         "epilogues/pairs_of_columns": _has_pairs(plan),
         f"epilogues/part_{values}": True,
         "epilogues/source_behind_beta": bool(steps) and plan.epilogue.fusion.source_behind_beta,
@@ -241,6 +242,13 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     }
     tensors = tensor_parts(plan) if quantized or any(not x.firsts for x in beside) else ()
     return (*(f"{name}.py.j2" for name, is_used in used.items() if is_used), *tensors, *quantized_parts(plan))
+
+
+def _places(plan: GemmPlan) -> str:
+    """Return the part that says where a group's parts of C are: one has the tile, or several side by side."""
+    if _parts(plan).drained and _parts(plan).warpgroups > 1:
+        return "groups_along_n"
+    return "group_of_a_tile" if plan.mma.role.alternates or _parts(plan).drained else "groups_of_a_tile"
 
 
 def _has_pairs(plan: GemmPlan) -> bool:
@@ -302,7 +310,7 @@ def _cluster_holes(plan: GemmPlan) -> dict[str, Any]:
             "b": (", mcast_mask=column_mask" if m > 1 else "") + policy["b"],
         },
         "shared_by": {"a": ", rank_n, CLUSTER_N" if n > 1 else "", "b": ", rank_m, CLUSTER_M" if m > 1 else ""},
-        "rank_of_column": "rank_k" if k > 1 else "rank_n",
+        "first_of_column": f"{'rank_k' if k > 1 else 'rank_n'} * CLUSTER_M",
         "writers": ", writers" if shares else "",
         "rank": "rank" if shares else "rank_k",
         "peer": f"rank % CLUSTER_M + {following} * CLUSTER_M" if shares else following,

@@ -47,7 +47,9 @@ class Family:
         return either(targets_with(*self.needs))
 
 
+_ALONE = {"mma.cta_group": "no instruction is for two CTAs"}
 _OF_SMALL_INSTRUCTIONS = {
+    **_ALONE,
     "problem.scale_a": "its sums stay in the accumulators, and are not scaled on the way",
     "problem.scale_b": "its sums stay in the accumulators, and are not scaled on the way",
     "mma.promote_k": "its sums stay in the accumulators",
@@ -76,6 +78,7 @@ WGMMA = PartKeys(
         "mma.threads": "mma.atom_layout lays out warpgroups",
         "mma.permutation": "an instruction has all columns of a warpgroup",
         "mma.tf32": "wgmma has no tf32 operands here",
+        **_ALONE,
         "s2r.a.atom": "wgmma reads shared memory by matrix descriptors",
         "s2r.b.atom": "wgmma reads shared memory by matrix descriptors",
     },
@@ -112,9 +115,12 @@ COPIED_BOXES = PartKeys(
     {**_OF_ONE_CTA, "epilogue.pairs": "its bulk tensor copies keep the order of B's columns"},
 )
 DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
-BOXES_OF_ONE_CTA = PartKeys(
+BOXES_OF_MATRICES = PartKeys(
     frozenset({Instruction.BULK_TENSOR}),
-    {**_OF_ONE_CTA, "problem.groups": "its bulk tensor copies do not begin at a group"},
+    {
+        **{key: why for key, why in _OF_ONE_CTA.items() if key != "schedule.cluster"},
+        "problem.groups": "its bulk tensor copies do not begin at a group",
+    },
 )
 
 SPLITS_K = PartKeys()
@@ -132,7 +138,7 @@ FAMILIES: dict[str, Family] = {
         Family("sm120", "mma.sync, ldmatrix, bulk tensor copies", (MMA_SYNC, COPIED_BOXES, WHOLE_K_PERSISTENT)),
         # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
         Family("sm90", "wgmma, bulk tensor copies", (WGMMA, DESCRIBED_BOXES, SPLITS_K), instead="sm120"),
-        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, BOXES_OF_ONE_CTA, WHOLE_K_PERSISTENT)),
+        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, BOXES_OF_MATRICES, WHOLE_K_PERSISTENT)),
     )
 }
 

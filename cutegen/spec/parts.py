@@ -19,6 +19,7 @@ from cutegen.spec.values import (
     ClusterCtas,
     Consumers,
     CopyBits,
+    CtaGroup,
     DTypeName,
     EpilogueExpression,
     EpilogueOps,
@@ -296,7 +297,7 @@ class Mma(Part):
     Of each mode the permutation has the extent, or of M and N a layout. `tf32` is the treatment of the bits of an f32
     operand that the tensor core does not read. Without tensor cores `threads` maps a position (m, n) to a thread, and
     is repeated over the tile of C. For 8-bit floats, `promote_k` is the K that the tensor core sums before the sums are
-    added to float32 registers; 0 is all of it.
+    added to float32 registers; 0 is all of it. `cta_group` CTAs multiply together, 1 or 2.
     """
 
     atom: MmaAtomName | None = None
@@ -305,6 +306,7 @@ class Mma(Part):
     threads: ThreadLayout | None = None
     tf32: Tf32Rounding | None = None
     promote_k: PromotedK | None = None
+    cta_group: CtaGroup | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that the warps fit in one CTA."""

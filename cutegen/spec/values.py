@@ -70,6 +70,7 @@ PermutedTile: TypeAlias = Annotated[tuple[int | str, int | str, int], PermutedMo
 WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
 StageCount: TypeAlias = Annotated[int, Integer(1, MOST_STAGES, "a k-tile lies in shared memory while it is multiplied")]
 PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
+CtaGroup: TypeAlias = Annotated[int, Integer(1, 2, "a CTA multiplies alone, or two as a pair")]
 Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[
     str,

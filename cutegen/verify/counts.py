@@ -102,6 +102,10 @@ class _Times:
         """Return `unit` times this factor, with the measured count."""
         return Count(int(unit * self.times), measured, f"{unit:,} x {self.words}")
 
+    def once_for(self, ctas: int) -> _Times:
+        """Return the times of what one of so many CTAs does for all of them."""
+        return self if ctas == 1 else _Times(self.times / ctas, f"{self.words} / {ctas} CTAs")
+
 
 @dataclass(frozen=True, slots=True)
 class _Often:
@@ -349,8 +353,11 @@ def _executed_wherever(plan: GemmPlan, often: _Often, report: LaunchReport) -> d
             units[Action.LOAD] += x.loads(plan.tiled_mma)
     warps = plan.tiled_mma.threads // WARP
     units[Action.MULTIPLY] += plan.opcodes(Step(Action.MULTIPLY))
+    issued_for = {Action.MULTIPLY: plan.atom.ctas}
     return {
-        opcode: often.step(action).predict(count * warps, _executions(plan, report, opcode))
+        opcode: often.step(action)
+        .once_for(issued_for.get(action, 1))
+        .predict(count * warps, _executions(plan, report, opcode))
         for action, unit in units.items()
         for opcode, count in sorted(unit.items())
     }

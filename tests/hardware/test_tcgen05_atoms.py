@@ -26,11 +26,12 @@ from cutegen.ptx.machine.descriptor import tcgen05_chunks
 from cutegen.ptx.machine.instruction_descriptor import decode_instruction
 
 
-@pytest.mark.parametrize("name", TCGEN05_ATOMS)
-def test_an_instruction_descriptor_is_read_as_it_was_written(name: str) -> None:
-    atom = TCGEN05_ATOMS[name]
-    for a_mode, b_mode in product((0, 1), repeat=2):
-        found = decode_instruction(kind_of(atom).name, instruction_descriptor(atom, a_mode, b_mode).encode(), 1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_instruction_descriptor_is_read_as_it_was_written(kind: str) -> None:
+    atoms = [atom for atom in TCGEN05_ATOMS.values() if kind_of(atom).name == kind]
+    assert {(atom.ctas, atom.shape_mnk[0]) for atom in atoms} == {(1, 64), (1, 128), (2, 128), (2, 256)}
+    for atom, a_mode, b_mode in product(atoms, (0, 1), (0, 1)):
+        found = decode_instruction(kind, instruction_descriptor(atom, a_mode, b_mode).encode(), atom.ctas)
         assert (found.m, found.n) == atom.shape_mnk[:2]
         assert (found.transposes_a, found.transposes_b) == (a_mode == 0, b_mode == 0)
         assert (found.a, found.b, found.d) == (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name)
@@ -43,6 +44,7 @@ def test_descriptors_that_public_kernels_have() -> None:
     """
     atom = TCGEN05_ATOMS["SM100_128x256x16_F32F16F16_SS"]
     assert instruction_descriptor(atom, 1, 1).encode() == 0x8400010
+    assert instruction_descriptor(TCGEN05_ATOMS["SM100_256x256x16_F32BF16BF16_2x1SM_SS"], 1, 1).encode() == 0x10400490
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F32F16F16_SS"], 0, 0).encode() == 0x8218010
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F16F16F16_SS"], 1, 1).encode() == 0x8200000
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x8_F32TF32TF32_SS"], 1, 1).encode() == 0x8200910

@@ -10,6 +10,7 @@ import pytest
 from cutegen.algebra import Layout
 from cutegen.errors import ProofError
 from cutegen.hardware import MMA_ATOMS, UNIVERSAL_FMA, dtype
+from cutegen.hardware.tcgen05_loads import LOADS
 from cutegen.hardware.wgmma_atoms import WGMMA_ATOMS, columns_of, with_columns
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.epilogue.staged import choose_parts, part_mma
@@ -19,7 +20,7 @@ from cutegen.plan.kernel.role import Role
 from cutegen.plan.prove import prove, prove_sub_tiles
 from cutegen.plan.values.epilogue import EpilogueParts
 from cutegen.plan.values.operand import operand_tile
-from cutegen.spec import Tile, load_spec
+from cutegen.spec import Mma, Tile, load_spec
 from tests.plan.specs import SHIPPED_ON, gemm
 from tests.run.wgmma import CASES
 
@@ -40,8 +41,9 @@ def in_tensor_memory(rows: int, columns: int, widths: tuple[int, ...] = (8, 16, 
         block=(128, columns),
         atom=UNIVERSAL_FMA,
         layout=layout,
+        columns=columns,
         buffers=2,
-        drain="tcgen05.ld.sync.aligned.32x32b",
+        drain=LOADS["32x32b", 32],
         widths=widths,
     )
 
@@ -153,3 +155,34 @@ def test_another_layout_than_that_of_the_tiled_mma_is_not_proved() -> None:
 def test_every_wgmma_is_found_by_its_fields() -> None:
     assert all(with_columns(atom, atom.shape_mnk[1]) is atom for atom in WGMMA_ATOMS.values())
     assert not set(WGMMA_ATOMS) & set(MMA_ATOMS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ctas", "block", "matrices"),
+    [(64, 1, (64, 64), True), (64, 2, (64, 32), False), (128, 2, (128, 64), False)],
+)
+def test_sums_of_half_of_the_lanes_and_of_pairs(rows: int, ctas: int, block: tuple[int, int], matrices: bool) -> None:
+    """64 rows are fragments, which `stmatrix` writes; of a pair, each half of the columns is a block of 64 threads."""
+    found = of_tensor_memory(rows, ctas)
+    sums = found.mma.accumulator
+    assert (sums.block, sums.threads, sums.group_threads) == (block, 128, 128 if block[1] == 64 else 64)
+    assert (found.epilogue.stmatrix is not None) is matrices
+    assert sums.columns == block[1]
+
+
+def of_tensor_memory(rows: int, ctas: int) -> GemmPlan:
+    spec = replace(gemm("kkn"), family="sm100", tile=Tile((rows, 64, 64)), mma=Mma(cta_group=ctas))
+    found = plan(spec, "sm_100")
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+@pytest.mark.parametrize("edit", ["layout", "columns"])
+def test_other_sums_than_a_load_brings_are_not_proved(edit: str) -> None:
+    found = of_tensor_memory(64, 2)
+    sums = found.mma.accumulator
+    exchanged = Layout(((64, 2), (1, 1, 32)), ((1, 64), (0, 0, 128)))  # every second column
+    wrong = replace(sums, layout=exchanged) if edit == "layout" else replace(sums, buffers=17)
+    says = "receive other sums" if edit == "layout" else "buffers of sums overlap"
+    with pytest.raises(ProofError, match=says):
+        prove(replace(found, mma=replace(found.mma, accumulator=wrong)))

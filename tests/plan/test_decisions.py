@@ -31,7 +31,7 @@ MMA_KEYS = {
     "sm80": ("mma.atom", "mma.atom_layout", "mma.permutation"),
     "simt": ("mma.threads",),
     "sm90": BY_WARPGROUPS,
-    "sm100": ("mma.atom", "mma.accumulator"),
+    "sm100": ("mma.cta_group", "mma.atom", "mma.accumulator", "schedule.cluster"),
 }
 FRAGMENT_KEYS = dict.fromkeys(("sm90", "sm100"), ("descriptor.a", "descriptor.b"))
 OTHER_KEYS = ("smem.a", "smem.b", "tile.stages", "epilogue.smem", "schedule.raster")

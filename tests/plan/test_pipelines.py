@@ -133,7 +133,7 @@ INCONSISTENT: dict[str, tuple[str, Callable[[GemmPlan], GemmPlan], str]] = {
     "a CTA that is not told": (
         "cluster_along_m",
         lambda found: replace(found, mma=replace(found.mma, cluster=(1, 1, 1))),
-        "a stage is released in 2 CTAs, and 1 fill it",
+        "a stage is released 2 times, and 1 CTAs or pairs",
     ),
     "buffers of C without a pipeline": ("tn", lambda found: without(found, C_STORE), "C's shared memory and its pipe"),
     "a buffer of C more": (

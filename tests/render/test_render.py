@@ -314,6 +314,10 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
         warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
         gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
+        *(
+            replace(gemm("kkn", "f16"), family="sm100", mma=Mma(cta_group=ctas), schedule=Schedule(cluster=(4, 2)))
+            for ctas in (1, 2)
+        ),
         *(setting.spec() for setting in (*grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)),
     ]
     cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)

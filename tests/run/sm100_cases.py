@@ -23,7 +23,7 @@ from cutegen.errors import CutegenError
 from cutegen.hardware import dtype
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec import Bias, Epilogue, Extra, Factors, GemmSpec, Mma, Operand, Problem, Raster, Schedule, Tile
 from cutegen.verify import random_extras, random_operands
 from cutegen.verify.counts import count_launch
 from tests.run.against_float64 import expected, hold
@@ -54,6 +54,21 @@ OPS: tuple[tuple[str, ...], ...] = (
 )
 
 
+CLUSTERS: tuple[tuple[int | None, tuple[int, int] | None], ...] = (
+    (None, None),
+    (None, None),
+    (1, (2, 1)),
+    (1, (1, 2)),
+    (1, (2, 2)),
+    (2, None),
+    (2, (2, 1)),
+    (2, (2, 2)),
+    (2, (4, 1)),
+    (2, (4, 2)),
+)
+"""CTAs that multiply together, and those of a cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A kernel and a problem."""
@@ -69,7 +84,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Types, factors, majors, alignments, tiles, stages, epilogues; problems of several tiles with all edges."""
+    """Types, factors, majors, alignments, tiles, clusters, stages, epilogues; problems of several tiles, all edges."""
     rng = random.Random(seed)
     extras: dict[str, Any] = {}
     of_a, of_b = rng.choice(OPERANDS)
@@ -80,8 +95,10 @@ def random_case(seed: int) -> Case:
     result = rng.choice(("s32", "s8", "f32", "f16") if element.is_integer else ("f16", "bf16", "f32"))
     columns = rng.choice((16, 32, 48, 64, 96, 128, 192, 256))
     scaled = element.is_float8 and sums is None and rng.random() < 0.5
+    (group, cluster), rows = rng.choice(CLUSTERS), rng.choice((64, 128, 128))
     if scaled:
-        columns = min(-(-columns // 32) * 32, 192)
+        (group, cluster), rows, columns = CLUSTERS[0], 128, min(-(-columns // 32) * 32, 192)
+    columns = -(-columns // 32) * 32 if group == 2 else columns
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
     depth = (rng.choice((32, 64, 128, 128, 256)) if columns < 192 else 128) // element.bytes
     if scaled:
@@ -100,12 +117,13 @@ def random_case(seed: int) -> Case:
     spec = GemmSpec(
         family="sm100",
         problem=Problem(a=Operand(of_a, a), b=Operand(of_b, b), c=c, accumulator=sums, **extras),
-        tile=Tile(cta=(128, columns, depth), stages=rng.choice((None, 1, 2, 3))),
+        tile=Tile(cta=(rows, columns, depth), stages=rng.choice((None, 1, 2, 3))),
+        mma=Mma(cta_group=group),
         epilogue=Epilogue(False if c_way == "registers" else None, ops or None),
-        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None),
+        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None, cluster=cluster),
         name=f"case_{seed}",
     )
-    across = columns if not swap else 128
+    across = columns if not swap else rows
     m = rng.choice((1, 37, 128, 130, 300, 520) if not swap else (1, columns, 3 * columns + 5))
     n = rng.choice((8, across, 2 * across + 8, 4 * across)) if not swap else rng.choice((8, 136, 264))
     k = rng.choice((0, 8, depth, 2 * depth + 8, 5 * depth))

@@ -122,7 +122,7 @@ def choose_parts(
     """
     rows, columns = mma.accumulator.block[0], fusion.tile_of_c(mma.accumulator.block)[1]
     line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
-    warpgroups = mma.accumulator.threads // WARPGROUP
+    warpgroups = mma.accumulator.threads // mma.accumulator.group_threads
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's blocks, one after the other
     widths = [
         wide
@@ -199,9 +199,8 @@ def _unshared(busiest: int, least: int, sharers: int) -> str | None:
 def part_mma(mma: MmaPlan, tile: tuple[int, int]) -> TiledMma:
     """Return how a warpgroup's threads hold a part: as sums of the accumulator's atom, if that is no wider."""
     atom = mma.accumulator.atom
-    return TiledMma(
-        atom if atom.shape_mnk[1] <= tile[1] else with_columns(atom, tile[1]), (WARPGROUP // atom.threads, 1, 1)
-    )
+    of_part = atom if atom.shape_mnk[1] <= tile[1] else with_columns(atom, tile[1])
+    return TiledMma(of_part, (mma.accumulator.group_threads // atom.threads, 1, 1))
 
 
 def stmatrix_of(x: OperandTile, mma: MmaPlan, columns: int) -> StmatrixAtom | None:
@@ -236,7 +235,7 @@ def adjacent_elems(x: OperandTile, mma: MmaPlan) -> int:
 
 def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> int:
     """Return the registers that a thread holds while it stores such a part."""
-    values = mma.accumulator.block[0] * columns // WARPGROUP
+    values = mma.accumulator.block[0] * columns // mma.accumulator.group_threads
     sums = mma.accumulator.registers_while_stored(values)
     stmatrix = stmatrix_of(x, mma, columns)
     addresses = values // (2 * stmatrix.matrices) if stmatrix else values // adjacent_elems(x, mma)
@@ -251,7 +250,7 @@ def _held(sums: int, mma: MmaPlan, mode: str) -> int:
     rows, columns = mma.accumulator.block
     if mma.cluster[2] > 1:
         return 0
-    return sums * WARPGROUP // (rows * columns) if mode == "m" else -(-columns // WARP)
+    return sums * mma.accumulator.group_threads // (rows * columns) if mode == "m" else -(-columns // WARP)
 
 
 # Rule for the store path of C: through its own shared memory and a bulk tensor store, or straight from registers.
@@ -409,7 +408,7 @@ def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int
     """Return the columns of a part for which every warpgroup's buffers fit with the stages that the spec requests."""
     if spec.tile.stages is None:
         return None
-    groups = mma.threads // mma.tiled_mma.threads * mma.accumulator.threads // WARPGROUP
+    groups = mma.threads // mma.tiled_mma.threads * mma.accumulator.threads // mma.accumulator.group_threads
     column_bytes = BUFFERS * groups * mma.accumulator.block[0] * x.dtype.bytes
     return (capacity_bytes - spec.tile.stages * stage_bytes) // column_bytes
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cutegen.algebra import Layout, TiledMma, make_layout, mode, modes, offsets_2d, size
 from cutegen.algebra.layout import compose
 from cutegen.hardware import DType, MmaAtom
+from cutegen.hardware.tcgen05_loads import TensorLoad
 from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 
 
@@ -40,9 +41,10 @@ class Accumulator:
 
     `layout` maps (thread, value) of the threads that run the epilogue to a column-major offset in the tile: what they
     hold in registers, or receive by `drain`, the instruction that loads sums from tensor memory. A value is one of
-    (MMA, MMA_M, MMA_N), as of the tiled MMA of `atom`, of whose tile of C they have equal shares. A group's sums are
-    blocks of extents `block`, those of one instruction. A thread's values are its sub-tiles in order: all rows of a
-    block, and columns of one of `widths`; none if only whole tiles are read.
+    (MMA, MMA_M, MMA_N), as of the tiled MMA of `atom`, of whose tile of C they have equal shares. The sums of a group
+    of `group_threads` are blocks of extents `block`, those of one instruction. A thread's values are its sub-tiles in
+    order: all rows of a block, and columns of one of `widths`; none if only whole tiles are read. A buffer has
+    `columns` of tensor memory.
     """
 
     home: Home
@@ -52,7 +54,9 @@ class Accumulator:
     atom: MmaAtom
     layout: Layout
     buffers: int = 1
-    drain: str | None = None
+    columns: int = 0
+    group_threads: int = WARPGROUP
+    drain: TensorLoad | None = None
     widths: tuple[int, ...] = ()
     promotion: Promotion | None = None
 
@@ -80,7 +84,7 @@ class Accumulator:
     def of_part(self, tile: tuple[int, int]) -> NDArray[np.int64]:
         """Return what threads of a group have of each of its sub-tiles, coordinates in it: int64[thread, value]."""
         rows, columns = tile
-        first = self.table[:WARPGROUP, : rows * columns // WARPGROUP]
+        first = self.table[: self.group_threads, : rows * columns // self.group_threads]
         return first % self.tile[0] + first // self.tile[0] * rows
 
     @property

@@ -106,7 +106,8 @@ def _prove_exits(loop: KernelLoop) -> None:
     for pipeline in loop.pipelines:
         if pipeline.empty is None:
             continue
-        by_others = pipeline.empty.sync is Sync.MBARRIER and pipeline.empty.arrivals[0].ctas > 1
+        shared = pipeline.scope in (Scope.PAIR, Scope.CLUSTER)
+        by_others = pipeline.empty.sync is Sync.MBARRIER and (shared or pipeline.empty.arrivals[0].ctas > 1)
         if by_others or pipeline.empty.sync is Sync.STORE_GROUPS:
             for role in pipeline.producers:
                 if (role, pipeline.name) not in tails:

@@ -6,6 +6,10 @@
 | `accumulator` | mma | epilogue | the end of a tile's multiplications | each warp that has loaded its sums |
 | `c_store` | epilogue | bulk stores | `bar.sync` of those that write a buffer | the stores that read it |
 
+The warp of the even CTA of a pair multiplies for both: the bytes of both arrive at its barriers, the end of its
+multiplications at those of both, and the warps of both release sums at its barriers. The copies of a cluster arrive at
+several CTAs; so does the end of multiplications, in all that copy to one of the CTA or the pair.
+
 ```text
 producer   k-tiles of tile 0, 1, 2 ...   as stages become free
 mma        tile 0 -> buffer 0    tile 1 -> buffer 1    tile 2 -> buffer 0, when it is drained
@@ -15,12 +19,13 @@ epilogue                         drain, store tile 0   drain, store tile 1 ...
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
+from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import Target
-from cutegen.hardware.tcgen05_atoms import COLUMNS
-from cutegen.hardware.units import WARP, WARPGROUP
+from cutegen.hardware.tcgen05_atoms import COLUMNS, PAIR
+from cutegen.hardware.units import WARP
 from cutegen.plan.epilogue.staged import choose_parted_epilogue
 from cutegen.plan.kernel.accumulator import Accumulator
 from cutegen.plan.kernel.memory import ALWAYS, BARRIERS, Region, allocate, result_region
@@ -53,7 +58,7 @@ from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
-from cutegen.spec.families import BOXES_OF_ONE_CTA, PartKeys
+from cutegen.spec.families import BOXES_OF_MATRICES, PartKeys
 from cutegen.support.words import plural, round_up
 
 EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
@@ -64,22 +69,31 @@ ADDRESS_BYTES, RESERVED_BYTES = 16, 512
 """Bytes of that region, aligned, and those that barriers and it take at most."""
 
 
-def multiplied_in_tensor_memory(stages: int, stage_bytes: int) -> Pipeline:
-    """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives."""
+def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
+    """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives, from each CTA or pair that reads it."""
+    commits = sum(mma.sharing) - 1
     return Pipeline(
         name=AB,
         producers=(PRODUCER,),
         consumers=(MMA,),
         holds=Item.K_TILE,
         stages=stages,
-        payload_bytes=stage_bytes,
+        payload_bytes=stage_bytes * mma.atom.ctas,
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
-        empty=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(MMA, By.MMA),), credits=stages),
+        empty=Barrier(sync=Sync.MBARRIER, count=commits, arrivals=(Arrival(MMA, By.MMA, commits),), credits=stages),
+        scope=_scope(mma.atom.ctas, mma.cluster[0] * mma.cluster[1]),
     )
 
 
-def drained_by_warps(role: Role, accumulator: Accumulator) -> Pipeline:
-    """`accumulator`: the sums of a tile in each of the buffers, which every warp of `role` drains."""
+def _scope(multiply: int, share: int) -> Scope:
+    """Return who shares a pipeline of CTAs that multiply together, if more `share` copies."""
+    if share > multiply:
+        return Scope.CLUSTER
+    return Scope.CTA if multiply == 1 else Scope.PAIR
+
+
+def drained_by_warps(role: Role, accumulator: Accumulator, ctas: int) -> Pipeline:
+    """`accumulator`: a tile's sums in each of the buffers, which every warp of `role` in each of `ctas` drains."""
     return Pipeline(
         name=ACCUMULATOR,
         producers=(MMA,),
@@ -89,10 +103,11 @@ def drained_by_warps(role: Role, accumulator: Accumulator) -> Pipeline:
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(MMA, By.MMA),)),
         empty=Barrier(
             sync=Sync.MBARRIER,
-            count=role.warps,
-            arrivals=(Arrival(role.name, By.WARP),),
+            count=role.warps * ctas,
+            arrivals=(Arrival(role.name, By.WARP, ctas),),
             credits=accumulator.buffers,
         ),
+        scope=_scope(ctas, ctas),
     )
 
 
@@ -134,7 +149,7 @@ def drained(
         roles=roles,
         pipelines=pipelines,
         programs=(
-            Program(PRODUCER, FETCHED),
+            Program(PRODUCER, FETCHED, end=() if ab.scope is Scope.CTA else (on(AB, Action.TAIL),)),
             Program(
                 MMA,
                 (
@@ -158,7 +173,7 @@ def drained(
 class TmaTmem(Bulk):
     """A warp for each of copies and multiplications, and four that drain tensor memory, a quarter of its lanes each."""
 
-    keys: ClassVar[PartKeys] = BOXES_OF_ONE_CTA
+    keys: ClassVar[PartKeys] = BOXES_OF_MATRICES
     to_copy: ClassVar[tuple[int, ...]] = ()
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEEPEST[-1]
@@ -166,8 +181,10 @@ class TmaTmem(Bulk):
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
         """The warps that drain come first: warp i of a CTA reaches lanes 32 (i mod 4) and the next 31."""
+        groups = mma.accumulator.threads // mma.accumulator.group_threads
+        drains = Role(name=EPILOGUE, threads=mma.accumulator.threads, groups=groups)
         return Roles(
-            roles=(Role(name=EPILOGUE, threads=WARPGROUP), Role(name=PRODUCER, threads=WARP), mma.role),
+            roles=(drains, Role(name=PRODUCER, threads=WARP), mma.role),
             registers_at_launch=estimate,
         )
 
@@ -179,7 +196,9 @@ class TmaTmem(Bulk):
         """The layout decides the boxes and the descriptor."""
         check_rows(spec, x)
         smem, described = choose_described(spec, x, mma)
-        return OperandChoices(x, choose_bulk_copy(spec, x, smem.value.chosen.atom), described, smem)
+        shares = mma.sharing[OPERANDS.index(x.name)]
+        copy = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares, of_pair=mma.atom.ctas == PAIR)
+        return OperandChoices(x, copy, described, smem)
 
     def epilogue(
         self, spec: GemmSpec, fusion: Fusion, mma: MmaPlan, registers: int, stage_bytes: int, capacity_bytes: int
@@ -191,9 +210,8 @@ class TmaTmem(Bulk):
         """Two buffers, which the warps that drain write."""
         if epilogue.smem is None or epilogue.parts is None:
             return None
-        buffers = epilogue.parts.buffers
-        store = stored_in_bulk(mma, buffers, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
-        return replace(store, scope=Scope.GROUP)
+        buffers = epilogue.parts.buffers * epilogue.parts.warpgroups
+        return stored_in_bulk(mma, epilogue.parts.buffers, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
 
     def memory(self, draft: Draft) -> Memory:
         """Place C after the stages, then the barriers, and the address of tensor memory."""
@@ -210,8 +228,8 @@ class TmaTmem(Bulk):
         stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         pipelines = (
-            multiplied_in_tensor_memory(stages.value, stage_bytes),
-            drained_by_warps(of_epilogue, mma.accumulator),
+            multiplied_in_tensor_memory(mma, stages.value, stage_bytes),
+            drained_by_warps(of_epilogue, mma.accumulator, mma.atom.ctas),
             *((store,) if store else ()),
         )
         barriers_bytes = mbarriers_bytes(pipelines)
@@ -228,7 +246,7 @@ class TmaTmem(Bulk):
         of_stage = sum(map(columns_of, draft.operands))
         if not of_stage:
             return self.most_stages
-        sums = draft.mma.accumulator.buffers * draft.mma.accumulator.tile[1]
+        sums = draft.mma.accumulator.buffers * draft.mma.accumulator.columns
         most, given = (COLUMNS - sums) // of_stage, draft.spec.tile.stages
         if most < max(given or 0, 1):
             raise draft.spec.error(

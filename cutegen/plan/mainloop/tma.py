@@ -188,7 +188,7 @@ def _copies(count: int) -> str:
 
 def _described(x: OperandTile, option: _Option, mma: MmaPlan) -> Choice[Fragments]:
     """Return the tile's descriptor, and how often instructions read the tile."""
-    m, n, _ = mma.cta_tile
+    m, n, _ = mma.multiplied
     atom_m, atom_n, _ = mma.atom.shape_mnk
     times = n // atom_n if x.name == "a" else m // atom_m
     found = operand_descriptors(option.tile, x.major_mode, x.dtype.bytes, _rows(x, mma.atom))
@@ -208,7 +208,7 @@ def _name(atom: MmaAtom) -> str:
 
 def _rows(x: OperandTile, atom: MmaAtom) -> int:
     """Rows of the block that one instruction reads."""
-    return atom.shape_mnk[0 if x.name == "a" else 1]
+    return atom.rows(x.operand)
 
 
 def _asked(spec: GemmSpec, x: OperandTile, options: tuple[_Option, ...], atom: MmaAtom) -> _Option | None:
@@ -439,8 +439,7 @@ class TmaSs(Bulk):
         """The layout decides the boxes and the descriptor."""
         check_rows(spec, x)
         smem, described = choose_described(spec, x, mma)
-        m, n, _ = mma.cluster
-        g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, shares=n if x.operand == "A" else m)
+        g2s = choose_bulk_copy(spec, x, smem.value.chosen.atom, mma.sharing[OPERANDS.index(x.name)])
         return OperandChoices(x, g2s, described, smem)
 
     def epilogue(

@@ -1,19 +1,37 @@
-"""`tcgen05.mma`: one elected thread multiplies tiles in shared memory into tensor memory; its rules, tile and atom."""
+"""`tcgen05.mma`: an elected thread multiplies tiles in shared memory, its CTA's or a pair's, into tensor memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import ClassVar
 
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
+from cutegen.hardware import (
+    MMA_ATOMS,
+    TCGEN05_ATOMS,
+    UNIVERSAL_FMA,
+    Instruction,
+    MmaAtom,
+    Target,
+    dtype,
+    targets_with,
+)
 from cutegen.hardware.factor_atoms import PER_WORD
-from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, ROWS, columns_allocated, kind_of
+from cutegen.hardware.tcgen05_atoms import (
+    COLUMNS,
+    KINDS,
+    LANES,
+    PAIR,
+    ROWS,
+    columns_allocated,
+    kind_of,
+)
+from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
-from cutegen.plan.kernel.accumulator import Accumulator, Home
+from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.mma.atom import (
     DEFAULT_ACCUMULATOR,
@@ -34,12 +52,14 @@ DEFAULT_COLUMNS = 256
 """Columns of the default tile: one instruction reads A once for all of them."""
 BUFFERS = 2
 """Tiles of sums in tensor memory: one is multiplied while the other is drained."""
-DRAIN = "tcgen05.ld.sync.aligned.32x32b"
-"""Loads sums of a part: thread i of a warp receives columns of lane i of the warp's quarter (PTX ISA, "tcgen05.ld")."""
+FRAGMENT = "SM80_16x8x16_F32F16F16F32_TN"
+"""An atom whose sums lie among the threads of a warp as `tcgen05.ld.16x256b` loads them: 16 lanes of 8 columns."""
 DRAINED_COLUMNS = (8, 16, 32, 64, 128)
 """Columns that one load can have, of those that a part can have."""
 COLUMNS_BESIDE_FACTORS, MOST_COLUMNS_BESIDE_FACTORS = 192, 224
 """Columns of the default tile if its blocks have factors, and the most of any tile: factors need columns too."""
+ALONE_WHY = "each CTA copies its own operands, and waits for no other"
+PAIR_WHY_NOT = "each CTA would copy half of B, and read less of it from shared memory, but wait for its peer's copies"
 REGISTERS = 128
 """Registers per thread: an epilogue's part, its chain and its addresses. 192 threads leave each more (an estimate)."""
 
@@ -141,12 +161,66 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
 
 
-def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
-    """Choose the instruction that has all of the tile's rows and columns. Raises SpecError if none has."""
+def choose_cta_group(spec: GemmSpec) -> Choice[int]:
+    """The CTAs that multiply together: one, if the spec does not give a pair."""
+    key = "mma.cta_group"
+    if (asked := spec.mma.cta_group) is not None:
+        if asked == PAIR:
+            _check_alone(spec, key, str(asked))
+        return Choice(asked, Decision.as_given(key, _ctas(asked)))
+    return Choice(1, Decision(key, _ctas(1), ALONE_WHY, rejected=(Rejected(_ctas(PAIR), PAIR_WHY_NOT),)))
+
+
+def _check_alone(spec: GemmSpec, key: str, found: str) -> None:
+    """Raise SpecError if factors of blocks ride the k-tiles: each CTA copies its own."""
+    if spec.problem.scale_a is not None:
+        raise spec.error(
+            key,
+            found=f"{found} with problem.scale_a",
+            expected="one CTA at a time: factors of blocks are copied and multiplied by each for itself",
+            fix=f"leave {key} out",
+        )
+
+
+def _ctas(count: int) -> str:
+    return "a pair" if count == PAIR else "1 CTA"
+
+
+def choose_cluster(spec: GemmSpec, cta_group: int) -> Choice[Extents]:
+    """The CTAs along M and N that share copies: a pair's at least. Raises SpecError for another number of them."""
+    key, asked = "schedule.cluster", spec.schedule.cluster
+    if asked is None:
+        chosen = cta_group, 1, 1
+        why = "the CTAs of a pair, neighbors along M" if cta_group == PAIR else ALONE_WHY
+        m, n, _ = wider = 2 * cta_group, 1, 1
+        rejected = (Rejected(extents(wider[:2]), f"reads B from L2 once for {m} tiles, but each CTA waits for others"),)
+        return Choice(chosen, Decision(key, extents(chosen[:2]), why, rejected=rejected))
+    m, n, along_k = (*asked, 1)[:3]
+    if (m, n) != (1, 1):
+        _check_alone(spec, key, extents((m, n)))
+    if along_k != 1:
+        raise spec.error(
+            key,
+            found=extents(asked),
+            expected="1 along K: a persistent CTA multiplies all of a tile's K",
+            fix=f"schedule.cluster = [{m}, {n}]",
+        )
+    if m % cta_group:
+        raise spec.error(
+            key,
+            found=f"{extents((m, n))} with mma.cta_group = {cta_group}",
+            expected="an even number along M: the CTAs of a pair are neighbors there",
+            fix=f"schedule.cluster = [{m + 1}, {n}], or mma.cta_group = 1",
+        )
+    return Choice((m, n, 1), Decision.as_given(key, extents((m, n))))
+
+
+def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]:
+    """Choose the instruction that has all rows and columns of the tile of `ctas`. Raises SpecError if none has."""
     m, n, k = cta_tile
     known = list(dict.fromkeys(atom.c_dtype.name for atom in _of_types(spec)))
     sums = accumulator_among(spec, known)
-    of_types = [atom for atom in _of_types(spec) if atom.c_dtype.name == sums]
+    of_types = [atom for atom in _of_types(spec) if (atom.c_dtype.name, atom.ctas) == (sums, ctas)]
     if not of_types:
         raise spec.error(
             "problem.accumulator",
@@ -154,17 +228,25 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
             expected=f"{either(known)}: no tcgen05.mma sums products of {spec.problem.a.dtype} in {sums}",
             fix=f'accumulator = "{default_accumulator(known)}"',
         )
-    kind = kind_of(of_types[0])
-    known_n = [columns for columns in kind.columns if kind.factors is None or columns <= MOST_COLUMNS_BESIDE_FACTORS]
-    if m != ROWS or n not in known_n:
+    kind, beside = kind_of(of_types[0]), ""
+    if kind.factors is not None:
+        beside = ", which leaves columns for factors"
+    elif ctas == PAIR:
+        beside = ", of which each CTA of a pair has half in shared memory"
+    all_rows = sorted({atom.rows("C") for atom in of_types})
+    known_n = sorted({atom.shape_mnk[1] for atom in of_types})
+    if kind.factors is not None:
+        known_n = [columns for columns in known_n if columns <= MOST_COLUMNS_BESIDE_FACTORS]
+    if m not in all_rows or n not in known_n:
         nearest = min(known_n, key=lambda columns: abs(columns - n))
-        beside = "" if kind.factors is None else ", which leaves columns for factors"
+        rows = min(all_rows, key=lambda rows: abs(rows - m))
+        half = ", or half of them" if len(all_rows) > 1 else ""
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M = {ROWS}, the lanes of tensor memory, and N a multiple of {known_n[0]} up to {known_n[-1]}"
-            + beside,
-            fix=f"{extents((ROWS, nearest, k))} is the nearest",
+            expected=f"M = {ROWS}, the lanes of tensor memory{half}, and N a multiple of {known_n[0]} up to {known_n[-1]}"
+            f"{beside}",
+            fix=f"{extents((rows, nearest, k))} is the nearest",
         )
     atom_k, of_k = of_types[0].shape_mnk[2], "the K of one tcgen05.mma"
     if kind.block_k is not None:
@@ -176,35 +258,38 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents) -> Choice[MmaAtom]:
             expected=f"K a multiple of {atom_k}, {of_k}",
             fix=f"K = {max(1, round(k / atom_k)) * atom_k} is the nearest",
         )
-    fitting = next(atom for atom in of_types if atom.shape_mnk[1] == n)
+    fitting = next(atom for atom in of_types if (atom.rows("C"), atom.shape_mnk[1]) == (m, n))
     if spec.mma.atom is not None and spec.mma.atom != fitting.name:
         raise spec.error(
             "mma.atom",
             found=spec.mma.atom,
-            expected=f"{fitting.name}: all rows and columns of the tile in one instruction, of its types",
+            expected=f"{fitting.name}: all rows and columns of {_whose(ctas)} tile in one instruction, of its types",
             fix=f"use {fitting.name}, or leave the key out",
         )
     if spec.mma.atom is not None:
         return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
-    why = f"{fitting.flops:,} operations per instruction: all rows and columns of the tile"
+    why = f"{fitting.flops:,} operations per instruction: all rows and columns of {_whose(ctas)} tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
         why += f"; {WHY_F32_SUMS}"
     return Choice(fitting, Decision("mma.atom", fitting.name, why))
 
 
+def _whose(ctas: int) -> str:
+    return "the pair's" if ctas == PAIR else "the"
+
+
 def choose_accumulator(atom: MmaAtom, tile: tuple[int, int]) -> Choice[Accumulator]:
     """The buffers of sums in tensor memory: as many tiles as its columns hold, at most two."""
-    rows, columns = tile
+    rows, ctas = tile[0], atom.ctas
+    columns = columns_of_sums(*tile, ctas)
     allocated = columns_allocated(BUFFERS * columns)
-    sums = Accumulator(
+    sums = replace(
+        _as_loaded(tile, ctas),
         home=Home.TENSOR_MEMORY,
         dtype=atom.c_dtype,
-        tile=tile,
-        block=tile,
-        atom=UNIVERSAL_FMA,
-        layout=Layout((WARPGROUP, (1, 1, columns)), (1, (0, 0, rows))),
+        columns=columns,
         buffers=BUFFERS,
-        drain=DRAIN,
+        drain=load_of(rows, ctas, atom.c_dtype),
         widths=DRAINED_COLUMNS,
     )
     why = (
@@ -215,9 +300,31 @@ def choose_accumulator(atom: MmaAtom, tile: tuple[int, int]) -> Choice[Accumulat
     return Choice(sums, Decision("mma.accumulator", f"{BUFFERS} buffers in tensor memory", why, rejected=(alone,)))
 
 
+def _as_loaded(tile: tuple[int, int], ctas: int) -> Accumulator:
+    """Return the sums as four warps receive them: a lane by each thread, or fragments of half of the lanes.
+
+    With 64 rows, a pair has the second half of the columns in the other lanes: two warps have all rows of a half.
+    """
+    rows, columns = tile
+    if rows * ctas < ROWS:
+        fragment = MMA_ATOMS[FRAGMENT]
+        loaded = in_registers(TiledMma(fragment, (WARPGROUP // fragment.threads, 1, 1)), fragment, tile)
+        return replace(loaded, block=tile)
+    halves = ROWS // rows
+    return Accumulator(
+        home=Home.TENSOR_MEMORY,
+        dtype=UNIVERSAL_FMA.c_dtype,
+        tile=tile,
+        block=(rows, columns // halves),
+        atom=UNIVERSAL_FMA,
+        layout=Layout(((rows, halves), (1, 1, columns // halves)), ((1, columns // halves * rows), (0, 0, rows))),
+        group_threads=rows,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Tcgen05(Mma):
-    """Every `tcgen05.mma` of `cutegen/hardware/tcgen05_atoms.py`, by one CTA."""
+    """Every `tcgen05.mma` of `cutegen/hardware/tcgen05_atoms.py`, by one CTA or a pair."""
 
     keys: ClassVar[PartKeys] = TCGEN05
 
@@ -228,7 +335,8 @@ class Tcgen05(Mma):
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         """Choose the atom that covers the tile, and the buffers of its sums."""
-        atom = choose_atom(spec, cta_tile.value)
+        cta_group = choose_cta_group(spec)
+        atom, cluster = choose_atom(spec, cta_tile.value, cta_group.value), choose_cluster(spec, cta_group.value)
         accumulator = choose_accumulator(atom.value, cta_tile.value[:2])
         mma = MmaPlan(
             cta_tile=cta_tile.value,
@@ -236,8 +344,9 @@ class Tcgen05(Mma):
             tiled_mma=TiledMma(atom.value, (1, 1, 1)),
             role=Role(name=MMA, threads=WARP),
             accumulator=accumulator.value,
+            cluster=cluster.value,
         )
-        return mma, tuple(choice.decision for choice in (cta_tile, atom, accumulator))
+        return mma, tuple(choice.decision for choice in (cta_tile, cta_group, atom, accumulator, cluster))
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Those of an epilogue's thread: sums are in tensor memory."""

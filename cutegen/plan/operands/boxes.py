@@ -24,7 +24,15 @@ from cutegen.algebra import (
     tile_to_shape,
 )
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS, STRIDE_MULTIPLE_BYTES
-from cutegen.hardware import BULK_TENSOR, TMA_LOAD, TMA_LOAD_MULTICAST, BulkTensorAtom, Instruction
+from cutegen.hardware import (
+    BULK_TENSOR,
+    TMA_LOAD,
+    TMA_LOAD_MULTICAST,
+    TMA_LOAD_MULTICAST_OF_PAIR,
+    TMA_LOAD_OF_PAIR,
+    BulkTensorAtom,
+    Instruction,
+)
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
 from cutegen.plan.operands.smem import (
     Access,
@@ -162,8 +170,13 @@ def swizzle_fix(swizzle: Swizzle | None) -> str:
     return "leave it out" if swizzle is None else f"swizzle = [{swizzle.bits}, {swizzle.base}, {swizzle.shift}]"
 
 
-def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1) -> Choice[BulkTensorCopy]:
-    """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows."""
+def choose_bulk_copy(
+    spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: int = 1, *, of_pair: bool = False
+) -> Choice[BulkTensorCopy]:
+    """Return the copies of one k-tile: the boxes of the layout's atom, or a CTA's share of their rows.
+
+    Those `of_pair` arrive at a barrier of the pair's CTA that multiplies.
+    """
     given = spec.g2s.of(x.name)
     for key, found in (("bits", given.bits), ("threads", given.threads)):
         if found is not None:
@@ -180,9 +193,10 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
             expected=f'"{BULK_TENSOR}", the copy of family {spec.family}',
             fix=f'family = "{family_with(Instruction.CP_ASYNC)}" has cp.async and plain copies',
         )
-    copy = bulk_copy(x, TMA_LOAD, atom)
+    copy = bulk_copy(x, TMA_LOAD_OF_PAIR if of_pair else TMA_LOAD, atom)
     if shares > 1:
-        copy = _shared(spec, x, copy, shares)
+        multicast = TMA_LOAD_MULTICAST_OF_PAIR if of_pair else TMA_LOAD_MULTICAST
+        copy = replace(_shared(spec, x, copy, shares), atom=multicast)
     chosen = f"{BULK_TENSOR}, {'a box' if copy.boxes == 1 else f'{copy.boxes} boxes'} of {extents(copy.box)}"
     why = (
         f"one thread issues a copy of {copy.box[0] * x.dtype.bytes} contiguous bytes of {copy.box[1]} rows, which "
@@ -191,6 +205,8 @@ def choose_bulk_copy(spec: GemmSpec, x: OperandTile, atom: LayoutExpr, shares: i
     if shares > 1:
         chosen += f" to {shares} CTAs"
         why += f"; each of {shares} CTAs of a cluster copies its share of the tile to all of them"
+    if of_pair:
+        why += "; its bytes arrive at a barrier of the CTA that multiplies for the pair"
     rejected = (Rejected("cp.async", "every thread would use registers and instructions for addresses and edges"),)
     return Choice(copy, Decision(f"g2s.{x.name}", chosen, why, given=given.op is not None, rejected=rejected))
 
@@ -217,7 +233,7 @@ def _shared(spec: GemmSpec, x: OperandTile, copy: BulkTensorCopy, shares: int) -
             expected=f"a divisor of {rows // together}{of_rows}",
             fix="use a smaller cluster, or another tile.cta",
         )
-    return replace(copy, atom=TMA_LOAD_MULTICAST, box=(width, rows // shares), shares=shares)
+    return replace(copy, box=(width, rows // shares), shares=shares)
 
 
 def bulk_copy(x: OperandTile, instruction: BulkTensorAtom, atom: LayoutExpr) -> BulkTensorCopy:

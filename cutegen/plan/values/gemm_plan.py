@@ -32,7 +32,7 @@ class MmaPlan:
 
     Its sums are in `accumulator`. The threads of `role` multiply: those of one tiled MMA, or groups with a tiled MMA
     and a tile each. The CTAs of a `cluster` along M and N share copies, and those along K add the sums of as many
-    slices.
+    slices. Pairs of CTAs, neighbors along M, multiply together if an instruction is for two.
     """
 
     cta_tile: Extents
@@ -52,6 +52,24 @@ class MmaPlan:
     def shares_copies(self) -> bool:
         """True if a copy of A or B is for several CTAs of a cluster."""
         return self.cluster[:2] != (1, 1)
+
+    @property
+    def multiplied(self) -> Extents:
+        """Tile of C, and of K, that instructions multiply at a time: a CTA's, or a pair's."""
+        m, n, k = self.cta_tile
+        return m * self.atom.ctas, n, k
+
+    @property
+    def copied(self) -> Extents:
+        """Rows of A, columns of B and K that a CTA has in shared memory: of a pair, each has half of B."""
+        m, n, k = self.cta_tile
+        return m, n // self.atom.ctas, k
+
+    @property
+    def sharing(self) -> tuple[int, int]:
+        """CTAs of a cluster that have the same tile of A, and the same of B, or the same half of it."""
+        m, n, _ = self.cluster
+        return n, m // self.atom.ctas
 
     @property
     def k_blocks(self) -> int:
@@ -233,7 +251,7 @@ def step_opcodes(step: Step, operands: Iterable[OperandPath], mma: MmaPlan, targ
     for x in operands:
         counts += x.opcodes(step, mma.tiled_mma, target)
     if step.action is Action.MULTIPLY:
-        (m, n, k), (atom_m, atom_n, atom_k) = mma.cta_tile, mma.atom.shape_mnk
+        (m, n, k), (atom_m, atom_n, atom_k) = mma.multiplied, mma.atom.shape_mnk
         atoms = mma.tiled_mma.threads // size(mma.atom.thr_id)
         counts[mma.atom.ptx] += m * n * k // (atoms * atom_m * atom_n * atom_k)
     if step.action in MMA_ORDER:
