@@ -244,8 +244,8 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]
         raise spec.error(
             "tile.cta",
             found=extents(cta_tile),
-            expected=f"M = {ROWS}, the lanes of tensor memory{half}, and N a multiple of {known_n[0]} up to {known_n[-1]}"
-            f"{beside}",
+            expected=f"M = {ROWS}, the lanes of tensor memory{half}, and N a multiple of {known_n[0]} up to "
+            f"{known_n[-1]}{beside}",
             fix=f"{extents((rows, nearest, k))} is the nearest",
         )
     atom_k, of_k = of_types[0].shape_mnk[2], "the K of one tcgen05.mma"
