@@ -127,6 +127,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/boxes.py.j2#copy_k_tile",
         *(("functions/waits.py.j2#wait_until", "roles/pace.py.j2") if plan.pace else ()),
         *_multiply_parts(plan),
+        f"schedulers/{'rows_of_groups' if plan.skips_rows else 'whole_tiles'}.py.j2",
         *(("functions/boxes.py.j2#prefetch_k_tiles", "mainloops/prefetch.py.j2") if plan.prefetched else ()),
         *(("functions/waits.py.j2#leave_if",) if plan.launch.spread else ()),
         "roles/producer_and_mma.py.j2",

@@ -125,8 +125,14 @@ class _Often:
         """Return the partial sums that CTAs write, one per slice of K."""
         return self._for_each_tile(lambda k: (Fraction(self.plan.slices), plural(self.plan.slices, "slice")))
 
+    @property
+    def stored(self) -> _Times:
+        """Return the tiles of C that warpgroups store: each the part of which a group has rows."""
+        return self._for_each_tile(lambda k: (Fraction(1), ""), self._share_with_rows)
+
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
         """Return a step of the main loop, in k-tiles; those past the end of K are left out unless `past_end`."""
+        share = self._share_with_rows if action is Action.MULTIPLY else None
 
         def of_tile(k: int) -> tuple[Fraction, str]:
             done = [self.plan.loop.executed(action, k_tiles) for k_tiles in self._k_tiles(k)]
@@ -135,7 +141,7 @@ class _Often:
             words = f"({int(inside):,} + {beyond}) k-tiles" if beyond else plural(int(inside), "k-tile")
             return inside + beyond, words
 
-        return self._for_each_tile(of_tile)
+        return self._for_each_tile(of_tile, share)
 
     @property
     def whole_parts(self) -> _Times | None:
@@ -178,14 +184,30 @@ class _Often:
         shapes = [ProblemShape(len(part.m), len(part.n), len(part.k)) for part in parts]
         return [(shape, tiles) for shape in shapes if (tiles := alone.tiles(shape))]
 
-    def _for_each_tile(self, of_tile: Callable[[int], tuple[Fraction, str]]) -> _Times:
+    def _share_with_rows(self, shape: ProblemShape) -> Fraction:
+        """Return the share of a product's tiles that warpgroups multiply: one without rows of its group does not."""
+        if not self.plan.skips_rows:
+            return Fraction(1)
+        rows, of_tile = (shape.n if self.plan.swapped else shape.m), self.plan.cta_tile[0]
+        warpgroups, of_one = self.plan.tiled_mma.atom_layout.shape[0], self.plan.atom.shape_mnk[0]
+        left = [rows - first for first in range(0, rows, of_tile)]
+        return Fraction(sum(min(warpgroups, -(-each // of_one)) for each in left), warpgroups * len(left))
+
+    def _for_each_tile(
+        self, of_tile: Callable[[int], tuple[Fraction, str]], share: Callable[[ProblemShape], Fraction] | None = None
+    ) -> _Times:
+        """Return how often something of each tile is done, or of the `share` of a product's tiles."""
         launch, products = self.plan.launch, self._products()
         one_each = launch.split is None and launch.ctas_per_multiprocessor is None
         tiles = sum(tiles for _, tiles in products)
         what, each = plural(tiles, "CTA" if one_each else "CTA tile"), [of_tile(shape.k) for shape, _ in products]
-        times = sum((tiles * times for (_, tiles), (times, _) in zip(products, each, strict=True)), Fraction(0))
+        shares = [Fraction(1) if share is None else share(shape) for shape, _ in products]
+        counted = zip(products, each, shares, strict=True)
+        times = sum((tiles * times * part for (_, tiles), (times, _), part in counted), Fraction(0))
         words = {words for _, words in each}
         said = words.pop() if len(words) == 1 else "k-tiles of each group" if words else ""
+        if any(part != 1 for part in shares):
+            what += ", of warpgroups that have rows of their groups"
         return _Times(times, f"{what} x {said}" if said else what)
 
 
@@ -218,7 +240,7 @@ def _wavefronts(plan: GemmPlan, often: _Often, report: LaunchReport) -> dict[str
             stores = stores[_clustered_vectors(plan) :]
             # Before them, one thread tells the others whether the tile's other slices are done.
             stores = stores[1:] if plan.split_k.leaves_sums else stores
-        counts[AccessKey.EPILOGUE_WRITE] = count(often.tile, unit[AccessKey.EPILOGUE_WRITE], stores)
+        counts[AccessKey.EPILOGUE_WRITE] = count(often.stored, unit[AccessKey.EPILOGUE_WRITE], stores)
     if plan.epilogue.store is not None and not plan.epilogue.store_opcodes():  # boxes are counted as such
         unknown = "" if often.is_whole else EDGES  # a partial tile is not read completely
         measured = sum(site.wavefronts for site in reads)

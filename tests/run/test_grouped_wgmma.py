@@ -167,6 +167,7 @@ REST_FENCE = """        cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=REST_BARRIER"""
 PROMOTED = Setting("k", types=("e4m3", "f32"), tile=(64, 64, 128))
 IN_TURN = Setting("k", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong"))
+WIDE = Setting("m", tile=(128, 64, 64))
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 PLANTED: dict[str, tuple[Setting, str, str]] = {
     "an end is clamped to one row too many": (
@@ -250,6 +251,17 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         IN_TURN,
         "if group == 1:\n            stage, phase = skip(stage, phase, k_tiles_of(tile, begins, stops, first_tiles))",
         "if group == 1:\n            pass",
+    ),
+    "warpgroups without rows multiply": (WIDE, "if tile_m * CTA_M + group_m * MMA_SHAPE[0] < m:", "if tile_m >= 0:"),
+    "the last row of a warpgroup is left out": (
+        WIDE,
+        "if tile_m * CTA_M + group_m * MMA_SHAPE[0] < m:",
+        "if tile_m * CTA_M + group_m * MMA_SHAPE[0] + 1 < m:",
+    ),
+    "a warpgroup without rows releases no stage": (
+        WIDE,
+        "stage, phase = pass_over(k_tiles, full, empty, stage, phase)",
+        "pass",
     ),
     "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
 }

@@ -453,7 +453,7 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
     if spec.mma.atom_layout is not None:
         given = _given_warpgroups(spec, cta_tile)
         check_room(spec, given, cta_tile, target)
-        return Choice(given, Decision.as_given("mma.atom_layout", extents(given)))
+        return Choice(given, Decision.as_given("mma.atom_layout", extents(given), _skipping(spec, given).lstrip("; ")))
     m = cta_tile[0]
     numbers = (1,) if pingpong(spec) else WARPGROUPS
     rows = rows_of_warpgroup(spec)
@@ -478,8 +478,15 @@ def choose_warpgroups(spec: GemmSpec, cta_tile: Extents, target: Target) -> Choi
         if chosen[0] == 1
         else f"warpgroups, each with {m // chosen[0]} rows and all {cta_tile[1]} columns"
     )
-    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums"
+    why = f"{who}: {sums_of(spec, chosen, cta_tile)} registers per thread for sums{_skipping(spec, chosen)}"
     return Choice(chosen, Decision("mma.atom_layout", extents(chosen), why, rejected=rejected))
+
+
+def _skipping(spec: GemmSpec, warpgroups: Extents) -> str:
+    """Say that warpgroups skip tiles of whose groups they have no rows, if some may have none."""
+    grouped = spec.problem.groups
+    skips = grouped is not None and grouped.of == "m" and warpgroups[0] > 1
+    return "; one that has no rows of a tile's group multiplies nothing" if skips else ""
 
 
 def _rank(spec: GemmSpec, option: Extents, cta_tile: Extents, target: Target) -> tuple[bool, int]:

@@ -146,6 +146,12 @@ class PlannedGemm:
     prefetched: tuple[Prefetch, ...] = ()
     pace: int = 0
 
+    @property
+    def skips_rows(self) -> bool:
+        """True if a warpgroup does not multiply a tile of whose group it has no rows."""
+        groups, searched = self.scheduler.groups, self.scheduler.source.searched
+        return searched and groups is not None and groups.of == "m" and self.tiled_mma.atom_layout.shape[0] > 1
+
     def operand(self, name: str) -> OperandPath:
         """Return the path of the operand of a role. Raises KeyError if there is none."""
         for x in self.operands:
