@@ -239,7 +239,8 @@ class LaunchContract:
     consecutive ones the second exits at once: the first ones then run on SMs that share nothing.
 
     With `programmatic` the kernel itself waits for earlier work on the stream, so it may be launched while that still
-    runs (CUDA's programmatic dependent launch).
+    runs (CUDA's programmatic dependent launch). It reads tensors `ahead` of that wait: a caller promises that no
+    earlier work on the stream writes them.
 
     With `groups` the tiles are those of products whose sizes only the device has; `grid.z` is 1. Their ends or sizes
     follow the tensors of a call.
@@ -266,6 +267,7 @@ class LaunchContract:
     swapped: bool = False
     spread: bool = False
     programmatic: bool = False
+    ahead: tuple[str, ...] = ()
     groups: Groups | None = None
     pairs: Pairs | None = None
     quantized: FactorsOfC | None = None
@@ -321,6 +323,7 @@ class LaunchContract:
             cta_tile=(n, m),
             maps=tuple(maps[name] for name in order if name in maps),
             swapped=not self.swapped,
+            ahead=tuple(map(_exchanged, self.ahead)),
             groups=self.groups and self.groups.exchanged(),
             pairs=self.pairs and self.pairs.exchanged(),
         )
@@ -476,6 +479,7 @@ _WHERE_THERE: dict[str, object] = {
     "swapped": False,
     "spread": False,
     "programmatic": False,
+    "ahead": (),
     "groups": None,
     "pairs": None,
     "quantized": None,

@@ -86,6 +86,8 @@ def _misfits(contract: LaunchContract, results: tuple[str, ...]) -> Iterator[_Mi
     has_factors = RESULT_FACTORS in (tensor.name for tensor in contract.tensors)
     if (contract.quantized is not None) != has_factors:
         yield "quantized", contract.quantized, f"f32 or ue8m0 with {RESULT_FACTORS}, else null"
+    if unknown := sorted({*contract.ahead} - {*OPERANDS}):
+        yield "ahead", unknown, "operands, which a programmatic kernel copies before it waits"
     if contract.groups is not None and contract.split is not None:
         yield "split", asdict(contract.split), "null with groups"
     yield from _outside(contract)

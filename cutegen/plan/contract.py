@@ -43,6 +43,7 @@ def launch_contract(
     threads: int,
     smem_bytes: int,
     programmatic: bool,
+    ahead: tuple[str, ...],
     addressed: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
@@ -69,6 +70,7 @@ def launch_contract(
         cluster=(m, n if split_k is None else k),
         spread=scheduler.spread,
         programmatic=programmatic,
+        ahead=ahead,
         groups=scheduler.groups,
         pairs=fusion.pairs,
         quantized=None if fusion.quantization is None else fusion.quantization.scale,

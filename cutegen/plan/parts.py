@@ -80,13 +80,15 @@ class CopyPolicy:
 
     Lines of `evicted_first` operands leave L2 before all others, and waiting warps prefetch the first k-tiles of the
     `prefetched` ones. With a `pace` a CTA requests k-tiles no faster than one in so many clock cycles. A `programmatic`
-    kernel may begin before its predecessor on the stream ends, and waits for that end before it accesses memory.
+    kernel may begin before its predecessor on the stream ends, and waits for that end before it accesses memory, except
+    for the first k-tiles of operands that it copies `ahead`.
     """
 
     evicted_first: tuple[str, ...] = ()
     prefetched: tuple[Prefetch, ...] = ()
     pace: int = 0
     programmatic: bool = False
+    ahead: tuple[str, ...] = ()
     of_l2: tuple[Decision, ...] = ()
     of_time: tuple[Decision, ...] = ()
 

@@ -77,7 +77,7 @@ def as_multiplied(spec: GemmSpec) -> GemmSpec:
         scale_b=_other_factors(problem.scale_a),
         groups=problem.groups and replace(problem.groups, of=problem.groups.value.exchanged().of),
     )
-    schedule = replace(spec.schedule, swap=None)
+    schedule = replace(spec.schedule, swap=None, weights="a" if spec.schedule.weights == "b" else "b")
     return replace(spec, problem=exchanged, epilogue=_other_epilogue(spec.epilogue), schedule=schedule)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutegen.contract.launch import RESULT
+from cutegen.contract.launch import OPERANDS, RESULT
 from cutegen.hardware import DType
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
@@ -34,7 +34,7 @@ from cutegen.render.holes import (
     host_parts,
     numerics,
 )
-from cutegen.render.pairs import pair_constants, vectors_of_members
+from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
 from cutegen.render.scheduler import (
     cluster_constants,
@@ -76,7 +76,8 @@ def context(plan: GemmPlan) -> dict[str, Any]:
         **persistent_holes(plan),
         **sum_holes(plan),
         **cluster_holes(plan),
-        **_cluster_holes(plan),
+        **(clusters := _cluster_holes(plan)),
+        "ahead_of_wait": _ahead_holes(plan, clusters["copy_options"]),
         **_turn_holes(plan),
         **_rest_holes(plan),
         **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
@@ -198,7 +199,14 @@ def _first_copy_parts(plan: GemmPlan) -> tuple[str, ...]:
     clustered, programmatic = plan.mma.shares_copies, plan.launch.programmatic
     if plan.scheduler.source.searched:
         waits = ("schedulers/programmatic.py.j2",) if programmatic else ()
+        waits = (*(("schedulers/weights_to_l2.py.j2",) if plan.launch.ahead else ()), *waits)
         return (f"pipelines/barriers_first{'_in_cluster' if clustered else ''}.py.j2", *waits)
+    if plan.launch.ahead:
+        return (
+            "pipelines/copies_ahead.py.j2",
+            f"pipelines/barriers{'_of_cluster' if clustered else ''}_ready.py.j2",
+            "schedulers/programmatic.py.j2",
+        )
     return (
         f"pipelines/first_copies{'_in_cluster' if clustered else ''}.py.j2",
         f"pipelines/copy_{'later' if clustered or programmatic else 'at_once'}.py.j2",
@@ -316,6 +324,38 @@ def _cluster_holes(plan: GemmPlan) -> dict[str, Any]:
         "rank": "rank" if shares else "rank_k",
         "peer": f"rank % CLUSTER_M + {following} * CLUSTER_M" if shares else following,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class AheadHoles:
+    """An operand whose first k-tiles are copied before the others', and that of the `other`: source and copy of one.
+
+    With groups they are prefetched from its `box`, a `tile` at a time.
+    """
+
+    name: str
+    box: str
+    tile: str
+    title: str
+    source: str
+    copy: str
+    other: str
+    source_of_other: str
+    copy_of_other: str
+
+
+def _ahead_holes(plan: GemmPlan, options: Mapping[str, str]) -> AheadHoles | None:
+    """Return the holes of the operand that is copied before a predecessor on the stream ends, if one is."""
+    if not plan.launch.ahead:
+        return None
+    (name,), pairs = plan.launch.ahead, pair_holes(plan)
+    lines = [name, pairs.coordinates[name], pairs.tile[name]]
+    for each in (name, *(other for other in OPERANDS if other != name)):
+        x, rows = each.upper(), {"a": "m", "b": "n"}[each]
+        source = f"source_{each} = t{x}c{x}[None, tile_{rows}, first_k_tile + each, batch]"
+        copy = f"cute.copy(map_{each}, source_{each}, t{x}s{x}[None, each], tma_bar_ptr=full + each{options[each]})"
+        lines += [x, source, copy]
+    return AheadHoles(*lines)
 
 
 def _turn_holes(plan: GemmPlan) -> dict[str, str]:

@@ -66,9 +66,21 @@ class CpuLaunch:
             cluster=geometry.cluster if has_clusters else None,
             args=contract.arguments((*arrays.values(), *workspace), scalars, size, tensor_maps(contract, arrays, size)),
             dynamic_smem_bytes=geometry.dynamic_smem_bytes,
-            programmatic=contract.programmatic,
+            programmatic=_used_before(contract),
             **options,
         )
+
+
+def _used_before(contract: LaunchContract) -> bool | tuple[int, ...]:
+    """Return whether the grid before may use a launch's memory, or the numbers of the parameters whose memory it may.
+
+    It may use all but what the kernel reads ahead; a tensor map of that reads the same memory.
+    """
+    if not contract.ahead:
+        return contract.programmatic
+    used = {*contract.pointers, *(f"map_{each.name}" for each in contract.maps)}
+    used -= {name for each in contract.ahead for name in (each, f"map_{each}")}
+    return tuple(i for i, each in enumerate(contract.parameters) if each.name in used)
 
 
 def host_workspace(workspace: Workspace | None) -> tuple[np.ndarray[Any, Any], ...]:

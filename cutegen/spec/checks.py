@@ -60,6 +60,23 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
+class BooleanOr:
+    """True, false, or a name."""
+
+    name: str
+
+    @property
+    def expected(self) -> str:
+        """Permitted values, in words."""
+        return f"true, false or {literal(self.name)}"
+
+    def __call__(self, value: object) -> Mismatch | None:
+        if isinstance(value, bool) or value == self.name:
+            return None
+        return Mismatch(found=typed(value), expected=self.expected)
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of text, which is also written into the generated kernel as a comment."""
 

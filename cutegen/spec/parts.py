@@ -38,6 +38,7 @@ from cutegen.spec.values import (
     PairsMember,
     PermutedTile,
     PrefetchedKTiles,
+    Programmatic,
     PromotedK,
     QuantizedDType,
     RasterGroup,
@@ -531,7 +532,8 @@ class Schedule(Part):
     memory of a cluster, or by atomic additions to C. With `swap` the kernel multiplies B by A, which suits few rows of
     C. `cluster` are the CTAs along M and N that share copies, and along K those that add a tile's slices. `consumers`
     is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
-    `programmatic` launches may begin before their predecessor on the stream has ended. With a `pace` a CTA requests a
+    `programmatic` launches may begin before their predecessor on the stream has ended; with "weights" they copy
+    `weights` before that, B, which is A in the spec of a swapped product. With a `pace` a CTA requests a
     tile's k-tiles no faster than one in so many clock cycles.
     """
 
@@ -541,8 +543,9 @@ class Schedule(Part):
     consumers: Consumers | None = None
     swap: Flag | None = None
     cluster: ClusterCtas | None = None
-    programmatic: Flag | None = None
+    programmatic: Programmatic | None = None
     pace: PaceCycles | None = None
+    weights: Literal["a", "b"] = field(default="b", metadata=NOT_A_KEY)
 
     @property
     def slices(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from cutegen.contract.launch import KINDS
 from cutegen.hardware import (
@@ -25,6 +25,7 @@ from cutegen.spec.checks import (
     MAX_WARPS_PER_CTA,
     BlockExtents,
     Boolean,
+    BooleanOr,
     ClusterExtents,
     ColumnsInTurn,
     ExpressionText,
@@ -52,6 +53,9 @@ _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
 Text: TypeAlias = Annotated[str, Line()]
 Flag: TypeAlias = Annotated[bool, Boolean()]
+WEIGHTS: Final = "weights"
+"""Value of `schedule.programmatic`: no earlier work on the stream writes B."""
+Programmatic: TypeAlias = Annotated[bool | str, BooleanOr(WEIGHTS)]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]

@@ -408,7 +408,9 @@ def _copies(plan: GemmPlan, report: LaunchReport) -> Iterator[_Copy]:
         return
     opcodes = {opcode for x in copied for opcode in _sends(plan, x)}
     sites = sorted((site for opcode in opcodes for site in report.matching(opcode)), key=lambda site: site.line)
-    split = _split(sites, {x.name: _sends(plan, x).total() for x in copied})
+    launch = swapped.as_planned(plan).launch
+    first = sorted(copied, key=lambda x: x.name not in launch.ahead)  # copied before the others
+    split = _split(sites, {x.name: _sends(plan, x).total() for x in copied}, [x.name for x in first])
     yield from (_Copy(x, split[x.name]) for x in copied)
 
 
@@ -446,12 +448,16 @@ def _loads(plan: GemmPlan, report: LaunchReport) -> Iterator[tuple[str, Sites]]:
         yield AccessKey.S2R, plain
 
 
-def _split(sites: Sites, counts: Mapping[str, int]) -> dict[str, Sites]:
-    """Split by order: the text has so many instructions of each operand in turn, and compilers do not reorder them."""
+def _split(sites: Sites, counts: Mapping[str, int], first: Sequence[str] = ()) -> dict[str, Sites]:
+    """Split by order: the text has so many instructions of each operand in turn, and compilers do not reorder them.
+
+    The `first` ones of each may be in another order.
+    """
     found: dict[str, list[InstructionReport]] = {name: [] for name in counts}
-    in_turn = [name for name, count in counts.items() for _ in range(count)]
+    orders = [[name for name in order for _ in range(counts[name])] for order in (first or [*counts], [*counts])]
+    in_turn = len(orders[0])
     for i, site in enumerate(sites):
-        found[in_turn[i % len(in_turn)]].append(site)
+        found[orders[min(i // in_turn, 1)][i % in_turn]].append(site)
     return {**found}
 
 

@@ -109,6 +109,7 @@ MORE = (
     Setting("m", tile=(64, 128, 64), schedule=Schedule(consumers="pingpong")),
     Setting("m", tile=(64, 128, 64), ops=("silu",), schedule=Schedule(consumers="pingpong", programmatic=True)),
     Setting("m", tile=(128, 256, 64)),
+    Setting("m", "padded", schedule=Schedule(swap=True, programmatic="weights"), tile=(64, 16, 64)),
     Setting("m", align=2),
     Setting("m", majors="kkm", align=2, ops=("residual",)),
     CLUSTERED,
@@ -284,6 +285,21 @@ def test_ends_that_a_predecessor_writes_are_read_after_its_end(kernels: Cache) -
     first = "    if cute.make_tensor(ends.iterator, 1)[0] > 0:\n    "
     late = text.replace(wait, "").replace(roles, first + wait + roles)
     assert not waits_first(edited(setting, text, late, kernels)[1])
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_weights_may_come_before_a_predecessor_ends_and_ends_may_not(kernels: Cache) -> None:
+    setting = replace(BIASED, schedule=Schedule(programmatic="weights"))
+    planned, kernel = compiled(setting, kernels)
+    assert planned.launch.ahead == ("b",)
+    assert "prefetch.tensor" in kernel.artifact.ptx.partition("griddepcontrol.wait")[0]
+    assert list(failures(planned, kernel, 4, setting.among)) == []
+    wait, roles = "    cute.arch.griddepcontrol_wait()\n", "    stage, phase = Int32(0), Int32(0)\n"
+    text = plan_text(setting)
+    early = "    if cute.make_tensor(ends.iterator, 1)[0] > 0:\n    " + wait
+    wrong = edited(setting, text, text.replace(wait, "").replace(roles, early + roles), kernels)
+    assert "no griddepcontrol.wait comes first" in next(iter(failures(*wrong, 1, setting.among)))
 
 
 def plan_text(setting: Setting) -> str:

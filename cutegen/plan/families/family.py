@@ -177,6 +177,7 @@ class Family:
                 threads=threads,
                 smem_bytes=memory.regions.bytes,
                 programmatic=policy.programmatic,
+                ahead=policy.ahead,
                 addressed=(*(each.operand for each in policy.prefetched), *epilogue.addressed),
             ),
             decisions=(

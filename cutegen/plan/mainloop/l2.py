@@ -13,7 +13,9 @@ from cutegen.plan.kernel.scheduler import SplitK
 from cutegen.plan.schedule.order import InFlight
 from cutegen.plan.values.decision import Decision
 from cutegen.plan.values.gemm_plan import MmaPlan, Prefetch
-from cutegen.spec import GemmSpec
+from cutegen.spec import GemmSpec, Grouped
+from cutegen.spec.values import WEIGHTS
+from cutegen.support.literals import literal
 
 # Rule for the lines that the L2 cache evicts first: those that no CTA reads again after the CTAs in flight.
 #
@@ -219,17 +221,57 @@ def tensor_cycles(target: Target, instruction: Instruction, operands: str, cta_t
 PROGRAMMATIC = "schedule.programmatic"
 
 
-def choose_programmatic(spec: GemmSpec, split_k: SplitK | None) -> tuple[bool, tuple[Decision, ...]]:
-    """Return whether the spec requests it, and the decision if the key is given. Raises SpecError if impossible."""
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Begin of a kernel: before its predecessor ends if `programmatic`, with copies of the operands `ahead`."""
+
+    programmatic: bool = False
+    ahead: tuple[str, ...] = ()
+
+
+def choose_programmatic(spec: GemmSpec, mma: MmaPlan, split_k: SplitK | None) -> tuple[Beginning, tuple[Decision, ...]]:
+    """Return how the spec lets the kernel begin, and the decision if the key is given. Raises SpecError if impossible.
+
+    With "weights" no predecessor writes B: its first k-tiles, as many as there are stages, are copied before the wait.
+    With groups they are prefetched to L2, since the ends decide which group's a CTA needs.
+    """
     asked = spec.schedule.programmatic
     if asked is None:
-        return False, ()
+        return Beginning(), ()
+    grouped = spec.problem.groups
+    if asked == WEIGHTS and grouped is not None:
+        _check_weights_of_groups(spec, grouped, mma)
     if asked and split_k is not None and split_k.leaves_sums:
         raise spec.error(
             PROGRAMMATIC,
-            found=f"true with K in {split_k.slices} slices that use a workspace",
+            found=f"{literal(asked)} with K in {split_k.slices} slices that use a workspace",
             expected="no workspace: in a graph such a launch follows a node that allocates memory, not a kernel",
             fix='reduction = "cluster", if all slices fit in one, or leave the key out',
         )
     why = "the kernel runs its prologue while its predecessor ends, and waits before it accesses memory"
-    return asked, (Decision.as_given(PROGRAMMATIC, str(asked).lower(), why if asked else ""),)
+    if asked == WEIGHTS:
+        first = "copies its first k-tiles, as many as there are stages,"
+        if grouped is not None:
+            first = (
+                "prefetches as many of its k-tiles to L2 as there are stages, as if each group had one row of tiles,"
+            )
+        why = (
+            f"no predecessor writes B: the kernel {first} while its predecessor ends, and waits before it accesses any "
+            "other memory"
+        )
+        decision = Decision.as_given(PROGRAMMATIC, WEIGHTS, why)
+        return Beginning(programmatic=True, ahead=(spec.schedule.weights,)), (decision,)
+    return Beginning(bool(asked)), (Decision.as_given(PROGRAMMATIC, str(asked).lower(), why if asked else ""),)
+
+
+def _check_weights_of_groups(spec: GemmSpec, grouped: Grouped, mma: MmaPlan) -> None:
+    """Raise SpecError where groups have no matrix of weights each, or where CTAs share its copies."""
+    has_weights = grouped.of == ("m" if spec.schedule.weights == "b" else "n")
+    if has_weights and not mma.shares_copies:
+        return
+    raise spec.error(
+        PROGRAMMATIC,
+        found='"weights" ' + ("in a cluster" if has_weights else "with groups that cut B"),
+        expected="groups of m, with a matrix of B each, and no cluster",
+        fix="programmatic = true",
+    )

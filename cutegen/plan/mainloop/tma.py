@@ -462,12 +462,13 @@ class TmaSs(Bulk):
         evicted_first, l2_decisions = choose_eviction(spec, in_flight)
         prefetched, prefetch_decisions = choose_prefetch(spec, mma, in_flight, evicted_first)
         pace, pace_decisions = choose_pace(spec, target, mma)
-        programmatic, launch_decisions = choose_programmatic(spec, split_k)
+        beginning, launch_decisions = choose_programmatic(spec, mma, split_k)
         return CopyPolicy(
             evicted_first=evicted_first,
             prefetched=prefetched,
             pace=pace,
-            programmatic=programmatic,
+            programmatic=beginning.programmatic,
+            ahead=beginning.ahead,
             of_l2=(*l2_decisions, *prefetch_decisions),
             of_time=(*pace_decisions, *launch_decisions),
         )
