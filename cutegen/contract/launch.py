@@ -469,7 +469,7 @@ class LaunchContract:
         if isinstance(whole, dict) and isinstance(whole["pairs"], dict):
             whole["pairs"] = {"of": "n", **whole["pairs"]}
         for key in ("tensors", "given"):
-            if isinstance(whole, dict) and isinstance(whole.get(key), list):
+            if isinstance(whole, dict) and isinstance(whole.get(key), (list, tuple)):  # asdict keeps tuples
                 whole[key] = [{"block_elems": 1, **x} if isinstance(x, dict) else x for x in whole[key]]
         return read(cls, whole, file, "launch")
 
