@@ -29,7 +29,7 @@ from cutegen.contract.launch import (
 from cutegen.contract.pairs import PAIR
 from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.errors import ArtifactError
-from cutegen.hardware import DTYPES, WORDS
+from cutegen.hardware import DTYPES, PACKED, WORDS
 from cutegen.hardware.factor_atoms import ATOM_WORDS
 from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA
 from cutegen.support.typed_json import shown
@@ -122,7 +122,7 @@ def _of_tensor(tensor: TensorContract) -> Iterator[_Misfit]:
     has_blocks = tensor.name in (*FACTORS, RESULT_FACTORS)
     if (tensor.block is not None) != has_blocks or not all(1 <= x <= 2**13 for x in tensor.block or ()):
         yield "block", tensor.block, "rows and K of 1 to 8,192 for factors, and nothing else"
-    known = WORDS if tensor.block_elems > 1 else DTYPES
+    known = WORDS if tensor.block_elems > 1 else {**DTYPES, **PACKED} if tensor.name in OPERANDS else DTYPES
     if tensor.dtype not in known:
         yield "dtype", tensor.dtype, f"one of {', '.join(known)}"
     if tensor.block_elems not in (1, ATOM_WORDS):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from cutegen.hardware.dtypes import DTYPES, WORDS, DType, dtype
+from cutegen.hardware.dtypes import DTYPES, PACKED, WORDS, DType, dtype
 from cutegen.hardware.gpus import GPUS, Gpu
 from cutegen.hardware.instructions import Instruction
 from cutegen.hardware.multiplies import MULTIPLIES, Issuer, Multiply, OperandSource
@@ -72,6 +72,7 @@ __all__ = [
     "LDMATRIX_ATOMS",
     "MMA_ATOMS",
     "MULTIPLIES",
+    "PACKED",
     "SM_RATES",
     "TARGETS",
     "TCGEN05_ATOMS",

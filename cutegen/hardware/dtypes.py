@@ -14,7 +14,7 @@ class DType:
     """One element type: `name` in specs and PTX, `dsl_name` in module `cutlass`, `torch_name` in module `torch`.
 
     `significand_bits` are those of a float, including the leading one; None for an integer. `needs` are the
-    instructions that support the type, if not every target does.
+    instructions that support the type, if not every target does. An element has so many `values`, adjacent along K.
     """
 
     name: str
@@ -23,6 +23,7 @@ class DType:
     torch_name: str
     significand_bits: int | None
     needs: frozenset[Instruction] = frozenset()
+    values: int = 1
 
     @property
     def bytes(self) -> int:
@@ -54,12 +55,14 @@ class DType:
 
     @property
     def in_memory(self) -> str:
-        """Return the element type of its arrays: tf32 is how a tensor core reads an f32, and words are s32.
+        """Return the element type of its arrays: tf32 is how a tensor core reads an f32; words are s32, pairs u8.
 
-        >>> dtype("tf32").in_memory, dtype("f16").in_memory
-        ('f32', 'f16')
+        >>> dtype("tf32").in_memory, dtype("e2m1x2").in_memory, dtype("f16").in_memory
+        ('f32', 'u8', 'f16')
         """
-        return "s32" if self.name in WORDS else "f32" if self.name == "tf32" else self.name
+        if self.name in WORDS:
+            return "s32"
+        return "u8" if self.name in PACKED else "f32" if self.name == "tf32" else self.name
 
 
 _FLOAT8 = frozenset({Instruction.MMA_SYNC_FLOAT8})
@@ -79,11 +82,16 @@ DTYPES: Mapping[str, DType] = {
     )
 }
 
+PACKED: Mapping[str, DType] = {
+    "e2m1x2": DType("e2m1x2", 8, "Uint8", "uint8", None, needs=frozenset({Instruction.TCGEN05}), values=2)
+}
+"""Types of several values in a byte, the first in the low bits: of A and B alone."""
 WORDS: Mapping[str, DType] = {
     row.name: row
     for row in (DType("ue8m0x4", 32, "Int32", "int32", None), DType("ue4m3x4", 32, "Int32", "int32", None))
 }
 """Types of four factors in a word, those of one row and adjacent blocks of K, the first in the low byte."""
+_OTHERS = {**PACKED, **WORDS}
 
 
 def dtype(name: str) -> DType:
@@ -92,4 +100,4 @@ def dtype(name: str) -> DType:
     >>> dtype("bf16").bits, dtype("ue8m0x4").bytes
     (16, 4)
     """
-    return WORDS[name] if name in WORDS else find(DTYPES, name, "dtype")
+    return _OTHERS[name] if name in _OTHERS else find(DTYPES, name, "dtype")

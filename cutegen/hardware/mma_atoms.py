@@ -74,7 +74,9 @@ class MmaAtom:
         A copy to registers can transpose an operand, a descriptor only one of some elements.
         """
         element = self.a_dtype if op == "A" else self.b_dtype
-        turned = self.source(op) is OperandSource.RMEM or element.bits in self.multiply.transposes_bits
+        turned = self.source(op) is OperandSource.RMEM or (
+            element.bits in self.multiply.transposes_bits and element.values == 1
+        )
         return ("k", "m" if op == "A" else "n") if turned else ("k",)
 
     @property
@@ -94,9 +96,9 @@ class MmaAtom:
 
     @property
     def flops(self) -> int:
-        """Return the operations of one instruction; a multiply-add counts as two."""
+        """Return the operations of one instruction; a multiply-add of two values counts as two."""
         m, n, k = self.shape_mnk
-        return 2 * m * n * k
+        return 2 * m * n * k * self.a_dtype.values
 
 
 @cache

@@ -69,7 +69,7 @@ class Kind:
 _FLOAT8, _INTEGERS = ("e4m3", "e5m2"), ("s8", "u8")
 
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind
+    kind.form: kind
     for kind in (
         # Sums of bf16 are f32 only.
         Kind(
@@ -96,9 +96,20 @@ KINDS: Mapping[str, Kind] = {
             factors="ue8m0",
             block_k=32,
         ),
+        # The kind mxf4 is this one with factors of ue8m0.
+        *(
+            Kind(
+                name="mxf4nvf4",
+                types=(("f32", "e2m1x2", "e2m1x2"),),
+                codes={"e2m1x2": 1},
+                factors=factors,
+                block_k=block_k,
+            )
+            for factors, block_k in (("ue8m0", 32), ("ue4m3", 16))
+        ),
     )
 }
-"""By name. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
+"""By name with modifiers. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
 
 
 def kind_of(atom: MmaAtom) -> Kind:
@@ -107,7 +118,7 @@ def kind_of(atom: MmaAtom) -> Kind:
     >>> kind_of(TCGEN05_ATOMS["SM100_128x256x32_F32E4M3E5M2_SS"]).name
     'f8f6f4'
     """
-    return KINDS[atom.ptx.rsplit("::", 1)[1].partition(".")[0]]
+    return KINDS[atom.ptx.rpartition("kind::")[2]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +189,9 @@ def shown(rows: int, columns: int) -> Layout:
 def _atom(kind: Kind, d: str, a: str, b: str, m: int, n: int, ctas: int) -> MmaAtom:
     k = K_BYTES * 8 // dtype(a).bits
     scaled = "" if kind.factors is None else f"{kind.factors.upper()}_VS{kind.block_k}_"
-    of_pair = "2x1SM_" if ctas == PAIR else ""
+    types, of_pair = (d + a + b).replace("x2", "").upper(), "2x1SM_" if ctas == PAIR else ""
     return MmaAtom(
-        name=f"SM100_{m}x{n}x{k}_{(d + a + b).upper()}_{scaled}{of_pair}SS",
+        name=f"SM100_{m}x{n}x{k * dtype(a).values}_{types}_{scaled}{of_pair}SS",
         ptx=f"{Instruction.TCGEN05}.cta_group::{ctas}.kind::{kind.form}",
         shape_mnk=(m, n, k),
         a_dtype=dtype(a),

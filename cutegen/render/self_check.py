@@ -44,7 +44,10 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     fusion = plan.epilogue.fusion
     operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
     operands += [line for x in plan.launch.factors for line in _factors(x)]
-    operands += [f"scaled_{x.name[-1]} = {_scaled(x)}" for x in plan.launch.factors]
+    operands += [
+        f"scaled_{x.name[-1]} = {_scaled(x, operand.dtype)}"
+        for x, operand in zip(plan.launch.factors, plan.launch.operands, strict=False)
+    ]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
     results, steps = (
@@ -83,15 +86,19 @@ def _factors(x: TensorContract) -> tuple[str, ...]:
     return (made if x.major == x.modes[1] else f"{made}.T",)
 
 
-def _scaled(x: TensorContract) -> str:
+def _scaled(x: TensorContract, operand: str) -> str:
     """Return A or B in float64, each block of it multiplied by its factor, in PyTorch."""
-    return f"{x.name[-1]}.double() * {_spread(x)}"
+    values, name = dtype(operand).values, x.name[-1]
+    pairs = f"torch.stack(({name} & 15, {name} >> 4), -1).flatten(1).long()"
+    table = 'torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], device="cuda").double()'
+    elements = f"{name}.double()" if values == 1 else f"torch.cat(({table}, -{table}))[{pairs}]"
+    return f"{elements} * {_spread(x, values)}"
 
 
-def _spread(x: TensorContract) -> str:
-    """Return factors of blocks in float64, one for each element of the matrix, in PyTorch."""
+def _spread(x: TensorContract, values: int = 1) -> str:
+    """Return factors of blocks in float64, one for each of the `values` of each element of the matrix, in PyTorch."""
     if x.block_elems > 1:
-        return _of_words(x)
+        return _of_words(x, values)
     factors = f"{x.name}.double()"
     for dim, (of, mode) in enumerate(zip(x.block or (), x.modes, strict=True)):
         if of > 1:
@@ -116,11 +123,12 @@ def _codes(x: TensorContract) -> str:
     return x.name.replace("scale", "codes")
 
 
-def _of_words(x: TensorContract) -> str:
-    """Return the factors of words for each element of an operand, in PyTorch."""
+def _of_words(x: TensorContract, values: int) -> str:
+    """Return the factors of words for each of the `values` of each element of an operand, in PyTorch."""
     (_, of_k), (first, second) = x.block or (1, 1), x.modes
-    values = "({}.double() - 127).exp2()" if x.dtype.startswith("ue8m0") else "{}.view(torch.float8_e4m3fn).double()"
-    return f"{values.format(_codes(x))}.repeat_interleave({of_k // PER_WORD}, 1)[:{first}, :{second}]"
+    of_codes = "({}.double() - 127).exp2()" if x.dtype.startswith("ue8m0") else "{}.view(torch.float8_e4m3fn).double()"
+    columns = second if values == 1 else f"{values} * {second}"
+    return f"{of_codes.format(_codes(x))}.repeat_interleave({of_k * values // PER_WORD}, 1)[:{first}, :{columns}]"
 
 
 def _poison(plan: GemmPlan) -> str:
@@ -190,6 +198,8 @@ def random_matrix(modes: tuple[str, ...], major: str, element: DType) -> str:
 
 def _random_elements(shape: str, element: DType) -> str:
     """Return normal numbers, or integers small enough that sums of a few hundred products fit in the types of C."""
+    if element.values > 1:
+        return f'torch.randint(0, 256, {shape}, dtype=torch.{element.torch_name}, device="cuda")'
     if element.is_integer:
         least = 0 if element.is_unsigned else -8
         return f'torch.randint({least}, 9, {shape}, dtype=torch.{element.torch_name}, device="cuda")'

@@ -142,7 +142,7 @@ def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         atoms_of_rows, stage = x.tile[0], x.smem.bytes // plan.stages // VECTOR_BYTES
         # A k-block reads words of an atom, or of the one that its factors begin in.
         assert kind.block_k is not None
-        of_instruction = plan.atom.shape_mnk[2] // kind.block_k
+        of_instruction = plan.atom.shape_mnk[2] * plan.atom.a_dtype.values // kind.block_k
         firsts = [block * of_instruction for block in range(plan.mma.k_blocks)]
         columns = tuple(first // PER_WORD * atoms_of_rows * copy.atom_columns for first in firsts)
         steps = tuple(int(step) for step in offsets_2d(copy.atoms).ravel())

@@ -32,6 +32,7 @@ from cutegen.spec.values import (
     L2Eviction,
     MmaAtomName,
     Mode,
+    OperandDTypeName,
     PaceCycles,
     PadElems,
     PairsLayout,
@@ -73,7 +74,7 @@ class Operand(Part):
     B with the other major: a call makes it if B is new or has changed, and caches it.
     """
 
-    dtype: DTypeName
+    dtype: OperandDTypeName
     major: Mode
     align: AlignBytes | None = None
     transposed: Transposition | None = None

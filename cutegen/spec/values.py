@@ -12,6 +12,7 @@ from cutegen.hardware import (
     DTYPES,
     LDMATRIX_ATOMS,
     MMA_ATOMS,
+    PACKED,
     TCGEN05_ATOMS,
     UNIVERSAL,
     UNIVERSAL_BITS,
@@ -59,8 +60,9 @@ Programmatic: TypeAlias = Annotated[bool | str, BooleanOr(WEIGHTS)]
 FamilyKey: TypeAlias = Annotated[str, FamilyName()]
 KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
 DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
+OperandDTypeName: TypeAlias = Annotated[str, OneOf((*DTYPES, *PACKED))]
 ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]
-FactorDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "ue8m0"))]
+FactorDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "ue8m0", "ue4m3"))]
 FactorBlock: TypeAlias = Annotated[tuple[int, int], BlockExtents(8192)]
 AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
 Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]

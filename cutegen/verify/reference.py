@@ -40,10 +40,11 @@ _INTEGER_SPREAD = 8.0
 _SMALL_SPREAD = 1.0  # for 8-bit results, most of which would saturate otherwise
 _HIGH_BIT_BEYOND = 3.0
 """Size of normal numbers from which unsigned integers have the bit that is the sign of signed ones."""
-_POISON = {"s8": -86.0, "u8": 170.0, "s32": -1431655766.0, **dict.fromkeys(WORDS, -1.0)}
+_POISON = {"s8": -86.0, "u8": 170.0, "s32": -1431655766.0, **dict.fromkeys(WORDS, -1.0), "e2m1x2": 119.0}
 """Integers of bytes 0xaa, and none at an end of its type, where results saturate; words of factors that are NaN."""
-_RANDOM_CODES = {"ue8m0x4": (120, 135), "ue4m3x4": (0x28, 0x58)}
-"""Codes of random factors in words: about 1."""
+_RANDOM_CODES = {"ue8m0x4": (120, 135), "ue4m3x4": (0x28, 0x58), "e2m1x2": (0, 256)}
+"""Bytes of random factors in words, about 1, and of random pairs."""
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class _NumpySource:
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
         if (codes := _RANDOM_CODES.get(tensor.dtype.name)) is not None:
-            return self._generator.integers(*codes, (*shape, PER_WORD), np.uint8).view(np.int32)[..., 0]
+            found = self._generator.integers(*codes, (*shape, tensor.dtype.bytes), np.uint8)
+            return found.view(numpy_dtype(tensor.dtype.torch_name))[..., 0]
         return _to_numpy(_spread_out(self._generator.standard_normal(shape, np.float32), tensor, spread), tensor.dtype)
 
     def matrix(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
@@ -253,9 +255,9 @@ class _TorchSource:
 
     def vector(self, tensor: CallTensor, shape: tuple[int, ...], spread: float = _INTEGER_SPREAD) -> Any:
         if (codes := _RANDOM_CODES.get(tensor.dtype.name)) is not None:
-            bytes_of = (*shape, PER_WORD)
+            bytes_of = (*shape, tensor.dtype.bytes)
             found = self._torch.randint(*codes, bytes_of, generator=self._generator, device=self._device)
-            return found.to(self._torch.uint8).view(self._torch.int32)[..., 0]
+            return found.to(self._torch.uint8).view(getattr(self._torch, tensor.dtype.torch_name))[..., 0]
         normal = self._torch.randn(shape, generator=self._generator, device=self._device)
         return _spread_out(normal, tensor, spread).to(getattr(self._torch, tensor.dtype.torch_name))
 
@@ -279,13 +281,13 @@ def float64_reference(
     and f32 may be tf32. Factors of their blocks are among the `extras`.
     """
     types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
-    a, b = float64(a, types[0]), float64(b, types[1])
+    a, b = float64(a, types[0]), float64(b.swapaxes(-1, -2), types[1]).swapaxes(-1, -2)
     if contract is not None and contract.factors:
         assert extras is not None
         of_a, of_b = contract.factors
         (factors_a, (rows, k_a)), (factors_b, (columns, k_b)) = (
-            _factors(of_a, extras["scale_a"]),
-            _factors(of_b, extras["scale_b"].swapaxes(-1, -2)),
+            _factors(of_a, extras["scale_a"], dtype(types[0]).values),
+            _factors(of_b, extras["scale_b"].swapaxes(-1, -2), dtype(types[1]).values),
         )
         a = a * spread_factors(factors_a, (rows, k_a), a.shape)
         b = b * spread_factors(factors_b.swapaxes(-1, -2), (k_b, columns), b.shape)
@@ -296,9 +298,10 @@ def float64_reference(
     return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, operands)
 
 
-def _factors(tensor: TensorContract, array: Any) -> tuple[Any, tuple[int, int]]:
-    """Return factors of (M|N, K) in float64, and the block of each."""
+def _factors(tensor: TensorContract, array: Any, values: int) -> tuple[Any, tuple[int, int]]:
+    """Return factors of (M|N, K) in float64, and the block of each, in `values` of which an element has several."""
     rows, of_k = tensor.block or (1, 1)
+    of_k *= values
     if tensor.block_elems == 1:
         return float64(array), (rows, of_k)
     torch = sys.modules.get("torch")
@@ -486,8 +489,13 @@ def _first_wrong(wrong: Any, found: Any, product: Any, passes: tuple[Any, Any]) 
 
 
 def float64(array: Any, name: str = "") -> Any:
-    """Return the values of a torch or NumPy array as float64; uint16 is read as bf16, uint8 as the type `name`."""
+    """Return the values of a torch or NumPy array as float64; uint16 is read as bf16, uint8 as the type `name`.
+
+    Values of pairs lie along the last mode.
+    """
     torch = sys.modules.get("torch")
+    if name == "e2m1x2":
+        return _pairs(array)
     if torch is not None and isinstance(array, torch.Tensor):
         return array.double()
     if array.dtype == np.uint16:
@@ -495,3 +503,12 @@ def float64(array: Any, name: str = "") -> Any:
     if array.dtype == np.uint8 and name in ("e4m3", "e5m2"):
         return float8_values(array, name).astype(np.float64)
     return array.astype(np.float64)
+
+
+def _pairs(codes: Any) -> Any:
+    """Return the values of bytes of two e2m1, the first in the low bits: (..., K) as (..., 2 K)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(codes, torch.Tensor):
+        return torch.from_numpy(_pairs(codes.cpu().numpy())).to(codes.device)
+    table = np.array((*_E2M1, *(-value for value in _E2M1)))
+    return table[np.stack((codes & 15, codes >> 4), -1)].reshape(*codes.shape[:-1], -1)

@@ -26,16 +26,22 @@ from cutegen.ptx.machine.descriptor import tcgen05_chunks
 from cutegen.ptx.machine.instruction_descriptor import decode_instruction
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_instruction_descriptor_is_read_as_it_was_written(kind: str) -> None:
-    atoms = [atom for atom in TCGEN05_ATOMS.values() if kind_of(atom).name == kind]
-    shapes = {(1, 128)} if KINDS[kind].factors else {(1, 64), (1, 128), (2, 128), (2, 256)}
+@pytest.mark.parametrize("form", KINDS)
+def test_an_instruction_descriptor_is_read_as_it_was_written(form: str) -> None:
+    kind = KINDS[form]
+    atoms = [atom for atom in TCGEN05_ATOMS.values() if kind_of(atom) is kind]
+    shapes = {(1, 128)} if kind.factors else {(1, 64), (1, 128), (2, 128), (2, 256)}
     assert {(atom.ctas, atom.shape_mnk[0]) for atom in atoms} == shapes
-    for atom, a_mode, b_mode in product(atoms, (0, 1), (0, 1)):
-        found = decode_instruction(kind, instruction_descriptor(atom, a_mode, b_mode).encode(), atom.ctas)
+    modes = [(1, 1)] if atoms[0].a_dtype.values > 1 else list(product((0, 1), repeat=2))
+    for atom, (a_mode, b_mode) in product(atoms, modes):
+        found = decode_instruction(kind.name, instruction_descriptor(atom, a_mode, b_mode).encode(), atom.ctas)
         assert (found.m, found.n) == atom.shape_mnk[:2]
         assert (found.transposes_a, found.transposes_b) == (a_mode == 0, b_mode == 0)
-        assert (found.a, found.b, found.d) == (atom.a_dtype.name, atom.b_dtype.name, atom.c_dtype.name)
+        assert (found.a, found.b, found.d) == (
+            *(x.name.removesuffix("x2") for x in (atom.a_dtype, atom.b_dtype)),
+            "f32" if kind.factors else atom.c_dtype.name,
+        )
+        assert found.factors == kind.factors
         assert found.saturates == atom.c_dtype.is_integer
 
 
@@ -48,6 +54,14 @@ def test_descriptors_that_public_kernels_have() -> None:
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_256x256x16_F32BF16BF16_2x1SM_SS"], 1, 1).encode() == 0x10400490
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F32F16F16_SS"], 0, 0).encode() == 0x8218010
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x16_F16F16F16_SS"], 1, 1).encode() == 0x8200000
+    scaled = {
+        "F32E4M3E4M3_UE8M0_VS32": 0x8A00000,
+        "F32E2M1E2M1_UE8M0_VS32": 0x8A00480,
+        "F32E2M1E2M1_UE4M3_VS16": 0x8200480,
+    }
+    for types, bits in scaled.items():
+        k = 32 if "E4M3E4M3" in types else 64
+        assert instruction_descriptor(TCGEN05_ATOMS[f"SM100_128x128x{k}_{types}_SS"], 1, 1).encode() == bits
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x8_F32TF32TF32_SS"], 1, 1).encode() == 0x8200910
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x32_S32S8S8_SS"], 1, 1).encode() == 0x82004A8
     assert instruction_descriptor(TCGEN05_ATOMS["SM100_128x128x32_F32E5M2E5M2_SS"], 0, 0).encode() == 0x8218490

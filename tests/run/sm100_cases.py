@@ -40,6 +40,7 @@ OPERANDS = (
     ("e5m2", "e4m3"),
     ("s8", "s8"),
     ("u8", "s8"),
+    ("e2m1x2", "e2m1x2"),
 )
 """Types of A and B, of every kind of instruction."""
 POLICIES = ("in-order", "reversed")
@@ -89,21 +90,24 @@ def random_case(seed: int) -> Case:
     extras: dict[str, Any] = {}
     of_a, of_b = rng.choice(OPERANDS)
     element = dtype(of_a)
-    # 32-bit elements have no transposed descriptors.
-    a, b = ("k", "k") if element.bits == 32 else (rng.choice("km"), rng.choice("kn"))
+    # 32-bit elements have no transposed descriptors, and pairs lie along K.
+    a, b = ("k", "k") if element.bits == 32 or element.values > 1 else (rng.choice("km"), rng.choice("kn"))
     sums = "f16" if (element.bits == 8 or of_a == "f16") and not element.is_integer and rng.random() < 0.25 else None
-    result = rng.choice(("s32", "s8", "f32", "f16") if element.is_integer else ("f16", "bf16", "f32"))
+    integers = element.is_integer and element.values == 1
+    result = rng.choice(("s32", "s8", "f32", "f16") if integers else ("f16", "bf16", "f32"))
     columns = rng.choice((16, 32, 48, 64, 96, 128, 192, 256))
-    scaled = element.is_float8 and sums is None and rng.random() < 0.5
+    scaled = element.values > 1 or (element.is_float8 and sums is None and rng.random() < 0.5)
+    factors = Factors((1, 16), "ue4m3") if element.values > 1 and rng.random() < 0.5 else Factors((1, 32), "ue8m0")
     (group, cluster), rows = rng.choice(CLUSTERS), rng.choice((64, 128, 128))
     if scaled:
-        (group, cluster), rows, columns = CLUSTERS[0], 128, min(-(-columns // 32) * 32, 192)
+        most = 192 if element.values == 1 else 96
+        (group, cluster), rows, columns = CLUSTERS[0], 128, min(-(-columns // 32) * 32, most)
     columns = -(-columns // 32) * 32 if group == 2 else columns
     # Tiles of fewer than 128 bytes along the contiguous mode have narrower boxes, and longer ones several.
     depth = (rng.choice((32, 64, 128, 128, 256)) if columns < 192 else 128) // element.bytes
     if scaled:
         depth = rng.choice((128, 128, 256))
-        extras |= dict.fromkeys(("scale_a", "scale_b"), Factors((1, 32), "ue8m0"))
+        extras |= dict.fromkeys(("scale_a", "scale_b"), factors)
     ops = rng.choice(OPS)
     swap = rng.random() < 0.2
     c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
@@ -152,7 +156,7 @@ def execute(planned: GemmPlan, kernel: Kernel, case: Case, policy: str, max_step
 
 def targets_of(case: Case) -> tuple[str, ...]:
     """The targets that multiply the case's types, sm_100 first."""
-    integers = dtype(case.spec.problem.a.dtype).is_integer
+    integers = case.spec.problem.a.dtype in ("s8", "u8")
     return TARGETS[:1] if integers else TARGETS
 
 

@@ -31,6 +31,9 @@ def _spec(columns: int = 64, k: int = 128, stages: int | None = 2, **problem: ob
     )
 
 
+PAIRS = {name: Operand("e2m1x2", "k") for name in "ab"}
+NVF4: dict[str, object] = {**PAIRS, **dict.fromkeys(("scale_a", "scale_b"), Factors((1, 16), "ue4m3"))}
+MXF4: dict[str, object] = {**PAIRS, "scale_a": MX, "scale_b": MX}
 SEVERAL_TILES = Case(_spec(), 40, 144, 272, None)
 """Three tiles of columns, which begin at both halves of an atom; more k-tiles than stages."""
 
@@ -56,8 +59,10 @@ def test_words_of_atoms_by_hand() -> None:
         pytest.param(Case(_spec(96, 256, None), 130, 300, 464, 2), marks=pytest.mark.slow),
         pytest.param(Case(TURNED, 256, 400, 96, None), marks=pytest.mark.slow),
         pytest.param(Case(_spec(128), 128, 128, 0, None), marks=pytest.mark.slow),
+        pytest.param(Case(_spec(96, 64, **NVF4), 40, 144, 200, None), marks=pytest.mark.slow),
+        pytest.param(Case(_spec(96, 128, **MXF4), 40, 144, 200, None), marks=pytest.mark.slow),
     ],
-    ids=["begin-within-atoms", "two-atoms-along-k", "transposed", "empty-k"],
+    ids=["begin-within-atoms", "two-atoms-along-k", "transposed", "empty-k", "nvf4", "mxf4"],
 )  # fmt: skip
 def test_a_kernel_is_right(case: Case, kernels: Cache) -> None:
     try_case(case, kernels)
@@ -97,6 +102,18 @@ def test_the_shipped_spec_has_factors_on_the_pipeline_of_k_tiles() -> None:
     assert found.stages * 12 + 2 * 192 <= 512
 
 
+def test_the_shipped_spec_of_4_bits_has_an_atom_for_each_instruction() -> None:
+    """An instruction has 64 values of K, 32 pairs: 4 factors of 16."""
+    found = plan(load_spec("sm100_nvf4_tn"), "sm_103")
+    assert isinstance(found, GemmPlan)
+    assert found.atom.name == "SM100_128x128x64_F32E2M1E2M1_UE4M3_VS16_SS"
+    assert found.mma.k_blocks == 4
+    assert [x.tile for x in found.operands[2:]] == [(1, 4 * 128)] * 2
+    assert found.stages * 32 + 2 * 128 <= 512
+    assert found.launch.scalars == ()
+    assert {"scale_m", "scale_n"} < {x.name for x in found.launch.tensors}
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -105,6 +122,8 @@ def test_the_shipped_spec_has_factors_on_the_pipeline_of_k_tiles() -> None:
         (_spec(64, 64), "K a multiple of 128, that of 4 factors of a row"),
         (_spec(224, stages=6), "tile.stages: found 6 stages of 16 columns of factors beside 448 of sums"),
         (_spec(a=Operand("bf16", "k"), b=Operand("bf16", "k")), "ue8m0 of blocks of 1x32 of e4m3 or e5m2"),
+        (_spec(**{**NVF4, "a": Operand("e2m1x2", "m")}), "transposes no elements of 8 bits"),
+        (_spec(**{**MXF4, "scale_a": None, "scale_b": None}), "e2m1x2"),
         (_spec(scale_a=Factors((1, 128)), scale_b=Factors((1, 128))), "problem.scale_a: found"),
         (_spec(scale_a=Factors((1, 64), "ue8m0"), scale_b=Factors((1, 64), "ue8m0")), "problem.scale_a: found"),
     ],

@@ -58,6 +58,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm100_bf16_pair",
         "sm100_hgemm_tn",
         "sm100_mxf8_tn",
+        "sm100_nvf4_tn",
         "sm120_hgemm_tn",
         "sm80_bf16_grouped",
         "sm80_bf16_nn",

@@ -19,7 +19,7 @@ from cutegen.hardware import (
     dtype,
     targets_with,
 )
-from cutegen.hardware.factor_atoms import PER_WORD
+from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, PER_WORD
 from cutegen.hardware.tcgen05_atoms import (
     COLUMNS,
     KINDS,
@@ -40,11 +40,12 @@ from cutegen.plan.mma.atom import (
     check_dtypes,
     default_accumulator,
 )
+from cutegen.plan.operands.factors import most_blocks
 from cutegen.plan.parts import Mma, Operands
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SIDES
-from cutegen.spec import GemmSpec
+from cutegen.spec import Factors, GemmSpec
 from cutegen.spec.families import TCGEN05, PartKeys, family_with
 from cutegen.support.words import either, extents, plural
 
@@ -56,8 +57,10 @@ FRAGMENT = "SM80_16x8x16_F32F16F16F32_TN"
 """An atom whose sums lie among the threads of a warp as `tcgen05.ld.16x256b` loads them: 16 lanes of 8 columns."""
 DRAINED_COLUMNS = (8, 16, 32, 64, 128)
 """Columns that one load can have, of those that a part can have."""
-COLUMNS_BESIDE_FACTORS, MOST_COLUMNS_BESIDE_FACTORS = 192, 224
-"""Columns of the default tile if its blocks have factors, and the most of any tile: factors need columns too."""
+COLUMNS_BESIDE_FACTORS, MOST_COLUMNS_BESIDE_FACTORS, STAGES_OF_FACTORS = (192, 128), 224, 4
+"""Columns of the default tile if its blocks have factors, the most of any tile, and the fewest stages that the default
+leaves columns for: factors need columns too.
+"""
 ALONE_WHY = "each CTA copies its own operands, and waits for no other"
 PAIR_WHY_NOT = "each CTA would copy half of B, and read less of it from shared memory, but wait for its peer's copies"
 REGISTERS = 128
@@ -149,9 +152,11 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     if spec.tile.cta is not None:
         return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
     element = dtype(spec.problem.a.dtype)
-    scaled = spec.problem.scale_a is not None
-    columns = COLUMNS_BESIDE_FACTORS if scaled else DEFAULT_COLUMNS
-    chosen = ROWS, columns, LINE_BYTES // element.bytes
+    scaled, k = spec.problem.scale_a is not None, LINE_BYTES // element.bytes
+    columns = (
+        DEFAULT_COLUMNS if spec.problem.scale_a is None else _columns_beside(spec.problem.scale_a, k * element.values)
+    )
+    chosen = ROWS, columns, k
     of_columns = f"leave {COLUMNS - BUFFERS * columns} of its columns for factors" if scaled else "all of its columns"
     why = (
         f"{ROWS} rows are all lanes of tensor memory, and {BUFFERS} x {columns} columns {of_columns}; "
@@ -159,6 +164,17 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
     )
     half = Rejected(extents((ROWS, 128, chosen[2])), "reads A from shared memory twice as often: 128 bytes a cycle")
     return Choice(chosen, Decision("tile.cta", extents(chosen), why, rejected=(half,)))
+
+
+def _columns_beside(factors: Factors, values: int) -> int:
+    """Return the columns of the default tile: fewer if the factors of so many values of K need more columns."""
+    atoms = values // (factors.block[1] * PER_WORD)
+
+    def stages(columns: int) -> int:
+        of_stage = ATOM_COLUMNS * atoms * (1 + most_blocks(columns, ATOM_ROWS))
+        return (COLUMNS - BUFFERS * columns) // of_stage
+
+    return next((each for each in COLUMNS_BESIDE_FACTORS if stages(each) >= STAGES_OF_FACTORS), ATOM_ROWS)
 
 
 def choose_cta_group(spec: GemmSpec) -> Choice[int]:
@@ -250,7 +266,10 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, ctas: int) -> Choice[MmaAtom]
         )
     atom_k, of_k = of_types[0].shape_mnk[2], "the K of one tcgen05.mma"
     if kind.block_k is not None:
-        atom_k, of_k = kind.block_k * PER_WORD, f"that of {PER_WORD} factors of a row, which are one word"
+        element = of_types[0].a_dtype
+        values = "" if element.values == 1 else f", {plural(element.values, 'value')} each"
+        atom_k = kind.block_k * PER_WORD // element.values
+        of_k = f"that of {PER_WORD} factors of a row, which are one word{values}"
     if k % atom_k:
         raise spec.error(
             "tile.cta",

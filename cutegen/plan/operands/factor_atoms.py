@@ -89,7 +89,7 @@ def _path(name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTenso
 def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
     """Return the tile of words of a k-tile."""
     element, key, side = dtype(f"{factors.dtype}x{PER_WORD}"), f"scale_{name}", SIDES[name]
-    of_word = factors.block[1] * PER_WORD
+    of_word = factors.block[1] * PER_WORD // mma.atom.a_dtype.values
     blocks = most_blocks(mma.cta_tile[ROWS.index(side)], ATOM_ROWS)
     return OperandTile(
         name=key,

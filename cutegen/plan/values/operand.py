@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cutegen.algebra import Extents, OperandName, tile_to_shape
 from cutegen.contract.launch import OPERANDS
-from cutegen.hardware import DTYPES, DType, dtype
+from cutegen.hardware import DType, dtype
 from cutegen.plan.geometry import contiguity
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, requested_options
 from cutegen.spec import MODES, GemmSpec, Operand
@@ -100,7 +100,7 @@ def k_tile_bytes(spec: GemmSpec, cta_tile: Extents) -> tuple[int, ...]:
     found = []
     for name in OPERANDS:
         (rows, k), operand = MODES[name], getattr(spec.problem, name)
-        found.append(cta_tile["mnk".index(rows)] * cta_tile["mnk".index(k)] * DTYPES[operand.dtype].bytes)
+        found.append(cta_tile["mnk".index(rows)] * cta_tile["mnk".index(k)] * dtype(operand.dtype).bytes)
     return tuple(found)
 
 
