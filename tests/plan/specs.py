@@ -29,6 +29,7 @@ def gemm(
     b_dtype: str | None = None,
     c_dtype: str | None = None,
     align: tuple[int | None, int | None, int | None] = (None, None, None),
+    family: str = "sm80",
     **parts: Any,
 ) -> GemmSpec:
     """`majors` names the contiguous mode of A, B and C; `parts` are further fields of GemmSpec."""
@@ -38,7 +39,12 @@ def gemm(
             (dtype, b_dtype or dtype, c_dtype or C_OF.get(dtype, dtype)), majors, align, strict=True
         )
     )
-    return GemmSpec(family="sm80", problem=Problem(a=a, b=b, c=c, accumulator=accumulator), **parts)
+    return GemmSpec(family=family, problem=Problem(a=a, b=b, c=c, accumulator=accumulator), **parts)
+
+
+def fma_spec(majors: str = "kkn", dtype: str = "f32", *, align: int | None = None, **parts: Any) -> GemmSpec:
+    """A spec of family simt whose C is f32."""
+    return gemm(majors, dtype, c_dtype="f32", align=(align, align, align), family="simt", **parts)
 
 
 def types_of(atom: str) -> tuple[str, str]:

@@ -10,15 +10,19 @@ import pytest
 
 from cutegen.algebra import Layout, offsets_2d, parse_layout
 from cutegen.errors import CompileError, EmissionError, SpecError
+from cutegen.hardware import UNIVERSAL_FMA, target
 from cutegen.plan import GemmPlan, plan
 from cutegen.plan.epilogue.store import accumulators
 from cutegen.plan.geometry import fragment_loads, vectors
 from cutegen.plan.kernel.program import Action
 from cutegen.plan.kernel.timeline import residences, shown
+from cutegen.plan.mma import fma
 from cutegen.plan.operands.smem import Access
+from cutegen.plan.predict import ADDRESS_REGISTERS
 from cutegen.plan.prove import prove
 from cutegen.run import Kernel
 from cutegen.spec import (
+    Epilogue,
     G2s,
     G2sCopy,
     GemmSpec,
@@ -36,6 +40,8 @@ from cutegen.spec import (
 from cutegen.verify import compare, float64_reference, random_operands
 from tests.plan.changed import with_path, with_region
 from tests.plan.kernels import Build
+from tests.plan.said import decision, rejected
+from tests.plan.specs import fma_spec
 
 SHIPPED = ("simt_sgemm_nt", "simt_sgemm_tn")
 THREAD_LAYOUTS = ["(16,16):(1,16)", "(16,16):(16,1)", "(8,32):(32,1)", "((4,4),(8,2)):((1,32),(4,128))"]
@@ -377,3 +383,89 @@ def test_a_swizzle_that_was_chosen_may_be_given() -> None:
     again = plan(replace(asked, smem=Smem(a=SmemLayout(swizzle=(used.bits, used.base, used.shift)))), "sm_86")
     assert isinstance(again, GemmPlan)
     assert again.a.smem.chosen == found.a.smem.chosen
+
+
+def test_threads_of_simt_by_hand() -> None:
+    k = fma.choose_cta_tile(fma_spec(align=4)).decision.rejected
+    assert [(row.what, row.why) for row in k] == [
+        ("K = 4", "2 times the barriers"),
+        ("K = 16", "16,384 bytes, and 2 times as much unrolled code"),
+    ]
+    assert fma._divisors(12) == [1, 2, 3, 4, 6, 12]
+    chosen = fma.choose_threads(fma_spec(align=4), (128, 128, 8), target("sm_80"))
+    assert chosen.value.shape == (16, 16)
+    few = fma.choose_threads(fma_spec(align=4), (64, 8, 16), target("sm_80"))
+    for found in (chosen, few):
+        counts = [np.prod([*map(int, row.what.split()[0].split("x"))]) for row in found.decision.rejected]
+        assert set(counts) == {np.prod(found.value.shape)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"mma": Mma(threads="(16,15):(1,16)")}, "240 threads.*whole warps of 32"),
+        ({"mma": Mma(threads="(32,12):(1,32)")}, r'"\(32,12\):\(1,32\)": THR_N = 12; expected'),
+        ({"tile": Tile(cta=(3, 5, 7))}, "128x128x8 does, with 256 threads"),
+        ({"tile": Tile(cta=(48, 64, 3)), "g2s": G2s(a=G2sCopy(bits=32))}, "divide the tiles of A, B and C evenly"),
+        ({"g2s": G2s(a=G2sCopy(bits=16))}, "g2s.a.bits: found 16; expected whole elements"),
+    ],
+)
+def test_what_simt_cannot_share_out(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        plan(fma_spec(align=4, **parts), "sm_80")
+
+
+def test_the_default_tile_of_fma_against_half_and_twice_the_k() -> None:
+    """A k of 8 takes (128 + 128) x 8 x 4 = 8,192 bytes."""
+    found = plan(fma_spec(), "sm_80")
+    assert rejected(found, "tile.cta") == {
+        "K = 4": "2 times the barriers",
+        "K = 16": "16,384 bytes, and 2 times as much unrolled code",
+    }
+
+
+@pytest.mark.parametrize(("cta", "grid"), [((128, 64, 8), (16, 8)), ((64, 128, 8), (8, 16)), ((128, 128, 8), (16, 16))])
+def test_fma_threads_have_64_sums_and_load_the_fewest_elements(
+    cta: tuple[int, int, int], grid: tuple[int, int]
+) -> None:
+    found = plan(fma_spec(tile=Tile(cta=cta)), "sm_80")
+    assert found.tiled_mma.tile_mnk[:2] == grid
+    assert found.threads == cta[0] * cta[1] // 64
+    loaded = cta[0] // grid[0] + cta[1] // grid[1]
+    assert f"a thread loads {loaded} elements" in decision(found, "mma.threads").why
+    others = [int(why.split()[3]) for why in rejected(found, "mma.threads").values()]
+    assert loaded < others[0]
+    assert others == sorted(others)
+
+
+def test_instructions_of_fma_copies() -> None:
+    """128 x 8 f32 over 256 threads: one vector of 16 bytes, a load and a store; 8 rows by 2 vectors are 16 loads."""
+    found = plan(fma_spec(), "sm_80")
+    assert rejected(found, "g2s.a")["64 bits"] == "20 instructions per thread, against 18"
+
+
+@pytest.mark.parametrize(("major", "elems"), [("k", 4), ("m", 2)])
+def test_how_fma_loads_lie(major: str, elems: int) -> None:
+    found = plan(fma_spec(f"{major}kn"), "sm_80")
+    assert decision(found, "s2r.a").chosen == f"universal, {32 * elems} bits"
+    assert decision(found, "s2r.a").why.startswith(f"{elems} elements along k are contiguous")
+
+
+@pytest.mark.parametrize(
+    ("spec", "bits", "registers"),
+    [
+        (fma_spec(), (128, 128), 64 + 8 * 4 + 8 * 4 + 2 * 4),
+        (fma_spec("mnn", "f16"), (64, 32), 64 + 8 * 2 + 8 * 1 + 2 * 2),
+    ],
+)
+def test_registers_of_fma(spec: GemmSpec, bits: tuple[int, int], registers: int) -> None:
+    """64 sums; a load of each of 8 rows of A and of B; a thread's share of the next tiles; addresses; in eights."""
+    found = plan(spec, "sm_80")
+    assert (found.a.s2r.bits, found.b.s2r.bits) == bits
+    assert found.predictions.occupancy.registers_per_thread == -(-(registers + ADDRESS_REGISTERS) // 8) * 8
+
+
+def test_fma_opcodes_are_predicted_where_the_epilogue_has_none() -> None:
+    key = UNIVERSAL_FMA.ptx
+    assert key in plan(fma_spec(), "sm_80").predictions.instructions
+    assert key not in plan(fma_spec(epilogue=Epilogue(ops=("relu",))), "sm_80").predictions.instructions
