@@ -52,7 +52,7 @@ def _resource_lines(made: Report) -> Iterator[str]:
     limits = f"threads {obtained.by_threads}, shared memory {obtained.by_smem}, registers {obtained.by_registers}"
     yield from wrapped(
         f"{_ctas(made)} of {made.plan.threads} threads and {made.plan.smem_bytes:,} bytes of shared "
-        f"memory, {plural(made.k_tiles, 'k-tile')} each; each resource alone allows: {limits}",
+        f"memory, {plural(made.k_tiles, 'k-tile')} each; limits, in CTAs per SM: {limits}",
         first="  ",
         rest="  ",
     )

@@ -76,7 +76,7 @@ def require_gpu() -> None:
     """Raise DeviceError if there is nothing to measure on."""
     way_out = "; `cutegen report SPEC --problem M,N,K` predicts a kernel's costs without a GPU"
     if present_target() is None:
-        raise DeviceError(f"measuring needs a GPU that kernels can be compiled for; found none{way_out}")
+        raise DeviceError(f"no supported GPU found{way_out}")
     if find_spec("torch") is None:
         raise DeviceError(f"measuring needs torch, which is not installed: pip install torch{way_out}")
     import torch

@@ -141,6 +141,10 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 def _abilities(found: dict[str, Finding]) -> list[Ability]:
     missing = {what: [name for name in needs if not found[name].ok] for what, needs in _NEEDS.items()}
-    return [
-        Ability(what, not names, f"no {' and no '.join(names)}" if names else "") for what, names in missing.items()
-    ]
+    return [Ability(what, not names, f"needs {_listed(names)}" if names else "") for what, names in missing.items()]
+
+
+def _listed(names: list[str]) -> str:
+    """Return what is missing, in words."""
+    words = [f"a {name}" if name in ("driver", "GPU") else name for name in names]
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)

@@ -136,6 +136,8 @@ def show(
             for name, value in (("SPEC", spec), ("--layout", layout), ("--dtype", dtype), ("--tv", tv))
             if value is not None
         ]
+        if given == ["SPEC", "--tv"]:
+            raise RequestError("show: found SPEC and --tv; --tv belongs to --layout EXPR")
         found = " and ".join(given) or "neither"
         raise RequestError(
             f"show: found {found}; expected either SPEC, or --layout EXPR with or without --dtype or --tv"

@@ -31,7 +31,7 @@ def explained(resolved: Resolved) -> str:
     rows += [(f"copied: {name}", why) for name, why in resolved.copies.items()]
     rows += [("remark", text) for text in target(request.target).remarks]
     for provider, answer in providers.answers(request):
-        rows.append(("serves" if answer.open is not None else "asked", f"{provider.name}: {answer.why}"))
+        rows.append(("kernel" if answer.open is not None else "tried", f"{provider.name}: {answer.why}"))
     return "\n".join([shape, *aligned(rows)])
 
 
@@ -52,4 +52,4 @@ def _bucket(resolved: Resolved) -> str:
     if not others:
         return str(chosen)
     alike = "no row depends on the number of rows" if resolved.request.batch_invariant else "calls share kernels"
-    return f"{chosen}, which represents {', '.join(others)}: {alike}"
+    return f"{chosen}, the bucket of {', '.join(others)}: {alike}"

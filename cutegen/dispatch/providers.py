@@ -118,5 +118,5 @@ def _tuned() -> Provider:
 
 providers = Providers()
 """The providers of this process."""
-providers.register(TUNED, _LazyProvider("records of cutegen tune", _tuned))
+providers.register(TUNED, _LazyProvider("tuning records", _tuned))
 providers.register(MODEL, _LazyProvider("the performance model", _model))

@@ -16,7 +16,7 @@ from cutegen.tuned.store import folder
 class TunedProvider:
     """Plans and builds the winners; their artifacts are in the cache since the measurement, unless evicted."""
 
-    name = "records of cutegen tune"
+    name = "tuning records"
 
     def __init__(self) -> None:
         self._kernels = OpenedKernels()
@@ -24,7 +24,7 @@ class TunedProvider:
     def answer(self, request: Request) -> Answer:
         """Return the record of the request's device and bucket; none if nothing like it was tuned."""
         if request.device is None:
-            return Answer("they are for GPUs, and this call does not run on one")
+            return Answer("not used, this call runs on no GPU")
         if request.target not in TARGETS:
             return Answer(f"found no target {request.target}")
         if (record := _record(request)) is None:

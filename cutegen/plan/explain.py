@@ -100,8 +100,8 @@ def plan_table(plan: PlannedGemm) -> dict[str, Any]:
 
 
 BY_LINE = (
-    "by line: the cost of writes of a copy that bypasses L1, one wavefront per pair of 128-byte lines of global and "
-    "shared memory that it moves sectors between; the ranking counts these, see docs/measurements.md for the rule"
+    "by line: the cost of writes of a copy that bypasses L1, one wavefront per (global line, "
+    "shared line) pair touched; the ranking counts these, see docs/measurements.md for the rule"
 )
 
 
@@ -340,7 +340,7 @@ def _resources(plan: PlannedGemm, width: int) -> list[str]:
         ("threads", f"{plan.threads} in {plural(plan.threads // WARP, 'warp')}{_shared_out(plan)}"),
         ("shared memory", f"{plan.smem_bytes:,} of {capacity:,} bytes"),
         ("registers", f"{occupancy.registers_per_thread} per thread (estimate)"),
-        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} per SM; each resource alone allows: {limits}"),
+        ("occupancy", f"{plural(occupancy.ctas_per_sm, 'CTA')} per SM; limits, in CTAs per SM: {limits}"),
     ]
     return ["Resources of a CTA", *aligned(rows, width=width)]
 

@@ -79,7 +79,7 @@ class CopyPolicy:
     """Hints of a CTA's copies to the L2 cache, and the times at which it issues them.
 
     Lines of `evicted_first` operands leave L2 before all others, and waiting warps prefetch the first k-tiles of the
-    `prefetched` ones. With a `pace` a CTA requests k-tiles no faster than one in so many clock cycles. A `programmatic`
+    `prefetched` ones. With a `pace` a CTA requests k-tiles at most one per N clock cycles. A `programmatic`
     kernel may begin before its predecessor on the stream ends, and waits for that end before it accesses memory, except
     for the first k-tiles of operands that it copies `ahead`.
     """

@@ -214,7 +214,12 @@ def _check_constants(found: KernelText, now: KernelText, changed: list[_Key], ta
     for name, expected in now.constants.items():
         value, line = found.constants[name].value, found.constants[name].line
         if _other(value, expected.value):
-            said = f"expected {expected.value!r} {f'with {beside}' if beside else 'by all others'}, for {target.name}"
+            implied = (
+                f"expected {expected.value!r} with {beside}"
+                if beside
+                else f"expected {expected.value!r}, as the others imply"
+            )
+            said = f"{implied}, for {target.name}"
             raise RequestError(f"{where}:{line}: {name}: found {value!r:.200}; {said}; or {_WAY_OUT}")
 
 

@@ -18,6 +18,7 @@ from cutegen.hardware.units import MAX_CLUSTER_CTAS, MAX_THREADS_PER_CTA, WARP
 from cutegen.spec.expression import LONGEST_TEXT, ExpressionError, parse_expression
 from cutegen.spec.families import FAMILIES
 from cutegen.support.literals import alternatives, literal, near, nearest, typed
+from cutegen.support.words import plural
 
 MAX_WARPS_PER_CTA = MAX_THREADS_PER_CTA // WARP
 MAX_SMEM_ELEMS = 1 << 18  # the power of two above 227 KB of 8-bit elements
@@ -414,7 +415,8 @@ def _not_integers(value: object, count: int, expected: str) -> Mismatch | None:
         fix = "write a tuple" if isinstance(value, list) else ""
         return Mismatch(found=typed(value), expected=expected, fix=fix)
     if len(value) != count:
-        return Mismatch(found=f"{literal(value)} with {len(value)} of them", expected=expected)
+        count_found = plural(len(value), "value")
+        return Mismatch(found=f"{literal(value)}, which has {count_found}", expected=expected)
     for item in value:
         if type(item) is not int:
             return Mismatch(found=f"{literal(value)}, which contains {typed(item)}", expected=expected)

@@ -535,7 +535,7 @@ class Schedule(Part):
     is the schedule of the MMA warpgroups: "cooperative" on one tile, or "pingpong", each on its own tile.
     `programmatic` launches may begin before their predecessor on the stream has ended; with "weights" they copy
     `weights` before that, B, which is A in the spec of a swapped product. With a `pace` a CTA requests a
-    tile's k-tiles no faster than one in so many clock cycles.
+    tile's k-tiles at most one per N clock cycles.
     """
 
     raster: Raster | None = None

@@ -47,7 +47,7 @@ def test_without_a_gpu_it_is_refused_in_one_line(capsys: pytest.CaptureFixture[s
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("\n") == 1
-    assert "found none" in said.err
+    assert "no supported GPU found" in said.err
     assert "cutegen report" in said.err
 
 

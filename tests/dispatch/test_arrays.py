@@ -93,7 +93,7 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
     said = cutegen.explain(half(20, 128)[:, ::2], half(32, 64).T, activation="gelu", bias=half(32), arch="h100")
     for part in (
         "f16, shape (20, 32)",
-        "24x32x64, which represents M = 20: calls share kernels",
+        "24x32x64, the bucket of M = 20: calls share kernels",
         "sm_90",
         "bias_n, gelu_erf",
         "contiguous in neither mode",
@@ -106,7 +106,7 @@ def test_explain_says_what_is_asked_what_is_copied_and_who_serves() -> None:
     assert "represents" not in cutegen.explain(half(64, 64), half(64, 64).T, arch="h100")
     with cutegen.matmul_settings(batch_invariant=True):
         said = cutegen.explain(half(20, 64), half(32, 64).T, arch="h100")
-    assert "256x32x64, which represents M = 20: no row depends on the number of rows" in said
+    assert "256x32x64, the bucket of M = 20: no row depends on the number of rows" in said
 
 
 @pytest.mark.dsl

@@ -90,7 +90,7 @@ def test_records_are_asked_before_the_model(record: Record) -> None:
     those.register(MODEL, model)
     those.register(TUNED, TunedProvider())
     (first, answer), *others = those.answers(REQUEST)
-    assert (first.name, others) == ("records of cutegen tune", [])
+    assert (first.name, others) == ("tuning records", [])
     assert answer.open is not None
     store.forget(next(iter(store.every()))[0])
-    assert [provider.name for provider, _ in those.answers(REQUEST)] == ["records of cutegen tune", "the model"]
+    assert [provider.name for provider, _ in those.answers(REQUEST)] == ["tuning records", "the model"]

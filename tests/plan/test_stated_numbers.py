@@ -65,7 +65,10 @@ SAID: tuple[tuple[GemmSpec, str, tuple[str, ...]], ...] = (
     (
         SMALL,
         "s2r.a",
-        ("x4, the most with V = 8 a multiple of 2 x 4", "universal, 16 bits: 8 loads per SM75_U16x8_LDSM_T"),
+        (
+            "x4 is the widest: 8 values per thread fill whole x4 loads",
+            "universal, 16 bits: 8 loads per SM75_U16x8_LDSM_T",
+        ),
     ),
     (SMALL, "s2r.b", ("SM75_U32x4_LDSM_N: reads rows along k, but this operand is contiguous along n",)),
     (gemm(), "s2r.b", ("SM75_U16x8_LDSM_T: reads rows along n, but this operand is contiguous along k",)),
@@ -102,7 +105,7 @@ def test_what_is_said_names_the_number_that_was_used(spec: GemmSpec, key: str, s
 def test_what_is_said_of_a_cta() -> None:
     """36 KB and 1 KB of 164 KB; 152 registers of 128 threads, of 64 Ki; 2,048 threads."""
     text = plan(gemm(tile=Tile((128, 64, 32), 3)), "sm_80").explain()
-    assert "each resource alone allows: threads 16, shared memory 4, registers 3" in text
+    assert "limits, in CTAs per SM: threads 16, shared memory 4, registers 3" in text
     pair = of_warpgroups("pair", cta=(64, 64, 64), stages=3, consumers="pingpong")
     assert "384 in 12 warps: 2 warpgroups multiply one tile each, 4 producer warps" in plan(pair, "sm_90").explain()
     assert "384 in 12 warps: 2x1x1 warpgroups along M, N, K multiply" in plan(SM90, "sm_90").explain()

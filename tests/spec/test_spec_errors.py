@@ -79,7 +79,7 @@ def operandless(dotted: str) -> str:
         (f"stages = 0x{'f' * 5000}", "tile.stages", "an integer of more than 64 bits"),
         (f"stages = {'9' * 5000}", "", "a syntax error"),
         (f"cta = {'[' * 5000}{']' * 5000}", "", "nested too deeply"),
-        (f"cta = [{'1, ' * 5000}1]", "tile.cta", "with 5001 of them"),
+        (f"cta = [{'1, ' * 5000}1]", "tile.cta", "which has 5,001 values"),
         (f"{'k' * 5000} = 1", f'tile."{"k" * 57}..."', "an unknown key"),
         (f"stages = '{'x' * 5000}'", "tile.stages", "(a string)"),
     ],

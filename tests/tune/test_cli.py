@@ -108,7 +108,7 @@ def test_without_a_gpu_that_is_what_it_says(
 
     monkeypatch.setattr(benchmark, "present_target", lambda: None)
     _, errors = run(capsys, "open.toml", "--problem", "64,64,64", code=3)
-    assert "measuring needs a GPU" in errors
+    assert "no supported GPU found" in errors
     assert errors.count("\n") == 1
 
 

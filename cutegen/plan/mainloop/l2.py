@@ -201,7 +201,7 @@ def choose_pace(spec: GemmSpec, target: Target, mma: MmaPlan) -> tuple[int, tupl
         return 0, (Decision.as_given(PACE, "none", "a stage is filled as soon as it is empty"),)
     cycles = tensor_cycles(target, mma.atom.instruction, mma.atom.a_dtype.name, mma.cta_tile)
     multiplied = "" if cycles is None else f"; the tensor cores multiply one in {cycles:.0f}"
-    why = f"a CTA requests a tile's k-tiles no faster than one in so many clock cycles{multiplied}"
+    why = f"a CTA requests a tile's k-tiles at most one per N clock cycles{multiplied}"
     return asked, (Decision.as_given(PACE, f"{asked} cycles", why),)
 
 

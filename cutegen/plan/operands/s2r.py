@@ -114,8 +114,7 @@ def choose_s2r(spec: GemmSpec, x: OperandTile, tiled_mma: TiledMma, target: Targ
     else:
         atom = _ldmatrix(spec, fragments, asked)
         copy = _ldmatrix_loads(fragments, atom)
-        multiple = f"{fragments.per_matrix(atom)} x {atom.matrices}"
-        fits = f"x{atom.matrices}, the most with V = {fragments.values} a multiple of {multiple}"
+        fits = f"x{atom.matrices} is the widest: {fragments.values} values per thread fill whole x{atom.matrices} loads"
         chosen, why = atom.name, f"{fits}; {_orientation(fragments)}" if asked is None else "given"
     return Choice(copy, Decision(f"s2r.{x.name}", chosen, why, given=asked is not None, rejected=copy.rejected))
 

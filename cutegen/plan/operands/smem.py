@@ -347,4 +347,4 @@ def _against(row: SmemCandidate, chosen: SmemCandidate) -> str:
         reasons.append(f"{row.tile_bytes:,} bytes against {chosen.tile_bytes:,}")
     if _order(row) < _order(chosen):  # only a layout that the spec requests is not the best
         return f"{'; '.join(reasons) or 'equal cost'}; not what the spec requests"
-    return "; ".join(reasons) or "equal cost; no swizzle, wider rows and fewer swizzled bits are preferred"
+    return "; ".join(reasons) or "a tie; ties go to no swizzle, then wider rows, then fewer swizzled bits"

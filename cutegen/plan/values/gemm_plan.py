@@ -121,7 +121,7 @@ class PlannedGemm:
 
     A plan made for a `problem` is correct for any other too. The L2 cache evicts lines of the operands `evicted_first`
     before all others, and waiting warps prefetch the first k-tiles of the `prefetched` operands to L2. With a `pace` a
-    CTA requests a tile's k-tiles no faster than one in so many clock cycles. `predicted_time` is that of the `problem`,
+    CTA requests a tile's k-tiles at most one per N clock cycles. `predicted_time` is that of the `problem`,
     None without one.
     """
 
