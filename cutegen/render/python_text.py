@@ -40,9 +40,13 @@ def within_width(text: str) -> str:
 
 
 def _broken(line: str) -> tuple[str, ...]:
-    """Return the lines of one that ends with its only call, or with that and a colon."""
+    """Return the lines of one that ends with its only call, or with that and a colon; a comment stays whole.
+
+    >>> _broken("# epilogue.ops: relu (given)"), _broken("f(x)  # at first (as given)")
+    (('# epilogue.ops: relu (given)',), ('f(x)  # at first (as given)',))
+    """
     code = line.removesuffix(":")
-    if not code.endswith(")"):
+    if not code.endswith(")") or "#" in line:
         return (line,)
     indent, last = len(line) - len(line.lstrip()), len(code) - 1
     depth, first = 1, last

@@ -237,6 +237,13 @@ def test_every_constant_has_its_decision() -> None:
         assert f"\n# {decision.key}: {decision.chosen}" in text
 
 
+@pytest.mark.parametrize("ops", [("relu",), ("bias_n", "gelu_erf"), ("scale_m", "scale_n", "silu")])
+@pytest.mark.parametrize("of", ["m", "k"])
+def test_a_long_comment_of_a_deep_loop_stays_a_comment(of: str, ops: tuple[str, ...]) -> None:
+    spec = grouped_kernels.Setting(of, ops=ops).spec()
+    ast.parse(render(plan(spec, "sm_80")).text)
+
+
 def test_the_kernel_depends_on_nothing_of_cutegen() -> None:
     module = ast.parse(render(plan(gemm(), "sm_80")).text)
     imported = {
