@@ -434,9 +434,10 @@ class LaunchContract:
         (other,) = (mode for mode in tensor.modes if mode != tensor.major)
         along = [MapMode(extents[tensor.major], 1, contract.box[0])]
         across = [MapMode(extents[other], strides.leading, contract.box[1])]
-        if self.pairs is not None and tensor.name == self.pairs.operand:
+        if self.pairs is not None and tensor.name in (self.pairs.operand, f"scale_{self.pairs.operand}"):
             columns, tile = along if tensor.major == self.pairs.of else across, self.cta_tile["mn".index(self.pairs.of)]
-            columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), tile // 2)
+            together = tile if tensor.block is None else columns[0].box  # a box has those of both members
+            columns[:] = columns[0].split(self.pairs.modes(columns[0].extent), together // 2)
         modes = [along[0], *across, *along[1:], MapMode(self._matrices(tensor, size), strides.batch, 1)]
         return tensor_map_fields(tensor.dtype, modes, contract.swizzle_bytes)
 

@@ -57,7 +57,8 @@ def prove(plan: GemmPlan) -> None:
             left = operand.multiplied
             _demand(left is read, f"{operand.name} is {left.name} in registers, and the MMA reads {read.name}")
         else:
-            _prove_factors(operand, plan.mma)
+            pairs = plan.epilogue.fusion.pairs
+            _prove_factors(operand, plan.mma, 2 if pairs and pairs.operand == operand.operand.lower() else 1)
     _prove_roles(plan)
     _prove_pipelines(plan)
     prove_handshakes(plan.loop)
@@ -230,10 +231,11 @@ def _prove_copied(key: str, operand: OperandPath, copy: FragmentCopy, tiled_mma:
     )
 
 
-def _prove_factors(operand: OperandPath, mma: MmaPlan) -> None:
+def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
     """Prove that each sum of a k-tile is scaled by the factor of its block, wherever among blocks the tile begins.
 
-    Tiles begin at multiples of their extent, and a tile of factors at the block of its first row.
+    Tiles begin at multiples of their extent, and a tile of factors at the block of its first row. Each of the `members`
+    of pairs has one half of the rows of both, and blocks of its own.
     """
     key = f"s2r.{operand.name}"
     in_atoms = operand.s2r.by_source(
@@ -260,9 +262,11 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan) -> None:
     numbers, firsts = offsets(of_sums), offsets(first)
     fits = numbers.size == held.shape[1] and numbers.max() < firsts.size and firsts.max() < held.shape[1]
     _demand(bool(fits), f"{key} has another number of sums than a thread")
-    for begin in range(0, rows, gcd(extent, rows)):
-        block = (begin + along) // rows
-        _demand(int(block.max()) < operand.tile[0], f"{key} reads a factor that is not in the tile")
+    half, room = extent // members, operand.tile[0] // members
+    for begin in range(0, rows, gcd(half, rows)):
+        within = (begin + along % half) // rows
+        _demand(int(within.max()) < room, f"{key} reads a factor that is not in the tile")
+        block = within + along // half * room
         scaled = np.array_equal(block, block[:, firsts[numbers]])
         _demand(scaled, f"{key} scales a sum by the factor of another block")
 

@@ -19,9 +19,9 @@ from cutegen.render.tensors import extents_of
 class FactorHoles:
     """Holes of the factors of A or B: each block is of `rows` x `of_k` elements.
 
-    `mode` is the one of C whose sums they scale. A stage `holds` words or factors. A tile of C begins at row `begin` of
-    the operand or of a group's, and its tile of factors at the block `first` of the matrix `batch`. Along K the factors
-    of a k-tile begin at so many `k_elems` for each.
+    `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The tile of factors of a
+    tile of C begins at the block `first` of the matrix `batch`. Along K the factors of a k-tile begin at so many
+    `k_elems` for each.
     """
 
     name: str
@@ -31,8 +31,7 @@ class FactorHoles:
     extents: str
     rows: int
     of_k: int
-    mode: int
-    begin: str
+    places: str
     first: str
     batch: str
     k_elems: str
@@ -49,12 +48,22 @@ def factor_parts(plan: GemmPlan) -> tuple[str, ...]:
     return ("pipelines/factors.py.j2", "pipelines/factors_of_threads.py.j2") if scales(plan) else ()
 
 
+def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts by which threads find and read the factors of their sums."""
+    of_pairs = {_members(plan, x) > 1 for x in factors_of(plan)}
+    return (
+        *(("functions/factors.py.j2#places_of_factors",) if False in of_pairs else ()),
+        *(("functions/factors.py.j2#places_of_pairs",) if True in of_pairs else ()),
+        "functions/factors.py.j2#read_factors",
+    )
+
+
 def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the factors."""
     thread, batches = "thread" if plan.mma.role.alternates else "tidx", batches_of(plan)
     return {
         "factors": [
-            _holes(x, batches[x.name], packed=bool(begin_of(plan, plan.launch.tensor(x.name))))
+            _holes(x, batches[x.name], _members(plan, x), packed=bool(begin_of(plan, plan.launch.tensor(x.name))))
             for x in factors_of(plan)
         ],
         "thread_of_tile": thread,
@@ -73,11 +82,23 @@ def factor_constants(plan: GemmPlan) -> ConstantsByDecision:
         assert read.of_sums is not None
         assert read.first is not None
         settled[f"s2r.{x.name}"] = (
-            f"{name}_TILE = {x.tile}",
+            f"{name}_TILE = {_box(x.tile, _members(plan, x))}",
             *_layout(f"{name}_OF_SUMS", read.of_sums),
             *_layout(f"{name}_FIRST", read.first),
         )
     return settled
+
+
+def _members(plan: GemmPlan, x: OperandPath) -> int:
+    """Return the members of pairs that an operand's rows belong to."""
+    pairs = plan.epilogue.fusion.pairs
+    return 2 if pairs is not None and pairs.operand == x.operand.lower() else 1
+
+
+def _box(tile: tuple[int, int], members: int) -> tuple[object, int]:
+    """Return the tile of factors with a mode for the members of pairs, if there are several."""
+    rows, of_k = tile
+    return (tile[0] if members == 1 else (rows // members, members), of_k)
 
 
 def _layout(name: str, layout: Layout) -> tuple[str, ...]:
@@ -89,20 +110,24 @@ def factors_of(plan: GemmPlan) -> tuple[OperandPath, ...]:
     return tuple(x for x in plan.operands if not x.is_multiplied)
 
 
-def _holes(x: OperandPath, batch: str, *, packed: bool) -> FactorHoles:
-    mode, (rows, of_k) = x.modes[0], x.block
-    begin = f"tile_{mode} * CTA_{mode.upper()}"
+def _holes(x: OperandPath, batch: str, members: int, *, packed: bool) -> FactorHoles:
+    mode, (rows, of_k), number = x.modes[0], x.block, "mn".index(x.modes[0])
+    begin = f"tile_{mode} * CTA_{mode.upper()}" if members == 1 else f"tile_{mode} * (CTA_{mode.upper()} // 2)"
+    first = f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}"
+    extents, places = extents_of(x.modes, x.block, x.block_elems), f"tCcP, {number}, first, {begin}, {rows}"
+    if members > 1:
+        first, extents = f"({first}, 0)", f"(({mode} // {2 * rows}, 2), cute.ceil_div(k, {of_k}))"
+        places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
     return FactorHoles(
         name=x.name,
         title=epilogue.title(x.name),
         constants=epilogue.constants_of(x.name),
         side=x.operand.lower(),
-        extents=extents_of(x.modes, x.block, x.block_elems),
+        extents=extents,
         rows=rows,
         of_k=of_k,
-        mode="mn".index(mode),
-        begin=begin,
-        first=f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}",
+        places=places if members > 1 else f"places_of_factors({places})",
+        first=first,
         batch=batch,
         holds=f"a factor for each block of {rows} x {of_k}"
         if x.block_elems == 1

@@ -27,7 +27,7 @@ from cutegen.render.about import about
 from cutegen.render.constants import shared_constants, united
 from cutegen.render.groups import begin_of, group_holes
 from cutegen.render.head import MEMORY, head, memory_constants
-from cutegen.render.pairs import matrix_of_pairs, pair_holes
+from cutegen.render.pairs import matrix_of_members, matrix_of_pairs, pair_holes
 from cutegen.render.python_text import LINE_WIDTH, comment, docstring
 from cutegen.render.scheduler import order_holes, scheduler_constants, sharers
 from cutegen.render.self_check import agreement, checked_mnk, random_matrix, self_check, tolerance
@@ -274,6 +274,8 @@ def _map_holes(plan: GemmPlan, tensor: TensorHoles) -> MapHoles:
     pairs = plan.epilogue.fusion.pairs
     if pairs is not None and tensor.name == pairs.operand:
         tensor = matrix_of_pairs(tensor, pairs, plan.operand(tensor.name).major)
+    if pairs is not None and tensor.name == f"scale_{pairs.operand}":
+        tensor = matrix_of_members(tensor, plan.operand(tensor.name).block, pairs.of)
     of_c = "(CTA_M, CTA_N)" if plan.epilogue.part is None else "(PART_M, PART_N)"
     of_operands = {name: f"({rows}, CTA_K)" for name, rows in pair_holes(plan).tile.items()} | {RESULT: of_c}
     tile = of_operands.get(tensor.name, f"{tensor.constants}_TILE")

@@ -129,6 +129,13 @@ def matrix_of_pairs(x: TensorHoles, pairs: Pairs, major: str) -> TensorHoles:
     return replace(x, shape=f"(({_shape(pairs, 'p')}, 2), k)", stride=f"(({columns}, {members}), {of_k})")
 
 
+def matrix_of_members(x: TensorHoles, block: tuple[int, int], mode: str) -> TensorHoles:
+    """Return the holes of K-major factors with a mode for the members of pairs along `mode`, each with its blocks."""
+    blocks = f"{mode} // {2 * block[0]}"
+    shape = f"(({blocks}, 2), cute.ceil_div(k, {block[1]}))"
+    return replace(x, shape=shape, stride=f"((ld{x.name}, {blocks} * ld{x.name}), 1)")
+
+
 def vectors_of_members(x: TensorHoles, pairs: Pairs) -> tuple[TensorHoles, TensorHoles]:
     """Return the holes of a vector along the mode of the pairs for the gates and for the ups."""
     unit = x.stride.strip("()").split(", ")["mn".index(pairs.of)]

@@ -26,7 +26,7 @@ from cutegen.render.bulk import (
     tensor_parts,
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
-from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales
+from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
 from cutegen.render.groups import search_holes
 from cutegen.render.holes import (
     chain_holes,
@@ -174,6 +174,7 @@ def _mask_parts(plan: GemmPlan) -> tuple[str, ...]:
 def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts that multiply k-tiles, and promote their sums."""
     mma, at_once, promotion = plan.mma, _finds_descriptors_at_once(plan), plan.mma.accumulator.promotion
+    in_waves = promotion is not None and promotion.waves > 1
     two_sets = _alternates_sets(plan)
     rest = ("mainloops/rest_of_k.py.j2",) if plan.scheduler.cuts_k else ()
     release = f"release{'_by_predicate' if two_sets else ''}{'_in_cluster' if mma.shares_copies else ''}"
@@ -183,7 +184,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
         f"functions/wgmma.py.j2#{release}",
     )
     if scales(plan):
-        return (*multiply, "mainloops/scaling_each.py.j2")
+        return (*multiply, *scaling_parts(plan), f"mainloops/scaling_{'waves' if in_waves else 'each'}.py.j2")
     if promotion is not None:
         way = "each" if promotion.k == plan.cta_tile[2] else "some"
         return (*multiply, *rest, f"mainloops/promoting_{'two_sets' if two_sets else way}.py.j2")
@@ -479,7 +480,7 @@ def _settled(plan: GemmPlan) -> ConstantsByDecision:
         "mma.promote_k": _promotion(plan),
         "schedule.consumers": (),  # only a comment: the loop over tiles shows the decision
         "schedule.last_k_tiles": (),  # only a comment: the loop over k-tiles shows the decision
-        "schedule.promoted_sums": (),
+        "schedule.promoted_sums": _waves(plan),
         **factor_constants(plan),
         "schedule.cluster": cluster_constants(plan),
         **_eviction_constants(plan),
@@ -502,6 +503,11 @@ def _warps(plan: GemmPlan) -> tuple[str, ...]:
         f"EMPTY_ARRIVALS = {empty.count}  # MMA warps that read a stage{where}",
         *((f"REST_BARRIER = {REST_BARRIER}  # beside those of the warpgroups",) if plan.scheduler.cuts_k else ()),
     )
+
+
+def _waves(plan: GemmPlan) -> tuple[str, ...]:
+    promotion = plan.mma.accumulator.promotion
+    return () if promotion is None or promotion.waves == 1 else (f"WAVES = {promotion.waves}",)
 
 
 def _promotion(plan: GemmPlan) -> tuple[str, ...]:

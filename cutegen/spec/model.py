@@ -115,10 +115,23 @@ class GemmSpec(Part):
         return value
 
     def _pairs_of_blocks(self) -> Mismatch | None:
-        if self.epilogue.pairs is None or self.problem.scale_b is None:
+        """Check that the blocks of each member of pairs are its own, and one after another."""
+        if self.epilogue.pairs is None:
             return None
-        found, expected = "pairs with factors of blocks of B", "one of them: a pair's columns lie in two blocks"
-        return Mismatch(key="epilogue.pairs", found=found, expected=expected, fix="leave epilogue.pairs out")
+        operand = self.epilogue.pairs.value.operand
+        if (scale := self.problem.factors(operand)) is None:
+            return None
+        if self.epilogue.pairs.layout != "halves":
+            found = f"{literal(self.epilogue.pairs.layout)} with factors of blocks"
+            expected = '"halves": otherwise a block has columns of both members'
+            return Mismatch(
+                key="epilogue.pairs.layout", found=found, expected=expected, fix="sort the weight's columns"
+            )
+        if scale.block[0] == 1 or scale.major != "k":
+            found = f"{literal(scale.block)}, {scale.major}-major, with epilogue.pairs"
+            expected = 'blocks of several rows, major = "k": a copy takes those of both members'
+            return Mismatch(key=f"problem.scale_{operand}", found=found, expected=expected, fix="block = [128, 128]")
+        return None
 
     def _quantized(self) -> Mismatch | None:
         """Check that C has the type that it is quantized to, and that nothing else of its shape is stored."""

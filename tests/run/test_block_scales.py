@@ -15,7 +15,7 @@ from cutegen.build import Cache, build
 from cutegen.errors import CutegenError, OperandError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel, float8_bits
-from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Mma, Operand, Paired, Problem, Schedule, Tile
 from cutegen.spec.write import spec_table
 from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 from cutegen.verify.counts import count_launch
@@ -137,6 +137,25 @@ def test_factors_that_are_distinct_powers_of_two_make_results_exact(setting: Set
         y.astype(float) * spread_factors(of_b.astype(float), (setting.rows[1], K), y.shape)
     ).T
     np.testing.assert_array_equal(out.astype(float), exact)
+
+
+SWIGLU = Epilogue(expression="x, y -> silu(x) * y", pairs=Paired("halves", "gate"))
+OF_PAIRS = (
+    Setting((ROWS, BLOCKS), (64, 192), c="bf16", epilogue=SWIGLU),  # each half of a tile begins within a block
+    Setting((BLOCKS, BLOCKS), (128, 128), c="f32", epilogue=SWIGLU, schedule=Schedule(cluster=(2, 1))),
+    Setting((ROWS, BLOCKS), (128, 64), c="bf16", epilogue=SWIGLU, schedule=Schedule(swap=True)),
+)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", OF_PAIRS, ids=str)
+def test_each_member_of_pairs_has_blocks_of_its_own(setting: Setting, kernels: Cache) -> None:
+    planned, kernel = made(setting, kernels)
+    assert kernel.artifact.manifest.warnings == ()
+    calls = ((136, 512, 400), (4, 256, 16))
+    assert {call: failure(planned, kernel, *call) for call in calls} == dict.fromkeys(calls, "")
+    assert "N = 384; expected a multiple of 256: halves of B's columns" in failure(planned, kernel, 8, 384, 128)
 
 
 CALLS = ((200, 304, 528), (4, 8, 16), (129, 128, 128))

@@ -120,7 +120,7 @@ def choose_parts(
     each warpgroup. Up to `sharers` CTAs add slices in the workspace, a part each: the width minimizes the columns of
     the busiest CTA.
     """
-    rows, columns = mma.accumulator.block[0], fusion.tile_of_c(mma.accumulator.block)[1]
+    rows, columns = mma.accumulator.block[0], fusion.tile_of_c(mma.accumulator.row_of_blocks)[1]
     line, ctas = LINE_BYTES // x.dtype.bytes, mma.cluster[2]
     warpgroups = mma.accumulator.threads // mma.accumulator.group_threads
     held = x.extents[0] * x.extents[1] // (warpgroups * rows)  # columns of a warpgroup's blocks, one after the other
@@ -247,7 +247,7 @@ def _registers(x: OperandTile, fusion: Fusion, mma: MmaPlan, columns: int) -> in
 
 def _held(sums: int, mma: MmaPlan, mode: str) -> int:
     """Elements of a vector that a thread holds during the main loop; none if its parts are known only later."""
-    rows, columns = mma.accumulator.block
+    rows, columns = mma.accumulator.row_of_blocks
     if mma.cluster[2] > 1:
         return 0
     return sums * mma.accumulator.group_threads // (rows * columns) if mode == "m" else -(-columns // WARP)

@@ -27,12 +27,14 @@ class Promotion:
     """Sums of each `k` of K are added to others in registers, before they are so large that small addends are lost.
 
     They alternate between `sets` sets of registers: one k-tile is multiplied while another is promoted. If `staggered`,
-    the second of two warpgroups that share a tile runs one k-tile later.
+    the second of two warpgroups that share a tile runs one k-tile later. In several `waves` a set has as many of a
+    thread's sums at a time: one block of columns after the other.
     """
 
     k: int
     sets: int = 1
     staggered: bool = False
+    waves: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,13 @@ class Accumulator:
         if self.home is Home.TENSOR_MEMORY:
             return 0
         sums = self.registers_of(self.values)
-        return sums if self.promotion is None else sums * (1 + self.promotion.sets)
+        return sums if self.promotion is None else sums + sums * self.promotion.sets // self.promotion.waves
+
+    @property
+    def row_of_blocks(self) -> tuple[int, int]:
+        """Extents of the blocks of a group side by side: of one, or of those that it multiplies in waves."""
+        rows, columns = self.block
+        return rows, columns * (1 if self.promotion is None else self.promotion.waves)
 
     def registers_of(self, values: int) -> int:
         """Return the registers of a thread for so many sums."""

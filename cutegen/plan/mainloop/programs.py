@@ -285,17 +285,20 @@ def promoted(
     *,
     sets: int,
     staggered: bool = False,
+    waves: int = 1,
 ) -> KernelLoop:
     """Like `multiplied_from_shared`, but with a wait for each k-tile, so that its sums can be promoted.
 
     The other warpgroup's multiplications keep tensor cores busy meanwhile, and with two `sets` of registers for the
     tensor core's sums a warpgroup's own do. A turn then has `PROMOTED_TILES` k-tiles: all but the last are waited for,
     and their stages released, after the next one's multiplications are issued. The remaining k-tiles run one by one.
-    If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one.
+    If `staggered`, the second warpgroup begins when the second k-tile has arrived, if there is one. In `waves` a k-tile
+    has as many groups of multiplications, each waited for before the next.
     """
     take, give = _turn(pipelines)
     drain = (Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
-    alone = (*_multiplied(k_blocks), drain)
+    between = (Step(Action.MMA_WAIT, pending=0), Step(Action.MMA_FENCE), Step(Action.MMA_COMMIT))
+    alone = (*_multiplied(k_blocks), *(between,) * (waves - 1), drain)
     later = (Section((Step(Action.WAIT, 1, below=Mark.END),), group=1),) if staggered else ()
     if sets == 1:
         k_tiles: tuple[Range, ...] = (Range(RangeName.TURN, alone, Mark.FIRST, Mark.END),)

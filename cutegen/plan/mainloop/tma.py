@@ -479,5 +479,5 @@ class TmaSs(Bulk):
         assert parts is not None  # warpgroups store C only in parts
         kernel = roles.roles, memory.pipelines, mma.k_blocks, epilogue(memory.pipelines, parts.of_cta)
         if (promotion := mma.accumulator.promotion) is not None:
-            return promoted(*kernel, sets=promotion.sets, staggered=promotion.staggered)
+            return promoted(*kernel, sets=promotion.sets, staggered=promotion.staggered, waves=promotion.waves)
         return multiplied_from_shared(*kernel)

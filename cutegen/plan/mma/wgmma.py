@@ -99,7 +99,7 @@ def _no_atom(spec: GemmSpec) -> SpecError:
 def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choice[MmaAtom]:
     """Choose the wgmma of the operands' types that has all of a warpgroup's columns."""
     _, n, k = cta_tile
-    columns = n // warpgroups[1]
+    columns = n // (warpgroups[1] * waves(spec))
     of_types = _atoms_for(spec)
     fitting = next((atom for atom in of_types if atom.shape_mnk[1] == columns), None)
     if fitting is None:
@@ -115,7 +115,8 @@ def choose_atom(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> Choic
         raise _other_atom(spec, WGMMA_ATOMS[spec.mma.atom], fitting, warpgroups)
     if spec.mma.atom is not None:
         return Choice(fitting, Decision.as_given("mma.atom", fitting.name))
-    why = f"{fitting.flops:,} operations per instruction: all {columns} columns that a warpgroup has of the tile"
+    held = f"{columns} columns{' of each member of the pairs' if waves(spec) > 1 else ''}"
+    why = f"{fitting.flops:,} operations per instruction: all {held} that a warpgroup has of the tile"
     if spec.problem.accumulator is None and fitting.c_dtype.name == DEFAULT_ACCUMULATOR:
         why += f"; {WHY_F32_SUMS}"
     in_registers = Rejected(
@@ -226,7 +227,7 @@ def lacks_room(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: T
             expected=f"at most {most}, with {REGISTERS_BESIDE_SUMS} for everything else",
             fix=_smaller_share(spec, cta_tile, fits_two=sums <= 2 * most),
         )
-    columns = cta_tile[1] // warpgroups[1]
+    columns = cta_tile[1] // (warpgroups[1] * waves(spec))
     one = sum_registers((WGMMA_ROWS, columns), accumulator(spec), WARPGROUP)
     most = _most_sums_of_one(spec, warpgroups, target)
     if one > most:
@@ -248,10 +249,32 @@ def _smaller_share(spec: GemmSpec, cta_tile: Extents, *, fits_two: bool) -> str:
     return "use a smaller tile" if spec.mma.atom_layout is None else "use more warpgroups, or a smaller tile.cta"
 
 
+def waves(spec: GemmSpec) -> int:
+    """Return in how many waves a warpgroup multiplies its columns, through one set of registers for partial sums.
+
+    Scaled sums of pairs of columns are multiplied one member after the other.
+    """
+    pairs = spec.epilogue.pairs
+    return 2 if pairs is not None and pairs.value.of == "n" and spec.problem.scale_a is not None else 1
+
+
+def _check_waves(spec: GemmSpec, cta_tile: Extents, warpgroups: Extents) -> None:
+    """Raise SpecError for warpgroups with several blocks of rows, whose parts of C would not follow one another."""
+    rows = WGMMA_ROWS * warpgroups[0]
+    if waves(spec) > 1 and cta_tile[0] != rows:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(cta_tile)}: M = {cta_tile[0]}",
+            expected=f"M = {rows}, {WGMMA_ROWS} rows for each warpgroup, which multiplies pairs in waves",
+            fix=f"tile.cta = {[rows, *cta_tile[1:]]}",
+        )
+
+
 def sums_of(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents) -> int:
     """Return the registers per thread for the sums of its share of the tile, and for promoted sums."""
     threads = WARPGROUP * warpgroups[0] * warpgroups[1]
-    return sum_registers(cta_tile[:2], accumulator(spec), threads, promoted=promotes(spec))
+    sums = sum_registers(cta_tile[:2], accumulator(spec), threads)
+    return sums + sums // waves(spec) if promotes(spec) else sums
 
 
 def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target: Target, promote_k: int) -> int:
@@ -262,10 +285,9 @@ def promoted_sets(spec: GemmSpec, warpgroups: Extents, cta_tile: Extents, target
     return 2 if 3 * one <= _most_sums(spec, warpgroups, target) else 1
 
 
-def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int, *, promoted: bool = False) -> int:
-    """Return the registers of each of `threads` for so many sums; twice as many if they are promoted."""
-    sums = extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)
-    return 2 * sums if promoted else sums
+def sum_registers(extents_mn: tuple[int, int], element: DType, threads: int) -> int:
+    """Return the registers of each of `threads` for so many sums."""
+    return extents_mn[0] * extents_mn[1] * element.bits // (REGISTER_BITS * threads)
 
 
 def _most_sums(spec: GemmSpec, warpgroups: Extents, target: Target) -> int:
@@ -378,7 +400,15 @@ def _scaled(spec: GemmSpec, block_k: int, cta_tile: Extents) -> Choice[int]:
 
 
 def choose_promoted_sums(
-    sets: int, warpgroups: int, *, promote_k: int, k: int, pingpong: bool, scaled: bool = False, grouped: bool = False
+    sets: int,
+    warpgroups: int,
+    *,
+    promote_k: int,
+    k: int,
+    pingpong: bool,
+    scaled: bool = False,
+    grouped: bool = False,
+    waves: int = 1,
 ) -> Choice[bool] | None:
     """Return whether the second of two `warpgroups` that share a tile starts one k-tile of `k` after the first.
 
@@ -399,6 +429,10 @@ def choose_promoted_sums(
             if promote_k > k
             else "no registers for a second set"
         )
+        if waves > 1:
+            chosen, lacks = f"{ONE_SET}, in {waves} waves", "twice the registers for partial sums would not fit"
+            why = f"the sums of each member of the pairs are scaled before the other is multiplied; {why}"
+            return Choice(False, Decision(SUMS, chosen, why, rejected=(Rejected("both members at once", lacks),)))
         return Choice(False, Decision(SUMS, ONE_SET, why, rejected=(Rejected(TWO_SETS, lacking),)))
     behind = warpgroups == 2 and not (pingpong or grouped)
     why = "a k-tile is multiplied into one set of registers while the sums of the other are promoted"
@@ -434,6 +468,8 @@ def choose_cta_tile(spec: GemmSpec) -> Choice[Extents]:
 
 def _default_rows(spec: GemmSpec) -> tuple[int, int]:
     """Return rows and columns: as many as leave each thread registers for its sums."""
+    if waves(spec) > 1:  # C has half of the columns
+        return (WGMMA_ROWS, 256) if pingpong(spec) else (128, 256)
     if pingpong(spec):
         return (rows_of_warpgroup(spec), WGMMA_ROWS * 128 // rows_of_warpgroup(spec)) if promotes(spec) else (128, 128)
     if rows_of_warpgroup(spec) > WGMMA_ROWS:
@@ -607,6 +643,7 @@ class Wgmma(Mma):
         warpgroups = choose_warpgroups(spec, cta_tile.value, target)
         check_warpgroups(spec, cta_tile.value, warpgroups.value)
         check_columns(spec, cta_tile.value, warpgroups.value)
+        _check_waves(spec, cta_tile.value, warpgroups.value)
         atom = choose_atom(spec, cta_tile.value, warpgroups.value)
         cluster = choose_cluster(spec, cta_tile.value, atom.value, prod(warpgroups.value))
         promotion = choose_promotion(spec, cta_tile.value)
@@ -621,6 +658,7 @@ class Wgmma(Mma):
             pingpong=consumers.value,
             scaled=spec.problem.scale_a is not None,
             grouped=spec.problem.groups is not None,
+            waves=waves(spec),
         )
         turns = Turns.TILES if consumers.value else Turns.LAST_K_TILES if last is not None and last.value else None
         groups = 2 if consumers.value else prod(warpgroups.value)
@@ -636,7 +674,9 @@ class Wgmma(Mma):
                 atom.value,
                 cta_tile.value[:2],
                 widths=columns_of(atom.value),
-                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value) if promote_k else None,
+                promotion=Promotion(promote_k, sets, staggered=sums is not None and sums.value, waves=waves(spec))
+                if promote_k
+                else None,
             ),
             cluster=cluster.value,
         )

@@ -17,7 +17,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from cutegen.algebra import Extents, Layout, offsets
+from cutegen.algebra import Extents, Layout, make_layout, modes, offsets, size
 from cutegen.contract.launch import OPERANDS
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
 from cutegen.hardware.units import BULK_ALIGN_BYTES, WGMMA_ROWS
@@ -46,10 +46,20 @@ def choose_factors(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[Bulk
             yield _path(spec, name, factors, mma)
 
 
+def _members(spec: GemmSpec, name: str) -> int:
+    """Return the members of pairs that an operand's rows belong to, one half of a tile each."""
+    pairs = spec.epilogue.pairs
+    return 2 if pairs is not None and pairs.value.operand == name else 1
+
+
 def factors_bytes(spec: GemmSpec, cta_tile: Extents) -> int:
     """Return the bytes of the factors of a k-tile; 0 if the spec has none."""
     found = ((name, spec.problem.factors(name)) for name in OPERANDS)
-    return sum(prod(_extents(name, x, cta_tile)) * dtype(x.dtype).bytes for name, x in found if x is not None)
+    return sum(
+        prod(_extents(name, x, cta_tile, _members(spec, name))) * dtype(x.dtype).bytes
+        for name, x in found
+        if x is not None
+    )
 
 
 def most_blocks(rows: int, block: int) -> int:
@@ -65,17 +75,19 @@ def most_blocks(rows: int, block: int) -> int:
 def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
     """Return the path of the factors of A or B: a box of them, and the threads that read it."""
     _check_block(spec, name, factors, mma)
-    x = _tile(name, factors, mma)
-    copy = BulkTensorCopy(TMA_LOAD, (x.extents[x.major_mode], x.extents[1 - x.major_mode]), 1, 0)
+    x, members = _tile(name, factors, mma, _members(spec, name)), _members(spec, name)
+    box = (x.extents[x.major_mode], x.extents[1 - x.major_mode])
+    copy = BulkTensorCopy(TMA_LOAD, box, 1, 0, modes=x.map_modes)
     read = _readers(factors.block[0], x, mma)
-    needed = plural(most_blocks(mma.cta_tile[ROWS.index(x.operand)], x.block[0]), "factor")
+    needed = plural(members * most_blocks(mma.cta_tile[ROWS.index(x.operand)] // members, x.block[0]), "factor")
     why = (
         f"one thread issues it with the k-tile of A and B, on the same barrier; a tile needs {needed}, for blocks of "
         f"{extents(x.block)}, and strides that are multiples of {VECTOR_BYTES} bytes allow a tensor map"
     )
     g2s = Choice(copy, Decision(f"g2s.{x.name}", f"{BULK_TENSOR}, a box of {extents(copy.box)}", why))
     layout = LayoutOption(rows_of_tile(x.extents, x.major_mode))
-    smem = rank_options(x, (layout,), (), full_lines(x), Access(by_warp(_read_at(x, mma, read.value)), x.dtype.bytes))
+    read_at = _read_at(x, mma, read.value, members)
+    smem = rank_options(x, (layout,), (), full_lines(x), Access(by_warp(read_at), x.dtype.bytes))
     return OperandChoices(x, g2s, read, smem)
 
 
@@ -91,7 +103,7 @@ def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> N
         )
 
 
-def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
+def _tile(name: str, factors: Factors, mma: MmaPlan, members: int) -> OperandTile:
     """Return the tile of factors of a k-tile."""
     element, key = dtype(factors.dtype), f"scale_{name}"
     return OperandTile(
@@ -100,7 +112,7 @@ def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
         dtype=element,
         multiplied=element,
         modes=MODES[name],
-        extents=_extents(name, factors, mma.cta_tile),
+        extents=_extents(name, factors, mma.cta_tile, members),
         major_mode=MODES[name].index(factors.major or ""),
         align_bytes=VECTOR_BYTES,
         smem_key=f"smem.{key}",
@@ -108,12 +120,17 @@ def _tile(name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
         vector_elems=VECTOR_BYTES // element.bytes,
         last_elems=1,
         block=factors.block,
+        map_modes=2 + members,
     )
 
 
-def _extents(name: str, factors: Factors, cta_tile: Extents) -> tuple[int, int]:
-    """Return the extents of a tile of factors, in whole multiples of the bytes at which a box may begin."""
-    element_bytes, needed = dtype(factors.dtype).bytes, most_blocks(cta_tile[OPERANDS.index(name)], factors.block[0])
+def _extents(name: str, factors: Factors, cta_tile: Extents, members: int) -> tuple[int, int]:
+    """Return the extents of a tile of factors, in whole multiples of the bytes at which a box may begin.
+
+    Those of the second of two `members` of pairs follow the first's, in one box of a map with a mode for the members.
+    """
+    element_bytes = dtype(factors.dtype).bytes
+    needed = members * most_blocks(cta_tile[OPERANDS.index(name)] // members, factors.block[0])
     least, along_k = BULK_ALIGN_BYTES // element_bytes, VECTOR_BYTES // element_bytes
     return (round_up(needed, least // along_k), along_k) if factors.major == "k" else (round_up(needed, least), 1)
 
@@ -125,7 +142,8 @@ def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
     """
     atom_m, columns, _ = mma.atom.shape_mnk
     steps, instructions = columns // COLUMNS, mma.cta_tile[0] // mma.tiled_mma.tile_mnk[0]
-    of_instruction = 4 * steps
+    of_instruction, promotion = 4 * steps, mma.accumulator.promotion
+    waves = 1 if promotion is None else promotion.waves
     if x.operand == "A":
         own = Layout((2, 2, steps, instructions), (0, 1, 0, 2)), Layout((2, instructions), (2, of_instruction))
         shared = Layout((2, 2, steps, instructions), (0, 0, 0, 1)), Layout((instructions,), (of_instruction,))
@@ -135,19 +153,33 @@ def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:
         blocks = steps // together
         own = Layout((2, 2, steps, instructions), (1, 0, 2, 0)), Layout((2, steps), (1, 4))
         shared = Layout((2, 2, together, blocks, instructions), (0, 0, 0, 1, 0)), Layout((blocks,), (4 * together,))
-        words = f"{2 * steps} columns of its sums", f"{plural(blocks, 'block')} of {COLUMNS * together} columns"
+        words = (
+            f"{2 * steps} columns of its sums",
+            f"{plural(waves * blocks, 'block')} of {COLUMNS * together} columns",
+        )
     of_sums, first = own if block == 1 else shared
+    if waves > 1:  # those of A are the same in each
+        of_sums, first = _in_waves(of_sums, first, waves, of_instruction * instructions, alike=x.operand == "A")
     by = "each thread reads the factors of the " + (words[0] if block == 1 else f"{words[1]} that share one")
     why = f"{by} before it releases the stage, and scales the sums of the k-tile when it adds them"
     return Choice(ReadByThreads(of_sums, first), Decision(f"s2r.{x.name}", "by threads", why))
 
 
-def _read_at(x: OperandTile, mma: MmaPlan, read: Fragments) -> Coordinates:
+def _in_waves(of_sums: Layout, first: Layout, waves: int, sums: int, *, alike: bool) -> tuple[Layout, Layout]:
+    """Return the same for `waves` of so many `sums`, which need the same factors or each as many of its own."""
+    factors = int(size(first))
+    of_all = make_layout(*modes(of_sums), Layout(waves, 0 if alike else factors))
+    return of_all, first if alike else make_layout(*modes(first), Layout(waves, sums))
+
+
+def _read_at(x: OperandTile, mma: MmaPlan, read: Fragments, members: int) -> Coordinates:
     """Return the factors that each thread reads of a tile that begins at a block, int64[factor, thread]."""
     assert isinstance(read, ReadByThreads)
     assert read.first is not None
     tile = mma.cta_tile[:2]
     sums = sums_of_tile(mma.tiled_mma, tile)[:, offsets(read.first)]
     along = sums % tile[0] if x.operand == "A" else sums // tile[0]
-    at: Coordinates = np.ascontiguousarray((along // x.block[0]).T)
+    half = tile[ROWS.index(x.operand)] // members
+    block = along % half // x.block[0] + along // half * (x.extents[0] // members)
+    at: Coordinates = np.ascontiguousarray(block.T)
     return at

@@ -71,7 +71,8 @@ def _columns(contract: LaunchContract, n: int) -> int:
         return n
     b, pairs = contract.tensor("b"), contract.pairs
     unit_bytes = STRIDE_MULTIPLE_BYTES if b.major == "n" and pairs.width is None and contract.maps else 1
-    multiple = 2 * (pairs.width or max(1, unit_bytes // dtype(b.dtype).bytes))
+    blocks = [x.block[0] for x in contract.factors if x.block is not None and x.name == "scale_b"]  # of each member
+    multiple = 2 * max([*blocks, pairs.width or max(1, unit_bytes // dtype(b.dtype).bytes)])
     if n % multiple:
         raise OperandError(
             operand="b",
