@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from cutegen.algebra import size
 from cutegen.contract.launch import RESULT_FACTORS
@@ -14,26 +13,20 @@ from cutegen.render.python_text import constant
 from cutegen.render.tensors import TensorHoles
 
 
-@dataclass(frozen=True, slots=True)
-class QuantizedHoles:
-    """Holes of a quantized C: the `tensor` of its factors, and whether they are powers of two."""
-
-    tensor: TensorHoles
-    powers_of_two: bool
-
-
-def quantized_holes(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> dict[str, QuantizedHoles]:
-    """Return the holes; nothing if C is not quantized."""
-    quantization = plan.epilogue.fusion.quantization
-    if quantization is None:
+def quantized_holes(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> dict[str, TensorHoles]:
+    """Return the hole of the tensor of C's factors; nothing if C is not quantized."""
+    if plan.epilogue.fusion.quantization is None:
         return {}
-    tensor = next(x for x in tensors if x.name == RESULT_FACTORS)
-    return {"quantized": QuantizedHoles(tensor, quantization.scale == "ue8m0")}
+    return {"factors_of_c": next(x for x in tensors if x.name == RESULT_FACTORS)}
 
 
 def quantized_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the part that quantizes, if C is."""
-    return () if plan.epilogue.fusion.quantization is None else ("epilogues/quantized.py.j2",)
+    quantization = plan.epilogue.fusion.quantization
+    if quantization is None:
+        return ()
+    rounded = ("epilogues/powers_of_two.py.j2",) if quantization.scale == "ue8m0" else ()
+    return ("epilogues/quantized.py.j2", *rounded)
 
 
 def quantized_constants(plan: GemmPlan) -> ConstantsByDecision:
