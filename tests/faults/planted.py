@@ -240,6 +240,25 @@ PLANTED = {
         "return first % self.tile[0] + first // rows * rows",
         _ACCUMULATOR + "test_a_part_is_held_as_the_dsl_partitions_it",
     ),
+    # Pairs of CTAs and clusters.
+    "a pair waits for the bytes of one CTA": Fault(
+        "cutegen/plan/mainloop/tensor_memory.py",
+        "payload_bytes=stage_bytes * mma.atom.ctas",
+        "payload_bytes=stage_bytes",
+        "tests/run/test_sm100_pairs.py::test_a_cta_of_a_pair_has_half_of_b",
+    ),
+    "a stage waits for its own CTA twice": Fault(
+        "cutegen/plan/mainloop/tensor_memory.py",
+        "commits = sum(mma.sharing) - 1",
+        "commits = sum(mma.sharing)",
+        "tests/run/test_sm100_pairs.py::test_barriers_by_hand",
+    ),
+    "the second half of a pair's columns in the first lanes": Fault(
+        "cutegen/hardware/tcgen05_loads.py",
+        "Layout((rows, (columns // 2, 2)), (1, (LANES, rows)))",
+        "Layout((rows, (columns // 2, 2)), (1, (LANES, LANES * columns // 2)))",
+        "tests/hardware/test_tcgen05_loads.py::test_sums_are_where_the_executor_puts_them",
+    ),
     # The proof of roles and pipelines.
     "a wait passes one phase early": Fault(
         _KERNEL + "execution.py", "return turn + 1 - free", "return turn - free", _GOES_ON

@@ -178,12 +178,15 @@ def _columns_beside(factors: Factors, values: int) -> int:
 
 
 def choose_cta_group(spec: GemmSpec) -> Choice[int]:
-    """The CTAs that multiply together: one, if the spec does not give a pair."""
+    """The CTAs that multiply together: one, if the spec does not give a pair, or an atom of pairs."""
     key = "mma.cta_group"
     if (asked := spec.mma.cta_group) is not None:
         if asked == PAIR:
             _check_alone(spec, key, str(asked))
         return Choice(asked, Decision.as_given(key, _ctas(asked)))
+    if spec.mma.atom is not None:
+        of_atom = TCGEN05_ATOMS[spec.mma.atom].ctas
+        return Choice(of_atom, Decision(key, _ctas(of_atom), f"that {spec.mma.atom} is for"))
     return Choice(1, Decision(key, _ctas(1), ALONE_WHY, rejected=(Rejected(_ctas(PAIR), PAIR_WHY_NOT),)))
 
 

@@ -1,7 +1,8 @@
-"""Candidates for a problem if sums are in tensor memory: tiles of 128 rows, and an estimate of their times.
+"""Candidates for a problem if sums are in tensor memory: tiles of one CTA or a pair, and an estimate of their times.
 
 Nothing was measured: no kernel of such a family has run on hardware. The estimate is derived from rates. An SM takes
-the longer of three times for a k-tile: to multiply it, to read it from shared memory, and to copy it from L2.
+the longer of three times for a k-tile: to multiply it, to read it from shared memory, and to copy it from L2. A CTA of
+a pair reads and copies half of B; those of a cluster copy parts for each other.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import GPUS, SM_RATES, Instruction, Target, dtype
-from cutegen.hardware.tcgen05_atoms import ROWS
+from cutegen.hardware.tcgen05_atoms import N_OF_CTAS, PAIR, ROWS, TCGEN05_ATOMS
 from cutegen.hardware.units import BANK_ROW_BYTES, LINE_BYTES
 from cutegen.plan.operands.stages import capacity_bytes
 from cutegen.plan.search.problem import Proposal, microseconds
@@ -34,29 +36,40 @@ LEAST_STAGES = 2
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """A tile, whether A and B are swapped, and the estimated time."""
+    """A tile, the CTAs that multiply together, whether A and B are swapped, and the estimated time."""
 
     cta: tuple[int, int, int]
+    ctas: int
     swap: bool
     estimate: Estimate
 
     def __str__(self) -> str:
-        return f"{extents(self.cta)}{', swapped' if self.swap else ''}"
+        of_pair = " by pairs" if self.ctas == PAIR else ""
+        return f"{extents(self.cta)}{of_pair}{', swapped' if self.swap else ''}"
 
 
-def estimated(spec: GemmSpec, target: Target, problem: ProblemShape, cta: tuple[int, int, int]) -> Estimate:
-    """Return the estimated time of a launch on the target's reference GPU, and what bounds it."""
-    gpu, (m, n, k), (a, b) = GPUS[target.name], cta, k_tile_bytes(spec, cta)
+def estimated(
+    spec: GemmSpec, target: Target, problem: ProblemShape, cta: tuple[int, int, int], ctas: int = 1
+) -> Estimate:
+    """Return the estimated time of a launch on the target's reference GPU, and what bounds it.
+
+    Fewer rows than lanes take the time of all. Clusters are complete, so more tiles may be computed than C has.
+    """
+    gpu, (m, n, k), (a, whole_b) = GPUS[target.name], cta, k_tile_bytes(spec, cta)
+    cluster_m, cluster_n, *_ = spec.schedule.cluster or (ctas, 1)
+    b = whole_b / ctas
     rate = SM_RATES[target.name].flops_of(Instruction.TCGEN05, spec.problem.a.dtype)
     assert rate is not None, f"{target.name} has no rate of tcgen05"
-    multiply, read = 2 * m * n * k / rate, (a + b) / BANK_ROW_BYTES
-    k_tile = max(multiply, read, (a + b) / L2_BYTES_PER_CYCLE)
-    tiles = -(-problem.m // m) * -(-problem.n // n) * problem.batch
+    multiply, read = 2 * max(m, ROWS) * n * k / rate, (a + b) / BANK_ROW_BYTES
+    copied = a / cluster_n + b * ctas / cluster_m
+    k_tile = max(multiply, read, copied / L2_BYTES_PER_CYCLE)
+    of_cluster = cluster_m * cluster_n
+    clusters = -(-problem.m // (m * cluster_m)) * -(-problem.n // (n * cluster_n)) * problem.batch
     result_bytes = dtype(spec.problem.c.dtype).bytes
     # A tile is drained and stored while the next is multiplied.
     store = m * n * result_bytes / L2_BYTES_PER_CYCLE
     tile = max(max(-(-problem.k // k), 1) * k_tile, store)
-    busy = (math.ceil(tiles / gpu.sms) * tile + store + FILL_CYCLES) / gpu.clock_hz
+    busy = (math.ceil(clusters / (gpu.sms // of_cluster)) * tile + store + FILL_CYCLES) / gpu.clock_hz
     of_a, of_b = (dtype(x.dtype).bytes for x in (spec.problem.a, spec.problem.b))
     moved = problem.m * problem.k * of_a + problem.n * problem.k * of_b + problem.m * problem.n * result_bytes
     memory = problem.batch * moved / (gpu.memory_bytes_per_s * MEMORY_SHARE)
@@ -67,9 +80,9 @@ def settled_for(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterat
     """Yield specs with the tile filled in, the fastest for `problem` by estimate first; none without tensor memory."""
     if not target.has(Instruction.TCGEN05):
         return
-    options = sorted(_options(spec, target, problem), key=lambda option: option.estimate.us)
+    options = sorted(_options(spec, target, problem), key=lambda option: (option.estimate.us, option.ctas))
     for option in options:
-        filled = replace(spec, tile=Tile(option.cta, spec.tile.stages))
+        filled = replace(spec, tile=Tile(option.cta, spec.tile.stages), mma=replace(spec.mma, cta_group=option.ctas))
         if option.swap:
             filled = replace(filled, schedule=replace(spec.schedule, swap=True))
         stages = spec.tile.stages or LEAST_STAGES
@@ -84,8 +97,19 @@ def _options(spec: GemmSpec, target: Target, problem: ProblemShape) -> Iterator[
     ways = (False, True) if spec.schedule.swap is None else (spec.schedule.swap,)
     for swap in ways:
         multiplied = (as_multiplied(spec), shape_multiplied(problem)) if swap else (spec, problem)
-        for cta in tiles:
-            yield _Option(cta, swap, estimated(multiplied[0], target, multiplied[1], cta))
+        for cta, ctas in product(tiles, _groups(spec)):
+            if spec.tile.cta is not None or cta[1] in N_OF_CTAS[ctas]:
+                yield _Option(cta, ctas, swap, estimated(multiplied[0], target, multiplied[1], cta, ctas))
+
+
+def _groups(spec: GemmSpec) -> tuple[int, ...]:
+    """Return the numbers of CTAs that may multiply together."""
+    if spec.mma.cta_group is not None:
+        return (spec.mma.cta_group,)
+    if spec.mma.atom is not None:
+        return (TCGEN05_ATOMS[spec.mma.atom].ctas,)
+    odd = spec.schedule.cluster is not None and spec.schedule.cluster[0] % PAIR != 0
+    return (1,) if odd or spec.problem.scale_a is not None else tuple(N_OF_CTAS)
 
 
 def _decisions(
@@ -97,7 +121,7 @@ def _decisions(
         rejected = tuple(
             Rejected(str(other), f"{microseconds(other.estimate)} estimated, bound by {other.estimate.bound}")
             for other in options
-            if other.cta != option.cta and other.swap == option.swap
+            if other.cta != option.cta and (other.swap, other.ctas) == (option.swap, option.ctas)
         )
         why = "the tile with the least time for the problem, by an estimate from rates: nothing was measured"
         for_problem = (
@@ -106,7 +130,24 @@ def _decisions(
         )
         chosen = extents(option.cta)
         found["tile.cta"] = Decision("tile.cta", chosen, why, rejected=rejected, for_problem=for_problem)
+    if len(_groups(spec)) > 1:
+        found["mma.cta_group"] = _decide_group(target, problem, option, options)
     if spec.schedule.swap is None and option.swap:
         straight = min((x for x in options if not x.swap), key=lambda x: x.estimate.us)
         found[SWAP] = decide(problem, (Rejected("false", f"at best {straight}: {microseconds(straight.estimate)}"),))
     return found
+
+
+def _decide_group(target: Target, problem: ProblemShape, option: _Option, options: list[_Option]) -> Decision:
+    """Return the decision on the CTAs that multiply together: those of the fastest option by estimate."""
+    words = {1: "1 CTA", PAIR: "a pair"}
+    others = [x for x in options if x.ctas != option.ctas]
+    best = min(others, key=lambda x: x.estimate.us, default=None)
+    rejected = () if best is None else (Rejected(words[best.ctas], f"at best {best}: {microseconds(best.estimate)}"),)
+    why = (
+        "each CTA copies half of B from L2, and reads half of it from shared memory; nothing was measured"
+        if option.ctas == PAIR
+        else "by an estimate from rates: nothing was measured"
+    )
+    for_problem = f"{problem} on {GPUS[target.name]}: {microseconds(option.estimate)} estimated with {option}"
+    return Decision("mma.cta_group", words[option.ctas], why, rejected=rejected, for_problem=for_problem)

@@ -1,0 +1,95 @@
+"""Pairs of CTAs and clusters in family sm100: when the plan takes them, with its reasons, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cutegen.errors import SpecError
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.values.decision import Decision
+from cutegen.spec import Factors, Mma, Schedule, Tile
+from tests.plan.specs import gemm
+
+OPEN = replace(gemm("kkn", "bf16"), family="sm100")
+LARGE, SMALL = (8192, 8192, 8192), (300, 300, 4096)
+
+
+def planned(problem: tuple[int, int, int] | None = None, **parts: Any) -> GemmPlan:
+    found = plan(replace(OPEN, **parts), "sm_100", problem)
+    assert isinstance(found, GemmPlan)
+    return found
+
+
+def decided(found: GemmPlan, key: str) -> Decision:
+    (decision,) = (each for each in found.decisions if each.key == key)
+    return decision
+
+
+@pytest.mark.parametrize(("problem", "ctas"), [(LARGE, 2), (SMALL, 1), (None, 1)])
+def test_the_estimate_chooses_pairs_where_copies_would_limit_one_cta(
+    problem: tuple[int, int, int] | None, ctas: int
+) -> None:
+    """One CTA copies 48 KiB of a k-tile of 128 x 256, 768 cycles at 64 bytes, and multiplies 512; a pair copies 32."""
+    found = planned(problem)
+    decision = decided(found, "mma.cta_group")
+    assert (found.atom.ctas, found.mma.cluster) == (ctas, (ctas, 1, 1))
+    assert not decision.given
+    assert [each.what for each in decision.rejected] == ["1 CTA" if ctas == 2 else "a pair"]
+    if problem is not None:
+        assert "estimated" in decision.for_problem
+        assert "nothing was measured" in decision.why
+
+
+@pytest.mark.parametrize(
+    ("parts", "ctas"),
+    [
+        ({"mma": Mma(cta_group=1)}, 1),
+        ({"schedule": Schedule(cluster=(1, 2))}, 1),
+        ({"mma": Mma(cta_group=2), "schedule": Schedule(cluster=(2, 2))}, 2),
+        ({"mma": Mma(atom="SM100_256x128x16_F32BF16BF16_2x1SM_SS"), "tile": Tile((128, 128, 64))}, 2),
+        ({"mma": Mma(atom="SM100_64x128x16_F32BF16BF16_SS"), "tile": Tile((64, 128, 64))}, 1),
+    ],
+)
+def test_what_a_spec_gives_is_kept(parts: dict[str, Any], ctas: int) -> None:
+    for problem in (None, LARGE):
+        found = planned(problem, **parts)
+        assert found.atom.ctas == ctas
+        if "schedule" in parts:
+            assert found.mma.cluster[:2] == parts["schedule"].cluster
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an odd cluster": (
+        {"mma": Mma(cta_group=2), "schedule": Schedule(cluster=(1, 2))},
+        r"schedule.cluster: found 1x2 with mma.cta_group = 2; expected an even number along M.*\[2, 2\]",
+    ),
+    "slices of K": ({"schedule": Schedule(cluster=(2, 1, 2))}, "schedule.cluster: found 2x1x2; expected 1 along K"),
+    "columns that no pair has": (
+        {"mma": Mma(cta_group=2), "tile": Tile((128, 48, 64))},
+        "tile.cta: found 128x48x64; expected .* a multiple of 32 up to 256, of which each CTA of a pair has half",
+    ),
+    "rows that no CTA has": ({"tile": Tile((96, 64, 64))}, "tile.cta: found 96x64x64; expected M = 128.*half of them"),
+    "a pair with factors": (
+        {"mma": Mma(cta_group=2)},
+        "mma.cta_group: found 2 with problem.scale_a; expected one CTA at a time",
+    ),
+    "another family": (
+        {"family": "sm120", "mma": Mma(cta_group=2)},
+        "mma.cta_group: .* no instruction is for two CTAs",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused(what: str) -> None:
+    parts, says = REFUSED[what]
+    asked = OPEN
+    if "factors" in what:
+        factors = Factors((1, 32), "ue8m0")
+        problem = gemm("kkn", "e4m3", c_dtype="bf16").problem
+        asked = replace(OPEN, problem=replace(problem, scale_a=factors, scale_b=factors))
+    with pytest.raises(SpecError, match=says):
+        plan(replace(asked, **parts), "sm_100")
