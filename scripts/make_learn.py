@@ -17,6 +17,8 @@ PICTURES = {
     "rows": '--layout "(4,3):(3,1)"',
     "nested": '--layout "(4,(2,4)):(2,(1,8))"',
     "one_warp": "one_warp.toml mma --thread 0 --arch sm_80",
+    "interleaved": '--layout "((4,8,2),((2,2),2)):((32,1,128),((16,8),256))" --tv 16,32 --thread 0',
+    "permuted": '--layout "((4,8,2),((2,2),2)):((32,1,256),((16,8),128))" --tv 16,32 --thread 0',
     "pipeline_sm90": "sm90_hgemm_tn pipeline --arch sm_90",
 }
 
