@@ -16,6 +16,8 @@ from cutegen.support.literals import nearest
 TENSOR, ROW, ROWS_OF_K, BLOCKS = RECIPES = ("TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128")
 """Names of torch.nn.functional.ScalingType that kernels have."""
 OF_BLOCKS = (ROWS_OF_K, BLOCKS)
+OF_8_BITS = ("BlockWise1x32", "BlockWise1x16")
+"""Recipes with factors of 8 bits, of which calls on the CPU compute the definition."""
 _NO_SWIZZLE = "NO_SWIZZLE"
 
 
@@ -49,6 +51,10 @@ def scaled_mm(
     | "BlockWise1x128"   | (M, K/128)                             | (N, K/128)                             |
     | "BlockWise128x128" | (K/128, M/128), K first                | (K/128, N/128), K first                |
 
+    "BlockWise1x32" (mxf8, mxf4) and "BlockWise1x16" (nvf4, alone or in a list with "TensorWise") have factors of 8 bits
+    for each row, the same for both operands: e8m0 and e4m3, with `swizzle_a` and `swizzle_b` "SWIZZLE_32_4_4" or none,
+    as `cutegen.quantize` makes them. They are for tensors on the CPU: operands are multiplied by their factors in f32.
+
     Extents are rounded up. K first may be padded to a multiple of 4, as torch demands. Any strides are read; those of
     torch, with M or N contiguous in 1 x 128 and K in 128 x 128, need no copy if they are multiples of 16 bytes. All
     pairs of the two block recipes exist, also 128 x 128 for both, and M, N and K may be anything.
@@ -59,12 +65,21 @@ def scaled_mm(
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
     """
+    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
+    if (of_a := _of_8_bits(scale_recipe_a)) and (of_b := _first_name(scale_recipe_b)):
+        from cutegen.torch_ops.micro_scales import operands
+
+        _check_contraction("scaled_mm", contraction_dim)
+        swizzles = _first_name(swizzle_a) or _NO_SWIZZLE, _first_name(swizzle_b) or _NO_SWIZZLE
+        a, b = operands(mat_a, mat_b, only(scale_a), only(scale_b), (of_a, of_b), swizzles)
+        if out is None and output_dtype is None:
+            terms["out_dtype"] = "bf16"
+        return matmul(a, b, **terms)
     recipe_a, recipe_b = recipes(
         "scaled_mm", scale_recipe_a, scale_recipe_b, swizzle_a, swizzle_b, contraction_dim=contraction_dim
     )
     factors_a = _oriented("scale_a", recipe_a, only(scale_a), mat_a, rows=0)
     factors_b = _oriented("scale_b", recipe_b, only(scale_b), mat_b, rows=1)
-    terms = {"bias": bias, "activation": activation, "out": out, "out_dtype": output_dtype, "quantize": quantize}
     return matmul(mat_a, mat_b, scale_a=factors_a, scale_b=factors_b, **terms)
 
 
@@ -81,9 +96,25 @@ def recipes(
     for name, swizzle in (("swizzle_a", swizzle_a), ("swizzle_b", swizzle_b)):
         if (found := only(swizzle)) is not None and getattr(found, "name", found) != _NO_SWIZZLE:
             raise RequestError(f"{function}: {name}: found {found!r}; expected none: factors are read as they are")
+    _check_contraction(function, contraction_dim)
+    return recipe_a, recipe_b
+
+
+def _check_contraction(function: str, contraction_dim: Sequence[int]) -> None:
     if tuple(contraction_dim):
         raise RequestError(f"{function}: contraction_dim: found {contraction_dim!r}; expected (): K is summed")
-    return recipe_a, recipe_b
+
+
+def _first_name(given: Any) -> str:
+    """Return the name of a recipe or swizzle, or of the first of a list; "" for none."""
+    first = given[0] if isinstance(given, list | tuple) and given else given
+    return "" if first is None else str(getattr(first, "name", first))
+
+
+def _of_8_bits(recipe: Any) -> str:
+    """Return the name of a recipe with factors of 8 bits, "" for another."""
+    name = _first_name(recipe)
+    return name if name in OF_8_BITS else ""
 
 
 def only(given: Any) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from cutegen.dispatch.block_scales import BLOCK, ROWS_OF_BLOCKS
 from cutegen.errors import OperandError, RequestError
+from cutegen.torch_ops.micro_scales import powers_of_two, quantized
 
 FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 _VECTOR = 4
@@ -19,10 +20,10 @@ def quantize(
     x: Tensor,
     block: tuple[int, int] = (1, BLOCK),
     *,
-    dtype: Literal["e4m3", "e5m2"] = "e4m3",
+    dtype: Literal["e4m3", "e5m2", "e2m1"] = "e4m3",
     floor: float = 1e-4,
-    scale: Literal["f32", "ue8m0"] = "f32",
-) -> tuple[Tensor, Tensor]:
+    scale: Literal["f32", "ue8m0", "ue4m3"] = "f32",
+) -> tuple[Tensor, Any]:
     """Return `x` (..., R, C) as 8-bit floats, and the factors of its blocks: `values * factors` approximates it.
 
     For blocks of (1, 128) or (128, 128), with the largest finite value L of `dtype` (448 for e4m3):
@@ -33,27 +34,64 @@ def quantize(
     rounded up; leading strides are multiples of 4, so that kernels read them in place. With `scale="ue8m0"` factors are
     rounded up to powers of two. A NaN makes all of its block NaN. No gradients pass.
 
+    Factors of 8 bits for Blackwell are in torch's SWIZZLE_32_4_4 layout, and values x / s:
+
+        (1, 32), scale="ue8m0"                  mxf8, or with dtype="e2m1" mxf4: s as above, a power of two
+        (1, 16), scale="ue4m3", dtype="e2m1"    nvf4: s = t u; t = largest magnitude of all / (6 448), an f32 of the
+                                                tensor, and u = the block's / 6 / t in e4m3; factors are (u, t)
+
+    Values of e2m1 are `float4_e2m1fn_x2` (..., R, C/2): two in a byte, ties to even.
+
     Raises OperandError for a tensor without rows and columns, RequestError for other arguments.
     """
+    if tuple(block) in _OF_8_BITS or dtype == "e2m1" or scale == "ue4m3":
+        return _of_8_bits(x, tuple(block), dtype, scale, floor)
     if dtype not in FLOAT8:
         raise RequestError(f"quantize: dtype: found {dtype!r}; expected one of {', '.join(FLOAT8)}")
     if scale not in ("f32", "ue8m0"):
         raise RequestError(f"quantize: scale: found {scale!r}; expected 'f32' or 'ue8m0'")
     if len(block) != 2 or block[0] not in ROWS_OF_BLOCKS or block[1] != BLOCK:
         raise RequestError(f"quantize: block: found {block!r}; expected (1, {BLOCK}) or ({BLOCK}, {BLOCK})")
-    if not isinstance(x, Tensor) or x.dim() < 2 or not x.is_floating_point():
-        found = f"dtype {x.dtype}, shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__qualname__}"
-        raise OperandError(operand="x", found=found, expected="floats of shape (..., R, C)")
+    _check(x)
     with torch.no_grad():
         wide, most = x.to(torch.float32), torch.finfo(FLOAT8[dtype]).max
         factors = _largest(wide, block).clamp(min=floor) / most
         if scale == "ue8m0":
-            factors = _powers_of_two(factors)
+            factors = powers_of_two(factors)
         of_elements = 1.0 / factors
         for dim, each in zip((-2, -1), block, strict=True):
             of_elements = of_elements.repeat_interleave(each, dim)
         scaled = wide * of_elements[..., : x.shape[-2], : x.shape[-1]]
         return scaled.clamp(-most, most).to(FLOAT8[dtype]), _placed(factors, along_rows=block[0] == 1)
+
+
+_OF_8_BITS = {(1, 32): ("ue8m0", ("e4m3", "e5m2", "e2m1")), (1, 16): ("ue4m3", ("e2m1",))}
+"""By block: the type of the factors, and those of values."""
+
+
+def _check(x: Any, columns: int = 1) -> None:
+    """Raise OperandError for what is not a matrix of floats, with a multiple of so many columns."""
+    if not isinstance(x, Tensor) or x.dim() < 2 or not x.is_floating_point() or x.shape[-1] % columns:
+        found = f"dtype {x.dtype}, shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__qualname__}"
+        of_columns = "" if columns == 1 else f", C a multiple of {columns}"
+        raise OperandError(operand="x", found=found, expected=f"floats of shape (..., R, C){of_columns}")
+
+
+def _of_8_bits(x: Any, block: tuple[int, ...], dtype: str, scale: str, floor: float) -> tuple[Tensor, Any]:
+    """Return values and factors of 8 bits. Raises as `quantize`."""
+    of, types = _OF_8_BITS.get((block[0], block[-1]), ("", ()))
+    if scale != of or dtype not in types:
+        known = (
+            f"{each} with scale={of!r} and dtype {' or '.join(map(repr, types))}"
+            for each, (of, types) in _OF_8_BITS.items()
+        )
+        raise RequestError(
+            f"quantize: block: found {block} with scale={scale!r}, dtype={dtype!r}; expected {', or '.join(known)}"
+        )
+    _check(x, 2 if dtype == "e2m1" else 1)
+    with torch.no_grad():
+        kind = torch.float4_e2m1fn_x2 if dtype == "e2m1" else FLOAT8[dtype]
+        return quantized(x.to(torch.float32), block[-1], kind, floor)
 
 
 def _largest(x: Tensor, block: tuple[int, int]) -> Tensor:
@@ -64,13 +102,6 @@ def _largest(x: Tensor, block: tuple[int, int]) -> Tensor:
     padded = torch.nn.functional.pad(x.abs(), (0, padding[0], 0, padding[1]))
     found: Tensor = padded.unflatten(-1, (whole[1], block[1])).unflatten(-3, (whole[0], block[0])).amax((-3, -1))
     return found
-
-
-def _powers_of_two(x: Tensor) -> Tensor:
-    """Round positive numbers up to powers of two."""
-    mantissa, exponent = torch.frexp(x)
-    rounded: Tensor = torch.ldexp(torch.ones_like(x), exponent - (mantissa == 0.5).to(exponent.dtype))
-    return torch.where(x.isfinite(), rounded, x)
 
 
 def _placed(factors: Tensor, *, along_rows: bool) -> Tensor:

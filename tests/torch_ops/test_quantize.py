@@ -67,8 +67,8 @@ def test_a_chain_of_layers_is_that_of_its_quantized_operands() -> None:
 
 
 def test_what_is_no_block_or_no_matrix_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"block: found \(1, 32\); expected \(1, 128\) or \(128, 128\)"):
-        cutegen.quantize(torch.ones(4, 4), (1, 32))
+    with pytest.raises(RequestError, match=r"block: found \(1, 64\); expected \(1, 128\) or \(128, 128\)"):
+        cutegen.quantize(torch.ones(4, 4), (1, 64))
     with pytest.raises(OperandError, match=r"operand x: found dtype torch.float32, shape \(4,\)"):
         cutegen.quantize(torch.ones(4))
     with pytest.raises(RequestError, match="scale: found 'e8m0'"):

@@ -228,7 +228,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "scaled_mm: a recipe of Blackwell": (
         lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, "BlockWise1x32", b, OF_BLOCKS),
         RequestError,
-        "scale_recipe_a: found 'BlockWise1x32'; expected one of TensorWise, RowWise",
+        "scale_recipe_b: found BlockWise128x128 with BlockWise1x32; expected BlockWise1x32 for both operands",
     ),
     "scaled_mm: blocks and rows": (
         lambda x, w, a, b: cutegen.scaled_mm(x, w.T, a, OF_ROWS, b, "RowWise"),

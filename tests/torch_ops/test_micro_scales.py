@@ -1,0 +1,160 @@
+"""Factors of 8 bits: `cutegen.quantize` and `cutegen.scaled_mm` against NumPy, and kernels on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.errors import OperandError, RequestError  # noqa: E402
+from cutegen.spec import Operand, Schedule, Tile, load_spec  # noqa: E402
+from cutegen.verify.reference import decoded_words, float64  # noqa: E402
+from tests.run.sm100_cases import Case, compiled  # noqa: E402
+
+SWIZZLED = {"swizzle_a": "SWIZZLE_32_4_4", "swizzle_b": "SWIZZLE_32_4_4"}
+MX, NV = {"block": (1, 32), "scale": "ue8m0"}, {"block": (1, 16), "scale": "ue4m3", "dtype": "e2m1"}
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def matrix(rows: int, columns: int) -> Tensor:
+    """Normal numbers, of which each row has its own range."""
+    return torch.randn(rows, columns) * torch.exp2(torch.randint(-8, 8, (rows, 1)).float())
+
+
+def of_rows(factors: Tensor, rows: int, blocks: int) -> Any:
+    """Factors in the order of rows and K, from their bytes in memory: by the layout's formula, an element at a time."""
+    stored, atoms = factors.view(torch.uint8).numpy().ravel(), -(-blocks // 4)
+    codes = np.empty((rows, blocks), np.uint8)
+    for r, k in np.ndindex(codes.shape):
+        codes[r, k] = stored[(r // 128 * atoms + k // 4) * 512 + r % 32 * 16 + r % 128 // 32 * 4 + k % 4]
+    return codes
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("e4m3", 448), ("e5m2", 57344), ("e2m1", 6)])
+def test_a_factor_of_mx_is_the_power_of_two_above_the_largest_of_32(dtype: Any, most: float) -> None:
+    x = matrix(130, 200)
+    values, factors = cutegen.quantize(x, **MX, dtype=dtype)
+    codes = of_rows(factors, 130, 7).astype(np.float64) - 127
+    wide = np.pad(x.numpy(), ((0, 0), (0, 24))).reshape(130, 7, 32)
+    largest = np.maximum(np.abs(wide).max(-1), np.float32(1e-4)) / np.float32(most)
+    assert np.array_equal(codes, np.ceil(np.log2(largest.astype(np.float64))))
+    assert factors.dtype == torch.float8_e8m0fnu
+    scaled = (wide / np.exp2(codes)[..., None]).reshape(130, 224)[:, :200]
+    found = float64(values.view(torch.uint8), "e2m1x2").numpy() if dtype == "e2m1" else values.double().numpy()
+    step = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(scaled), 2.0**-14))) - {"e4m3": 3, "e5m2": 2, "e2m1": 1}[dtype])
+    assert (np.abs(found - scaled) <= np.maximum(step, {"e2m1": 0.5}.get(dtype, 2.0**-9)) / 2).all()
+
+
+def test_values_of_4_bits_are_the_nearest_and_ties_go_to_even_codes() -> None:
+    x = torch.linspace(-7, 7, 113).repeat(2)[: 7 * 32].reshape(1, -1)
+    x[0, ::32] = 6.0  # each block's factor is 1
+    values, factors = cutegen.quantize(x.clamp(-6, 6), **MX, dtype="e2m1")
+    assert of_rows(factors, 1, 7).tolist() == [[127] * 7]
+    found = float64(values.view(torch.uint8), "e2m1x2").numpy()[0]
+    for value, asked in zip(found, x.clamp(-6, 6)[0].tolist(), strict=True):
+        distances = np.abs(E2M1 - abs(asked))
+        nearest = np.flatnonzero(distances == distances.min())
+        code = nearest[0] if len(nearest) == 1 else nearest[nearest % 2 == 0][0]
+        assert abs(value) == E2M1[code]
+        assert value == 0 or np.sign(value) == np.sign(asked)
+
+
+def test_nvf4_has_an_e4m3_of_16_and_one_factor_of_the_tensor() -> None:
+    x = matrix(5, 64)
+    values, (factors, of_tensor) = cutegen.quantize(x, **NV)
+    assert of_tensor == x.abs().max() / np.float32(6 * 448)
+    wanted = (x.reshape(5, 4, 16).abs().amax(-1) / 6 / of_tensor).clamp(2.0**-6, 448).to(torch.float8_e4m3fn)
+    assert np.array_equal(of_rows(factors, 5, 4), wanted.view(torch.uint8).numpy())
+    assert (values.dtype, values.shape) == (torch.float4_e2m1fn_x2, (5, 32))
+
+
+def test_a_nan_is_of_its_block_alone() -> None:
+    x = torch.ones(2, 64)
+    x[1, 3] = torch.nan
+    values, factors = cutegen.quantize(x, **MX)
+    assert of_rows(factors, 2, 2).tolist() == [[119, 119], [255, 119]]  # 2^-8, and NaN
+    ones, of_ones = cutegen.quantize(torch.ones(1, 64), **MX)
+    y = cutegen.scaled_mm(values, ones.T, factors, "BlockWise1x32", of_ones, "BlockWise1x32", **SWIZZLED)
+    assert y[0].item() == 64
+    assert y[1].isnan().all()
+
+
+def decoded(values: Tensor, factors: Any, block: int) -> Any:
+    """The values that a quantized matrix stands for, in float64, by the decoders of the reference of kernels."""
+    of_blocks, of_tensor = factors if isinstance(factors, tuple) else (factors, torch.tensor(1.0))
+    packed = values.dtype == torch.float4_e2m1fn_x2
+    wide = float64(values.view(torch.uint8), "e2m1x2") if packed else values.double()
+    rows, k = wide.shape
+    words = of_blocks.view(torch.int32).reshape(-(-rows // 128), -1).numpy()
+    each = decoded_words(words, "ue8m0x4" if block == 32 else "ue4m3x4")[:rows].repeat(block, 1)[:, :k]
+    return wide.numpy() * each * of_tensor.double().item()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given"),
+    [("BlockWise1x32", MX), ("BlockWise1x32", MX | {"dtype": "e2m1"}), ("BlockWise1x16", NV)],
+)
+def test_a_product_is_that_of_the_scaled_values(recipe: str, given: dict[str, Any]) -> None:
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, 200), **given) for rows in (37, 72))
+    recipes = [recipe, "TensorWise"] if recipe == "BlockWise1x16" else recipe
+    bias = torch.randn(72)
+    found = cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, bias=bias, output_dtype=torch.float32, **SWIZZLED)
+    block = given["block"][1]
+    x, y = decoded(a, of_a, block), decoded(b, of_b, block)
+    allowed = 2.0**-24 * 2 * 200 * np.abs(x) @ np.abs(y).T + 1e-6
+    assert (np.abs(found.double().numpy() - x @ y.T - bias.double().numpy()) <= allowed).all()
+    assert cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, **SWIZZLED).dtype == torch.bfloat16
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize(("name", "given"), [("sm100_mxf8_tn", MX), ("sm100_nvf4_tn", NV)])
+def test_a_kernel_computes_the_same_from_the_same_bytes(name: str, given: dict[str, Any], kernels: Cache) -> None:
+    """What `quantize` makes is what kernels take, as words."""
+    spec = load_spec(name)
+    problem = replace(spec.problem, c=Operand("f32", "n"))
+    spec = replace(spec, tile=Tile((128, 64, 128), 2), problem=problem, schedule=Schedule())
+    m, n, k = 40, 72, 512
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(rows, k), **given) for rows in (m, n))
+    _, kernel = compiled(Case(spec, m, n, k, None), "sm_100", kernels)
+    (words_a, words_b), tensors = (
+        [each[i] if isinstance(each, tuple) else each for each in (of_a, of_b)] for i in (0, 1)
+    )
+    packed = given is NV
+    values = [x.view(torch.uint8) if packed else x for x in (a, b)]
+    extras = {"scale_m": tensors[0].reshape(1), "scale_n": tensors[1].reshape(1)} if packed else {}
+    found = kernel(
+        values[0],
+        values[1].T,
+        scale_a=words_a.view(torch.int32).reshape(1, -1),
+        scale_b=words_b.view(torch.int32).reshape(1, -1).T,
+        **extras,
+    )
+    recipes = ["BlockWise1x16", "TensorWise"] if packed else "BlockWise1x32"
+    wanted = cutegen.scaled_mm(a, b.T, of_a, recipes, of_b, recipes, output_dtype=torch.float32, **SWIZZLED)
+    assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+
+
+def test_what_has_no_such_factors_is_refused() -> None:
+    (a, of_a), (b, of_b) = (cutegen.quantize(matrix(8, 64), **MX) for _ in "ab")
+    x32 = "BlockWise1x32"
+    with pytest.raises(OperandError, match="no kernel with it has run on hardware"):
+        cutegen.scaled_mm(a.to("meta"), b.T, of_a, x32, of_b, x32, **SWIZZLED)
+    with pytest.raises(RequestError, match="found BlockWise1x16 with BlockWise1x32"):
+        cutegen.scaled_mm(a, b.T, of_a, x32, of_b, "BlockWise1x16", **SWIZZLED)
+    with pytest.raises(OperandError, match="8 x 2 in NO_SWIZZLE for BlockWise1x32 of 8 x 64 values"):
+        cutegen.scaled_mm(a, b.T, of_a, x32, of_b, x32)
+    with pytest.raises(OperandError, match="float8_e8m0fnu"):
+        cutegen.scaled_mm(a, b.T, of_a.view(torch.uint8), x32, of_b, x32, **SWIZZLED)
+    with pytest.raises(RequestError, match="with scale='ue8m0' and dtype 'e4m3' or 'e5m2' or 'e2m1'"):
+        cutegen.quantize(matrix(8, 64), (1, 32))
+    with pytest.raises(OperandError, match="C a multiple of 2"):
+        cutegen.quantize(matrix(8, 63), **NV)
