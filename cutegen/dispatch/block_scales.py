@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from cutegen.contract.pairs import Pairs
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy, Placement, alignment, as_matrices, major_of
 from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
@@ -95,6 +96,21 @@ def _block(name: str, shape: Shape, operand: Shape) -> Block | None:
     if shape[k] != -(-operand[k] // BLOCK):
         return None
     return next(((of, BLOCK) for of in ROWS_OF_BLOCKS if shape[rows] == -(-operand[rows] // of)), None)
+
+
+def members_have_blocks(forms: Mapping[str, Form], pairs: Pairs) -> bool:
+    """Return whether kernels take pairs of columns of a product with these forms: without blocks they do.
+
+    With blocks, each member must have its own, and the factors of both must be one box: in halves, K-major.
+    """
+    if (found := blocks_of({name: form.shape for name, form in forms.items()}).get("scale_b")) is None:
+        return True
+    (rows, _), scale = found, forms["scale_b"]
+    along_k = scale.shape[-2] == 1 or scale.strides[-2] == 1
+    aligned = all(step * element_type(scale.dtype).bytes % VECTOR_BYTES == 0 for step in scale.strides[:-2])
+    aligned = aligned and scale.strides[-1] * element_type(scale.dtype).bytes % VECTOR_BYTES == 0
+    whole = rows > 1 and forms["b"].shape[-1] % (2 * rows) == 0
+    return pairs.width is None and whole and along_k and aligned
 
 
 def check_factors(name: str, form: Form, operand: Form) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 
 from cutegen.contract.launch import OPERANDS
-from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
+from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
@@ -49,7 +49,7 @@ def compute(call: Call) -> tuple[Tensor, Tensor | None]:
         return _by_torch(call)
     if call.quantize is not None:
         return _with_factors(call)
-    if (gated := gated_of(call.activation)) is not None and not takes_pairs(device):
+    if (gated := gated_of(call.activation)) is not None and not _joins_pairs(call, gated):
         return _apart(call, gated), None
     if (found := call_cache.replay(call)) is not None:
         return found
@@ -84,12 +84,13 @@ def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
 def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
     """Return a quantized result and its factors, by one kernel where there are such kernels."""
     target = call_target(call.a.device, least=LEAST_OF_QUANTIZED).target
-    if not has_kernel(target, dtype_name(call.a.dtype)):
+    gated = gated_of(call.activation)
+    if not has_kernel(target, dtype_name(call.a.dtype)) or not (gated is None or _joins_pairs(call, gated)):
         return _quantized_apart(call)
     factors = call.scale_c
     if factors is None:
         forms = {name: form_of(call.tensors[name]) for name in OPERANDS}
-        factors = empty_factors(product_of(forms, ELEMENT, gated_of(call.activation))[0], call.a.device)
+        factors = empty_factors(product_of(forms, ELEMENT, gated)[0], call.a.device)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
@@ -140,6 +141,15 @@ def _handed(call: Call, values: Tensor, factors: Tensor) -> tuple[Tensor, Tensor
 def takes_pairs(device: torch.device, arch: str | None = None) -> bool:
     """Return whether kernels for a device, or the target `arch`, take pairs; the executor runs those of a target."""
     return call_target(device, least=LEAST_OF_PAIRS, arch=arch).target == LEAST_OF_PAIRS
+
+
+def _joins_pairs(call: Call, gated: Gated) -> bool:
+    """Return whether a kernel makes one column of the sums of each pair."""
+    if not takes_pairs(call.a.device):
+        return False
+    if call.scale_b is None:
+        return True
+    return members_have_blocks({name: form_of(x) for name, x in call.tensors.items()}, gated.pairs)
 
 
 def _apart(call: Call, gated: Gated) -> Tensor:

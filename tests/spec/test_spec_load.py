@@ -73,6 +73,7 @@ def test_the_shipped_specs_are_these() -> None:
         "sm90_bf16_swiglu",
         "sm90_e4m3_block_scaled",
         "sm90_e4m3_scaled_tn",
+        "sm90_e4m3_swiglu_quantized",
         "sm90_e4m3_tn",
         "sm90_hgemm_bias_gelu",
         "sm90_hgemm_tn",

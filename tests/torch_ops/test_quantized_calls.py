@@ -6,8 +6,11 @@ import pytest
 import torch
 
 import cutegen
+from cutegen.contract.pairs import Pairs
+from cutegen.dispatch.block_scales import members_have_blocks
 from cutegen.dispatch.quantized import QUANTIZED
 from cutegen.errors import OperandError, RequestError
+from cutegen.run.call.operands import Form
 
 
 def operands(rows: int = 72, k: int = 272, columns: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,6 +95,29 @@ def test_factors_of_another_shape_or_of_rows_apart_are_refused() -> None:
         cutegen.matmul(a, b, quantize="e4m3", out=(values, torch.empty(72, 2)))
     with pytest.raises(OperandError, match=r"a: found a vector; expected matrices"):
         cutegen.matmul(a[0], b, quantize="e4m3")
+
+
+def form(shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = "f32") -> Form:
+    return Form(shape, strides, dtype, ("cuda", 0), "torch", read_only=False)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "columns", "strides", "whole"),
+    [
+        (Pairs("gate"), 512, (1, 4), True),
+        (Pairs("gate", 1), 512, (1, 4), False),  # a block has columns of both
+        (Pairs("up"), 384, (1, 4), False),  # a block has columns of both
+        (Pairs("up"), 512, (4, 1), False),  # factors are not contiguous along K
+        (Pairs("up"), 512, (1, 3), False),  # no tensor map of them
+    ],
+)
+def test_kernels_take_pairs_whose_members_have_blocks_of_their_own(
+    pairs: Pairs, columns: int, strides: tuple[int, int], whole: bool
+) -> None:
+    a, b = form((64, 384), (384, 1), "e4m3"), form((384, columns), (1, 384), "e4m3")
+    scales = {"scale_a": form((64, 3), (1, 64)), "scale_b": form((3, columns // 128), strides)}
+    assert members_have_blocks({"a": a, "b": b, **scales}, pairs) is whole
+    assert members_have_blocks({"a": a, "b": b}, pairs)
 
 
 CUT = 2**-12 * (9 + 5 * 3)
