@@ -325,6 +325,7 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
             replace(gemm("kkn", "f16"), family="sm100", mma=Mma(cta_group=ctas), schedule=Schedule(cluster=(4, 2)))
             for ctas in (1, 2)
         ),
+        replace(gemm("kkn", "f16"), family="sm100", mma=Mma(cta_group=2), tile=Tile((64, 64, 64))),
         *(setting.spec() for setting in (*grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)),
     ]
     cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)

@@ -62,7 +62,7 @@ class Follower:
         slice_ = slice_of(k_tile, plan.slices, k_tiles)
         stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
         within = window.within
-        lines = range(within[0], within[0] + 1) if scales is None else self._in_tile(scales, window, x)
+        lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x)
         return OperandElementPath(
             element=element,
             read_as=x.name,
@@ -76,6 +76,7 @@ class Follower:
             loads=follower.loads(within, stage),
             reads=follower.reads(within, stage),
             meets=follower.meets(lines),
+            line=lines.start,
             pair=None if pairs is None else PairMember(*pairs.pair(element.coordinate[0], rows)),
             scales=scales,
         )
@@ -110,6 +111,12 @@ class Follower:
         spans = zip(element.coordinate, x.block, extents, strict=True)
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
         return ScaledBlock(rows, k)
+
+    def _line(self, element: Element, x: OperandPath, within: int) -> range:
+        """Return the row or column of C's tile that an element meets; a CTA of a pair has a part of B's tile."""
+        shares = self._rows_of_tile(x) // x.tile[0]
+        line = within + element.coordinate[0] // x.tile[0] % shares * x.tile[0]
+        return range(line, line + 1)
 
     def _in_tile(self, scales: ScaledBlock, window: Window, x: OperandPath) -> range:
         """Return the rows of a block that the CTA's tile has, counted in it."""

@@ -280,7 +280,8 @@ class DescriptorRead:
     """A block of the operand that a `wgmma` reads in place, by the descriptor `encoded` (with the CTA's own addresses).
 
     The block begins at `start_bytes` of dynamic shared memory. The element is in its row `row`, in core matrix `core`
-    (of 8 rows of 16 bytes, rows first), row `core_row`, byte `core_byte`. `warpgroups` multiply it.
+    (of 8 rows of 16 bytes, rows first), row `core_row`, byte `core_byte`. `warpgroups` multiply it,
+    none if one thread does.
     """
 
     layout: str
@@ -327,8 +328,8 @@ class OperandElementPath:
     """An element of A or B, or a factor of one. `read_as` is the kernel's name: the other one if A and B are swapped.
 
     `k_tile` counts from the matrix's first; `slice` is the CTA's slice if K is split. `shared.stage` is the stage of
-    this k-tile in a CTA's first tile. An element `meets` the sums that its products are added to, a factor those that
-    it scales.
+    this k-tile in a CTA's first tile. An element `meets` the sums that its products are added to, in the row or column
+    `line` of C's tile, a factor those that it scales.
     """
 
     element: Element
@@ -343,6 +344,7 @@ class OperandElementPath:
     loads: tuple[FragmentLoad, ...]
     reads: tuple[DescriptorRead, ...]
     meets: tuple[AccumulatorHits, ...]
+    line: int
     pair: PairMember | None = None
     scales: ScaledBlock | None = None
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from cutegen.algebra import inner_layout, offsets, offsets_2d
-from cutegen.hardware import LdmatrixTrace, ldmatrix_trace, phases, wavefronts
+from cutegen.hardware import Issuer, LdmatrixTrace, ldmatrix_trace, phases, wavefronts
 from cutegen.hardware.units import REGISTER_BITS, WARP, WARPGROUP
 from cutegen.plan import GemmPlan
 from cutegen.plan.geometry import Coordinates
@@ -16,7 +16,7 @@ from cutegen.plan.kernel.program import Action, Step
 from cutegen.plan.values.copies import BulkTensorCopy, VectorCopy
 from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, LdmatrixLoads, LoadTable, PlainLoads
-from cutegen.plan.values.path import ROWS, OperandPath
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.follow.locations import AccumulatorHits, CopyStep, DescriptorRead, FragmentLoad, Held, SharedLocation
 from cutegen.show.follow.vectors import Move, Surroundings, VectorMoves, box_step
 
@@ -189,9 +189,8 @@ class OperandFollower:
         return int(offsets(inner)[stage * x.tile[0] * x.tile[1]]) * x.dtype.bytes
 
     def _by_descriptor(self, described: ByDescriptor, within: tuple[int, int], stage: int) -> DescriptorRead:
-        x, mma = self.operand, self.plan.tiled_mma
-        shape = mma.atom.shape_mnk
-        rows, depth = shape[ROWS.index(x.operand)], shape[2]
+        x, mma, atom = self.operand, self.plan.tiled_mma, self.plan.atom
+        rows, depth = atom.rows(x.operand), atom.shape_mnk[2]
         block, k_block = within[0] // rows, within[1] // depth
         first = (block * rows, k_block * depth, stage)
         start = self.base_bytes + int(inner_layout(x.smem.layout)(*first)) * x.dtype.bytes
@@ -213,7 +212,9 @@ class OperandFollower:
             core=(major // CORE_ROWS, minor * x.dtype.bytes // CORE_BYTES),
             core_row=major % CORE_ROWS,
             core_byte=minor * x.dtype.bytes % CORE_BYTES,
-            warpgroups=tuple(np.unique(np.flatnonzero(mine) // WARPGROUP).tolist()),
+            warpgroups=tuple(np.unique(np.flatnonzero(mine) // WARPGROUP).tolist())
+            if atom.multiply.issued_by is Issuer.WARPGROUP
+            else (),
         )
 
 

@@ -255,10 +255,10 @@ def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> lis
 
 def _read(read: DescriptorRead, way: OperandElementPath) -> Iterator[Fact]:
     x, _ = way.element.modes
-    groups = ", ".join(map(str, read.warpgroups))
+    by = f"warpgroup {', '.join(map(str, read.warpgroups))}" if read.warpgroups else "an elected thread"
     yield "descriptor", f"{read.encoded:#018x}: start address: byte {read.start_bytes:,} of the CTA's shared memory"
     yield "", f"{read.layout}, leading offset {read.lbo_bytes} bytes, stride offset {read.sbo_bytes} bytes"
-    yield "block", f"{read.block} along {x}, k-block {read.k_block}, multiplied by warpgroup {groups}"
+    yield "block", f"{read.block} along {x}, k-block {read.k_block}, multiplied by {by}"
     yield "in the block", f"row {read.row}, k {read.along_k}"
     i, j = read.core
     yield "core matrix", f"({i}, {j}) of 8 rows of 16 bytes: row {read.core_row}, byte {read.core_byte}"
@@ -270,7 +270,7 @@ def _meetings(meets: Sequence[AccumulatorHits], way: OperandElementPath) -> list
     for meeting in meets:
         by_values.setdefault(meeting.values, []).append(meeting.thread)
     along, tile = "row" if way.read_as == "a" else "column", "C's tile" if way.pair is None else "the tile of sums"
-    title = f"Accumulators of its products: {along} {way.source.within[0]} of {tile}, values of tCrC"
+    title = f"Accumulators of its products: {along} {way.line} of {tile}, values of tCrC"
     if way.scales is not None:
         title = "Accumulators that it scales, by the threads that read it: values of tCrC"
     rows = [(span(threads), span(values)) for values, threads in by_values.items()]

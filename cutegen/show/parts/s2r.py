@@ -16,7 +16,7 @@ from cutegen.plan.geometry import Coordinates
 from cutegen.plan.values.copies import AccessKey
 from cutegen.plan.values.fragment_table import fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
-from cutegen.plan.values.path import ROWS, OperandPath
+from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
 from cutegen.show.canvas.colors import BANKS_PER_HUE, hue
 from cutegen.show.canvas.grid import Cell, sparse_grid
@@ -270,7 +270,7 @@ def _copied_page(plan: GemmPlan, operand: OperandPath, copy: FragmentCopy) -> di
 
 def _described_page(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
     """Return the descriptor of each block of each stage: the block along M or N first, then along K, then the stage."""
-    rows = plan.atom.shape_mnk[ROWS.index(operand.operand)]
+    rows = plan.atom.rows(operand.operand)
     found = operand_descriptors(operand.smem.layout, operand.major_mode, operand.dtype.bytes, rows)
     begins = plan.memory.offset_bytes(operand.name)
     first = found.first.advanced(begins // 16)
