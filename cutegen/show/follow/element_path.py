@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cutegen.algebra import offsets
 from cutegen.contract.launch import FACTORS, OPERANDS
 from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError
+from cutegen.hardware.factor_atoms import (
+    ATOM_COLUMNS,
+    ATOM_ROWS,
+    ATOM_WORDS,
+    COLUMN_ROWS,
+    PER_WORD,
+    WORDS_OF_ROWS,
+)
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
 from cutegen.plan.values.path import ROWS, OperandPath
@@ -17,11 +28,12 @@ from cutegen.show.follow.locations import (
     PairMember,
     ResultElementPath,
     ScaledBlock,
+    TensorMemoryLocation,
 )
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 from cutegen.show.follow.vectors import Surroundings
-from cutegen.show.follow.window import Window, of_blocks, paired, tiled
+from cutegen.show.follow.window import Window, of_blocks, of_words, paired, tiled
 
 _EXCHANGED = dict(zip((*OPERANDS, *FACTORS), (*OPERANDS[::-1], *FACTORS[::-1]), strict=True))
 
@@ -45,10 +57,15 @@ class Follower:
     def _of_operand(self, element: Element) -> OperandElementPath:
         plan, follower = self.plan, self._follower(element)
         x, rows = follower.operand, self.problem.extents[element.modes[0]]
-        extents = (-(-rows // x.block[0]), -(-self.problem.k // x.block[1]))
-        element.check(extents)
+        extents = (-(-rows // x.block[0]), -(-self.problem.k // x.block[1]) * x.block_elems)
+        asked = element
+        if x.block_elems > 1:
+            asked.check((rows, -(-self.problem.k // (x.block[1] // PER_WORD))))
+            element = replace(element, coordinate=_word(element.coordinate))
+        else:
+            element.check(extents)
         pairs = plan.epilogue.fusion.pairs if element.operand == "b" else None
-        window, scales = self._window(element, x, pairs), self._scales(element, x)
+        window, scales = self._window(asked, x, pairs), self._scales(asked, x)
         source = GlobalLocation.of(
             element,
             extents,
@@ -58,13 +75,13 @@ class Follower:
             element_bytes=x.dtype.bytes,
         )
         tile_k = plan.cta_tile[2]
-        k_tile, k_tiles = element.coordinate[1] * x.block[1] // tile_k, -(-self.problem.k // tile_k)
+        k_tile, k_tiles = element.coordinate[1] * x.block[1] // x.block_elems // tile_k, -(-self.problem.k // tile_k)
         slice_ = slice_of(k_tile, plan.slices, k_tiles)
         stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
         within = window.within
         lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x)
         return OperandElementPath(
-            element=element,
+            element=asked,
             read_as=x.name,
             dtype=x.dtype.name,
             source=source,
@@ -79,7 +96,21 @@ class Follower:
             line=lines.start,
             pair=None if pairs is None else PairMember(*pairs.pair(element.coordinate[0], rows)),
             scales=scales,
+            tensor_memory=None if x.block_elems == 1 else self._in_tensor_memory(asked, x, within, stage),
         )
+
+    def _in_tensor_memory(
+        self, element: Element, x: OperandPath, within: tuple[int, int], stage: int
+    ) -> TensorMemoryLocation:
+        """Return the place of a factor: its stage has columns after those of the sums, A's before B's."""
+        columns = {each.name: _columns(each) for each in self.plan.operands}
+        before = sum(columns[name] for name in list(columns)[: list(columns).index(x.name)])
+        sums = self.plan.mma.accumulator
+        row, factor = element.coordinate
+        atom = within[1] // ATOM_WORDS * x.tile[0] + within[0]
+        begin = sums.buffers * sums.tile[1] + stage * sum(columns.values()) + before
+        column = begin + atom * ATOM_COLUMNS + row % ATOM_ROWS // COLUMN_ROWS
+        return TensorMemoryLocation(row % COLUMN_ROWS, column, factor % PER_WORD)
 
     def _follower(self, element: Element) -> OperandFollower:
         """Return the tables of the kernel's operand. Raises RequestError for factors that the kernel does not have."""
@@ -93,6 +124,9 @@ class Follower:
 
     def _window(self, element: Element, x: OperandPath, pairs: Pairs | None) -> Window:
         """Return the tile that has the element: the first one, if a factor is of several."""
+        if x.block_elems > 1:
+            rows = self._rows_of_tile(x)
+            return of_words(_word(element.coordinate), x.tile, x.block[0], element.coordinate[0] // rows, rows)
         if not x.is_multiplied:
             return of_blocks(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x))
         if pairs is not None:
@@ -108,7 +142,8 @@ class Follower:
         if x.is_multiplied:
             return None
         extents = self.problem.extents[element.modes[0]], self.problem.k
-        spans = zip(element.coordinate, x.block, extents, strict=True)
+        block = x.block if x.block_elems == 1 else (1, x.block[1] // PER_WORD)
+        spans = zip(element.coordinate, block, extents, strict=True)
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
         return ScaledBlock(rows, k)
 
@@ -150,6 +185,19 @@ class Follower:
             target=target,
             slices=self.plan.slices,
         )
+
+
+def _word(factor: tuple[int, int]) -> tuple[int, int]:
+    """Return the coordinates of the word that has the factor of a row and a block of K: (rows / 128, words along K)."""
+    row, k = factor
+    return row // ATOM_ROWS, k // PER_WORD * ATOM_WORDS + int(offsets(WORDS_OF_ROWS)[row % ATOM_ROWS])
+
+
+def _columns(x: OperandPath) -> int:
+    """Return the columns of tensor memory of an operand in a stage."""
+    return x.s2r.by_source(
+        copied=lambda _: 0, described=lambda _: 0, read=lambda _: 0, to_tmem=lambda copy: copy.columns
+    )
 
 
 def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> ElementPath:

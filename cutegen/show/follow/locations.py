@@ -323,6 +323,15 @@ class ScaledBlock:
     k: range
 
 
+@dataclass(frozen=True, slots=True)
+class TensorMemoryLocation:
+    """A factor's byte in tensor memory: at the same `lane` of each quarter, in a column of the CTA's."""
+
+    lane: int
+    column: int
+    byte: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandElementPath:
     """An element of A or B, or a factor of one. `read_as` is the kernel's name: the other one if A and B are swapped.
@@ -347,6 +356,7 @@ class OperandElementPath:
     line: int
     pair: PairMember | None = None
     scales: ScaledBlock | None = None
+    tensor_memory: TensorMemoryLocation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

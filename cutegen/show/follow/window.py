@@ -77,5 +77,15 @@ def of_blocks(coordinate: tuple[int, int], tile: tuple[int, int], block: int, ro
     return Window((number, coordinate[1]), (coordinate[0] - first, 0), begins)
 
 
+def of_words(coordinate: tuple[int, int], tile: tuple[int, int], block: int, number: int, rows: int) -> Window:
+    """Return the window of a word of factors in the `number`-th tile of `rows`, which meets its `block` of rows.
+
+    A tile of words begins at the block of its first row, and at a multiple of its own words along K.
+    """
+    first, k_tile = number * rows // block, coordinate[1] // tile[1]
+    begins = _run(first, tile[0]), _run(k_tile * tile[1], tile[1])
+    return Window((number, k_tile), (coordinate[0] - first, coordinate[1] % tile[1]), begins)
+
+
 def _run(first: int, count: int) -> Coordinates:
     return np.arange(first, first + count)

@@ -117,6 +117,9 @@ def _operand(way: OperandElementPath, title: str, group: tuple[Fact, ...], *, ev
     if way.slices > 1:
         facts.append(("slice of K", f"{way.slice} of 0 to {way.slices - 1}, each in its own CTA"))
     facts += [*_copied(way.copy, way.element.operand, "copied by"), *_shared(way.shared, name)]
+    if (place := way.tensor_memory) is not None:
+        at = f"column {place.column}, lane {place.lane} of each quarter: byte {place.byte} of the word"
+        facts.append(("tensor memory", f"{at}, by tcgen05.cp"))
     yield section(title, facts)
     if way.loads:
         yield _loads(way.loads, name, everything=everything)
@@ -129,7 +132,8 @@ def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
     (x, y), (number, _), (first, second) = way.element.modes, way.source.tile, way.source.within
     if way.scales is not None:
         rows, k = way.scales.rows, way.scales.k
-        yield "scales", f"products of {x} {rows[0]} to {rows[-1]} and {y} {k[0]} to {k[-1]}"
+        of_rows = f"{rows[0]} to {rows[-1]}" if len(rows) > 1 else str(rows[0])
+        yield "scales", f"products of {x} {of_rows} and {y} {k[0]} to {k[-1]}"
         yield "CTA's tile", f"factor {first} of tile {number}, k-tile {way.k_tile}"
         return
     row = f"{x} {first} of tile {number}"
@@ -272,7 +276,8 @@ def _meetings(meets: Sequence[AccumulatorHits], way: OperandElementPath) -> list
     along, tile = "row" if way.read_as == "a" else "column", "C's tile" if way.pair is None else "the tile of sums"
     title = f"Accumulators of its products: {along} {way.line} of {tile}, values of tCrC"
     if way.scales is not None:
-        title = "Accumulators that it scales, by the threads that read it: values of tCrC"
+        by = "read it" if way.tensor_memory is None else "load them"
+        title = f"Accumulators that it scales, by the threads that {by}: values of tCrC"
     rows = [(span(threads), span(values)) for values, threads in by_values.items()]
     return [title, *aligned(rows, header=("threads", "values"))]
 
