@@ -15,6 +15,8 @@ from tests.fuzz.workers import verdicts
 SHARE = {"specs": 30, "ptx_texts": 75, "operands": 15, "caches": 10, "packs": 150, "kills": 2}
 """How many seeds of each kind are tried with every run of the tests; building takes seconds, and is a slow test."""
 SLOW = pytest.param("built", 3, marks=pytest.mark.slow)
+PRODUCTS, AT_ONCE = 30, 5
+"""How many kernels of groups and pairs are tried with the slow tests, and how many of them by one test."""
 KEPT = sorted(Path(__file__).with_name("kept").glob("*/*"))
 
 
@@ -31,6 +33,13 @@ def test_the_first_seeds_find_nothing(name: str, count: int) -> None:
     accepted = sum(verdict.outcome.word == ACCEPTED for verdict in tried)
     assert accepted >= len(tried) // 10
     assert accepted < len(tried) or name in ("kills", "built")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, PRODUCTS, AT_ONCE))
+def test_kernels_of_groups_and_of_pairs_are_right(first: int) -> None:
+    tried = list(verdicts(replace(KINDS["products"], cpu_limit_s=200), range(first, first + AT_ONCE), jobs=1))
+    assert [verdict.outcome for verdict in tried] == [Outcome(ACCEPTED)] * AT_ONCE
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -264,7 +264,7 @@ PLANTED: dict[str, tuple[Setting, str, str]] = {
         "stage, phase = pass_over(k_tiles, full, empty, stage, phase)",
         "pass",
     ),
-    "rows past the last end stay": (BIASED, "        clear(matrix", "        (lambda *_: None)(matrix"),
+    "rows past the last end stay": (BIASED, "        clear(\n", "        (lambda *_: None)(\n"),
 }
 
 
