@@ -191,7 +191,7 @@ def _multiply_parts(plan: GemmPlan) -> tuple[str, ...]:
     order = (
         "pipelines/k_tiles_in_turn.py.j2" if mma.role.turns is Turns.LAST_K_TILES else "mainloops/k_tiles_at_will.py.j2"
     )
-    # With promoted sums such waits are up to 1 % slower (docs/hopper_experiments.md).
+    # With promoted sums such waits are up to 1 % slower (docs/lab/hopper_experiments.md).
     return ("functions/waits.py.j2#wait_for", *multiply, *rest, "mainloops/wgmma.py.j2", order)
 
 

@@ -35,7 +35,8 @@ HOPELESS = 2.0
 OF_OTHERS = 1.6
 """The same limit for the best of another family."""
 PACE = 1.1
-"""The pace tried, relative to the tensor cores' time for a k-tile (`docs/hopper_experiments.md`, "The pace of copies").
+"""The pace tried, relative to the tensor cores' time for a k-tile: `docs/lab/hopper_experiments.md`, "The pace of
+copies".
 """
 PACED_SIDE, PACED_K_TILES = 256, 16
 """Least M and N, and least k-tiles: narrower and shorter products do not depend on what CTAs request together."""

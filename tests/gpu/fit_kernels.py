@@ -3,7 +3,7 @@
     python -m tests.gpu.fit_kernels             how much slower the choices of plans are than the best that was measured
     python -m tests.gpu.fit_kernels --folds 4   the same where each choice is made by constants fitted to other problems
     python -m tests.gpu.fit_kernels --write     fits constants and corrections of all families, and writes them into
-                                                `cutegen/plan/search` and docs/tile_model.md; three minutes
+                                                `cutegen/plan/search` and docs/lab/tile_model.md; three minutes
     python -m tests.gpu.fit_kernels --refine    fits those of `sm90` from where they are, and drawn to that, for what
                                                 was measured since; the rows stay
     python -m tests.gpu.fit_kernels --refine-latest   fits so the corrections of kernels of the latest run alone

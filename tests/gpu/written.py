@@ -18,7 +18,7 @@ from tests.gpu.measured import Measured, Regret, geometric_mean, row_of_setting
 from tests.gpu.settings import Setting
 
 ROOT = Path(__file__).parents[2]
-SEARCH, PAGE = ROOT / "cutegen" / "plan" / "search", ROOT / "docs" / "tile_model.md"
+SEARCH, PAGE = ROOT / "cutegen" / "plan" / "search", ROOT / "docs" / "lab/tile_model.md"
 MODULES = {"sm90": "warpgroup_rows.py", "sm80": "cp_async.py", "sm120": "bulk.py"}
 WORTH = 0.0001
 """The log of the mean gain that a row must bring to be compared."""

@@ -23,7 +23,7 @@ from tests.plan.worth import DEVICE, OPEN, forget, rows_of_choices, times_of, wo
 TABLE = json.loads(STORED.with_name("h100_apart.json").read_text())
 US = times_of(TABLE)
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 CONSTANTS = ("ALONG_SHORTER", "ALONG_LONGER", "ON_OTHER_GPCS")
 SOON = 1e-3
 """Microseconds in which L2 delivers nothing: whatever a kernel requests, it depends on requests that coincide."""

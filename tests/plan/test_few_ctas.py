@@ -22,7 +22,7 @@ from tests.gpu.sweep_spread import SIDE_BY_SIDE, ctas_of, is_for
 from tests.plan.pages import words_of
 from tests.plan.worth import OPEN
 
-PAGE = words_of("tile_orders.md")
+PAGE = words_of("lab/tile_orders.md")
 US = {
     shape_of(text): us for text, us in json.loads(STORED.with_name("h100_spread.json").read_text())["problems"].items()
 }

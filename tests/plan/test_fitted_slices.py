@@ -33,7 +33,7 @@ OPEN = replace(gemm(), family="sm90")
 TABLE = json.loads(STORED.with_name("h100_slices.json").read_text())
 US = {shape_of(text): us for text, us in TABLE["us"].items()}
 CHOICES = TABLE["choices"]
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 
 Kernel = tuple[tuple[int, ...], str, tuple[int, ...], bool, int]
 """Tile, consumers, CTAs of a cluster along M, N and K, exchanged or not, slices."""

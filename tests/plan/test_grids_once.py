@@ -23,7 +23,7 @@ from tests.plan.worth import rows_of_choices
 
 TABLE = json.loads(STORED.with_name("h100_one_round.json").read_text())
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
-PAGE = words_of("tile_orders.md")
+PAGE = words_of("lab/tile_orders.md")
 GPCS_OF_A_CHIP = [16, 18, 16, 16, 18, 16, 16, 16]
 """SMs: larger ones neither first nor last, as the rule has them."""
 

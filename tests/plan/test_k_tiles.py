@@ -19,7 +19,7 @@ from tests.gpu.settings import Setting, parsed
 from tests.gpu.sweep_kernels import Shape, shape_of
 from tests.plan.pages import words_of
 
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 JOINED = json.loads(STORED.with_name("h100_k_tiles.json").read_text())["us"]
 PROMOTED = {
     shape_of(text): us for text, us in json.loads(STORED.with_name("h100_promoted.json").read_text())["us"].items()

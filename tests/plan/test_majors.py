@@ -22,7 +22,7 @@ from tests.plan.worth import DEVICE, OPEN, forget, predicted_of_families, rows_o
 
 TABLE = json.loads(STORED.with_name("h100_majors.json").read_text())
 MAJORS = {"TT": ("k", "n"), "NN": ("m", "k"), "NT": ("m", "n")}
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 WARPGROUPS = {64: (1, 1), 128: (2, 1), 192: (3, 1)}
 
 

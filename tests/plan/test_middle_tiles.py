@@ -25,7 +25,7 @@ from tests.plan.worth import DEVICE, OPEN, cost, forget, rows_of_choices, times_
 TABLE = json.loads(STORED.with_name("h100_middle.json").read_text())
 US = times_of(TABLE)
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 CONSTANTS = ("ASKED", "COVERED", "UNALIGNED_READERS", "UNALIGNED_TOGETHER")
 
 

@@ -15,12 +15,12 @@ from tests.gpu.estimates import compared_us, row_of, work_of
 from tests.gpu.measured import STORED_H100, Measured, geometric_mean, held_out, load
 from tests.plan.pages import words_of
 
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 TILE = KernelConfig((64, 112, 64), (1, 1), COOPERATIVE, (4, 2, 1))
 
 
 def of_middle_size(problem: tuple[int, int, int]) -> bool:
-    """As docs/tile_model.md says it, of those that an H200 measured."""
+    """As docs/lab/tile_model.md says it, of those that an H200 measured."""
     if problem in held_out(STORED_H100):
         return False
     m, n, k = problem

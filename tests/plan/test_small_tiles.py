@@ -38,7 +38,7 @@ FEW, LONG_AND_NARROW = times_of(TABLE, "few_us"), times_of(TABLE, "narrow_us")
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
 CHOICES_OF_FEW: Mapping[str, tuple[float, ...]] = TABLE["few_choices"]
 CHOICES_OF_SLICES: Mapping[str, tuple[float, ...]] = TABLE["slices_choices"]
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 ANY_FAMILY = replace(OPEN, family=None)
 MMA_SYNC = replace(OPEN, family="sm80")
 

@@ -31,7 +31,7 @@ TABLE = json.loads(STORED.with_name("h100_streams.json").read_text())
 US, LONG = times_of(TABLE), times_of(TABLE, "us_long")
 """In graphs of a few launches, and in those of 30 and more."""
 CHOICES: Mapping[str, tuple[float, ...]] = TABLE["choices"]
-PAGE = words_of("tile_model.md")
+PAGE = words_of("lab/tile_model.md")
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from tests.gpu.sweep import problems
 from tests.plan.pages import DOCS, words_of
 
 ON_AVERAGE, AT_MOST = 1.07, 1.3
-PAGE = "tile_model.md"
+PAGE = "lab/tile_model.md"
 TABLES = {name: load(family) for name, family in FAMILIES.items()}
 SOME = [pytest.param(name, row, id=f"{name} {row.problem}") for name, table in TABLES.items() for row in table[::9]]
 

@@ -25,7 +25,7 @@ from tests.gpu.sweep_kernels import shape_of
 from tests.gpu.sweep_orders import grid_of, merged, multiplied, name_of, order_of
 from tests.plan.pages import DOCS, words_of
 
-PAGE = words_of("tile_orders.md")
+PAGE = words_of("lab/tile_orders.md")
 TIMES_US = json.loads(FAMILIES["sm80"].table.read_text())["times_us"]
 ORDERS_OF_NARROW = STORED.with_name("h200_orders.json")
 ORDERS_OF_WGMMA = json.loads(STORED.with_name("h100_orders.json").read_text())["problems"]
@@ -187,7 +187,7 @@ def test_the_page_says_how_good_the_order_of_warpgroups_is() -> None:
 
 def test_the_page_of_experiments_has_what_was_measured() -> None:
     """Each row: the tile, and two orders with what their times are of torch.matmul's, in a graph and rested."""
-    text = (DOCS / "hopper_experiments.md").read_text()
+    text = (DOCS / "lab/hopper_experiments.md").read_text()
     order, times = r"bands of (\d+) along (\w)(, zigzag)?", r"([\d.]+) \| ([\d.]+)"
     rows = re.findall(rf"^\| ([\d x]+) \| (\d+ x \d+)[^|]* \| {order} \| {times} \| {order} \| {times} \|$", text, re.M)
     assert len(rows) == 9

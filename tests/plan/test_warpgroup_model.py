@@ -44,7 +44,7 @@ HELD_OUT, FRESH = 60, 149
 LARGE, BEHIND_TORCH = 2**33, 0.96
 """Multiply-adds of what was measured in both states of a GPU, and times as fast as torch that is not far behind it."""
 MOST_ESTIMATES = 260
-PAGE = "tile_model.md"
+PAGE = "lab/tile_model.md"
 OPEN = replace(gemm(), family="sm90")
 SOME = [(1024, 1024, 1024), (8192, 8192, 8192), (16, 4096, 4096), (128, 4096, 14336), (256, 256, 65536), (3000,) * 3]
 

@@ -91,7 +91,7 @@ def goes_through_once(in_flight: InFlight, name: str) -> bool:
 # to L2 (`prefetch.global.L2`), one line per thread, faster than the copies, which are issued box after box. On an H100
 # this saves 3.2 % for 25 narrow products in a graph, where the end of the previous launch hides it. Launched alone they
 # take as long as before, and in graphs of a few launches on an idle GPU 71 kernels take 1.7 % more. If few CTAs read,
-# the bandwidth into an SM is the limit, and they take 3 % longer (`docs/hopper_experiments.md`).
+# the bandwidth into an SM is the limit, and they take 3 % longer (`docs/lab/hopper_experiments.md`).
 
 
 SHARE = 4
@@ -185,8 +185,8 @@ def _k_tiles(count: int) -> str:
 #
 # Without a pace, the producer warp issues copies as soon as a stage is empty. Some kernels then request more than L2
 # delivers, and take up to 1.5 times as long as at a pace slightly below the tensor cores' rate
-# (`docs/hopper_experiments.md`, "The pace of copies"). Kernels that plans select rarely gain, so only a spec or tuning
-# sets it.
+# (`docs/lab/hopper_experiments.md`, "The pace of copies"). Kernels that plans select rarely gain, so only a spec or
+# tuning sets it.
 
 
 PACE = "schedule.pace"

@@ -270,7 +270,7 @@ def bands_of(tile: Extents, cluster: Extents, problem: ProblemShape | None) -> T
 
     Every width of bands is tried, and the one with the fewest rows requested by all GPCs is used, in two cases:
     clusters along K, which are for few tiles, and CTAs without clusters that fill the GPU once with at least 7 tiles
-    along each side. `docs/tile_orders.md` has the measurements.
+    along each side. `docs/lab/tile_orders.md` has the measurements.
 
     >>> bands_of((64, 96, 64), (1, 1, 1), ProblemShape(1232, 448, 3840))
     TileOrder(along='n', group=8, zigzag=False)

@@ -106,7 +106,7 @@ counts once.
 """
 COVERED = 1.13
 """Factor on the whole time per doubling of the area of tiles over that of C: CTAs with a nearly empty tile run ahead of
-those that share its rows, and requests no longer coincide (`docs/hopper_experiments.md`).
+those that share its rows, and requests no longer coincide (`docs/lab/hopper_experiments.md`).
 """
 UNALIGNED_READERS = 1.02
 """Factor on the whole time per doubling of the clusters that read the same rows of the longer operand, if rows are not

@@ -42,8 +42,8 @@ from cutegen.spec import GemmSpec
 
 # The tiles to compare if cp.async feeds `mma.sync`, and the constants of the performance model for them.
 #
-# A list made by hand: every row was the fastest on some problem of `docs/tile_model.md`, or replaces a row that does
-# not fit a target's shared memory.
+# A list made by hand: every row was the fastest on some problem of `docs/lab/tile_model.md`, or replaces a row that
+# does not fit a target's shared memory.
 
 
 CANDIDATES: tuple[Candidate, ...] = (

@@ -5,8 +5,9 @@ part, more so with more warps. It takes at least the copies' latency divided by 
 fills its stages and finally stores its tile; a persistent one computes many tiles, and fills its stages once. Device
 memory moves the operands and the result at its bandwidth, independently of the SMs.
 
-Each family has its own constants, fitted to times on an H200 (`docs/tile_model.md`); for other GPUs only the hardware
-rates are replaced. The formula is pure arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its gradient.
+Each family has its own constants, fitted to times on an H200 (`docs/lab/tile_model.md`); for other GPUs only the
+hardware rates are replaced. The formula is pure arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its
+gradient.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ persistent CTA fills its stages once. Cooperative warpgroups compute the chain a
 Ping-pong warpgroups do so while the other multiplies, which the chain delays slightly, except for the last tile. Device
 memory moves the operands and the result at its bandwidth meanwhile. Long work at full power lowers the clock.
 
-The constants are fitted to times on an H200 (`docs/tile_model.md`), with two corrections for each kernel measured there
-or on an H100; for other tiles only the hardware rates are known, and times are estimates. The formula is pure
+The constants are fitted to times on an H200 (`docs/lab/tile_model.md`), with two corrections for each kernel measured
+there or on an H100; for other tiles only the hardware rates are known, and times are estimates. The formula is pure
 arithmetic: `tests/gpu/fit_kernels.py` evaluates it on tensors for its gradient.
 """
 
@@ -48,7 +48,7 @@ WIDEST = 256
 """Columns of the widest wgmma."""
 SPREAD_LATENCY = 0.82
 """Share of a copy's latency that remains if no other CTA runs in a TPC. Set by the cost of selections on 178 problems
-on an H100 (`docs/tile_orders.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
+on an H100 (`docs/lab/tile_orders.md`); with 0.78 to 0.85 they cost at most 0.3 % more.
 """
 THIN_STORE = 1.0
 """Relative extra time of a result whose rows are stored 16 bytes at a time: tiles whose N is an odd multiple of 8 have
