@@ -12,15 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutegen.errors import DeviceError
-from cutegen.hardware.instructions import (
-    OF_SM_80,
-    OF_SM_89,
-    OF_SM_90A,
-    OF_SM_100A,
-    OF_SM_103A,
-    OF_SM_120A,
-    Instruction,
-)
+from cutegen.hardware.instructions import OF_SM_80, OF_SM_89, OF_SM_90A, OF_SM_100A, OF_SM_103A, OF_SM_120A, Instruction
 from cutegen.hardware.lookup import find
 
 KIB = 1024

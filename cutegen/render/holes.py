@@ -7,16 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutegen.algebra import Layout
-from cutegen.contract.launch import (
-    COUNTERS,
-    ENDS,
-    OPERANDS,
-    RESULT,
-    SUMS,
-    Parameter,
-    gemm_parameters,
-    integers,
-)
+from cutegen.contract.launch import COUNTERS, ENDS, OPERANDS, RESULT, SUMS, Parameter, gemm_parameters, integers
 from cutegen.contract.pairs import PAIR
 from cutegen.hardware import DType
 from cutegen.plan import GemmPlan

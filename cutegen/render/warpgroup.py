@@ -28,12 +28,7 @@ from cutegen.render.bulk import (
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
 from cutegen.render.groups import search_holes
-from cutegen.render.holes import (
-    chain_holes,
-    gemm_context,
-    host_parts,
-    numerics,
-)
+from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
 from cutegen.render.scheduler import (

@@ -313,7 +313,7 @@ PLANTED = {
         _PLAN + "prove.py", "_demand(ab.payload_bytes == copied,", "_demand(True,", _NOT_PROVED
     ),
     "a stage may be released in other CTAs than fill it": Fault(
-        _PLAN + "prove.py", "_demand(ctas == m + n - 1,", "_demand(ctas > 0,", _NOT_PROVED
+        _PLAN + "prove.py", "_demand(released == fill,", "_demand(released > 0,", _NOT_PROVED
     ),
     "a copy may claim other bits than it moves": Fault(
         _PLAN + "prove.py", "_demand(copy.bits == length * copy.tiled_copy.bits,", "_demand(True,", _SPOILED

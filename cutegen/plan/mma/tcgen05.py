@@ -9,26 +9,9 @@ from typing import ClassVar
 from cutegen.algebra import Extents, Layout, TiledMma
 from cutegen.contract.launch import OPERANDS
 from cutegen.errors import SpecError
-from cutegen.hardware import (
-    MMA_ATOMS,
-    TCGEN05_ATOMS,
-    UNIVERSAL_FMA,
-    Instruction,
-    MmaAtom,
-    Target,
-    dtype,
-    targets_with,
-)
+from cutegen.hardware import MMA_ATOMS, TCGEN05_ATOMS, UNIVERSAL_FMA, Instruction, MmaAtom, Target, dtype, targets_with
 from cutegen.hardware.factor_atoms import ATOM_COLUMNS, ATOM_ROWS, PER_WORD
-from cutegen.hardware.tcgen05_atoms import (
-    COLUMNS,
-    KINDS,
-    LANES,
-    PAIR,
-    ROWS,
-    columns_allocated,
-    kind_of,
-)
+from cutegen.hardware.tcgen05_atoms import COLUMNS, KINDS, LANES, PAIR, ROWS, columns_allocated, kind_of
 from cutegen.hardware.tcgen05_loads import columns_of_sums, load_of
 from cutegen.hardware.units import LINE_BYTES, WARP, WARPGROUP
 from cutegen.plan.kernel.accumulator import Accumulator, Home, in_registers

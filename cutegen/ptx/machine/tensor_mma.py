@@ -21,12 +21,7 @@ from cutegen.ptx.arithmetic.rounding import Array
 from cutegen.ptx.arithmetic.tcgen05_mma import ELEMENT_TYPES, BlockFactors, factor_of, multiply, multiply_grouped
 from cutegen.ptx.arithmetic.warpgroup_mma import Factor, multiply_wide_integers
 from cutegen.ptx.machine.descriptor import tcgen05_chunks
-from cutegen.ptx.machine.instruction_descriptor import (
-    K_BYTES,
-    PACKED_KINDS,
-    InstructionDescriptor,
-    decode_instruction,
-)
+from cutegen.ptx.machine.instruction_descriptor import K_BYTES, PACKED_KINDS, InstructionDescriptor, decode_instruction
 from cutegen.ptx.machine.tensor_layouts import CopyShape, Piece, accumulator_pieces, factor_words
 from cutegen.ptx.machine.tensor_memory import LANE_SHIFT, TensorMemory, halves_of
 from cutegen.ptx.machine.warp import Warp

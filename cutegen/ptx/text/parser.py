@@ -11,13 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from cutegen.errors import PtxSyntaxError
 from cutegen.ptx.text.cursor import Cursor
-from cutegen.ptx.text.declarations import (
-    RegisterScopes,
-    read_formals,
-    read_parameters,
-    read_prototype,
-    read_variable,
-)
+from cutegen.ptx.text.declarations import RegisterScopes, read_formals, read_parameters, read_prototype, read_variable
 from cutegen.ptx.text.syntax import (
     CALL_SPACE,
     Address,
