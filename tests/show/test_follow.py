@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cutegen.api import build_request
 from cutegen.build import Cache, build
 from cutegen.contract.problem import ProblemShape
 from cutegen.plan import GemmPlan
+from cutegen.plan.values.path import OperandPath
 from cutegen.ptx import Program
 from cutegen.run import Kernel
 from cutegen.run.call.bits import bf16_bits
@@ -46,6 +48,10 @@ def bits(value: float, dtype: str, like: np.dtype) -> np.ndarray:
     return np.array([value], like)
 
 
+ONES = {"ue8m0x4": 0x7F7F7F7F, "ue4m3x4": 0x38383838}
+"""Words of four factors of 1."""
+
+
 class Marked:
     """Zeros but for three elements of A and of B, each with a number of its own, whose products stand alone in C.
 
@@ -66,9 +72,9 @@ class Marked:
         self.places = list(zip(rng.permutation(k)[:3].tolist(), rows, columns, strict=True))
         types = {x.name: x.dtype for x in contract.tensors}
         self.watches: dict[Element, Watch] = {}
-        scaled = self._mark_factors()
+        self._mark_factors()
         for (k_, m_, column), a, b in zip(self.places, MARKED_A, MARKED_B, strict=True):
-            n_, c = column, a * b * scaled
+            n_, c = column, a * b * self._scale((k_, m_, column))
             if pairs is not None:
                 marked, other = rng.permutation(pairs.members).tolist()
                 n_, partner = (pairs.column(column, member, n) for member in (marked, other))
@@ -80,20 +86,30 @@ class Marked:
             self.watches[Element("a", (m_, k_))] = Watch(bits(a, types["a"], self.a.dtype), self.a)
             self.watches[Element("b", (n_, k_))] = Watch(bits(b, types["b"], self.b.dtype), self.b)
             self.watches[Element("c", (m_, column))] = Watch(bits(c, types["c"], self.out.dtype), self.out)
-            scaled = 1
 
-    def _mark_factors(self) -> float:
-        """Mark the factors of the first place; return what scales its product."""
-        (k_, m_, n_), product = self.places[0], 1.0
+    def _mark_factors(self) -> None:
+        """Mark the factors of the first place; all others are 1. Those in words are in `test_factor_words.py`."""
         for x in self.plan.operands:
-            if not x.is_multiplied:
-                factors, row = self.extras[x.name], m_ if x.name == "scale_a" else n_
-                at = row // x.block[0], k_ // x.block[1]
-                factors[...] = 1
-                factors[at if x.name == "scale_a" else at[::-1]] = FACTORS_MARKED[x.name]
-                product *= FACTORS_MARKED[x.name]
-                self.watches[Element(x.name, at)] = Watch(np.array([FACTORS_MARKED[x.name]], np.float32), factors)
-        return product
+            if x.is_multiplied:
+                continue
+            at, factors = self._block(x, self.places[0]), self.extras[x.name]
+            if x.block_elems > 1:
+                factors[...] = ONES[x.dtype.name]
+                continue
+            factors[...] = 1
+            factors[at if x.name == "scale_a" else at[::-1]] = FACTORS_MARKED[x.name]
+            self.watches[Element(x.name, at)] = Watch(np.array([FACTORS_MARKED[x.name]], np.float32), factors)
+
+    def _block(self, x: OperandPath, place: tuple[int, int, int]) -> tuple[int, int]:
+        """The block of a factor that a place is in."""
+        k, m, n = place
+        return (m if x.name == "scale_a" else n) // x.block[0], k // x.block[1]
+
+    def _scale(self, place: tuple[int, int, int]) -> float:
+        """What scales the product of a place: of the marked factors, those of its blocks."""
+        factors = [x for x in self.plan.operands if not x.is_multiplied and x.block_elems == 1]
+        marked = (x for x in factors if self._block(x, place) == self._block(x, self.places[0]))
+        return prod(FACTORS_MARKED[x.name] for x in marked)
 
 
 @pytest.fixture
