@@ -102,6 +102,7 @@ def _described(contract: LaunchContract) -> Iterator[str]:
     for each in contract.tensors:
         modes = ", ".join(mode.upper() for mode in each.modes)
         block = f" in blocks of {each.block[0]} x {each.block[1]}" if each.block else ""
+        block += f", {each.block_elems} words each" if each.block_elems > 1 else ""
         layout = f", {each.major.upper()} is contiguous" if len(each.modes) == 2 else ""
         yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {each.align_bytes} bytes"
     if contract.groups is not None:
@@ -162,10 +163,11 @@ def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
 
 
 def _extent(tensor: TensorContract, mode: str) -> str:
-    """Return the extent of a tensor along a mode, in blocks if its elements stand for blocks."""
+    """Return the extent of a tensor along a mode, in elements of blocks if it has those."""
     if tensor.block is None:
         return f"problem.{mode}"
-    return f"ceil_div(problem.{mode}, {tensor.block[tensor.modes.index(mode)]})"
+    blocks = f"ceil_div(problem.{mode}, {tensor.block[tensor.modes.index(mode)]})"
+    return blocks if tensor.block_elems == 1 or mode != tensor.modes[-1] else f"{blocks} * {tensor.block_elems}"
 
 
 def _places(contract: LaunchContract) -> Iterator[str]:

@@ -158,6 +158,7 @@ SPECS = [
     ("sm80_split_k_tn", "sm_80"),
     ("sm90_hgemm_tn", "sm_90"),
     ("sm90_e4m3_scaled_tn", "sm_90"),
+    ("sm100_nvf4_tn", "sm_100"),
 ]
 
 
