@@ -281,7 +281,7 @@ def test_half_a_pair_is_refused(compiled: Compile, name: str, n: int, wanted: in
         (spec_of("halves", "gate", schedule=Schedule(split_k=2)), "epilogue.pairs", "leave schedule.split_k out"),
         (spec_of("interleaved", "gate", b="n"), "epilogue.pairs", 'transposed = "once"'),
         (spec_of(64, "gate"), "tile.cta", "N = 256"),
-        (spec_of("halves", "gate", cta=(64, 32, 32), family="sm80"), "tile.cta", "N = 64"),
+        (spec_of("halves", "gate", cta=(64, 48, 32), family="sm80"), "tile.cta", "N = 64"),
         (spec_of("halves", "gate", b="n", family="sm80"), "epilogue.pairs", 'problem.b.major = "k"'),
         (spec_of(24, "gate"), "tile.cta", "N = 96"),
     ],
