@@ -143,6 +143,19 @@ def blocks_of_groups(forms: Mapping[str, Form]) -> Mapping[str, Block]:
     return {name: block_of(name, shapes) for name in SCALES}
 
 
+def joins_pairs(given: Given, gated: Gated) -> bool:
+    """Return whether one kernel scales blocks and joins pairs: blocks of several columns of one member, along K."""
+    forms = {name: form for name, (form, _) in given.items()}
+    blocks = blocks_of_groups(forms)
+    if not blocks:
+        return True
+    block, (*batch, k, n) = blocks["scale_b"], forms["b"].shape
+    if gated.pairs.width is not None or block[0] == 1 or n % (2 * block[0]):
+        return False
+    problem = Multiplied(tuple(batch), 0, n, k)
+    return place_factors("scale_b", *given["scale_b"], block, problem, fold=False).matrix.major == "k"
+
+
 def _check_scales(forms: Mapping[str, Form], product: GroupedProduct) -> None:
     """Check the factors of rows and columns, or of blocks. Raises OperandError."""
     given = {name: forms[name] for name in SCALES if name in forms}

@@ -22,6 +22,7 @@ from cutegen.dispatch.grouped import (
     GroupedProduct,
     GroupedTerms,
     blocks_of_groups,
+    joins_pairs,
     product_of_groups,
     resolve_groups,
     result_of,
@@ -189,13 +190,16 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
     """Return the call that a kernel serves: without an activation of pairs that torch computes from its sums.
 
-    That is so if the sums are stored, which are in the result's type then, else in f32, for parts of K, and with
-    factors of blocks.
+    That is so if the sums are stored, which are in the result's type then, else in f32, for parts of K, and with blocks
+    that have columns of both members.
     """
-    if not is_gated(call.activation):
+    if (gated := gated_of(call.activation)) is None:
         return call
-    if not (call.aux or call.b.dim() == 2 or call.has_blocks or not eager.takes_pairs(call.a.device, arch)):
-        return call
+    if not call.aux and call.b.dim() == 3 and eager.takes_pairs(call.a.device, arch):
+        scales = ("a", "b", "scale_a", "scale_b")
+        given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}
+        if call.scale_a is None or joins_pairs(given, gated):
+            return call
     _, element = call.product
     return call._replace(activation=None, out=None, out_dtype=element if call.aux else torch.float32, aux=False)
 

@@ -179,7 +179,7 @@ def test_the_executor_scales_blocks_of_groups_for_any_ends() -> None:
 
 @pytest.mark.parametrize("recipes", [(ROW, ROW), (OF_ROWS, OF_BLOCKS)])
 def test_pairs_activations_and_out(recipes: tuple[str, str], computed_by: str) -> None:
-    """Factors of columns are in the order of the weight; kernels of blocks have no pairs, so that torch joins them."""
+    """Factors are in the order of the weight; with blocks that have columns of both members torch joins pairs."""
     x, w = operand(FORMS["m"][0], recipes[0], "m"), operand(FORMS["m"][1], recipes[1], "m")
     out = torch.full((ROOM, N // 2), 7.0, dtype=torch.bfloat16)
     found = call("m", recipes, x, w, activation="swiglu", pairs="halves", first="up", out=out)
@@ -194,6 +194,27 @@ def test_pairs_activations_and_out(recipes: tuple[str, str], computed_by: str) -
     act = call("m", recipes, x, w, activation=torch.nn.SiLU())
     plain = call("m", recipes, x, w, output_dtype=torch.float32)
     torch.testing.assert_close(act.float(), functional.silu(plain), rtol=2.0**-7, atol=2.0**-7)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.usefixtures("kept")
+def test_one_kernel_scales_blocks_and_joins_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If each member has blocks of its own, with factors along K."""
+    x, w = operand((ROOM, 400), OF_ROWS, "m"), operand((G, 256, 400), OF_BLOCKS, "m")
+    monkeypatch.setattr("cutegen.torch_ops.grouped.activated", None)  # torch joins nothing
+    with cutegen.matmul_settings(cpu_tensors="executor"):
+        found = call("m", QUICK[1:], x, w, activation="swiglu", pairs="halves", first="gate")
+        for other in ({"pairs": "interleaved"}, {"pairs": 8}):
+            with pytest.raises(TypeError, match="not callable"):
+                call("m", QUICK[1:], x, w, **{"activation": "swiglu", "first": "gate", **other})
+    for at, a, b in parts("m", x, w, GIVEN):
+        gate, up = (a @ b.T).chunk(2, -1)
+        cut_gate, cut_up = (2.0**-11 * a.norm(dim=1)[:, None] * b.norm(dim=1)).chunk(2, -1)
+        exact = functional.silu(gate) * up
+        error = 1.1 * cut_gate * (up.abs() + cut_up) + cut_up * gate.abs() + 2.0**-8 * exact.abs()
+        assert ((found[at].double() - exact).abs() <= error).all()
+    assert not found[GIVEN[-1] :].any()
 
 
 @pytest.mark.parametrize("form", ["m", "padded"])
