@@ -34,7 +34,7 @@ def _largest(x: Any) -> Any:
     """Return the largest number of each 128 columns, of which the last may be fewer, and at least 0."""
     width = QUANTIZED_BLOCK[1]
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % width)])
-    return padded.reshape(*x.shape[:-1], -1, width).max(-1).clip(min=0.0)
+    return padded.reshape(*x.shape[:-1], padded.shape[-1] // width, width).max(-1).clip(min=0.0)
 
 
 def _factors(largest: Any, most: float, scale: FactorsOfC) -> Any:

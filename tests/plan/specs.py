@@ -57,3 +57,10 @@ def promoted_k(found: GemmPlan) -> int:
     """The K after which a plan's sums are promoted; 0 if they are not."""
     promotion = found.mma.accumulator.promotion
     return promotion.k if promotion else 0
+
+
+def columns_together(spec: GemmSpec) -> int:
+    """The number that N is a multiple of: those of both members of a pair, or of a block of factors of each."""
+    if spec.epilogue.pairs is None:
+        return 1
+    return 2 * (1 if spec.problem.scale_b is None else spec.problem.scale_b.block[0])

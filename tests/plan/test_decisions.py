@@ -44,6 +44,7 @@ OPTIONAL_KEYS = {
     "epilogue.ops",
     "epilogue.expression",
     "epilogue.pairs",
+    "epilogue.quantize",
     "problem.groups",
     "problem.residual",
     "problem.bias",
