@@ -67,8 +67,8 @@ class TensorContract:
     """One matrix, `modes` in CuTe's order (A is (M,K), B is (N,K), C is (M,N)), or one vector, a bias or a scale.
 
     `name` is its role: "a", "b", "c", or its role in the epilogue. `major` is the contiguous mode. Base address,
-    leading stride and batch stride are multiples of `align_bytes`. A `block` of rows
-    and elements of K has `block_elems` elements of factors: one, or the words of an atom.
+    leading stride and batch stride are multiples of `align_bytes`. A `block` of rows and elements of K has
+    `block_elems` elements of factors: one, or the words of an atom.
     """
 
     name: str

@@ -34,7 +34,7 @@ class Pairs:
         return ("gate", "up") if self.first == "gate" else ("up", "gate")
 
     @property
-    def operand(self) -> Literal["a", "b"]:
+    def operand(self) -> str:
         """The operand that has both columns of each pair."""
         return "a" if self.of == "m" else "b"
 

@@ -242,7 +242,7 @@ class Problem(Part):
             return Mismatch(key="groups", found=str(self.groups), expected=expected, fix="leave problem.groups out")
         if self.groups is not None and (wrong := self._of_grouped_factors(self.groups, a, b)):
             return wrong
-        for name, factors in (("a", a), ("b", b)):
+        for name, factors in {"a": a, "b": b}.items():
             if factors.major is not None and factors.major not in MODES[name]:
                 expected = f"{alternatives(MODES[name])}, the modes of {name.upper()}"
                 return Mismatch(key=f"scale_{name}.major", found=literal(factors.major), expected=expected)
@@ -546,7 +546,7 @@ class Schedule(Part):
     cluster: ClusterCtas | None = None
     programmatic: Programmatic | None = None
     pace: PaceCycles | None = None
-    weights: Literal["a", "b"] = field(default="b", metadata=NOT_A_KEY)
+    weights: str = field(default="b", metadata=NOT_A_KEY)
 
     @property
     def slices(self) -> int:

@@ -171,6 +171,8 @@ def random_extras(
         for tensor in (call_tensor(x, contract.groups) for x in contract.factors):
             lead = _lead(tensor, batch=batch, groups=groups)
             extras[tensor.name] = source.matrix(tensor, (*lead, *tensor.extents(ProblemShape(m, n, k))))
+    if not contract.scalars and not contract.beside_result:
+        return extras
     source = _source(framework, device, seed + 1)
     extras |= {name: float(np.float32(source.number())) for name in contract.scalars}
     for tensor in (call_tensor(x, contract.groups) for x in contract.beside_result):

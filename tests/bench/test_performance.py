@@ -339,7 +339,7 @@ def test_without_a_gpu_it_is_said_and_nothing_is_written(
     monkeypatch.setattr("cutegen.bench.benchmark.present_target", lambda: None)
     out = tmp_path / "out.json"
     assert door.main(["measure", str(out)]) == 1
-    assert "found none" in capsys.readouterr().err
+    assert "no supported GPU found" in capsys.readouterr().err
     assert not out.exists()
 
 
