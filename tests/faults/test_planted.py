@@ -16,11 +16,19 @@ from tests.plan.families.test_grouped_rows import PLANTED as OF_GROUPED_ROWS
 from tests.plan.families.test_scaled_sums import PLANTED as OF_SCALED_SUMS
 from tests.run.test_block_scales import PLANTED as OF_BLOCK_SCALES
 from tests.run.test_grouped_kernels import PLANTED as OF_GROUPED_KERNELS
+from tests.run.test_sm100_factors import PLANTED as OF_SM100_FACTORS
 from tests.run.test_sm100_kernels import PLANTED as OF_SM100_KERNELS
 
 ROOT = Path(__file__).parents[2]
 CHANGED = ("cutegen", "templates")
-EXECUTED: tuple[Sized, ...] = (OF_GROUPED_ROWS, OF_SCALED_SUMS, OF_BLOCK_SCALES, OF_GROUPED_KERNELS, OF_SM100_KERNELS)
+EXECUTED: tuple[Sized, ...] = (
+    OF_GROUPED_ROWS,
+    OF_SCALED_SUMS,
+    OF_BLOCK_SCALES,
+    OF_GROUPED_KERNELS,
+    OF_SM100_KERNELS,
+    OF_SM100_FACTORS,
+)
 """Faults of templates that tests of their own plant, compile and execute."""
 
 
