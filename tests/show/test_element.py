@@ -122,6 +122,21 @@ def test_a_factor_scales_a_block(
     assert sum(len(each.values) for each in way.meets) == sums * across
 
 
+@pytest.mark.parametrize(("block", "member", "half"), [(4, "gate", 0), (20, "up", 1)])
+def test_a_factor_of_pairs_scales_the_sums_of_a_member(block: int, member: str, half: int) -> None:
+    """Of 4096 columns of B: blocks 0 to 15 are of the gates, the others of the ups."""
+    plan, asked = plan_of("sm90_e4m3_swiglu_quantized"), Element("scale_b", (block, 7))
+    way = follow(plan, asked, ProblemShape(4096, 4096, 4096))
+    assert isinstance(way, OperandElementPath)
+    (m, n, _), tile = plan.cta_tile, plan.operand("scale_b").tile
+    assert (way.source.tile, way.source.within) == ((512 // (n // 2), 7), (half * tile[0] // 2, 0))
+    values = {value for each in way.meets for value in each.values}
+    sums = range(half * m * n // 2 // 256, (half + 1) * m * n // 2 // 256)
+    assert (len(way.meets), values) == (256, set(sums))
+    said = "\n".join(element.view(plan, asked, ProblemShape(4096, 4096, 4096)).lines)
+    assert f"products of the {member}s of columns 512 to 639 of C and k 896 to 1023" in said
+
+
 def test_an_operand_that_the_kernel_does_not_have_is_named() -> None:
     with pytest.raises(RequestError, match="found scale_a; expected one of a, b, c: the spec has no factors of blocks"):
         follow(plan_of("sm90_hgemm_tn"), Element.parse("scale_a,0,0"), ProblemShape(128, 128, 128))

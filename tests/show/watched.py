@@ -57,7 +57,10 @@ class Watch:
 
     def places(self, data: Any, count: int) -> list[tuple[int, int]]:
         """(row, byte in it) of each mark in `count` rows of bytes."""
-        rows = np.ascontiguousarray(data).view(self.word).reshape(count, -1)
+        found = np.ascontiguousarray(data)
+        if found.nbytes < count * self.word.itemsize:
+            return []  # of narrower accesses
+        rows = found.view(self.word).reshape(count, -1)
         return [(int(i), int(j) * self.word.itemsize) for i, j in np.argwhere(rows == self.mark)]
 
     def is_in(self, memory: np.ndarray) -> bool:

@@ -33,7 +33,7 @@ from cutegen.show.follow.locations import (
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 from cutegen.show.follow.vectors import Surroundings
-from cutegen.show.follow.window import Window, of_blocks, of_words, paired, tiled
+from cutegen.show.follow.window import Window, of_blocks, of_blocks_of_members, of_words, paired, tiled
 
 _EXCHANGED = dict(zip((*OPERANDS, *FACTORS), (*OPERANDS[::-1], *FACTORS[::-1]), strict=True))
 
@@ -64,8 +64,9 @@ class Follower:
             element = replace(element, coordinate=_word(element.coordinate))
         else:
             element.check(extents)
-        pairs = plan.epilogue.fusion.pairs if element.operand == "b" else None
-        window, scales = self._window(asked, x, pairs), self._scales(asked, x)
+        pairs = plan.epilogue.fusion.pairs if element.operand in ("b", "scale_b") else None
+        pair = self._pair(element, x, pairs, rows)
+        window, scales = self._window(asked, x, pairs), self._scales(asked, x, pair)
         source = GlobalLocation.of(
             element,
             extents,
@@ -79,7 +80,7 @@ class Follower:
         slice_ = slice_of(k_tile, plan.slices, k_tiles)
         stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
         within = window.within
-        lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x)
+        lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x, pairs, pair)
         return OperandElementPath(
             element=asked,
             read_as=x.name,
@@ -94,7 +95,7 @@ class Follower:
             reads=follower.reads(within, stage),
             meets=follower.meets(lines),
             line=lines.start,
-            pair=None if pairs is None else PairMember(*pairs.pair(element.coordinate[0], rows)),
+            pair=pair,
             scales=scales,
             tensor_memory=None if x.block_elems == 1 else self._in_tensor_memory(asked, x, within, stage),
         )
@@ -127,20 +128,33 @@ class Follower:
         if x.block_elems > 1:
             rows = self._rows_of_tile(x)
             return of_words(_word(element.coordinate), x.tile, x.block[0], element.coordinate[0] // rows, rows)
+        if not x.is_multiplied and pairs is not None:
+            return of_blocks_of_members(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x), self.problem.n)
         if not x.is_multiplied:
             return of_blocks(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x))
         if pairs is not None:
             return paired(element.coordinate, x.tile, pairs, self.problem.n)
         return tiled(element.coordinate, x.tile)
 
+    def _pair(self, element: Element, x: OperandPath, pairs: Pairs | None, rows: int) -> PairMember | None:
+        """Return which member of a pair a column of B is, or the first of those of a factor: members have their own."""
+        if pairs is None:
+            return None
+        if x.is_multiplied:
+            return PairMember(*pairs.pair(element.coordinate[0], rows))
+        member, block = divmod(element.coordinate[0], rows // 2 // x.block[0])
+        return PairMember(block * x.block[0], pairs.members[member])
+
     def _rows_of_tile(self, x: OperandPath) -> int:
         """Return the rows that the CTA's tile has of an operand's side."""
         return self.plan.cta_tile[ROWS.index(x.operand)]
 
-    def _scales(self, element: Element, x: OperandPath) -> ScaledBlock | None:
-        """Return what a factor scales; None for an element of A or B."""
+    def _scales(self, element: Element, x: OperandPath, pair: PairMember | None) -> ScaledBlock | None:
+        """Return what a factor scales; None for an element of A or B. With pairs its rows are columns of C."""
         if x.is_multiplied:
             return None
+        if pair is not None:
+            element = replace(element, coordinate=(pair.pair // x.block[0], element.coordinate[1]))
         extents = self.problem.extents[element.modes[0]], self.problem.k
         block = x.block if x.block_elems == 1 else (1, x.block[1] // PER_WORD)
         spans = zip(element.coordinate, block, extents, strict=True)
@@ -153,11 +167,16 @@ class Follower:
         line = within + element.coordinate[0] // x.tile[0] % shares * x.tile[0]
         return range(line, line + 1)
 
-    def _in_tile(self, scales: ScaledBlock, window: Window, x: OperandPath) -> range:
-        """Return the rows of a block that the CTA's tile has, counted in it."""
-        extent = self._rows_of_tile(x)
-        first = window.tile[0] * extent
-        return range(max(0, scales.rows.start - first), min(extent, scales.rows.stop - first))
+    def _in_tile(
+        self, scales: ScaledBlock, window: Window, x: OperandPath, pairs: Pairs | None, pair: PairMember | None
+    ) -> range:
+        """Return the rows of a block that the CTA's tile has, counted in it; with pairs a half has a member's."""
+        extent, before = self._rows_of_tile(x), 0
+        if pairs is not None and pair is not None:
+            extent //= 2
+            before = extent if pair.member == pairs.members[1] else 0
+        first = window.tile[0] * extent - before
+        return range(max(before, scales.rows.start - first), min(before + extent, scales.rows.stop - first))
 
     def _of_result(self, element: Element) -> ResultElementPath:
         c, (m, n, _), swapped = self.plan.epilogue, self.plan.cta_tile, self.plan.swapped

@@ -77,6 +77,23 @@ def of_blocks(coordinate: tuple[int, int], tile: tuple[int, int], block: int, ro
     return Window((number, coordinate[1]), (coordinate[0] - first, 0), begins)
 
 
+def of_blocks_of_members(
+    coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int, columns: int
+) -> Window:
+    """Return the same with pairs of columns: one half of a tile has blocks of one member, the other those of the other.
+
+    >>> found = of_blocks_of_members((20, 7), (8, 4), 128, 256, 4096)
+    >>> found.tile, found.within, found.coordinates[0].tolist()
+    ((4, 7), (4, 0), [4, 5, 6, 7, 20, 21, 22, 23])
+    """
+    blocks, half = columns // 2 // block, tile[0] // 2
+    member, first = divmod(coordinate[0], blocks)
+    found = of_blocks((first, coordinate[1]), (half, tile[1]), block, rows // 2)
+    rows_of_both = np.concatenate((found.coordinates[0], found.coordinates[0] + blocks))
+    within = found.within[0] + member * half, found.within[1]
+    return Window(found.tile, within, (rows_of_both, found.coordinates[1]))
+
+
 def of_words(coordinate: tuple[int, int], tile: tuple[int, int], block: int, number: int, rows: int) -> Window:
     """Return the window of a word of factors in the `number`-th tile of `rows`, which meets its `block` of rows.
 

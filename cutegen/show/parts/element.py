@@ -133,7 +133,8 @@ def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
     if way.scales is not None:
         rows, k = way.scales.rows, way.scales.k
         of_rows = f"{rows[0]} to {rows[-1]}" if len(rows) > 1 else str(rows[0])
-        yield "scales", f"products of {x} {of_rows} and {y} {k[0]} to {k[-1]}"
+        lines = f"{x} {of_rows}" if way.pair is None else f"the {way.pair.member}s of columns {of_rows} of C"
+        yield "scales", f"products of {lines} and {y} {k[0]} to {k[-1]}"
         yield "CTA's tile", f"factor {first} of tile {number}, k-tile {way.k_tile}"
         return
     row = f"{x} {first} of tile {number}"
