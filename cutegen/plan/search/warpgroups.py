@@ -13,6 +13,7 @@ from math import gcd, prod
 from typing import Any
 
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.quantized import QUANTIZED_BLOCK
 from cutegen.hardware import GPUS, Instruction, Issuer, Target, dtype
 from cutegen.hardware.units import LINE_BYTES, MAX_CLUSTER_CTAS, WGMMA_ROWS
 from cutegen.plan import swapped
@@ -204,12 +205,20 @@ def _candidates(
         ("swap", False, schedule.swap),
     ):
         rows = _having(rows, key, open_value, asked)
-    for row in _added_as_asked(rows, schedule):
+    for row in _added_as_asked(_of_whole_blocks(spec, rows), schedule):
         candidate = candidate_of(spec, target, row)
         if candidate.stages >= DOUBLE_BUFFERED:
             span = 1.0 if _span_bytes(spec, row) == LINE_BYTES else NARROW_SPAN
             correction = row.correction * _of_bytes(spec, target, row) * span
             yield replace(row, correction=correction), candidate
+
+
+def _of_whole_blocks(spec: GemmSpec, rows: list[KernelConfig]) -> list[KernelConfig]:
+    """Return the rows whose warpgroups have whole blocks of a quantized C; all if there are none."""
+    if spec.epilogue.quantize is None:
+        return rows
+    columns = QUANTIZED_BLOCK[1] * (1 if spec.epilogue.pairs is None else 2)
+    return [row for row in rows if not row.swap and row.cta[1] % (columns * row.warpgroups[1]) == 0] or rows
 
 
 def _for_elements(spec: GemmSpec, compared: tuple[KernelConfig, ...]) -> Iterator[KernelConfig]:
