@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a description may hold characters that Latin-1 lacks
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = int(application(words)(words, prog_name="cutegen", standalone_mode=False) or 0)
+        code = int(application(_completed() or words)(words, prog_name="cutegen", standalone_mode=False) or 0)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -72,6 +73,11 @@ def _verdict(error: Exception, words: Sequence[str]) -> tuple[int, str]:
             return OutsideError.exit_code, f"{error}; {way_out}"
         case _:
             return DEFECT, f"{error!r}: this is a bug in cutegen; please report it with the traceback"
+
+
+def _completed() -> list[str]:
+    """Return the words that a shell asks to complete, which it passes in the environment; none in any other run."""
+    return os.environ.get("COMP_WORDS", "").split()[1:] if "_CUTEGEN_COMPLETE" in os.environ else []
 
 
 def application(words: Sequence[str]) -> typer.Typer:
