@@ -45,8 +45,9 @@ def self_check(plan: GemmPlan) -> SelfCheckHoles:
     operands = [f"{name} = {value}" for name, value in _EXAMPLE_SCALARS.items() if name in fusion.scalars]
     operands += [line for x in plan.launch.factors for line in _factors(x)]
     operands += [
-        f"scaled_{x.name[-1]} = {_scaled(x, operand.dtype)}"
+        line
         for x, operand in zip(plan.launch.factors, plan.launch.operands, strict=False)
+        for line in _scaled(x, operand.dtype)
     ]
     operands += [f"{x.name} = {_random(x)}" for x in fusion.tensors]
     stores = STORE in {x.name for x in fusion.tensors}
@@ -86,13 +87,17 @@ def _factors(x: TensorContract) -> tuple[str, ...]:
     return (made if x.major == x.modes[1] else f"{made}.T",)
 
 
-def _scaled(x: TensorContract, operand: str) -> str:
-    """Return A or B in float64, each block of it multiplied by its factor, in PyTorch."""
+def _scaled(x: TensorContract, operand: str) -> tuple[str, ...]:
+    """Return lines that make A or B in float64, each block of it multiplied by its factor, in PyTorch."""
     values, name = dtype(operand).values, x.name[-1]
-    pairs = f"torch.stack(({name} & 15, {name} >> 4), -1).flatten(1).long()"
-    table = 'torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], device="cuda").double()'
-    elements = f"{name}.double()" if values == 1 else f"torch.cat(({table}, -{table}))[{pairs}]"
-    return f"{elements} * {_spread(x, values)}"
+    scaled, spread = f"scaled_{name}", _spread(x, values)
+    if values == 1:
+        return (f"{scaled} = {name}.double() * {spread}",)
+    return (
+        f'{scaled} = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], device="cuda").double()',
+        f"{scaled} = torch.cat(({scaled}, -{scaled}))[torch.stack(({name} & 15, {name} >> 4), -1).flatten(1).long()]",
+        f"{scaled} *= {spread}",
+    )
 
 
 def _spread(x: TensorContract, values: int = 1) -> str:
@@ -127,7 +132,7 @@ def _of_words(x: TensorContract, values: int) -> str:
     """Return the factors of words for each of the `values` of each element of an operand, in PyTorch."""
     (_, of_k), (first, second) = x.block or (1, 1), x.modes
     of_codes = "({}.double() - 127).exp2()" if x.dtype.startswith("ue8m0") else "{}.view(torch.float8_e4m3fn).double()"
-    columns = second if values == 1 else f"{values} * {second}"
+    columns = second if values == 1 else f" {values} * {second}"
     return f"{of_codes.format(_codes(x))}.repeat_interleave({of_k * values // PER_WORD}, 1)[:{first}, :{columns}]"
 
 
