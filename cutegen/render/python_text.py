@@ -40,11 +40,14 @@ def within_width(text: str) -> str:
 
 
 def _broken(line: str) -> tuple[str, ...]:
-    """Return the lines of one that ends with its only call, or with that and a colon; a comment stays whole.
+    """Return the lines of one that ends with its only call, or with that and a colon; a comment is wrapped.
 
     >>> _broken("# epilogue.ops: relu (given)"), _broken("f(x)  # at first (as given)")
     (('# epilogue.ops: relu (given)',), ('f(x)  # at first (as given)',))
     """
+    if line.lstrip().startswith("# "):
+        margin = " " * (len(line) - len(line.lstrip()))
+        return tuple(f"{margin}{part}" for part in comment(line.strip().removeprefix("# "), len(margin)))
     code = line.removesuffix(":")
     if not code.endswith(")") or "#" in line:
         return (line,)
