@@ -47,6 +47,8 @@ from tests.plan.specs import gemm
 from tests.run import dtype_cases, simt_cases, split_k
 from tests.run import test_grouped_kernels as grouped_kernels
 from tests.run import test_grouped_wgmma as grouped_wgmma
+from tests.run import test_pairs as pairs
+from tests.run import test_quantized as quantized
 from tests.run import wgmma as warpgroups
 from tests.run.epilogues import CASES
 from tests.run.test_wgmma_pairs import ROWS
@@ -318,6 +320,10 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
     shipped = [load_spec(name) for name in shipped_specs()]
     rare = [
         replace(warpgroups.spec("sm90"), schedule=Schedule(programmatic=True)),
+        *(
+            replace(warpgroups.spec("sm90"), schedule=Schedule(programmatic="weights", cluster=cluster))
+            for cluster in (None, (2, 1))
+        ),
         replace(warpgroups.spec("sm90"), schedule=Schedule(pace=1000)),
         warpgroups.spec("sm90", dtype="e4m3", c=gemm().problem.c, cta=(128, 192, 128), promote_k=128),
         gemm("kkn", "f16", c_dtype="f32", schedule=Schedule(split_k=2, reduction="atomics")),
@@ -326,7 +332,11 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
             for ctas in (1, 2)
         ),
         replace(gemm("kkn", "f16"), family="sm100", mma=Mma(cta_group=2), tile=Tile((64, 64, 64))),
-        *(setting.spec() for setting in (*grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)),
+        *pairs.CASES.values(),
+        *(
+            setting.spec()
+            for setting in (*quantized.OTHERS, *grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)
+        ),
     ]
     cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)
     asked = [(spec, None) for spec in (*combinations(), *map(spec_of, ROWS), *rare, *shipped)]
