@@ -318,7 +318,9 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(kernel, "rendered", listed)
     shipped = [load_spec(name) for name in shipped_specs()]
+    by_layouts = Mma(atom_layout=(2, 2, 1), permutation=("(16,2,2):(1,32,16)", "(8,2,2):(1,16,8)", 16))
     rare = [
+        replace(gemm(), mma=by_layouts),
         replace(warpgroups.spec("sm90"), schedule=Schedule(programmatic=True)),
         *(
             replace(warpgroups.spec("sm90"), schedule=Schedule(programmatic="weights", cluster=cluster))
