@@ -11,10 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutegen.algebra import Layout
-from cutegen.hardware.gmma_layouts import INTER
-from cutegen.hardware.matrix_descriptor import MatrixDescriptor
-
 ATOM_ROWS, PER_WORD = 128, 4
 """Rows of an atom, and the factors of each."""
 ATOM_WORDS, ATOM_BYTES = ATOM_ROWS, ATOM_ROWS * PER_WORD
@@ -22,14 +18,6 @@ COLUMN_ROWS, ATOM_COLUMNS = 32, 4
 """Rows that have a column of tensor memory, and the columns of an atom."""
 COPY = "tcgen05.cp.cta_group::1.32x128b.warpx4"
 """Copies an atom: 32 rows of 16 bytes, to each quarter of the lanes."""
-
-WORDS_OF_ROWS = Layout((COLUMN_ROWS, ATOM_COLUMNS), (ATOM_COLUMNS, 1))
-"""Map a row of an atom to its word."""
-
-
-def atom_descriptor(version: int) -> MatrixDescriptor:
-    """Return the matrix descriptor of an atom at address 0: 8 rows of 16 bytes follow one another, unswizzled."""
-    return MatrixDescriptor(lbo_bytes=16, sbo_bytes=128, mode=INTER, version=version)
 
 
 def unblocked(words: Any) -> Any:

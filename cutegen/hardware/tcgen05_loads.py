@@ -69,7 +69,7 @@ def places_of_sums(rows: int, columns: int, ctas: int) -> Layout:
     """Map (m, n) of the sums that a CTA has of one instruction to their places.
 
     >>> places_of_sums(64, 32, 1)
-    ((16, 4), 32) : ((1, 32), 128)
+    Layout(((16, 4), 32), ((1, 32), 128))
     """
     if rows == LANES:
         return Layout((rows, columns), (1, LANES))

@@ -15,7 +15,7 @@ from cutegen.contract.pairs import Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import ProofError
 from cutegen.hardware import LdmatrixAtom, MmaAtom, StmatrixAtom, ldmatrix_trace
-from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS, WORDS_OF_ROWS
+from cutegen.hardware.factor_atoms import ATOM_ROWS, ATOM_WORDS, COLUMN_ROWS
 from cutegen.hardware.tcgen05_atoms import COLUMNS
 from cutegen.hardware.tcgen05_loads import columns_of_sums, places_of_sums
 from cutegen.hardware.units import BULK_ALIGN_BYTES, REGISTER_BITS, WARP, WARPGROUP
@@ -26,6 +26,7 @@ from cutegen.plan.kernel.handshakes import prove_handshakes
 from cutegen.plan.kernel.memory import BARRIERS, SLICES, Phase
 from cutegen.plan.kernel.pipeline import AB, C_STORE, MBARRIER_BYTES, Scope, mbarriers_bytes
 from cutegen.plan.kernel.scheduler import SUM_VECTOR_ELEMS, TileOrder, WorkTile
+from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
 from cutegen.plan.values.copies import BulkTensorCopy, TileCopy, VectorCopy
 from cutegen.plan.values.epilogue import EpilogueParts, EpiloguePlan, Quantization
 from cutegen.plan.values.fragment_table import fragment_table

@@ -29,7 +29,11 @@ def test_the_page_has_the_times() -> None:
 
 def test_the_readme_has_the_mean() -> None:
     mean = geometric_mean([torch_us / us for torch_us, us, *_ in US.values()])
-    assert f"{mean:.2f} times over [{len(US)} layers of language models]" in words_of("../README.md")
+    layers = len({tuple(map(int, text.split("x")[1:])) for text in US})
+    rows = len({text.partition("x")[0] for text in US})
+    page = words_of("../README.md")
+    assert f"[{layers} layers of language models](docs/performance_h100.md" in page
+    assert f"at {rows} numbers of rows {mean:.2f}" in page
 
 
 def test_the_page_says_which_are_slower_than_torch() -> None:

@@ -23,10 +23,12 @@ from cutegen.hardware.factor_atoms import (
     ATOM_COLUMNS,
     ATOM_ROWS,
     ATOM_WORDS,
+    COLUMN_ROWS,
     COPY,
     PER_WORD,
-    atom_descriptor,
 )
+from cutegen.hardware.gmma_layouts import INTER
+from cutegen.hardware.matrix_descriptor import MatrixDescriptor
 from cutegen.hardware.units import LINE_BYTES
 from cutegen.plan.operands.choices import OperandChoices
 from cutegen.plan.operands.factors import most_blocks
@@ -41,6 +43,14 @@ from cutegen.plan.values.path import ROWS
 from cutegen.plan.values.smem import SmemCandidate, Wavefronts
 from cutegen.spec import MODES, Factors, GemmSpec
 from cutegen.support.words import extents, plural
+
+WORDS_OF_ROWS = Layout((COLUMN_ROWS, ATOM_COLUMNS), (ATOM_COLUMNS, 1))
+"""Map a row of an atom to its word."""
+
+
+def atom_descriptor(version: int) -> MatrixDescriptor:
+    """Return the matrix descriptor of an atom at address 0: 8 rows of 16 bytes follow one another, unswizzled."""
+    return MatrixDescriptor(lbo_bytes=16, sbo_bytes=128, mode=INTER, version=version)
 
 
 def choose_atoms(spec: GemmSpec, mma: MmaPlan) -> Iterator[OperandChoices[BulkTensorCopy]]:

@@ -15,10 +15,10 @@ from cutegen.hardware.factor_atoms import (
     ATOM_WORDS,
     COLUMN_ROWS,
     PER_WORD,
-    WORDS_OF_ROWS,
 )
 from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
+from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
 from cutegen.plan.values.path import ROWS, OperandPath
 from cutegen.show.follow.locations import (
     Element,

@@ -34,6 +34,7 @@ _DOCUMENT = """<!doctype html>
 </body>
 </html>
 """
+FILES = (STYLE, SCRIPT) = ("thread_values.css", "thread_values.js")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
@@ -46,12 +47,12 @@ def page(
     return _DOCUMENT.format(
         policy=escape(_POLICY, quote=False),
         title=escape(title),
-        style=_resource("thread_values.css"),
+        style=_resource(STYLE),
         facts=escape(facts),
         last=threads - 1,
         thread=thread,
         table="\n".join((f"<tr><th>row\\column</th>{head}</tr>", *rows)),
-        script=_resource("thread_values.js"),
+        script=_resource(SCRIPT),
     )
 
 
