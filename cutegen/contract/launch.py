@@ -14,7 +14,13 @@ from cutegen.contract.groups import GROUP, Groups
 from cutegen.contract.pairs import PAIR, Pairs
 from cutegen.contract.problem import ProblemShape
 from cutegen.contract.quantized import FactorsOfC
-from cutegen.contract.tensor_map import MapMode, TensorMapContract, TensorMapFields, tensor_map_fields
+from cutegen.contract.tensor_map import (
+    STRIDE_MULTIPLE_BYTES,
+    MapMode,
+    TensorMapContract,
+    TensorMapFields,
+    tensor_map_fields,
+)
 from cutegen.hardware import dtype
 from cutegen.support.typed_json import read
 
@@ -296,6 +302,16 @@ class LaunchContract:
     def beside_result(self) -> tuple[TensorContract, ...]:
         """Return the other tensors that the epilogue reads and writes."""
         return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
+
+    @property
+    def columns_multiple(self) -> int:
+        """Return the number that N is a multiple of: pairs, and blocks of each member, are whole; 1 without pairs."""
+        if self.pairs is None:
+            return 1
+        b, width = self.tensor("b"), self.pairs.width
+        unit_bytes = STRIDE_MULTIPLE_BYTES if b.major == "n" and width is None and self.maps else 1
+        blocks = [x.block[0] for x in self.factors if x.block is not None and x.name == "scale_b"]
+        return 2 * max([*blocks, width or max(1, unit_bytes // dtype(b.dtype).bytes)])
 
     @property
     def passed(self) -> tuple[TensorContract, ...]:

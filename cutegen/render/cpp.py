@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import (
@@ -20,9 +21,9 @@ from cutegen.contract.launch import (
     integers,
     leading_stride,
 )
+from cutegen.contract.pairs import PAIR, Pairs
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
-from cutegen.contract.tensor_map import TensorMapContract
-from cutegen.errors import RequestError
+from cutegen.contract.tensor_map import MapMode
 from cutegen.hardware import dtype
 from cutegen.render.environment import environment
 
@@ -36,16 +37,7 @@ _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
 def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
-    """Return the text of a header for a kernel that was compiled for `gpu_arch` (`sm_90a`).
-
-    Its namespace is the kernel's entry. Raises RequestError for a kernel that it cannot launch: groups whose operands
-    are copied by tensor maps.
-    """
-    if contract.groups is not None and contract.maps:
-        raise RequestError(
-            f"{contract.entry}: found groups with tensor maps; expected a kernel whose groups are read by threads: the "
-            "header has no maps of groups; `--what cubin` and `plan.json` have what a launch needs"
-        )
+    """Return a header for a kernel compiled for `gpu_arch` (`sm_90a`), with a namespace called after its entry."""
     (tile_m, tile_n), (x, y) = contract.cta_tile, contract.cluster
     of_cluster = (x, y if contract.split is None else 1)
     tiles_m, tiles_n = reversed(of_cluster) if contract.swapped else of_cluster
@@ -61,6 +53,8 @@ def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
             gpu_arch=gpu_arch,
             described="\n".join(f"//   {line}" for line in _described(contract)),
             problem=_problem(contract.groups),
+            products=_products(contract.groups),
+            columns_multiple=contract.columns_multiple,
             cubin=",\n".join(_rows(cubin)),
             cluster_x=x,
             cluster_y=y,
@@ -78,7 +72,7 @@ def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
             runs_here=_runs_here(gpu_arch),
             along_groups=_along_groups(contract.groups),
             max_extent=MAX_EXTENT,
-            max_batch=MAX_BATCH,
+            max_products=MAX_BATCH if contract.groups is None else MAX_EXTENT,
             arguments=", ".join(_arguments(contract, leaves)),
             places="\n".join(_places(contract)),
             workspace=_workspace(leaves),
@@ -104,7 +98,9 @@ def _described(contract: LaunchContract) -> Iterator[str]:
         block = f" in blocks of {each.block[0]} x {each.block[1]}" if each.block else ""
         block += f", {each.block_elems} words each" if each.block_elems > 1 else ""
         layout = f", {each.major.upper()} is contiguous" if len(each.modes) == 2 else ""
-        yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {each.align_bytes} bytes"
+        many = contract.groups is not None and not contract.groups.packs(each.modes)
+        of_groups = ", one for each group" if many else ""
+        yield f"{each.name} ({modes}){block}: {each.dtype}{layout}, aligned to {each.align_bytes} bytes{of_groups}"
     if contract.groups is not None:
         what = "ends" if contract.groups.layout == "packed" else "sizes"
         yield f"{ENDS}: the {what} of the groups of {contract.groups.of.upper()}, int32 on the device"
@@ -117,8 +113,14 @@ def _problem(groups: Groups | None) -> str:
     return (
         f"// {groups.of} is the extent of all groups together, or of each if they are padded.\n"
         "// With `clears`, elements of C that no group has become 0.\n"
-        "struct Problem {\n  std::int64_t m, n, k, groups;\n  bool clears = true;\n  std::int64_t batch = 1;\n};"
+        "struct Problem {\n  std::int64_t m, n, k, groups;\n  bool clears = true;\n"
+        "  static constexpr std::int64_t batch = 1;\n};"
     )
+
+
+def _products(groups: Groups | None) -> str:
+    """Return the number of products of a launch."""
+    return "problem.batch" if groups is None else "problem.groups"
 
 
 def _rows(cubin: bytes) -> Iterator[str]:
@@ -164,9 +166,10 @@ def _arguments(contract: LaunchContract, leaves_sums: bool) -> Iterator[str]:
 
 def _extent(tensor: TensorContract, mode: str) -> str:
     """Return the extent of a tensor along a mode, in elements of blocks if it has those."""
+    whole = "problem.n / 2" if mode == PAIR else f"problem.{mode}"
     if tensor.block is None:
-        return f"problem.{mode}"
-    blocks = f"ceil_div(problem.{mode}, {tensor.block[tensor.modes.index(mode)]})"
+        return whole
+    blocks = f"ceil_div({whole}, {tensor.block[tensor.modes.index(mode)]})"
     return blocks if tensor.block_elems == 1 or mode != tensor.modes[-1] else f"{blocks} * {tensor.block_elems}"
 
 
@@ -218,7 +221,7 @@ def _declared(parameter: Parameter, contract: LaunchContract) -> str:
     name = parameter.name
     value = f"value_{name}"
     if name in maps:
-        return f"TensorMap {value} = {_map(tensors[maps[name].name], maps[name])}"
+        return f"TensorMap {value} = {_map(tensors[maps[name].name], contract)}"
     if parameter.type == "f32":
         return f"float {value} = {name}"
     if parameter.type == "ptr":
@@ -236,14 +239,48 @@ def _declared(parameter: Parameter, contract: LaunchContract) -> str:
     return f"std::int64_t {value} = {name.removeprefix('batch_stride_')}.batch_stride"
 
 
-def _map(tensor: TensorContract, contract: TensorMapContract) -> str:
+def _map(tensor: TensorContract, contract: LaunchContract) -> str:
+    size = dtype(tensor.dtype).bytes
+    kind, modes = _DATA_TYPES.get(tensor.dtype, _UNSIGNED[size]), ", ".join(map(str, _map_modes(tensor, contract)))
+    (swizzle_bytes,) = (each.swizzle_bytes for each in contract.maps if each.name == tensor.name)
+    return f"map_of({tensor.name}.address, {RESULT}.address, {kind}, {size}, {_SWIZZLES[swizzle_bytes]}, {{{modes}}})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """A mode of a tensor map: the C++ of its extent and of its stride in elements, and the extent of a box."""
+
+    extent: str
+    stride: str
+    box: int
+
+    def __str__(self) -> str:
+        return f"{{{self.extent}, {self.stride}, {self.box}}}"
+
+    def split(self, pairs: Pairs, together: int) -> list[_Mode]:
+        """Return the modes of columns in pairs, as MapMode.split does for numbers."""
+        columns = pairs.multiple * self.box  # boxes are those of any number of columns
+        boxes = MapMode(columns, 1, self.box).split(pairs.modes(columns), together)
+        half, width = f"{self.extent} / 2", pairs.width
+        if width is None:
+            modes = [(half, "1"), ("2", f"({half})")]
+        elif width == 1:
+            modes = [(half, "2"), ("2", "1")]
+        else:
+            modes = [(str(width), "1"), (f"{self.extent} / {2 * width}", str(2 * width)), ("2", str(width))]
+        of_each = zip(modes, boxes, strict=True)
+        return [_Mode(extent, f"{stride} * {self.stride}", each.box) for (extent, stride), each in of_each]
+
+
+def _map_modes(tensor: TensorContract, contract: LaunchContract) -> list[_Mode]:
+    """Return the modes of a tensor's map, the contiguous one first: C++ for what LaunchContract.map_fields computes."""
+    (box,) = (each.box for each in contract.maps if each.name == tensor.name)
     (other,) = (mode for mode in tensor.modes if mode != tensor.major)
-    size, name = dtype(tensor.dtype).bytes, tensor.name
-    kind = _DATA_TYPES.get(tensor.dtype, _UNSIGNED[size])
-    arguments = (
-        f"{name}.address, {RESULT}.address, {kind}",
-        f"{_extent(tensor, tensor.major)}, {_extent(tensor, other)}, problem.batch",
-        f"{name}.leading * {size}, {name}.batch_stride * {size}",
-        f"{contract.box[0]}, {contract.box[1]}, {_SWIZZLES[contract.swizzle_bytes]}",
-    )
-    return f"map_of({', '.join(arguments)})"
+    along = [_Mode(_extent(tensor, tensor.major), "1", box[0])]
+    across = [_Mode(_extent(tensor, other), f"{tensor.name}.leading", box[1])]
+    pairs, groups = contract.pairs, contract.groups
+    if pairs is not None and tensor.name in (pairs.operand, f"scale_{pairs.operand}"):
+        columns, tile = along if tensor.major == pairs.of else across, contract.cta_tile["mn".index(pairs.of)]
+        columns[:] = columns[0].split(pairs, (tile if tensor.block is None else columns[0].box) // 2)
+    matrices = "1" if groups is not None and groups.packs(tensor.modes) else _products(groups)
+    return [along[0], *across, *along[1:], _Mode(matrices, f"{tensor.name}.batch_stride", 1)]

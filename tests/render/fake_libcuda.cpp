@@ -19,8 +19,8 @@ struct Config {
   unsigned count;
 };
 struct Map {
-  std::uint64_t address, extents[3], strides[2];
-  std::uint32_t box[3], type, swizzle, others;
+  std::uint64_t address, extents[5], strides[4];
+  std::uint32_t box[5], type, swizzle, others, rank;
 };
 
 static int failed(const char* name) {
@@ -57,10 +57,19 @@ int cuMemsetD2D8Async(std::uint64_t at, std::size_t pitch, unsigned char value, 
 int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* address, const std::uint64_t* extents,
                            const std::uint64_t* strides, const unsigned* box, const unsigned* ones, int interleave,
                            int swizzle, int promotion, int fill) {
-  if (rank != 3 || reinterpret_cast<std::uintptr_t>(map) % 64 || ones[0] * ones[1] * ones[2] != 1) return 1;
-  Map made = {reinterpret_cast<std::uint64_t>(address), {extents[0], extents[1], extents[2]}, {strides[0], strides[1]},
-              {box[0], box[1], box[2]}, std::uint32_t(type), std::uint32_t(swizzle),
-              std::uint32_t(100 * interleave + 10 * promotion + fill)};
+  if (rank < 3 || rank > 5 || reinterpret_cast<std::uintptr_t>(map) % 64) return 1;
+  Map made = {};
+  made.address = reinterpret_cast<std::uint64_t>(address);
+  made.type = std::uint32_t(type);
+  made.swizzle = std::uint32_t(swizzle);
+  made.others = std::uint32_t(100 * interleave + 10 * promotion + fill);
+  made.rank = rank;
+  for (unsigned i = 0; i < rank; ++i) {
+    if (ones[i] != 1) return 1;
+    made.extents[i] = extents[i];
+    made.box[i] = box[i];
+    if (i + 1 < rank) made.strides[i] = strides[i];
+  }
   static_assert(sizeof made <= 128, "a map has 128 bytes");
   return std::memcpy(map, &made, sizeof made), 0;
 }
@@ -80,10 +89,11 @@ int cuLaunchKernelEx(const Config* config, void*, void** values, void**) {
     if (*type == 'f') std::printf("value %.9g\n", *static_cast<float*>(*values));
     if (*type == 'm') {
       const Map& map = *static_cast<Map*>(*values);
-      std::printf("map %llu %llu %llu %llu %llu %llu %u %u %u %u %u %u\n", (unsigned long long)map.address,
-                  (unsigned long long)map.extents[0], (unsigned long long)map.extents[1], (unsigned long long)map.extents[2],
-                  (unsigned long long)map.strides[0], (unsigned long long)map.strides[1], map.box[0], map.box[1], map.box[2],
-                  map.type, map.swizzle, map.others);
+      std::printf("map %llu", (unsigned long long)map.address);
+      for (unsigned i = 0; i < map.rank; ++i) std::printf(" %llu", (unsigned long long)map.extents[i]);
+      for (unsigned i = 0; i + 1 < map.rank; ++i) std::printf(" %llu", (unsigned long long)map.strides[i]);
+      for (unsigned i = 0; i < map.rank; ++i) std::printf(" %u", map.box[i]);
+      std::printf(" %u %u %u\n", map.type, map.swizzle, map.others);
     }
   }
   return 0;

@@ -15,12 +15,12 @@ import pytest
 from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.contract.groups import Groups
 from cutegen.contract.launch import OPERANDS, SCALES, CallSize, SplitContract, Strides, gemm_parameters
-from cutegen.errors import RequestError
 from cutegen.hardware import dtype
 from cutegen.plan import plan
 from cutegen.render.cpp import _DATA_TYPES, _SWIZZLES, _UNSIGNED, cpp_header
 from cutegen.run.gpu.raw_driver import LaunchAttribute, LaunchConfig
 from cutegen.spec import load_spec
+from cutegen.spec.parts import Grouped
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 LETTERS = {"ptr": "p", "i32": "i", "i64": "l", "f32": "f", "tensormap": "m"}
@@ -231,10 +231,50 @@ def test_groups_have_their_ends_and_most_tiles(of: Any, layout: Any, run: Run) -
     check(run, contract, ProblemShape(M, N, K, 1, GROUPS))
 
 
-def test_groups_with_tensor_maps_are_refused() -> None:
-    contract = replace(plan(load_spec("sm90_hgemm_tn"), "sm_90").launch, groups=Groups("m"))
-    with pytest.raises(RequestError, match=r"found groups with tensor maps; expected a kernel whose groups are read"):
-        cpp_header(contract, CUBIN, "sm_90a")
+def planned(name: str, arch: str, **changes: Any) -> LaunchContract:
+    return plan(replace(load_spec(name), **changes), arch).launch
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(("of", "layout"), [("m", "packed"), ("m", "padded"), ("k", "packed")])
+def test_groups_have_tensor_maps_of_one_matrix_or_of_each_groups(of: Any, layout: Any, run: Run) -> None:
+    problem = replace(load_spec("sm90_bf16_grouped").problem, groups=Grouped(of, layout))
+    contract = planned("sm90_bf16_grouped", "sm_90", problem=problem)
+    assert contract.maps
+    check(run, contract, ProblemShape(M, N, K, 1, GROUPS))
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_no_groups_launch_nothing(run: Run) -> None:
+    contract = planned("sm90_bf16_grouped", "sm_90")
+    size = call_size(contract, ProblemShape(M, N, K, 1, 0))
+    nothing = run(contract, calling(contract, size))
+    assert (nothing.returncode, nothing.stdout) == (0, "workspace 0\n")
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("sm90_bf16_swiglu", "halves"),
+        ("sm90_bf16_swiglu", "interleaved"),
+        ("sm90_bf16_swiglu", 16),
+        ("sm90_e4m3_swiglu_quantized", "halves"),
+    ],
+)
+def test_pairs_of_columns_have_maps_of_more_modes(name: str, layout: Any, run: Run) -> None:
+    epilogue = load_spec(name).epilogue
+    assert epilogue.pairs is not None
+    contract = planned(name, "sm_90", epilogue=replace(epilogue, pairs=replace(epilogue.pairs, layout=layout)))
+    problem = ProblemShape(M, 3 * contract.columns_multiple, K, BATCH)
+    check(run, contract, problem)
+    size = call_size(contract, replace(problem, n=problem.n - 1))
+    refused = run(contract, calling(contract, size))
+    assert (refused.returncode, refused.stdout.count("launch ")) == (3, 0)
+    assert f"found an N that is not a multiple of {contract.columns_multiple}: its columns are pairs" in refused.stdout
 
 
 @needs_compiler
@@ -354,3 +394,37 @@ def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, tmp_path: Path) ->
     torch.cuda.synchronize()
     assert compare(c, expected.result, dtype=contract.tensor("c").dtype).ok
     assert OPERANDS == ("a", "b")
+
+
+@pytest.mark.gpu
+@pytest.mark.dsl
+@needs_compiler
+def test_on_a_gpu_groups_with_tensor_maps_are_multiplied(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    import cutegen
+
+    kernel = cutegen.compile("sm90_bf16_grouped")
+    contract, ends = kernel.contract, [70, 70, 203]
+    generator = torch.Generator("cuda").manual_seed(5)
+    options: Any = {"generator": generator, "device": "cuda", "dtype": torch.bfloat16}
+    a, b = torch.randn(208, 128, **options), torch.randn(3, 256, 128, **options)
+    c = torch.full((208, 256), torch.nan, device="cuda", dtype=torch.bfloat16)
+    offs = torch.tensor(ends, device="cuda", dtype=torch.int32)
+    header = cpp_header(contract, kernel.artifact.cubin, kernel.artifact.manifest.inputs.gpu_arch)
+    (tmp_path / "kernel.h").write_text(header)
+    at = [f"reinterpret_cast<std::uint16_t*>(at[{index}])" for index in range(3)]
+    call = f"launch({at[0]}, {{{at[1]}, 0, 256 * 128}}, {at[2]}, reinterpret_cast<std::int32_t*>(at[3]), problem)"
+    (tmp_path / "run.cpp").write_text(
+        f'#include "kernel.h"\nusing namespace {contract.entry};\n'
+        f'extern "C" void run(const std::uint64_t* at) {{ Problem problem{{208, 256, 128, 3}}; {call}; }}\n'
+    )
+    library = tmp_path / "run.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", str(tmp_path / "run.cpp"), "-ldl", "-o", str(library)]
+    subprocess.run(command, check=True)
+    ctypes.CDLL(str(library)).run((ctypes.c_uint64 * 4)(*[each.data_ptr() for each in (a, b, c, offs)]))
+    torch.cuda.synchronize()
+    expected = torch.zeros(208, 256, device="cuda", dtype=torch.float64)
+    for group, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        expected[begin:end] = a[begin:end].double() @ b[group].double().T
+    # Rounding to bf16 changes a value by 2^-8 of it; sums of 128 products in f32 are off by far less than 2^-9.
+    assert torch.all((c.double() - expected).abs() <= 2**-8 * expected.abs() + 2**-9)

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 
 from cutegen.contract.launch import BESIDE_RESULT, ENDS, FACTORS, RESULT_FACTORS, CallSize, LaunchContract, Strides
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT, MAX_TILES, ProblemShape
-from cutegen.contract.tensor_map import STRIDE_MULTIPLE_BYTES
 from cutegen.errors import OperandError
-from cutegen.hardware import dtype
 from cutegen.run.call import suggestions
 from cutegen.run.call.bits import CARRIERS
 from cutegen.run.call.memory_overlap import Placed, check_address, copy_fix
@@ -69,15 +67,11 @@ def _columns(contract: LaunchContract, n: int) -> int:
     """Return C's columns for so many of B: half of them if they are pairs, which must then be whole."""
     if contract.pairs is None:
         return n
-    b, pairs = contract.tensor("b"), contract.pairs
-    unit_bytes = STRIDE_MULTIPLE_BYTES if b.major == "n" and pairs.width is None and contract.maps else 1
-    blocks = [x.block[0] for x in contract.factors if x.block is not None and x.name == "scale_b"]  # of each member
-    multiple = 2 * max([*blocks, pairs.width or max(1, unit_bytes // dtype(b.dtype).bytes)])
-    if n % multiple:
+    if n % (multiple := contract.columns_multiple):
         raise OperandError(
             operand="b",
             found=f"N = {n}",
-            expected=f"a multiple of {multiple}: {pairs}",
+            expected=f"a multiple of {multiple}: {contract.pairs}",
             fix=f"pad each half of the weight to {-(-n // multiple) * multiple // 2} columns",
         )
     return n // 2
