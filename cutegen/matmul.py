@@ -54,13 +54,13 @@ def matmul(
     """`act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual`, in f32 and rounded once.
 
     Shapes are those of `torch.matmul`: vectors, matrices, and batches that broadcast. `bias` is (N,); `c` and
-    `residual` have the result's shape or expand to it; `beta` is 1 if only `c` is given. `scale_a` is a tensor of one
-    element, or one per row of `a`, `scale_b` one per column of `b`; they stay on their device. For 8-bit floats both
-    may instead have a factor for each block of 1 x 128 or 128 x 128 elements, f32 and in the order of their operand:
-    `scale_a` (M, K/128) or (M/128, K/128), `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. `activation` is
-    "relu", "gelu" (with erf), "gelu_tanh" or "silu", or torch's module or function for one of them. The result has the
-    type of `a`, for 8-bit integers s32 and for 8-bit floats bf16, or `out_dtype`; it is written to `out` if that is
-    given.
+    `residual` have the result's shape or expand to it; `beta` is 1 if only `c` is given. A torch `c` of another float
+    type than the result is converted. `scale_a` is a tensor of one element, or one per row of `a`, `scale_b` one per
+    column of `b`; they stay on their device. For 8-bit floats both may instead have a factor for each block of
+    1 x 128 or 128 x 128 elements, f32 and in the order of their operand: `scale_a` (M, K/128) or (M/128, K/128),
+    `scale_b` (K/128, N) or (K/128, N/128), extents rounded up. `activation` is "relu", "gelu" (with erf),
+    "gelu_tanh" or "silu", or torch's module or function for one of them. The result has the type of `a`, for 8-bit
+    integers s32 and for 8-bit floats bf16, or `out_dtype`; it is written to `out` if that is given.
 
     With an activation of pairs of columns, `act(gate) * up`, the result has half of `b`'s columns: "swiglu", "geglu"
     (with erf), "geglu_tanh", "reglu", or gpt-oss's "swiglu_oai", whose parameters may follow: "swiglu_oai(1.702, 7)".

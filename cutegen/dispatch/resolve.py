@@ -28,7 +28,7 @@ from cutegen.dispatch.placement import (
 from cutegen.dispatch.quantized import place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
-from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type
+from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type, stored_type
 from cutegen.errors import OperandError
 from cutegen.hardware import dtype
 from cutegen.run.call.operands import Form, compact_strides
@@ -58,9 +58,10 @@ class _How(TypedDict):
 class Resolved:
     """A resolved call: its request, and the placements of its tensors by role, in a kernel's order.
 
-    `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type. `out_copied`
-    says why the result must be computed elsewhere and copied to `out`. With `clears` a kernel of groups sets what none
-    of them has of the result to 0. An empty result needs no kernel, nor does one of no groups.
+    `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type, which may be
+    narrower than that of the kernel's C. `out_copied` says why the result must be computed elsewhere and copied, to
+    `out` if it is given. With `clears` a kernel of groups sets what none of them has of the result to 0. An empty
+    result needs no kernel, nor does one of no groups.
     """
 
     request: Request
@@ -96,13 +97,18 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     kind_a, kind_b = ("tf32" if form.dtype == "f32" and where.tf32 else form.dtype for form in (a, b))
     matrix_a, matrix_b = _matrix(a, "a"), _matrix(b, "b")
     beside = {name: given[name] for name in ("c", "residual") if name in given}
-    fresh = replace_form(a, problem.result, element)
-    written, at_written = (fresh, 0) if out is None else (out, at_out)
+    stored = _stored(forms, element)
+    assert stored is not None
+    if formula.quantized is not None and stored != element:
+        _refuse_type("c", forms["c"], f"{element}, that of the quantized result")
+    fresh = replace_form(a, problem.result, stored)
+    rounds = "" if stored == element else f"c is {forms['c'].dtype}: the sum is {stored}, then rounded to {element}"
+    written, at_written = (fresh, 0) if out is None or rounds else (out, at_out)
     fold = _folds(problem, matrix_a, b, [written, *(form for form, _ in beside.values())], blocks, forms)
     how: _How = {"fold": fold, "any_rows": where.batch_invariant}
-    placed_out, out_copied = place_result(written, at_written, element, problem, **how), ""
+    placed_out, out_copied = place_result(written, at_written, stored, problem, **how), rounds
     if placed_out is None:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "no kernel writes its layout"
+        placed_out, out_copied = _like_fresh(fresh, stored, problem, how), "no kernel writes its layout"
     rows = problem.m * (problem.batches if fold else 1)
     reuse = BATCH_INVARIANT_M if where.batch_invariant else rows  # a copy of B would be read by another kernel
     # Only kernels with tensor maps have blocks, pairs, or factors of C.
@@ -114,9 +120,10 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         "out": placed_out,
     }
     for name, (form, address) in beside.items():
-        placements[name] = _beside(name, form, address, placed_out, fresh, problem, how)
+        kept = stored if name == "c" else form.dtype
+        placements[name] = _beside(name, form, address, kept, placed_out, fresh, problem, how)
     if "c" in placements and placements["c"].matrix.major != placed_out.matrix.major:
-        placed_out, out_copied = _like_fresh(fresh, element, problem, how), "its layout differs from that of c"
+        placed_out, out_copied = _like_fresh(fresh, stored, problem, how), "its layout differs from that of c"
         placements["out"] = placed_out
     if "bias" in given:
         placements["bias"] = _bias(*given["bias"])
@@ -129,7 +136,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         factors = forms.get("scale_c")
         placements["scale_c"] = place_factors_of_result(factors, fresh, problem, fold=fold)
     if formula.aux:
-        placements["aux"] = _like_fresh(fresh, element, problem, how)
+        placements["aux"] = _like_fresh(fresh, stored, problem, how)
     shape = ProblemShape(rows, problem.n, problem.k, 1 if fold else max(problem.batches, 1))
     return Resolved(
         request=_request(placements, formula, where, shape),
@@ -253,17 +260,19 @@ def _folds(
 
 
 def _beside(
-    name: str, form: Form, address: int, out: Placement, fresh: Form, problem: Multiplied, how: _How
+    name: str, form: Form, address: int, element: str, out: Placement, fresh: Form, problem: Multiplied, how: _How
 ) -> Placement:
-    """Place the input C like the result, and a residual in any layout that a kernel reads."""
-    placed = place_result(form, address, form.dtype, problem, **how) if tuple(form.shape) == problem.result else None
+    """Place the input C like the result, and a residual in any layout that a kernel reads, as elements of one type."""
+    why, placed = f"it is {form.dtype}, and the kernel's C is {element}", None
+    if form.dtype == element:
+        why = "its layout differs from that of the result"
+        if tuple(form.shape) == problem.result:
+            placed = place_result(form, address, element, problem, **how)
     if placed is not None and (name == "residual" or placed.matrix.major == out.matrix.major):
         return placed
-    made = _like_fresh(replace_form(fresh, problem.result, form.dtype), form.dtype, problem, how)
+    made = _like_fresh(replace_form(fresh, problem.result, element), element, problem, how)
     strides, elems = compact_strides(problem.result), prod(problem.result)
-    return replace(
-        made, copy=Copy(tuple(form.shape), problem.result, strides, elems, "its layout differs from that of the result")
-    )
+    return replace(made, copy=Copy(tuple(form.shape), problem.result, strides, elems, why))
 
 
 def _like_fresh(fresh: Form, element: str, problem: Multiplied, how: _How) -> Placement:
@@ -308,14 +317,26 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
             _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
         if prod(given[name].shape) != 1:
             ones_of_scale(name, given[name].shape, problem)
-    for name in ("c", "out"):
-        if name in given and given[name].dtype != element:
-            _refuse_type(name, given[name], f"{element}, the result's")
+    if _stored(given, element) is None:
+        _refuse_type("c", given["c"], f"{element}, the result's")
     if "out" in given:
+        if given["out"].dtype != element:
+            _refuse_type("out", given["out"], f"{element}, the result's")
         _check_shape("out", given["out"], problem.result, "the result's")
         if given["out"].read_only:
             raise OperandError(operand="out", found="a read-only array", expected="a writable array")
         _check_apart("out", given["out"])
+
+
+def _stored(given: Mapping[str, Form], element: str) -> str | None:
+    """Return the type of the kernel's C beside the call's; None if c has one that is not converted to it.
+
+    Only torch converts: NumPy has no bf16.
+    """
+    c = given.get("c")
+    if c is None or c.dtype == element:
+        return element
+    return stored_type(element, c.dtype) if c.framework == "torch" else None
 
 
 def _check_apart(name: str, form: Form) -> None:

@@ -1,10 +1,11 @@
-"""Element types of a call: the operands', and the result's without `out_dtype`."""
+"""Element types of a call: the operands', the result's without `out_dtype`, and the one that a kernel has for C."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from cutegen.errors import OperandError, RequestError
+from cutegen.hardware import dtype
 
 RESULTS: Mapping[str, str] = {"f16": "f16", "bf16": "bf16", "f32": "f32", "tf32": "f32", "s8": "s32", "u8": "s32"}
 """Result type by that of A and B. 8-bit floats give bf16: their own range rarely fits a sum."""
@@ -18,13 +19,13 @@ OUT_DTYPES = ("f16", "bf16", "f32", "s8", "u8", "s32", "e4m3", "e5m2")
 def check_operands(a: str, b: str) -> None:
     """Reject types that no kernel multiplies. Raises OperandError."""
     known = (*RESULTS, *sorted(FLOAT8))
-    for name, dtype in (("a", a), ("b", b)):
-        if dtype not in known:
+    for name, found in (("a", a), ("b", b)):
+        if found not in known:
             raise OperandError(
                 operand=name,
-                found=f"dtype {dtype}",
+                found=f"dtype {found}",
                 expected=f"one of {', '.join(x for x in known if x != 'tf32')}",
-                fix="cast it to float32" if dtype in ("float64", "f64") else "cast it",
+                fix="cast it to float32" if found in ("float64", "f64") else "cast it",
             )
     if a != b and not any({a, b} <= together for together in _MIXED):
         raise OperandError(
@@ -39,3 +40,20 @@ def result_type(a: str, asked: str | None) -> str:
     if asked not in OUT_DTYPES:
         raise RequestError(f"matmul: out_dtype: found {asked}; expected one of {', '.join(OUT_DTYPES)}")
     return asked
+
+
+def stored_type(result: str, source: str) -> str | None:
+    """Return the type that a kernel has for C, which it reads and writes; None for a source C of no such type.
+
+    It is the result's if that has every value of the source's, else f32, so that a source is converted exactly and the
+    sum with it is rounded once. Integers are not converted.
+
+    >>> stored_type("f32", "bf16"), stored_type("bf16", "f32"), stored_type("f16", "bf16"), stored_type("f32", "s8")
+    ('f32', 'f32', 'f32', None)
+    """
+    if source == result:
+        return result
+    if source not in OUT_DTYPES or dtype(source).is_integer or dtype(result).is_integer:
+        return None
+    # Of different float types here, f32 has the values of all, and the two of 16 bits have those of both of 8.
+    return result if dtype(result).bits > dtype(source).bits else "f32"

@@ -13,7 +13,7 @@ from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, Gated, gated_of
-from cutegen.dispatch.placement import Copy
+from cutegen.dispatch.placement import Placement
 from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.quantized import (
     ELEMENT,
@@ -73,6 +73,8 @@ def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
         _launch(call, resolved, out, aux)
     elif resolved.clears:
         out.zero_()
+    dtype = dtype_of(resolved.dtype)  # the kernel's C may be wider
+    out, aux = cpu_reference.rounded(out, dtype), None if aux is None else cpu_reference.rounded(aux, dtype)
     if call.out is not None and out is not call.out:
         call.out.copy_(out)
         return call.out, aux
@@ -215,8 +217,8 @@ def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) 
     for name, tensor in used.items():
         if tensor.is_neg():
             used[name] = tensor.resolve_neg()
-        if (copy := resolved.placements[name].copy) is not None:
-            used[name] = copied(used[name], copy)
+        if (placed := resolved.placements[name]).copy is not None:
+            used[name] = copied(used[name], placed)
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
         guard_cpu_time(resolved)
@@ -262,12 +264,15 @@ def _check_apart(out: Tensor, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _empty(resolved: Resolved, device: torch.device) -> Tensor:
-    return torch.empty(resolved.problem.result, dtype=dtype_of(resolved.dtype), device=device)
+    """Return memory for what a kernel stores, in the type of its C."""
+    return torch.empty(resolved.problem.result, dtype=dtype_of(resolved.request.c.dtype), device=device)
 
 
-def copied(tensor: Tensor, copy: Copy) -> Tensor:
-    """Return the copy of a tensor that a placement asks for."""
-    memory = torch.empty(copy.elems, dtype=tensor.dtype, device=tensor.device)
+def copied(tensor: Tensor, placed: Placement) -> Tensor:
+    """Return the copy of a tensor that its placement asks for, as elements of the type that the kernel reads."""
+    copy = placed.copy
+    assert copy is not None
+    memory = torch.empty(copy.elems, dtype=dtype_of(placed.form.dtype), device=tensor.device)
     made = memory.as_strided(copy.shape, copy.strides)
     made.copy_(tensor.reshape(copy.seen))
     return made

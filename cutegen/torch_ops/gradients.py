@@ -94,10 +94,10 @@ def backward(ctx: Any, grad: Tensor, _: Tensor | None = None) -> tuple[Tensor | 
         *of_product(scaled, a, b, like_a, like_b, ctx.alpha, need_a, need_b),
         of_bias(grad, like_b, like_bias.dtype) if need_bias else None,
         None,
-        whole.sum_to_size(like_residual.shape).to(like_residual.dtype) if need_residual else None,
+        _of_added(whole, like_residual) if need_residual else None,
         None,
         None,
-        (ctx.beta * grad).sum_to_size(like_c.shape).to(like_c.dtype) if need_c else None,
+        _of_added(grad, like_c, ctx.beta) if need_c else None,
         None,
         None,
         None,
@@ -171,6 +171,14 @@ def of_product(
 def of_bias(grad: Tensor, like_b: Like, dtype: torch.dtype) -> Tensor:
     """Return the gradient of a bias of this type: sums over all rows."""
     return sum_of_rows(as_rows(grad.unsqueeze(-1) if len(like_b.shape) == 1 else grad), dtype)
+
+
+def _of_added(grad: Tensor, like: Like, factor: float = 1.0) -> Tensor:
+    """Return the gradient of a matrix that is added `factor` times, computed in the wider of both types."""
+    if like.dtype not in _FLOAT8:  # with which torch does not compute
+        grad = grad.to(torch.promote_types(grad.dtype, like.dtype))
+    grad = grad if factor == 1.0 else factor * grad
+    return grad.sum_to_size(like.shape).to(like.dtype)
 
 
 def sum_of_rows(rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -189,7 +189,7 @@ F16, B = form((8, 16)), form((16, 8))
         (lambda: ask(F16, B, "s16"), "out_dtype: found s16"),
         (lambda: ask(F16, B, bias=form((9,))), r"operand bias: found shape \(9,\); expected \(8,\)"),
         (lambda: ask(F16, B, residual=form((3, 8))), r"residual: found shape \(3, 8\); expected \(8, 8\)"),
-        (lambda: ask(F16, B, c=form((8, 8), dtype="f32")), "operand c: found dtype f32; expected f16"),
+        (lambda: ask(F16, B, c=form((8, 8), dtype="s32")), "operand c: found dtype s32; expected f16"),
         (lambda: ask(F16, B, out=form((8, 9))), r"operand out: found shape \(8, 9\); expected \(8, 8\)"),
         (lambda: ask(F16, B, out=form((8, 8))._replace(read_only=True)), "out: found a read-only array"),
         (lambda: ask(F16, B, out=form((8, 8))._replace(strides=(0, 1))), r"strides \(0, 1\), with elements that share"),

@@ -91,6 +91,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a bias of another type": {"bias": OUT[0].float()},
     "residual": {"residual": OUT},
     "a residual of another type": {"residual": OUT.float()},
+    "a c of another type": {"c": OUT.float()},
     "no residual": {"residual": None},
     "c": {"c": OUT},
     "scale_a": {"scale_a": torch.zeros(1)},
