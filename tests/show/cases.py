@@ -37,9 +37,12 @@ SPECS = {
 
 
 PADDED = "padded, MN-major"
+_PAIRS = 'epilogue = { expression = "x, y -> silu(x) * y", pairs = { layout = "halves", first = "gate" } }\n'
 _TEXTS = SPECS | {
     PADDED: OPERANDS.replace('major = "k"', 'major = "m"', 1).replace('major = "k"', 'major = "n"')
-    + "tile = { cta = [128, 64, 32], stages = 3 }\nsmem.a = { pad = 8 }\nsmem.b = { pad = 8 }\n"
+    + "tile = { cta = [128, 64, 32], stages = 3 }\nsmem.a = { pad = 8 }\nsmem.b = { pad = 8 }\n",
+    "pairs": OPERANDS + _PAIRS,
+    "pairs, wgmma": OPERANDS.replace("sm80", "sm90") + _PAIRS,
 }
 
 

@@ -130,14 +130,20 @@ def _swizzle(way: OperandElementPath) -> tuple[int, int, int]:
     return way.shared.swizzle.bits, way.shared.swizzle.base, way.shared.swizzle.shift
 
 
-@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm120_hgemm_tn", "wgmma"])
+@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm120_hgemm_tn", "wgmma", "pairs", "pairs, wgmma"])
 def test_c_leaves_as_the_text_says(name: str) -> None:
     plan = plan_of(name)
     data, follower, random = told(page_of_plan(plan, name, PROBLEM)), Follower(plan, PROBLEM), new_generator()
     m, n, _ = plan.cta_tile
-    shared = data["epilogue"]["shared"]
+    shared, of_c = data["epilogue"]["shared"], (m, n // plan.epilogue.fusion.members)
+    assert data["epilogue"]["tile"] == list(of_c)
+    if shared["parts"]:
+        parts = len(shared["parts"]), len(shared["parts"][0])
+        assert [count * extent for count, extent in zip(parts, shared["tile"], strict=True)] == list(of_c)
+    else:
+        assert shared["tile"] == list(of_c)
     for _ in range(10):
-        x, y = int(random.integers(m)), int(random.integers(n))
+        x, y = int(random.integers(of_c[0])), int(random.integers(of_c[1]))
         way = follower.path_of(Element("c", (x, y)))
         assert isinstance(way, ResultElementPath)
         held = np.argwhere(unpacked(data["mma"]["accumulators"]) == x + y * m)[0].tolist()

@@ -11,6 +11,7 @@ import cutegen
 from cutegen.algebra import offsets_by_row, parse_layout
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware import dtype
+from cutegen.hardware.units import WARP, WARPGROUP
 from cutegen.show.follow import Element
 from cutegen.show.page import page_of_layout, page_of_plan
 from cutegen.show.parts import element
@@ -65,6 +66,27 @@ def test_one_element_is_where_the_text_says(browser: Page, tmp_path: Path) -> No
     assert said["lane"] == f"lane {load['addressing_lane']}"
     assert (said["phase"], said["value"]) == (f"{load['phase']}", f"{load['held']['value']}")
     assert said["register"].split(",")[0] == f"R{load['held']['register']}"
+
+
+@pytest.mark.parametrize("name", ["pairs", "pairs, wgmma"])
+def test_both_sums_of_a_pair_become_one_element_of_c(name: str, browser: Page, tmp_path: Path) -> None:
+    plan, problem = plan_of(name), ProblemShape(PROBLEM, PROBLEM, PROBLEM)
+    half = plan.cta_tile[1] // 2
+    writers = plan.threads // WARP if plan.epilogue.parts is None else WARPGROUP // WARP  # of a tile, or of a part
+    browser.open(page_of_plan(plan, name, problem), tmp_path)
+    for m, n in ((5, 3), (77, half - 1)):
+        table = element.view(plan, Element("c", (m, n)), problem).table
+        byte, place = table["global"]["byte"], table["staged"]["place"]
+        within_row = n * plan.epilogue.dtype.bytes
+        assert byte == m * PROBLEM // 2 * plan.epilogue.dtype.bytes + within_row
+        for column, member in ((n, "gate"), (n + half, "up")):
+            browser.search(f"c,{m},{column}")
+            said, held = browser.said(), table["members"][member]
+            assert said["global-byte"] == f"{byte} ({within_row})"
+            assert (said["byte"], said["bank"]) == (f"{place['address_bytes']}", f"{place['bank']}")
+            assert (said["thread"], said["value"].split(" ")[0]) == (f"t{held['thread']}", f"{held['value']}")
+            assert said["write"].split(", ")[1] == f"warp {held['warp'] % writers}"
+    assert (browser.requests, browser.complaints) == ([], [])
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_specs() if cutegen.load_spec(name).kind == "gemm"])

@@ -227,13 +227,20 @@ class Result {
     return { thread: Math.floor(i / this.values), value: i % this.values };
   }
 
-  /** Return the part of C that holds an element, its buffer, and the coordinate within the part. */
+  /** Return the element of C's tile that a sum becomes. With pairs each half of the sums has one of every pair. */
+  element(m, n) {
+    const [rows, columns] = this.epilogue.tile;
+    return [m % rows, n % columns];
+  }
+
+  /** Return the part of C that holds the element of a sum, its buffer, and the coordinate within the part. */
   inPart(m, n) {
     const [rows, columns] = this.shared.tile;
-    const at = [Math.floor(m / rows), Math.floor(n / columns)];
+    const [i, j] = this.element(m, n);
+    const at = [Math.floor(i / rows), Math.floor(j / columns)];
     const { parts } = this.epilogue.shared;
     const [part, slot] = parts ? parts[at[0]][at[1]] : [0, 0];
-    return { x: m % rows, y: n % columns, at, part, slot };
+    return { x: i % rows, y: j % columns, at, part, slot };
   }
 
   /** Return the write to shared memory that covers an element of the part, with its warp and lane. */

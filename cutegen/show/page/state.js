@@ -171,7 +171,8 @@ function wayOfResult(m, n) {
   const holder = result.holder(m, n);
   const found = { name: "c", operand: result, holder };
   if (!result.epilogue) return found;
-  const [row, column] = result.major === 1 ? [m, n] : [n, m];
+  const [i, j] = result.element(m, n);
+  const [row, column] = result.major === 1 ? [i, j] : [j, i];
   found.global = globalPlace("c", result.bytes, row, column);
   if (result.shared) {
     const { x, y, part, slot } = result.inPart(m, n);

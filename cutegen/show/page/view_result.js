@@ -85,7 +85,7 @@ function writeFacts(result, layout) {
 /** Show an epilogue without shared memory: which thread stores each element, and the sectors that it touches. */
 function directView(steps) {
   const result = operands.c;
-  const [m, n] = result.tile;
+  const [m, n] = result.epilogue.tile;
   const [rows, columns] = result.major === 1 ? [m, n] : [n, m];
   const cell = (row, column) => (result.major === 1 ? [row, column] : [column, row]);
   const gridOf = (width) => cells(44, 24, (width - 48) / columns, clamp(520 / rows, 2, 8));
@@ -108,7 +108,8 @@ function directView(steps) {
       if (state.operand !== "c") return;
       const grid = gridOf(width);
       const { global } = way();
-      const [row, column] = result.major === 1 ? [state.x, state.y] : [state.y, state.x];
+      const [i, j] = result.element(state.x, state.y);
+      const [row, column] = result.major === 1 ? [i, j] : [j, i];
       const sector = SECTOR_BYTES / result.bytes;
       framed(painter, grid.x(global.sectorInRow * sector), grid.y(row), sector * grid.width, grid.height, 1.5);
       lit(painter, grid.x(column), grid.y(row), grid.width, grid.height);

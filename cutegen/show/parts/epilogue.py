@@ -24,7 +24,7 @@ from cutegen.show.packed import packed
 from cutegen.show.parts.bulk import bulk_facts
 from cutegen.show.parts.coalescing import Requests
 from cutegen.show.parts.mma import mma_legend, operand
-from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_page
+from cutegen.show.parts.tile import CELL_MEANING, Tile, corner_blocks, costed_tile, ranked, tile_of_c, tile_page
 from cutegen.show.parts.vector_copies import copy_grid, copy_legend, copy_page, first_access
 from cutegen.show.parts.warp_access import WarpAccess
 from cutegen.show.view import View, section
@@ -35,7 +35,7 @@ def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool
     """Show the path through shared memory: layout, ranking, thread grid and wavefronts; or from registers."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
     facts = [
-        ("tile", f"{extents(plan.cta_tile[:2])} {c.dtype.name}, contiguous along {c.major}"),
+        ("tile", f"{extents(tile_of_c(plan))} {c.dtype.name}, contiguous along {c.major}"),
         ("sectors", f"{sectors.predicted:,} of at least {sectors.ideal:,}"),
         *(("step", step.text) for step in c.fusion.steps),
     ]
@@ -147,12 +147,11 @@ def _drawn_stores(plan: GemmPlan, tile: Tile, store: VectorCopy, thread: int) ->
 def page(plan: GemmPlan) -> dict[str, Any]:
     """Return page data: C's tile, or the part of it that is stored at once, its writes and its stores."""
     c, sectors = plan.epilogue, plan.predictions.sectors["epilogue"]
-    m, n, _ = plan.cta_tile
     found: dict[str, Any] = {
         "dtype": c.dtype.name,
         "bits": c.dtype.bits,
         "major": c.major_mode,
-        "cta": [m, n],
+        "tile": list(tile_of_c(plan)),
         "sectors": [sectors.predicted, sectors.ideal],
         "steps": [step.text for step in c.fusion.steps],
         "shared": None,
@@ -175,7 +174,7 @@ def page(plan: GemmPlan) -> dict[str, Any]:
 
 def _parts(plan: GemmPlan, part: tuple[int, int]) -> list[list[tuple[int, int]]]:
     """Return for each part of C's tile, down and to the right, its number in its warpgroup and its place in smem."""
-    m, n, _ = plan.cta_tile
+    m, n = tile_of_c(plan)
     result = ResultFollower(plan)
     rows = [[result.staged((i, j)) for j in range(0, n, part[1])] for i in range(0, m, part[0])]
     return [[(found.part, found.place.stage) for found in row if found is not None] for row in rows]

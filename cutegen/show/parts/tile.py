@@ -63,7 +63,7 @@ class Tile:
             dtype=c.dtype,
             modes=("m", "n"),
             major_mode=c.major_mode,
-            extents=c.part or plan.cta_tile[:2],
+            extents=c.part or tile_of_c(plan),
             smem=smem,
             write=AccessKey.EPILOGUE_WRITE,
             read=AccessKey.EPILOGUE_READ,
@@ -99,6 +99,12 @@ class Tile:
         """[coordinate] as [row, column]."""
         turned = table.reshape(self.extents[1], self.extents[0])
         return turned.T if self.major_mode == 1 else turned
+
+
+def tile_of_c(plan: GemmPlan) -> tuple[int, int]:
+    """Return the extents of the CTA's tile of C: with pairs half of the columns of its sums."""
+    m, n, _ = plan.cta_tile
+    return plan.epilogue.fusion.tile_of_c((m, n))
 
 
 def corner_lines(tile: Tile, table: Table, *, everything: bool) -> list[str]:
