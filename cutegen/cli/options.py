@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from cutegen.contract import ProblemShape
+from cutegen.contract.distributions import Distribution
 from cutegen.contract.problem import MAX_BATCH, MAX_EXTENT
 from cutegen.errors import RequestError
 from cutegen.hardware import TARGETS
@@ -106,8 +107,9 @@ SizesOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--sizes",
-        metavar="S,S,...",
-        help="Sizes of the groups, for a spec with problem.groups; default: all the same.",
+        metavar="S,S,...|NAME",
+        help="Sizes of the groups, for a spec with problem.groups, or how all rows are spread over packed ones: "
+        f"{', '.join(Distribution)}; default: all the same.",
         show_default=False,
     ),
 ]
@@ -329,15 +331,20 @@ def named_problem(problem: str | None, batch: int | None, groups: int | None = N
     return replace(parse_problem(problem), batch=batch or 1, groups=groups)
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """Parse the sizes of groups. Raises RequestError.
+def parse_sizes(text: str) -> tuple[int, ...] | Distribution:
+    """Parse the sizes of groups, or the name of a distribution. Raises RequestError.
 
-    >>> parse_sizes("3,0,200")
-    (3, 0, 200)
+    >>> parse_sizes("3,0,200"), parse_sizes("zipf")
+    ((3, 0, 200), <Distribution.ZIPF: 'zipf'>)
     """
+    if text in tuple(Distribution):
+        return Distribution(text)
     if (sizes := naturals(text)) and max(sizes) <= MAX_EXTENT:
         return tuple(sizes)
-    raise RequestError(f"--sizes: found {text!r}; expected integers from 0 to {MAX_EXTENT}, such as 3,0,200")
+    raise RequestError(
+        f"--sizes: found {text!r}; expected integers from 0 to {MAX_EXTENT}, such as 3,0,200, or one of "
+        f"{', '.join(Distribution)}"
+    )
 
 
 def named_problems(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     ArchOption,
@@ -38,7 +39,6 @@ from cutegen.cli.options import (
     YesOption,
     named_problem,
     parse_problem,
-    parse_sizes,
     refuse_options,
 )
 from cutegen.cli.output import Answer, complain
@@ -61,8 +61,6 @@ OF_A_SPEC = frozenset({"problem", "batch", "groups", "sizes", "device", "arch", 
 OF_PTX = frozenset({"entry", "grid", "block", "cluster", "arg", "smem", "save"})
 OF_A_GEMM = frozenset({"batch", "groups", "sizes", "yes"})
 PTX_SUFFIX = ".ptx"
-SMALL_GROUPS = 4
-"""Groups of a run that names none."""
 
 
 def run(
@@ -127,43 +125,6 @@ class Wanted:
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class GivenGroups:
-    """The groups of a run: their number and their sizes, each None if it is not given."""
-
-    number: int | None
-    sizes: tuple[int, ...] | None
-
-    def of_problem(self, planned: GemmPlan, shape: ProblemShape) -> tuple[int, ...]:
-        """Return the sizes for a problem: those given, else all the same; none for a kernel without groups.
-
-        Raises RequestError if the kernel has no groups, or no room for these.
-        """
-        groups = planned.launch.groups
-        if groups is None:
-            if self.number is not None or self.sizes is not None:
-                raise RequestError("--groups, --sizes: found with a spec without groups; expected problem.groups in it")
-            return ()
-        room = shape.extents[groups.of]
-        if self.sizes is None:
-            number = self.number or SMALL_GROUPS
-            return (room // number if groups.layout == "packed" else room,) * number
-        needed = sum(self.sizes) if groups.layout == "packed" else max(self.sizes)
-        if needed > room:
-            raise RequestError(
-                f"--sizes: found {needed} along {groups.of.upper()}; expected at most {room}, the extent in --problem"
-            )
-        return self.sizes
-
-
-def named_groups(number: int | None, sizes: str | None) -> GivenGroups:
-    """Return the groups that the options name. Raises RequestError."""
-    given = None if sizes is None else parse_sizes(sizes)
-    if number is not None and given is not None and number != len(given):
-        raise RequestError(f"--groups: found {number} with {len(given)} sizes; leave it out")
-    return GivenGroups(len(given) if given is not None else number, given)
-
-
 def _run_spec(
     context: typer.Context,
     spec: str,
@@ -195,7 +156,7 @@ def _run_gemm(
 ) -> None:
     planned, where, execution = subject.gemm, wanted.device, wanted.execution
     shape = named or _default_problem(planned, where, batch or 1)
-    sizes = groups.of_problem(planned, shape)
+    sizes = groups.of_problem(planned.launch.groups, shape, wanted.seed)
     shape = replace(shape, groups=len(sizes) or None)
     if where is Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)

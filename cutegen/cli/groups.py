@@ -1,0 +1,58 @@
+"""The groups that options of a verb name: their number and their sizes, listed or by a distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cutegen.cli.options import parse_sizes
+from cutegen.contract.distributions import Distribution
+from cutegen.contract.groups import Groups
+from cutegen.contract.problem import ProblemShape
+from cutegen.errors import RequestError
+
+SMALL_GROUPS = 4
+"""Groups of a launch that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenGroups:
+    """The groups of a launch: their number and their sizes or a distribution, each None if it is not given."""
+
+    number: int | None
+    sizes: tuple[int, ...] | Distribution | None
+
+    def of_problem(self, groups: Groups | None, shape: ProblemShape, seed: int = 0) -> tuple[int, ...]:
+        """Return the sizes for a problem: those given, else all the same; none for a kernel without groups.
+
+        Raises RequestError if the kernel has no groups, no room for these, or padded ones and a distribution is given.
+        """
+        if groups is None:
+            if self.number is not None or self.sizes is not None:
+                raise RequestError("--groups, --sizes: found with a spec without groups; expected problem.groups in it")
+            return ()
+        room, number = shape.extents[groups.of], self.number or SMALL_GROUPS
+        if self.sizes is None:
+            return (room // number if groups.layout == "packed" else room,) * number
+        if isinstance(self.sizes, Distribution):
+            if groups.layout == "padded":
+                raise RequestError(
+                    f"--sizes: found {self.sizes} with padded groups; expected their sizes, such as 3,0,200: a "
+                    "distribution shares out the rows of packed groups"
+                )
+            return self.sizes.sizes(room, number, seed)
+        needed = sum(self.sizes) if groups.layout == "packed" else max(self.sizes)
+        if needed > room:
+            raise RequestError(
+                f"--sizes: found {needed} along {groups.of.upper()}; expected at most {room}, the extent in --problem"
+            )
+        return self.sizes
+
+
+def named_groups(number: int | None, sizes: str | None) -> GivenGroups:
+    """Return the groups that the options name. Raises RequestError."""
+    given = None if sizes is None else parse_sizes(sizes)
+    if not isinstance(given, tuple):
+        return GivenGroups(number, given)
+    if number is not None and number != len(given):
+        raise RequestError(f"--groups: found {number} with {len(given)} sizes; leave it out")
+    return GivenGroups(len(given), given)
