@@ -1,4 +1,4 @@
-"""How a router spreads rows over groups: named distributions of sizes, to measure and to predict."""
+"""Named distributions of rows over groups, as routers spread them: to measure, and to predict."""
 
 from __future__ import annotations
 
