@@ -7,6 +7,7 @@ ceilings.py      one instruction alone (mma_types.py, mma_peak.py, wgmma_peak.py
 contenders.py    the others: torch, Triton (triton_gemm.py), QuACK, and CUTLASS's examples (hopper_example.py,
                  cutlass_example.py)
 entrants.py      cutegen's own kernels
+grouped.py       sizes of groups, and torch's two ways to multiply them
 checked.py       results checked against float64 before timing
 benchmark.py     all contenders on one problem
 recorded.py      the calls that a program made, beside the same in_torch.py; recorded_tables.py has their tables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 
 from cutegen.bench.ceilings import Ceilings
 from cutegen.bench.checked import Ready, prepared, prepared_call
-from cutegen.bench.contenders import TORCH, Against, Prepare, others
+from cutegen.bench.contenders import TORCH, TORCH_GROUPED, TORCH_LOOP, Against, Prepare, others
 from cutegen.bench.device_state import DeviceState, nvml
 from cutegen.bench.entrants import Entrant, Setting, by_setting
+from cutegen.bench.grouped import GroupSizes, others_of_groups
 from cutegen.bench.measure import Measurement, Regime, graph_times, launch_times
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.problem import ProblemShape
@@ -26,7 +27,7 @@ from cutegen.hardware.targeting import present_target
 class Result:
     """One contender on one problem; `ours` says that cutegen made it, `types` selects its ceiling.
 
-    `state` is the GPU's right after the last round; None without NVML.
+    `sizes` are those of its groups. `state` is the GPU's right after the last round; None without NVML.
     """
 
     problem: ProblemShape
@@ -38,6 +39,17 @@ class Result:
     measurement: Measurement
     regime: Regime = Regime.LAUNCH
     state: DeviceState | None = None
+    sizes: GroupSizes | None = None
+
+    @property
+    def products(self) -> tuple[ProblemShape, ...]:
+        """Return the problem, or the product of each group that has elements."""
+        return (self.problem,) if self.sizes is None else self.sizes.products(self.problem)
+
+    @property
+    def flops(self) -> int:
+        """Return floating-point operations; a multiply-add counts as two."""
+        return sum(each.flops for each in self.products)
 
     @property
     def tflops(self) -> float:
@@ -46,18 +58,18 @@ class Result:
 
     def tflops_in(self, time_us: float) -> float:
         """Return 10^12 operations per second for this time."""
-        return self.problem.flops / time_us / 1e6
+        return self.flops / time_us / 1e6
 
     @property
     def compulsory_bytes(self) -> int:
         """Return the minimum bytes that device memory moves."""
         a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors.values())
-        return self.problem.compulsory_bytes(a, b, c)
+        return sum(each.compulsory_bytes(a, b, c) for each in self.products)
 
     @property
     def intensity(self) -> float:
         """Return operations per compulsory byte."""
-        return self.problem.flops / self.compulsory_bytes
+        return self.flops / self.compulsory_bytes
 
     def of_mma(self, ceilings: Ceilings) -> float:
         """Return the share of the ceiling of its instruction; for a library, of the fastest instruction."""
@@ -93,23 +105,26 @@ def bench(
     regimes: Sequence[Regime] = (Regime.LAUNCH,),
     cutlass: Sequence[Path] = (),
     against: Against | None = None,
+    sizes: GroupSizes | None = None,
     seed: int = 0,
     after_round: Callable[[], None] = lambda: None,
 ) -> tuple[Result, ...]:
     """Measure all contenders on one problem, regime by regime, in the order of the entrants' settings, others first.
 
-    The others are those that `against` names, else all that are installed, and CUTLASS's example files.
+    The others are those that `against` names, else all that are installed, and CUTLASS's example files; with the
+    `sizes` of groups, torch's grouped product and a loop of products.
 
     Raises CheckError for a wrong result of cutegen's before any timing, and DeviceError if device memory is short. A
     wrong result of another contender is a warning; that contender is not timed.
     """
-    against = against or partial(others, cutlass=cutlass)
+    against = against or (partial(others, cutlass=cutlass) if sizes is None else others_of_groups)
     ready = (
         (setting, one)
         for setting, members in by_setting(entrants).items()
-        for one in prepared(members, problem, against, seed=seed, in_graphs=Regime.GRAPH in regimes)
+        for one in prepared(members, problem, against, seed=seed, in_graphs=Regime.GRAPH in regimes, sizes=sizes)
     )
-    return _results(ready, problem, regimes, {"rounds": rounds, "seed": seed, "after_round": after_round})
+    found = _results(ready, problem, regimes, {"rounds": rounds, "seed": seed, "after_round": after_round})
+    return tuple(replace(each, sizes=sizes) for each in found)
 
 
 def bench_call(
@@ -184,11 +199,14 @@ def device_state() -> DeviceState | None:
 
 
 def x_torch(result: Result, results: Iterable[Result]) -> float | None:
-    """Return the speed relative to torch.matmul on the same operands in the same regime; None without that time."""
+    """Return the speed relative to torch on the same operands in the same regime; None without that time.
+
+    That is torch.matmul, for groups torch's grouped product, or the loop of products where that one cannot run.
+    """
     same = (result.problem, result.setting, result.regime)
     times = [
         x.measurement.median_us
         for x in results
-        if x.contender == TORCH and not x.ours and (x.problem, x.setting, x.regime) == same
+        if x.contender in (TORCH, TORCH_GROUPED, TORCH_LOOP) and not x.ours and (x.problem, x.setting, x.regime) == same
     ]
     return times[0] / result.measurement.median_us if times else None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from cutegen.bench.contenders import Against, Operands, Prepare
 from cutegen.bench.entrants import Entrant
+from cutegen.bench.grouped import GroupSizes, product_of_groups
 from cutegen.bench.measure import Call, Graph, Regime, captured, l2_bytes, operand_sets
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.launch import OPERANDS, RESULT, LaunchContract
@@ -53,15 +54,22 @@ class Ready:
 
 
 def prepared(
-    members: Sequence[Entrant], problem: ProblemShape, against: Against, *, seed: int, in_graphs: bool
+    members: Sequence[Entrant],
+    problem: ProblemShape,
+    against: Against,
+    *,
+    seed: int,
+    in_graphs: bool,
+    sizes: GroupSizes | None = None,
 ) -> Iterator[Ready]:
     """Check all contenders of one setting on the same operands against float64; others first. Raises CheckError."""
     contract = aligned_for_all([x.kernel.contract for x in members])
-    sets = tuple(_sets(contract, problem, seed, in_graphs))
+    sets = tuple(_sets(contract, problem, seed, in_graphs, sizes))
     judged = (0,) if len(sets) == 1 else (0, len(sets) - 1)
     libraries_types, _ = members[0].ceiling_types
-    products = {i: float64_reference(sets[i].a, sets[i].b, contract) for i in judged}
-    for name, prepare in against(contract):
+    theirs = tuple(against(contract))
+    products = {i: _product(contract, sets[i], libraries_types) for i in judged} if theirs else {}
+    for name, prepare in theirs:
         judge = _Judge(name, problem, contract, sets, libraries_types, products)
         if (found := _of_others(judge, prepare, in_graphs)) is not None:
             yield found
@@ -79,14 +87,25 @@ def aligned_for_all(contracts: Sequence[LaunchContract]) -> LaunchContract:
     return replace(first, tensors=tuple(tensors))
 
 
-def _sets(contract: LaunchContract, problem: ProblemShape, seed: int, in_graphs: bool) -> Iterator[Operands]:
+def _product(contract: LaunchContract, x: Operands, types: MmaTypes) -> Reference | Bounded:
+    """Return A B in float64."""
+    if contract.groups is not None:
+        return product_of_groups(contract, x, types.accumulator)
+    return float64_reference(x.a, x.b, contract)
+
+
+def _sets(
+    contract: LaunchContract, problem: ProblemShape, seed: int, in_graphs: bool, sizes: GroupSizes | None = None
+) -> Iterator[Operands]:
     """One set of operands, or as many as a graph uses."""
-    sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
-    count = operand_sets(problem.compulsory_bytes(*sizes), l2_bytes()) if in_graphs else 1
-    m, n, k, batch = problem.m, problem.n, problem.k, problem.operand_batch
+    types = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
+    products = (problem,) if sizes is None else sizes.products(problem)
+    count = operand_sets(sum(x.compulsory_bytes(*types) for x in products), l2_bytes()) if in_graphs else 1
+    m, n, k = problem.m, problem.n, problem.k
+    data: Mapping[str, Any] = {"batch": problem.operand_batch, "groups": problem.groups, "framework": "torch"}
     for i in range(count):
-        options: Mapping[str, Any] = {"seed": seed + _NEXT_SEED * i, "framework": "torch", "device": "cuda"}
-        yield Operands(*random_operands(contract, m, n, k, batch=batch, **options))
+        a, b, out = random_operands(contract, m, n, k, seed=seed + _NEXT_SEED * i, device="cuda", **data)
+        yield Operands(a, b, out, {} if sizes is None else sizes.argument(a.device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +124,8 @@ class _Judge:
         """Return the judge of a kernel's results, with the epilogue, on the sets whose numbers are `judged`."""
         contract, types = member.kernel.contract, member.types
         expected = {
-            i: expected_outcome(contract, sets[i].a, sets[i].b, sets[i].extras, accumulator=types.accumulator).result
-            for i in judged
+            i: expected_outcome(contract, x.a, x.b, {**x.extras, "out": x.out}, accumulator=types.accumulator).result
+            for i, x in ((i, sets[i]) for i in judged)
         }
         return cls(member.name, problem, contract, sets, types, expected)
 
@@ -128,6 +147,8 @@ class _Judge:
 
 def _of_others(judge: _Judge, prepare: Prepare, in_graphs: bool) -> Ready | None:
     """Return a library with correct results; None, with a warning, if it fails here or is wrong."""
+    # Views of its own: it may replace them by tensors that it allocates.
+    judge = replace(judge, sets=[replace(x, out=x.out.view_as(x.out)) for x in judge.sets])
     judge.poison()
     call = _tried(judge.name, lambda: _called(prepare, judge.sets[0]))
     if call is None or not _makes_sense(judge, found := judge.first(), "at"):
@@ -180,10 +201,11 @@ def prepared_call(
 def _with_extras(
     contract: LaunchContract, problem: ProblemShape, sets: Sequence[Operands], seed: int
 ) -> Iterator[Operands]:
-    options: Mapping[str, Any] = {"batch": problem.operand_batch, "framework": "torch", "device": "cuda"}
+    options: Mapping[str, Any] = {"batch": problem.operand_batch, "groups": problem.groups, "framework": "torch"}
+    m, n, k = problem.m, problem.n, problem.k
     for i, each in enumerate(sets):
-        extras = random_extras(contract, problem.m, problem.n, k=problem.k, seed=seed + _NEXT_SEED * i, **options)
-        yield replace(each, extras=extras)
+        extras = random_extras(contract, m, n, k=k, seed=seed + _NEXT_SEED * i, device="cuda", **options)
+        yield replace(each, extras={**each.extras, **extras})
 
 
 def _of_judged(judge: _Judge, member: Entrant, in_graphs: bool) -> Ready:

@@ -25,6 +25,7 @@ TORCH_REDUCED = "torch.matmul, reduced"
 """Torch's default: cuBLAS may round partial sums to the operands' type."""
 TORCH_SCALED, TORCH_INT = "torch._scaled_mm", "torch._int_mm"
 """PyTorch's function for 8-bit operands, which torch.matmul does not accept: e4m3, and s8 with s32 results."""
+TORCH_GROUPED, TORCH_LOOP = "torch grouped_mm", "torch.matmul of each group"
 TRITON = "Triton"
 QUACK = "QuACK, tuned"
 CUTLASS = "CUTLASS example"
@@ -104,6 +105,11 @@ def _torch(operands: str, reduced: bool, x: Operands) -> Call:
         torch.matmul(x.a, x.b, out=x.out)
 
     return call if operands in _HALVES else partial(torch.matmul, x.a, x.b, out=x.out)
+
+
+def torch_product(operands: str, x: Operands) -> Call:
+    """Return torch.matmul of operands of a type, with sums in f32."""
+    return _torch(operands, False, x)
 
 
 def _scaled(x: Operands) -> Call:

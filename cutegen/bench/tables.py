@@ -40,9 +40,11 @@ def result_lines(ceilings: Ceilings, results: Sequence[Result]) -> Iterator[str]
     header = ("contender", "us", "(least..most)", "x torch", "TFLOP/s", "of ceiling", "of reading", "error")
     groups = groupby(results, key=lambda result: (result.problem, result.regime, result.setting))
     for (problem, regime, setting), group in groups:
-        rows = [_row(ceilings, result, results) for result in group]
+        of_problem = list(group)
+        rows = [_row(ceilings, result, results) for result in of_problem]
+        sizes = "" if of_problem[0].sizes is None else f", {of_problem[0].sizes.name}"
         yield ""
-        yield f"{problem}: {setting}; {REGIMES[regime]}"
+        yield f"{problem}{sizes}: {setting}; {REGIMES[regime]}"
         yield from aligned(rows, header=header, right=range(1, len(header)))
 
 
@@ -95,6 +97,7 @@ def result_table(ceilings: Ceilings, result: Result, results: Sequence[Result]) 
     return {
         "problem": [result.problem.m, result.problem.n, result.problem.k],
         "batch": result.problem.batch,
+        **({} if result.sizes is None else {"sizes": list(result.sizes.values), "sizes_name": result.sizes.name}),
         "operands": [{"dtype": dtype, "major": major} for dtype, major in result.setting.tensors.values()],
         "accumulator": result.types.accumulator,
         "instruction": result.types.instruction,

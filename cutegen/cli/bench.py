@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +14,23 @@ from cutegen.bench.benchmark import bench as run_bench
 from cutegen.bench.ceilings import measure_ceilings, rounds_of_all
 from cutegen.bench.conditions import conditions
 from cutegen.bench.entrants import Entrant
+from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
 from cutegen.bench.recorded import CallTimes, bench_calls, rounds_of
 from cutegen.bench.recorded_tables import calls_csv, calls_lines, calls_markdown, calls_table
 from cutegen.bench.suites import SUITES
 from cutegen.bench.tables import bench_table, ceiling_lines, result_lines, roofline
+from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.options import (
     DEFAULT_PROBLEM,
     DEFAULT_ROUNDS,
     ArchOption,
     BatchOption,
+    GroupsOption,
     JsonOption,
     OutOption,
     RoundsOption,
+    SizesOption,
     complete_spec,
     named_file,
     named_problems,
@@ -34,6 +39,7 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
+from cutegen.contract.distributions import Distribution
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError, by_exit_code
 from cutegen.hardware.lookup import find
@@ -62,6 +68,8 @@ def bench(
         typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
     ] = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
+    sizes: SizesOption = None,
     listed: Annotated[
         Path | None,
         typer.Option(
@@ -110,10 +118,12 @@ def bench(
     require_folder("--plot", plot)
     for path in cutlass or ():
         named_file("--cutlass", path, "an example of the CuTe DSL in CUTLASS's repository, examples/python/CuTeDSL")
-    problems = choose_problems(problem, suite, batch)
+    of_groups = named_groups(groups, sizes)
+    problems = choose_problems(problem, suite, batch, of_groups.number)
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
     _check_names(entrants[problems[0]])
+    all_sizes = {extents: _sizes(each, extents, of_groups, sizes) for extents, each in entrants.items()}
     regimes = (regime,) if regime else tuple(Regime)
     total = rounds_of_all() + len(problems) * len(regimes) * (WARM_UP_ROUNDS + rounds)
     results: list[Result] = []
@@ -128,6 +138,7 @@ def bench(
                 rounds=rounds,
                 regimes=regimes,
                 cutlass=tuple(cutlass or ()),
+                sizes=all_sizes[extents],
                 after_round=bar.advance,
             )
     answer.give(
@@ -138,7 +149,7 @@ def bench(
         write_file("--plot", plot, roofline(ceilings, results).encode())
 
 
-_OF_SPECS = frozenset({"problem", "suite", "batch", "arch", "plot", "cutlass"})
+_OF_SPECS = frozenset({"problem", "suite", "batch", "groups", "sizes", "arch", "plot", "cutlass"})
 _TEXTS = (".txt", ".json", ".md", ".csv")
 
 
@@ -165,13 +176,14 @@ def _calls(listed: Path, rounds: int, regimes: Sequence[Regime], *, out: Path | 
 
 
 def choose_problems(
-    problems: Sequence[str] | None, suite: str | None, batch: int | None = None
+    problems: Sequence[str] | None, suite: str | None, batch: int | None = None, groups: int | None = None
 ) -> tuple[ProblemShape, ...]:
     """Return the requested problems without duplicates: those of the suite, then those named on the command line.
 
-    Raises RequestError for an unknown suite, an invalid problem, or a batch without a problem that it is of.
+    Raises RequestError for an unknown suite, an invalid problem, or a batch or groups without a problem that they are
+    of.
     """
-    named = named_problems(problems, batch)
+    named = named_problems(problems, batch, groups)
     found = (*(find(SUITES, suite, "--suite") if suite else ()), *named)
     return tuple(dict.fromkeys(found)) or (DEFAULT_PROBLEM,)
 
@@ -182,6 +194,29 @@ def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     # One kernel may come from several files, each edited differently.
     file = f" ({Path(spec).name})" if spec.endswith(KERNEL_SUFFIX) else ""
     return Entrant(f"{subject.name}{file}", subject.kernel())
+
+
+def _sizes(
+    entrants: Sequence[Entrant], problem: ProblemShape, given: GivenGroups, words: str | None
+) -> GroupSizes | None:
+    """Return the sizes for kernels of groups; None for kernels without. Raises RequestError if not all are alike."""
+    kinds = {str(each.kernel.contract.groups): each.kernel.contract.groups for each in entrants}
+    if len(kinds) > 1:
+        raise RequestError(f"bench: found {' and '.join(kinds)}; expected kernels of the same groups; bench them apart")
+    (groups,) = kinds.values()
+    if groups is not None and (groups.layout == "padded" or given.number is None):
+        found = str(groups) if groups.layout == "padded" else "a kernel of groups without --groups"
+        raise RequestError(f"bench: found {found}; expected packed groups, and --groups G or --sizes with --problem")
+    if groups is not None and given.sizes is None:
+        given = replace(given, sizes=Distribution.UNIFORM)
+    values = given.of_problem(groups, problem)
+    if groups is None:
+        return None
+    if sum(values) != (room := problem.extents[groups.of]):
+        raise RequestError(
+            f"--sizes: found {sum(values)} along {groups.of.upper()}; expected {room}, all of the extent in --problem"
+        )
+    return GroupSizes(groups, values, words or Distribution.UNIFORM)
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

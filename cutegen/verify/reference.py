@@ -130,7 +130,7 @@ def random_operands(
     if contract.groups is not None and groups is None:
         raise RequestError(
             f"problem.groups: found {contract.groups} where one product is measured; expected a spec without groups; "
-            "`cutegen run --sizes` runs and checks groups of given sizes"
+            "`cutegen bench --groups` measures packed groups, and `cutegen run --sizes` checks groups"
         )
     a, b, out = (call_tensor(contract.tensor(role), contract.groups) for role in (*OPERANDS, RESULT))
     source = _source(framework, device, seed)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from cutegen.bench import benchmark as room
+from cutegen.bench import checked
 from cutegen.bench.benchmark import Result
 from cutegen.bench.ceilings import Ceilings, MmaCeiling
 from cutegen.bench.entrants import Setting
-from cutegen.bench.measure import Measurement
+from cutegen.bench.measure import Graph, Measurement
 from cutegen.bench.mma_types import MmaTypes
 from cutegen.contract.problem import ProblemShape
+from cutegen.verify import random_operands
 
 TYPES = MmaTypes("f16", "f32")
 SETTING = Setting(("f16", "k"), ("f16", "k"), ("f16", "n"))
@@ -33,3 +39,20 @@ def result(contender: str, problem: ProblemShape, median_us: float, *, ours: boo
         rel_error=2e-4,
         measurement=Measurement(median_us, 0.8 * median_us, 1.25 * median_us, 3),
     )
+
+
+@pytest.fixture
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every time is one microsecond, and a graph is a list of calls."""
+
+    def operands(*arguments: Any, **options: Any) -> Any:
+        return random_operands(*arguments, **{**options, "device": "cpu"})
+
+    def timed(calls: dict[str, Callable[[], object]], **options: Any) -> Any:
+        return {name: Measurement(1.0, 1.0, 1.0, 3) for name in calls}
+
+    monkeypatch.setattr(checked, "random_operands", operands)
+    monkeypatch.setattr(checked, "captured", lambda calls: Graph(lambda: [call() for call in calls], len(calls)))
+    monkeypatch.setattr(checked, "l2_bytes", lambda: 4 * 10_000)
+    monkeypatch.setattr(room, "launch_times", timed)
+    monkeypatch.setattr(room, "graph_times", timed)

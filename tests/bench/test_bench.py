@@ -29,7 +29,6 @@ from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, DeviceError, OutsideError
 from cutegen.plan import plan
 from cutegen.spec import load_spec
-from cutegen.verify import random_operands
 from tests.bench.conftest import TYPES, result
 
 CUBE = ProblemShape(1000, 1000, 1000)
@@ -104,23 +103,6 @@ class FakeKernel:
         torch.matmul(a, b, out=out)
         if self.calls > self.wrong_from:
             out[3, 5] += 1
-
-
-@pytest.fixture
-def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every time is one microsecond, and a graph is a list of calls."""
-
-    def operands(*arguments: Any, **options: Any) -> Any:
-        return random_operands(*arguments, **{**options, "device": "cpu"})
-
-    def timed(calls: dict[str, Callable[[], object]], **options: Any) -> Any:
-        return {name: result(name, SMALL, 1.0, ours=False).measurement for name in calls}
-
-    monkeypatch.setattr(checked, "random_operands", operands)
-    monkeypatch.setattr(checked, "captured", lambda calls: Graph(lambda: [call() for call in calls], len(calls)))
-    monkeypatch.setattr(checked, "l2_bytes", lambda: 4 * 10_000)
-    monkeypatch.setattr(room, "launch_times", timed)
-    monkeypatch.setattr(room, "graph_times", timed)
 
 
 @pytest.mark.usefixtures("on_the_cpu")
@@ -273,7 +255,12 @@ def measured(monkeypatch: pytest.MonkeyPatch, ceilings: Ceilings) -> None:
     monkeypatch.setattr(
         door,
         "_entrant",
-        lambda spec, arch, problem: SimpleNamespace(name=spec, types=TYPES, ceiling_types=(TYPES, TYPES)),
+        lambda spec, arch, problem: SimpleNamespace(
+            name=spec,
+            types=TYPES,
+            ceiling_types=(TYPES, TYPES),
+            kernel=SimpleNamespace(contract=SimpleNamespace(groups=None)),
+        ),
     )
     monkeypatch.setattr(door, "measure_ceilings", lambda types, after_round: ceilings)
     monkeypatch.setattr(door, "run_bench", run)
