@@ -4,8 +4,9 @@
 //     ./launch_pack model.cutepack                            verifies the pack and lists its kernels
 //     ./launch_pack model.cutepack sm80_hgemm_tn [M N K]      multiplies f16 matrices
 //
-// docs/pack_format.md describes the file; the comments here name its sections. Only plain f16 products are launched.
-// Epilogue operands would be passed in the same way.
+// docs/pack_format.md describes the file; the comments here name its sections. This is for programs that choose among
+// kernels at run time, and only plain f16 products are launched. A program that links one kernel takes the header of
+// `cutegen emit SPEC --what cpp`, which takes epilogue operands, groups, pairs and factors, and needs no cuda.h.
 
 #include <cuda.h>
 
@@ -412,7 +413,8 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
     if (!found && entry["name"].text == name && runs_on(entry["gpu_arch"].text, major, minor)) found = &entry;
   if (!found) fail("no kernel of this name runs on sm_" + std::to_string(10 * major + minor));
   const Json& launch = (*found)["launch"];
-  if (!launch["scalars"].list.empty() || launch["tensors"].list.size() != 3) fail("only plain products are launched here");
+  bool plain = launch["scalars"].list.empty() && launch["tensors"].list.size() == 3;
+  if (!plain || launch.has("groups") || launch.has("pairs")) fail("only plain products are launched here");
 
   CUlibrary library;
   CUkernel kernel;

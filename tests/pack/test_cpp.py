@@ -15,7 +15,9 @@ import pytest
 
 from cutegen.build.pack_file import read_pack
 from cutegen.contract import LaunchContract, ProblemShape
+from cutegen.contract.groups import Groups
 from cutegen.contract.launch import CallSize, SplitContract, Strides
+from cutegen.contract.pairs import Pairs
 from tests.house.documents import ROOT
 from tests.pack.test_pack_file import put_together, taken_apart, with_text
 
@@ -226,3 +228,17 @@ def test_what_it_does_not_launch_it_says(name: str, capability: int, said: str, 
     refused = run(pack_path, name, capability=capability)
     assert refused.returncode == 2
     assert said in refused.stderr
+
+
+@pytest.mark.parametrize("changes", [{"groups": Groups("m")}, {"pairs": Pairs("gate")}, {"scalars": ("alpha",)}])
+def test_a_product_that_is_not_plain_is_refused(
+    changes: dict[str, object], run: Run, pack_path: Path, tmp_path: Path
+) -> None:
+    index, members = taken_apart(pack_path.read_bytes())
+    launch = replace(LaunchContract.from_json(index["entries"][0]["launch"]), **changes)  # type: ignore[arg-type]
+    index["entries"][0]["launch"] = launch.to_json()
+    forged = tmp_path / "forged.cutepack"
+    forged.write_bytes(put_together(index, members))
+    refused = run(forged, "sm80_hgemm_tn")
+    assert (refused.returncode, refused.stdout.count("launch ")) == (2, 0)
+    assert "only plain products are launched here" in refused.stderr
