@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,7 +18,9 @@ from cutegen.cli.options import (
     named_spec,
 )
 from cutegen.cli.output import Answer
+from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.costs import key_costs
+from cutegen.plan.values.times_of_sizes import times_of_sizes
 from cutegen.tuned.answer import plan as make_plan
 
 
@@ -37,6 +39,12 @@ def plan(
     made = make_plan(named_spec(spec), arch, named_problem(problem, batch, groups))
     costs = key_costs(made)
     answer.give(
-        lambda: {**made.to_json(), "key_costs": [cost.to_json() for cost in costs]},
+        lambda: {**made.to_json(), **_of_sizes(made), "key_costs": [cost.to_json() for cost in costs]},
         lambda: made.explain(everything=everything, costs=costs).splitlines(),
     )
+
+
+def _of_sizes(made: GemmPlan | ProbePlan) -> dict[str, Any]:
+    """Return the predicted times of distributions of rows over groups, if the plan has them, for programs."""
+    times = times_of_sizes(made) if isinstance(made, GemmPlan) else {}
+    return {"times_of_sizes_us": {str(each): us for each, us in times.items()}} if times else {}

@@ -18,6 +18,7 @@ from cutegen.plan.values.decision import Decision, Rejected
 from cutegen.plan.values.gemm_plan import PlannedGemm
 from cutegen.plan.values.key_cost import KeyCost
 from cutegen.plan.values.smem import SmemCandidate, SmemTile
+from cutegen.plan.values.times_of_sizes import sizes_line
 from cutegen.spec import GemmSpec
 from cutegen.support.columns import aligned, text_width, wrapped
 from cutegen.support.words import extents, plural
@@ -223,9 +224,9 @@ def cost_lines(costs: Sequence[KeyCost], width: int) -> list[str]:
 
 
 def heading(plan: PlannedGemm) -> tuple[str, ...]:
-    """Return the predicted time for the plan's problem, and the remarks, a line each."""
+    """Return the predicted times for the plan's problem, and the remarks, a line each."""
     time = () if plan.predicted_time is None else (f"time: {plan.predicted_time}",)
-    return (*time, *remarks(plan))
+    return (*time, *sizes_line(plan), *remarks(plan))
 
 
 def title_lines(spec: GemmSpec, target: Target, problem: ProblemShape | None, width: int) -> list[str]:
