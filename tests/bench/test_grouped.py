@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from cutegen.api import compile as compile_spec
 from cutegen.bench import benchmark as room
 from cutegen.bench.benchmark import x_torch
 from cutegen.bench.ceilings import Ceilings
-from cutegen.bench.contenders import TORCH_GROUPED, TORCH_LOOP
+from cutegen.bench.contenders import TORCH_GROUPED, TORCH_LOOP, Operands
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.measure import Regime
@@ -20,6 +22,7 @@ from cutegen.bench.tables import result_lines, result_table
 from cutegen.cli.bench import _sizes
 from cutegen.cli.groups import named_groups
 from cutegen.cli.main import main
+from cutegen.contract.distributions import Distribution
 from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CheckError, RequestError
@@ -37,10 +40,11 @@ class FakeKernel:
 
     def __init__(self, *, wrong: bool = False) -> None:
         made = plan(load_spec("sm80_bf16_grouped"), "sm_80")
-        self.contract, self.wrong = made.launch, wrong
+        self.contract, self.wrong, self.wrote = made.launch, wrong, 0
         self.artifact = SimpleNamespace(plan_json=json.dumps(made.to_json()))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor, offs: torch.Tensor) -> None:
+        self.wrote = out.data_ptr()
         ends = [0, *offs.tolist()]
         for group in range(len(b) - self.wrong):
             rows = slice(ends[group], ends[group + 1])
@@ -90,6 +94,22 @@ def test_a_library_that_is_wrong_in_one_group_is_left_out(
     assert f"{TORCH_GROUPED} is left out: relative error" in caplog.text
 
 
+@pytest.mark.usefixtures("on_the_cpu")
+def test_results_that_a_library_allocates_stay_its_own() -> None:
+    """Kernels write the memory that is aligned for them."""
+    aligned: list[int] = []
+
+    def allocating(x: Operands) -> Callable[[], object]:
+        aligned.append(x.out.data_ptr())
+        result = torch.nn.functional.grouped_mm(x.a, x.b, offs=x.extras["offs"])
+        return lambda: x.out.set_(result)
+
+    entrant = mine()
+    found = room.bench([entrant], SMALL, rounds=3, against=lambda _: [("allocating", allocating)], sizes=SIZES)
+    assert [x.contender for x in found] == ["allocating", "mine"]
+    assert [entrant.kernel.wrote] == aligned  # type: ignore[attr-defined]
+
+
 def test_work_is_that_of_the_groups(ceilings: Ceilings) -> None:
     """Weights of a group without rows are not read; parts of K have a result each."""
     of_rows = replace(result("mine", SMALL, 1.0, ours=True), sizes=SIZES)
@@ -135,3 +155,16 @@ def test_without_a_gpu_groups_are_refused_in_one_line(
     assert "no supported GPU found" in said.err
     assert main([*words[:-1], "gauss"]) == 2
     assert "or one of uniform, spread, routed, zipf, hot" in capsys.readouterr().err
+
+
+@pytest.mark.gpu
+def test_a_real_kernel_is_timed_beside_torch_in_both_regimes() -> None:
+    problem = ProblemShape(2048, 512, 256, groups=8)
+    sizes = GroupSizes(ROWS, Distribution.ZIPF.sizes(2048, 8), Distribution.ZIPF)
+    entrant = Entrant("mine", compile_spec(load_spec("sm80_bf16_grouped"), problem=problem))
+    found = room.bench([entrant], problem, rounds=3, regimes=tuple(Regime), sizes=sizes)
+    ours = [x for x in found if x.ours]
+    assert [x.regime for x in ours] == list(Regime)
+    assert all(x_torch(x, found) is not None for x in ours)
+    assert {TORCH_LOOP} <= {x.contender for x in found}
+    assert all(0 < x.rel_error < 1e-2 and x.measurement.median_us > 0 for x in found)
