@@ -122,7 +122,7 @@ def gated_of(activation: Any) -> Gated | None:
     >>> gated_of("swiglu_oai(1.702, 7.0) of 32, up first")
     Gated(name='swiglu_oai', layout=32, first='up', alpha=1.702, limit=7.0)
     """
-    return _read(activation) if isinstance(activation, str) else None
+    return _read(activation) if is_gated(activation) else None  # Dynamo warns of caches that it traces
 
 
 @lru_cache(maxsize=64)
