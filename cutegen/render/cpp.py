@@ -54,7 +54,7 @@ def cpp_header(contract: LaunchContract, cubin: bytes, gpu_arch: str) -> str:
             described="\n".join(f"//   {line}" for line in _described(contract)),
             problem=_problem(contract.groups),
             products=_products(contract.groups),
-            columns_multiple=contract.columns_multiple,
+            columns_of_pairs=() if contract.pairs is None else (contract.columns_multiple,),
             cubin=",\n".join(_rows(cubin)),
             cluster_x=x,
             cluster_y=y,
