@@ -17,7 +17,7 @@ from tests.run import test_grouped_kernels as by_warps
 from tests.run import test_grouped_wgmma as by_warpgroups
 from tests.run.test_grouped_kernels import SMALL, failure
 
-LAUNCHES = 10
+LAUNCHES = 3
 SWIGLU = "x, y -> silu(x) * y"
 SETTINGS: tuple[by_warps.Setting | by_warpgroups.Setting, ...] = (
     *by_warps.QUICK[:3],

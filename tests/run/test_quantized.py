@@ -122,7 +122,7 @@ CHAIN = Setting(epilogue=Epilogue(ops=("bias_n",), expression="x -> max(2 - abs(
 PAIRS = Setting(epilogue=Epilogue(expression=SWIGLU, pairs=Paired("halves", "gate")))
 CHAINS = (
     CHAIN,
-    Setting("bf16", scaled=False, epilogue=Epilogue(ops=("bias_n", "gelu_erf"))),
+    Setting("bf16", scaled=False, tile=(128, 128, 64), epilogue=Epilogue(ops=("bias_n", "gelu_erf"))),
     PAIRS,
     Setting(tile=(64, 256, 128), epilogue=Epilogue(expression=SWIGLU, pairs=Paired("halves", "up")), schedule=PINGPONG),
     Setting(
