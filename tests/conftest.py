@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cutegen.build import Cache
 from cutegen.hardware.targeting import present_target
@@ -57,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.seed = random.SystemRandom().randrange(LARGEST)
     if getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(config.option.seed)
+    if settings().derandomize:  # Hypothesis's choice where `CI` is set: the seed of the run would draw nothing
+        settings.register_profile("seeded", settings(), derandomize=False)
+        settings.load_profile("seeded")
     config.pluginmanager.register(Seeding(config.option.seed))
 
 

@@ -501,10 +501,11 @@ def float64(array: Any, name: str = "") -> Any:
     if torch is not None and isinstance(array, torch.Tensor):
         return array.double()
     if array.dtype == np.uint16:
-        return bf16_values(array).astype(np.float64)
-    if array.dtype == np.uint8 and name in ("e4m3", "e5m2"):
-        return float8_values(array, name).astype(np.float64)
-    return array.astype(np.float64)
+        array = bf16_values(array)
+    elif array.dtype == np.uint8 and name in ("e4m3", "e5m2"):
+        array = float8_values(array, name)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one, which NumPy warns of
+        return array.astype(np.float64)
 
 
 def _pairs(codes: Any) -> Any:

@@ -40,6 +40,17 @@ def test_random_operands_fit_the_kernel_they_are_for(
     assert np.isfinite(np.asarray(float64(a))).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "array", [np.array([0x7F81, 0x3F80], np.uint16), np.array([0x7C01, 0x3C00], np.uint16).view("f2")]
+)
+def test_a_signalling_nan_is_read_without_a_warning(array: Any) -> None:
+    """Memory that a wrong kernel did not write holds any bits."""
+    nan, one = float64(array)
+    assert np.isnan(nan)
+    assert one == 1
+
+
 @pytest.mark.parametrize("framework", ["numpy", "torch"])
 def test_random_operands_are_normal_reproducible_and_padded_with_nan(contract: MakeContract, framework: str) -> None:
     a, b, _ = random_operands(contract("knn"), 500, 301, 401, seed=7, framework=framework)
