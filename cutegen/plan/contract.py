@@ -14,8 +14,9 @@ from cutegen.contract.launch import (
     TensorContract,
     gemm_parameters,
 )
-from cutegen.plan.kernel.scheduler import TileScheduler
+from cutegen.plan.kernel.scheduler import SplitK, TileScheduler
 from cutegen.plan.values.epilogue import EpiloguePlan
+from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import align_bytes
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import MODES, GemmSpec
@@ -38,6 +39,7 @@ def launch_contract(
     spec: GemmSpec,
     operands: tuple[OperandPath, ...],
     epilogue: EpiloguePlan,
+    mma: MmaPlan,
     scheduler: TileScheduler,
     *,
     threads: int,
@@ -47,7 +49,7 @@ def launch_contract(
     addressed: tuple[str, ...],
 ) -> LaunchContract:
     """Return the launcher's contract: A, B, C, the factors of A and B, then what the epilogue reads and writes."""
-    fusion, (m, n, k), split_k = epilogue.fusion, scheduler.cluster, scheduler.split_k
+    fusion, (m, n, k), split_k = epilogue.fusion, mma.cluster, scheduler.split_k
     extras = (TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes, x.block) for x in fusion.beside_c)
     multiplied = (_of_path(x) for x in operands if x.is_multiplied)
     factors = (replace(_of_path(x), block=x.block, block_elems=x.block_elems) for x in operands if not x.is_multiplied)
@@ -62,7 +64,7 @@ def launch_contract(
         scalars=fusion.scalars,
         epilogue=tuple(step.text for step in fusion.steps),
         parameters=gemm_parameters(tensors, fusion.scalars, maps, workspace, addressed, scheduler.groups),
-        cta_tile=scheduler.cta_tile[:2],
+        cta_tile=mma.cta_tile[:2],
         threads=threads,
         dynamic_smem_bytes=smem_bytes,
         ctas_per_multiprocessor=scheduler.ctas_per_multiprocessor,
@@ -74,7 +76,7 @@ def launch_contract(
         groups=scheduler.groups,
         pairs=fusion.pairs,
         quantized=None if fusion.quantization is None else fusion.quantization.scale,
-        split=_split_contract(scheduler),
+        split=None if split_k is None else _split_contract(split_k, mma),
     )
 
 
@@ -82,11 +84,8 @@ def _of_path(x: OperandPath) -> TensorContract:
     return TensorContract(x.name, x.dtype.name, x.modes, x.major, x.align_bytes)
 
 
-def _split_contract(scheduler: TileScheduler) -> SplitContract | None:
-    split_k = scheduler.split_k
-    if split_k is None:
-        return None
-    return SplitContract(split_k.slices, split_k.slice_bytes(scheduler.cta_tile), split_k.atomics)
+def _split_contract(split_k: SplitK, mma: MmaPlan) -> SplitContract:
+    return SplitContract(split_k.slices, split_k.slice_bytes(mma.cta_tile), split_k.atomics)
 
 
 def tensor_contract(spec: GemmSpec, name: str) -> TensorContract:

@@ -214,8 +214,6 @@ class Schedule(ABC):
             assert self.source_of_groups is not None, "specs refuse groups in a family without a source of their tiles"
             source = self.source_of_groups
         scheduler = TileScheduler(
-            cta_tile=mma.cta_tile,
-            cluster=mma.cluster,
             order=order.value,
             source=source,
             split_k=split_k,
@@ -229,7 +227,7 @@ class Schedule(ABC):
         """True if CTAs that fill at most half of the GPU run on every second SM."""
         return False
 
-    def decisions(self, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, mma: MmaPlan, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Return its other decisions, if any."""
         return ()
 

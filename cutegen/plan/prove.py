@@ -505,17 +505,16 @@ def _prove_fusion(plan: GemmPlan) -> None:
 
 def _prove_scheduler(plan: GemmPlan) -> None:
     """Prove on small launches that their CTAs compute every tile, of every slice of K, exactly once."""
-    scheduler, shape = plan.scheduler, (plan.cta_tile, plan.mma.cluster)
-    _demand((scheduler.cta_tile, scheduler.cluster) == shape, "the scheduler gives out tiles of another size")
+    scheduler, mma = plan.scheduler, plan.mma
     _demand(_visits_once(scheduler.order), "the order of tiles leaves one out, or has one twice")
-    m, n, k = (tile * ctas for tile, ctas in zip(*shape, strict=True))
+    m, n, k = (tile * ctas for tile, ctas in zip(mma.cta_tile, mma.cluster, strict=True))
     for blocks_m, blocks_n, multiprocessors in ((1, 1, 1), (3, 2, 4)):
         problem = ProblemShape(blocks_m * m, blocks_n * n, k)
-        room = multiprocessors * prod(scheduler.cluster)
+        room = multiprocessors * prod(mma.cluster)
         x, y, z = grid = plan.launch.geometry(problem, multiprocessors=room).grid
         ctas = product(range(x), range(y), range(z))
         given = () if scheduler.groups is None else (problem.extents[scheduler.groups.of],)
-        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, given))
+        found = Counter(tile for cta in ctas for tile in scheduler.work(mma, cta, grid, problem, given))
         tiles = product(range(problem.m // plan.cta_tile[0]), range(problem.n // plan.cta_tile[1]))
         wanted = Counter(WorkTile(*tile, slice=index) for tile in tiles for index in range(scheduler.slices))
         _demand(found == wanted, "a launch would compute a tile twice, or not at all")
@@ -523,18 +522,18 @@ def _prove_scheduler(plan: GemmPlan) -> None:
 
 def _prove_groups(plan: GemmPlan) -> None:
     """Prove on small launches that their CTAs compute every tile of every group exactly once, for any ends or sizes."""
-    scheduler, launch = plan.scheduler, plan.launch
+    scheduler, launch, mma = plan.scheduler, plan.launch, plan.mma
     _demand(launch.groups == scheduler.groups, "a launch would pass the ends of other groups")
     if scheduler.groups is None:
         return
-    m, n, k = (3 * tile * ctas + 1 for tile, ctas in zip(plan.cta_tile, scheduler.cluster, strict=True))
-    room, (ctas_m, ctas_n, _) = {"m": m, "n": n, "k": k}[scheduler.groups.of], scheduler.cluster
+    m, n, k = (3 * tile * ctas + 1 for tile, ctas in zip(mma.cta_tile, mma.cluster, strict=True))
+    room, (ctas_m, ctas_n, _) = {"m": m, "n": n, "k": k}[scheduler.groups.of], mma.cluster
     for given in ((room,), (0, room // 3, room // 3, room + 1, 1), (-1, 2**31 - 1, -(2**31)), (0, 0)):
         problem = ProblemShape(m, n, k, groups=len(given))
-        grid = launch.geometry(problem, multiprocessors=4 * prod(scheduler.cluster)).grid
+        grid = launch.geometry(problem, multiprocessors=4 * prod(mma.cluster)).grid
         ctas = product(range(grid[0]), range(grid[1]), range(1))
-        found = Counter(tile for cta in ctas for tile in scheduler.work(cta, grid, problem, given))
-        parts = (scheduler.grid(len(x.m), len(x.n)) for x in scheduler.products(problem, given))
+        found = Counter(tile for cta in ctas for tile in scheduler.work(mma, cta, grid, problem, given))
+        parts = (scheduler.grid(mma, len(x.m), len(x.n)) for x in scheduler.products(problem, given))
         tiles = (
             WorkTile(*tile, product=group)
             for group, (tiles_m, tiles_n) in enumerate(parts)

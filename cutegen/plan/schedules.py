@@ -96,7 +96,7 @@ class Persistent(Schedule):
         """Return True without clusters, with `spreads_alone`: hardware distributes clusters over the GPCs."""
         return self.spreads_alone and max(mma.cluster) == 1
 
-    def decisions(self, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
+    def decisions(self, mma: MmaPlan, scheduler: TileScheduler, in_flight: InFlight | None) -> tuple[Decision, ...]:
         """Return the order in which a CTA visits tiles, and the placement of few CTAs."""
         where, why = "one CTA per SM", self.why
         if scheduler.spread and in_flight is not None and in_flight.leaves_half:
@@ -106,13 +106,13 @@ class Persistent(Schedule):
         if scheduler.groups is not None:
             chosen += ", group after group"
             why += "; the warps of each role find its tiles themselves: a lane has one of 32 groups at a time"
-            bound = "" if in_flight is None else f"at most {_most_tiles(scheduler, scheduler.groups, in_flight)} tiles"
+            bound = "" if in_flight is None else f"at most {_most_tiles(mma, scheduler.groups, in_flight)} tiles"
         return (Decision("schedule.persistent", chosen, why, for_problem=bound),)
 
 
-def _most_tiles(scheduler: TileScheduler, groups: Groups, in_flight: InFlight) -> int:
+def _most_tiles(mma: MmaPlan, groups: Groups, in_flight: InFlight) -> int:
     """Return the most tiles that any sizes of the groups of a problem have; `in_flight` has those of the mean group."""
-    mean, (tile_m, tile_n, _) = in_flight.problem, scheduler.cta_tile
+    mean, (tile_m, tile_n, _) = in_flight.problem, mma.cta_tile
     tiles = {"m": in_flight.grid.tiles_m, "n": in_flight.grid.tiles_n}
     if groups.of == "k":
         return mean.batch * tiles["m"] * tiles["n"]

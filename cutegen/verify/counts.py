@@ -151,7 +151,7 @@ class _Often:
             return None
         grouped, along = "mn".index(groups.of), ("n" if groups.of == "m" else "m")
         problem = swapped.shape_multiplied(self.size.problem) if self.plan.swapped else self.size.problem
-        across = self.plan.scheduler.cta_tile[1 - grouped] * self.plan.scheduler.cluster[1 - grouped]
+        across = self.plan.cta_tile[1 - grouped] * self.plan.mma.cluster[1 - grouped]
         covered = -(-problem.extents[along] // across) * across
         beside = self.plan.epilogue.fusion.tile_of_c((covered, covered))[1 - grouped] // part[1 - grouped]
         sizes = (len(getattr(each, groups.of)) for each in groups.products(self.given, problem))

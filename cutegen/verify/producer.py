@@ -54,4 +54,4 @@ def block_of(plan: GemmPlan, cta: tuple[int, int], *, m: int, n: int) -> int:
     """Return blockIdx.x of the CTA for tile `cta` (along M, along N): the inverse of the kernel's tile_coordinate."""
     if plan.swapped:
         cta, m, n = cta[::-1], n, m
-    return plan.scheduler.order.number(cta, plan.scheduler.grid(m, n))
+    return plan.scheduler.order.number(cta, plan.scheduler.grid(plan.mma, m, n))

@@ -173,6 +173,7 @@ class Family:
                 spec,
                 paths,
                 epilogue,
+                mma,
                 scheduler.value,
                 threads=threads,
                 smem_bytes=memory.regions.bytes,
@@ -190,7 +191,7 @@ class Family:
                 *split_decisions,
                 *policy.of_time,
                 *roles.decisions,
-                *self.schedule.decisions(scheduler.value, in_flight),
+                *self.schedule.decisions(mma, scheduler.value, in_flight),
             ),
         )
         prove(plan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -180,17 +181,27 @@ class WorkTile:
     slice: int = 0
 
 
+class Tiled(Protocol):
+    """The MMA as a scheduler sees it: its CTAs compute a tile each, and its clusters several."""
+
+    @property
+    def cta_tile(self) -> Extents:
+        """M, N and K of a k-tile."""
+
+    @property
+    def cluster(self) -> Extents:
+        """CTAs that compute as many tiles along M and N together, and slices along K."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileScheduler:
     """Gives CTAs their tiles: the tiles of a product in `order`, product after product, each in slices of K.
 
-    The CTAs of a `cluster` compute as many tiles along M and N together, and slices along K. Without `groups`, a
+    How large they are, and how many CTAs take them together, is told by the MMA that computes them. Without `groups`, a
     batch's products are along `grid.z`. With `spread`, a launch for at most half of the GPU has twice as many CTAs, of
     which every second one has no tile. An SM has `resident` persistent CTAs.
     """
 
-    cta_tile: Extents
-    cluster: Extents = (1, 1, 1)
     order: TileOrder
     source: TileSource
     split_k: SplitK | None = None
@@ -213,9 +224,9 @@ class TileScheduler:
         """Persistent CTAs of an SM; None if a CTA computes a single tile."""
         return self.resident if self.source.loops else None
 
-    def grid(self, rows: int, columns: int) -> Grid:
+    def grid(self, mma: Tiled, rows: int, columns: int) -> Grid:
         """Return the numbers of tiles of a product along M and N, or of blocks of a cluster's tiles."""
-        (tile_m, tile_n, _), (m, n, _) = self.cta_tile, self.cluster
+        (tile_m, tile_n, _), (m, n, _) = mma.cta_tile, mma.cluster
         return -(-rows // (tile_m * m)), -(-columns // (tile_n * n))
 
     def products(self, problem: ProblemShape, given: Sequence[int] = ()) -> tuple[Product, ...]:
@@ -225,16 +236,21 @@ class TileScheduler:
         return (Product(m=range(problem.m), n=range(problem.n), k=range(problem.k)),)
 
     def work(
-        self, cta: tuple[int, int, int], grid: tuple[int, int, int], problem: ProblemShape, given: Sequence[int] = ()
+        self,
+        mma: Tiled,
+        cta: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        problem: ProblemShape,
+        given: Sequence[int] = (),
     ) -> Iterator[WorkTile]:
         """Yield the tiles of one CTA of a launch's grid, in its order, as generated kernels compute them.
 
         `given` are the ends or sizes of groups. Clusters are complete, so tiles may lie past the edges of C.
         """
-        (m, n, _), (x, y, batch) = self.cluster, cta
+        (m, n, _), (x, y, batch) = mma.cluster, cta
         rank_m, rank_n = x % m, 0 if self.split_k else y % n
         first, step = x // m, grid[0] // m
-        grids = [self.grid(len(product.m), len(product.n)) for product in self.products(problem, given)]
+        grids = [self.grid(mma, len(product.m), len(product.n)) for product in self.products(problem, given)]
         counts = [tiles_m * tiles_n for tiles_m, tiles_n in grids]
         total = sum(counts)
         if self.spread and step > total:  # of two CTAs on one TPC the second exits

@@ -157,7 +157,9 @@ def failure(planned: GemmPlan, program: Program, rows: int, ends: tuple[int, ...
     if report.violations:
         return f"violation: {report.violations[0]}"
     ctas = range(geometry.grid[0])
-    tiles = [tile for cta in ctas for tile in planned.scheduler.work((cta, 0, 0), geometry.grid, problem, ends)]
+    tiles = [
+        tile for cta in ctas for tile in planned.scheduler.work(planned.mma, (cta, 0, 0), geometry.grid, problem, ends)
+    ]
     if report.executed("mma.sync") != len(tiles) * -(-K // TILE[2]) * MMA_OF_A_K_TILE:
         return "other tiles than the scheduler's"
     exact, bound = np.full((2, rows, N), np.nan)
