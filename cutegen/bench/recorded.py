@@ -114,14 +114,10 @@ def bench_calls(
             why = " ".join(str(error).split())
             yield from (CallTimes(call=call, regime=x, why=why, exit_code=error.exit_code) for x in regimes)
             continue
-        spec = call.wanted.spec
-        theirs = (
-            None if spec.epilogue.expression else in_torch(spec.epilogue.ops or (), tf32=spec.problem.a.dtype == "tf32")
-        )
         results = bench_call(
             entrant,
             call.problem,
-            [] if theirs is None else [(TORCH, theirs)],
+            _theirs(call.wanted.spec),
             rounds=rounds,
             regimes=regimes,
             seed=seed,

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutegen.build import Artifact, open_artifact
-from cutegen.contract.launch import GEMM, OPERANDS, RESULT, SCALARS, CallSize, LaunchContract
+from cutegen.contract.launch import GEMM, OPERANDS, RESULT, CallSize, LaunchContract
 from cutegen.errors import OperandError
 from cutegen.run.call import streams
 from cutegen.run.call.cached_calls import CachedCalls, Launch
 from cutegen.run.call.check import CheckedCall, check_call, check_inputs
-from cutegen.run.call.epilogue_operands import TENSOR_NAMES, Extras
+from cutegen.run.call.epilogue_operands import Extras
 from cutegen.run.call.memory_overlap import Placed, check_address, check_apart
 from cutegen.run.call.operands import Form, TensorView, count_write, view_of
 from cutegen.run.call.storage import MatrixStorage, call_tensor, empty
@@ -155,53 +155,23 @@ class Kernel:
         b: Any,
         *,
         out: Any,
-        scale_a: Any = None,
-        scale_b: Any = None,
-        c: Any = None,
-        residual: Any = None,
-        bias: Any = None,
-        bias_n: Any = None,
-        bias_m: Any = None,
-        scale_m: Any = None,
-        scale_n: Any = None,
-        aux: Any = None,
-        scale_c: Any = None,
-        offs: Any = None,
-        sizes: Any = None,
-        alpha: float | None = None,
-        beta: float | None = None,
         policy: Policy | str = "in-order",
         jobs: int = 1,
         max_steps: int | None = None,
         progress: Callable[[int, int], None] | None = None,
+        **extras: Any,
     ) -> LaunchReport:
         """Execute the PTX for operands in host memory, and return the executor's report.
 
-        The report has each instruction's executions, shared-memory wavefronts and global sectors. `policy` is the order
-        of CTAs, warps and sides of a branch ("in-order", "reversed", "random:SEED"), `jobs` the number of processes for
-        the CTAs, `max_steps` a limit on warp instructions that replaces the executor's own; `progress(done, total)`
-        receives the finished CTAs.
+        `extras` are the other operands of a call, by name. The report has each instruction's executions, shared-memory
+        wavefronts and global sectors. `policy` is the order of CTAs, warps and sides of a branch ("in-order",
+        "reversed", "random:SEED"), `jobs` the number of processes for the CTAs, `max_steps` a limit on warp
+        instructions that replaces the executor's own; `progress(done, total)` receives the finished CTAs.
 
         Raises OperandError if an operand does not fit or is not in host memory, or if the result is empty; LaunchError
         for an invalid policy or number of jobs; PtxFault if the kernel does something undefined.
         """
-        tensors, scalars = self._extras.take(
-            scale_a,
-            scale_b,
-            c,
-            residual,
-            bias,
-            bias_n,
-            bias_m,
-            scale_m,
-            scale_n,
-            aux,
-            scale_c,
-            offs,
-            sizes,
-            alpha,
-            beta,
-        )
+        tensors, scalars = self._extras.take_named(extras)
         if self._transposed is not None:
             b = self._transposed(b, None)
         views = {name: view_of(x, name) for name, x in (("a", a), ("b", b), ("out", out), *tensors)}
@@ -219,14 +189,14 @@ class Kernel:
             raise OperandError(
                 operand="out", found=f"shape {views['out'].form.shape}", expected="at least one element to compute"
             )
-        prepared.announce((out, aux, scale_c), pointers)
+        prepared.announce((out, extras.get("aux"), extras.get("scale_c")), pointers)
         limit = {} if max_steps is None else {"max_steps": max_steps}
         launch = self._cpu.prepare(prepared.call)
         return launch.execute(pointers, scalars, policy=policy, jobs=jobs, progress=progress, **limit)
 
     def call_size(self, a: Any, b: Any, out: Any, **extras: Any) -> CallSize:
         """Return the integers that a call with these operands passes to the kernel. Raises OperandError."""
-        tensors, _ = self._extras.take(*(extras.get(name) for name in (*TENSOR_NAMES, *SCALARS)))
+        tensors, _ = self._extras.take_named(extras)
         if self._transposed is not None:
             b = self._transposed(b, None)
         operands = (("a", a), ("b", b), ("out", out), *tensors)

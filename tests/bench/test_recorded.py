@@ -141,12 +141,13 @@ def test_torch_computes_the_same_call(
     assert compare(x.out, expected, dtype=dtype).rel_error < (4e-3 if dtype == "f16" else 1e-5)  # roundings between
 
 
-def test_torch_has_no_call_of_an_expression_or_a_bias_of_rows() -> None:
+def test_torch_has_no_call_of_an_expression_a_bias_of_rows_or_factors_of_blocks() -> None:
     assert in_torch(("bias_m",)) is None
     spec = replace(
         load_spec("sm80_hgemm_tn"), epilogue=replace(load_spec("sm80_hgemm_tn").epilogue, expression="x -> 2 * x")
     )
     assert recorded._theirs(spec) == []
+    assert recorded._theirs(load_spec("sm90_e4m3_block_scaled")) == []
     assert [name for name, _ in recorded._theirs(load_spec("sm80_hgemm_tn"))] == ["torch"]
 
 

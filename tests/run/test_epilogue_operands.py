@@ -117,6 +117,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_a_name_that_no_kernel_has_is_refused_by_what_takes_operands_by_name(plain: Kernel) -> None:
+    a, b = np.zeros((M, K), np.float16), np.zeros((K, N), np.float16)
+    with pytest.raises(OperandError, match="tail: found no operand of a kernel; expected one of scale_a"):
+        plain.call_size(a, b, np.zeros((M, N), np.float16), tail=a)
+    with pytest.raises(OperandError, match="tail: found no operand of a kernel"):
+        plain.execute(a, b, out=np.zeros((M, N), np.float16), tail=a)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_with_found_and_expected(kernel: Kernel, case: str) -> None:
     changed, message = REFUSED[case]

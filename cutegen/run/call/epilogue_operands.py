@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -99,6 +100,14 @@ class Extras:
         named = tuple([(name, value) for name, value in tensors if value is not None])
         numbers = zip(SCALARS, handed[len(TENSOR_NAMES) :], strict=True)
         return named, tuple([_number(name, value) for name, value in numbers if value is not None])
+
+    def take_named(self, handed: Mapping[str, Any]) -> tuple[tuple[tuple[str, Any], ...], tuple[float, ...]]:
+        """Return what `take` does, from operands by name. Raises OperandError as it does, and for a name of none."""
+        names = (*TENSOR_NAMES, *SCALARS)
+        if unknown := [name for name in handed if name not in names]:
+            fix = f"one of {', '.join(names)}"
+            raise OperandError(operand=unknown[0], found="no operand of a kernel", expected=fix)
+        return self.take(*map(handed.get, names))
 
     def _mismatch(self, given: tuple[bool, ...]) -> OperandError:
         names = (*TENSOR_NAMES, *SCALARS)

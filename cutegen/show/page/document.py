@@ -7,7 +7,7 @@ it, and no name is global. The policy in the head forbids the browser to make re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -57,9 +57,7 @@ _DOCUMENT = """<!doctype html>
 {style}</style>
 </head>
 <body>
-<div id="page"></div>
-<noscript>This page needs JavaScript; the script is in the file.</noscript>
-<script type="application/json" id="data">{data}</script>
+{body}
 <script>
 (() => {{
 "use strict";
@@ -68,6 +66,24 @@ _DOCUMENT = """<!doctype html>
 </body>
 </html>
 """
+_DRAWN = """<div id="page"></div>
+<noscript>This page needs JavaScript; the script is in the file.</noscript>
+<script type="application/json" id="data">{data}</script>"""
+
+
+def document(title: str, body: str, *, styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Return a page of this HTML, with styles and scripts from files of this folder, and nothing from elsewhere."""
+    return _DOCUMENT.format(
+        policy=escape(_POLICY, quote=False),
+        title=escape(title),
+        style="".join(map(_resource, styles)),
+        body=body,
+        script="".join(map(_resource, scripts)),
+    )
+
+
+def _resource(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +116,7 @@ def page_of_plan(plan: GemmPlan, title: str, problem: ProblemShape, opened: Open
         "element": None if opened.element is None else _within(follower.path_of(opened.element)),
         "note": None if opened.element is None else _note(opened.element, _within(follower.path_of(opened.element))),
     }
-    return _document(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
+    return _of_data(title, {"kind": "plan", "open": begins, "matrix": matrix_part.page(plan), **told})
 
 
 def _leading(follower: Follower) -> dict[str, int]:
@@ -128,20 +144,11 @@ def _note(element: Element, within: list[str | int]) -> str | None:
 
 def page_of_layout(expression: LayoutExpr, dtype: DType, title: str) -> str:
     """Return the page of any layout expression, on elements of `dtype`."""
-    return _document(title, {"kind": "layout", "layout": layout.page(expression, dtype)})
+    return _of_data(title, {"kind": "layout", "layout": layout.page(expression, dtype)})
 
 
-def _document(title: str, data: Mapping[str, Any]) -> str:
+def _of_data(title: str, data: Mapping[str, Any]) -> str:
     # Within a script element only "<" could end it.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    return _DOCUMENT.format(
-        policy=escape(_POLICY, quote=False),
-        title=escape(title),
-        style="".join(_resource(f"{name}.css") for name in STYLES),
-        data=text,
-        script="".join(_resource(f"{name}.js") for name in ORDER),
-    )
-
-
-def _resource(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    styles, scripts = ([f"{name}.{kind}" for name in names] for names, kind in ((STYLES, "css"), (ORDER, "js")))
+    return document(title, _DRAWN.format(data=text), styles=styles, scripts=scripts)

@@ -4,38 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 
-_DOCUMENT = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="generator" content="cutegen show --format html">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
+from cutegen.show.page.document import document
+
+_BODY = """<h1>{title}</h1>
 <p>{facts}</p>
 <p><label>Thread <input id="thread" type="number" min="0" max="{last}" value="{thread}"></label>
 <output id="held"></output></p>
 <div id="scroll"><table id="tile">
 {table}
-</table></div>
-<script>
-(() => {{
-"use strict";
-{script}}})();
-</script>
-</body>
-</html>
-"""
+</table></div>"""
 FILES = (STYLE, SCRIPT) = ("thread_values.css", "thread_values.js")
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def page(
@@ -44,16 +23,14 @@ def page(
     """Return the document: `holders[row][column]` are the (thread, value) of an element, `thread` is followed first."""
     head = "".join(f"<th scope=col>{column}</th>" for column in range(len(holders[0])))
     rows = (f"<tr><th scope=row>{row}</th>{''.join(map(_cell, line))}</tr>" for row, line in enumerate(holders))
-    return _DOCUMENT.format(
-        policy=escape(_POLICY, quote=False),
+    body = _BODY.format(
         title=escape(title),
-        style=_resource(STYLE),
         facts=escape(facts),
         last=threads - 1,
         thread=thread,
         table="\n".join((f"<tr><th>row\\column</th>{head}</tr>", *rows)),
-        script=_resource(SCRIPT),
     )
+    return document(title, body, styles=[STYLE], scripts=[SCRIPT])
 
 
 def _cell(found: Sequence[tuple[int, int]]) -> str:
@@ -64,7 +41,3 @@ def _cell(found: Sequence[tuple[int, int]]) -> str:
     thread, value = found[0]
     more = f" +{len(found) - 1}" if len(found) > 1 else ""
     return f'<td tabindex=0 data-of="{of}" style="--lane:{thread % 4}">T{thread} V{value}{more}</td>'
-
-
-def _resource(name: str) -> str:
-    return (files("cutegen.show.page") / name).read_text(encoding="utf-8")
