@@ -352,20 +352,41 @@ def test_the_headers_structures_are_laid_out_as_those_of_other_launches(run: Run
     assert run(contract, "\n".join([f"using namespace {contract.entry};", *asserts])).returncode == 0
 
 
+def library(folder: Path, kernel: Any, body: str) -> Any:
+    """A library that g++ makes of a kernel's header and of functions that call it."""
+    contract, inputs = kernel.contract, kernel.artifact.manifest.inputs
+    (folder / "kernel.h").write_text(cpp_header(contract, kernel.artifact.cubin, inputs.gpu_arch))
+    (folder / "run.cpp").write_text(f'#include "kernel.h"\nusing namespace {contract.entry};\n{body}\n')
+    made = folder / "run.so"
+    command = ["g++", "-std=c++17", "-shared", "-fPIC", str(folder / "run.cpp"), "-ldl", "-o", str(made)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(made))
+
+
 @pytest.mark.gpu
 @pytest.mark.dsl
 @needs_compiler
-@pytest.mark.parametrize("name", ["sm80_hgemm_tn", "sm80_hgemm_bias_gelu", "sm80_split_k_tn"])
-def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "extents"),
+    [
+        ("sm80_hgemm_tn", (304, 136, 64)),
+        ("sm80_hgemm_bias_gelu", (304, 136, 64)),
+        ("sm80_split_k_tn", (304, 136, 64)),
+        ("sm90_hgemm_bias_gelu", (304, 136, 64)),
+        ("sm90_e4m3_scaled_tn", (300, 144, 256)),
+        ("sm90_bf16_swiglu", (300, 256, 128)),
+    ],
+)
+def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, extents: tuple[int, int, int], tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import cutegen
     from cutegen.verify import compare, expected_outcome, random_extras, random_operands
 
-    kernel = cutegen.compile(name, problem=(M, N, K))
-    contract = kernel.contract
+    kernel = cutegen.compile(name, problem=extents)
+    contract, (m, n, k) = kernel.contract, extents
     options: Any = {"seed": 3, "framework": "torch", "device": "cuda"}
-    a, b, c = random_operands(contract, 304, 136, 64, **options)
-    extras = random_extras(contract, 304, 136, **options)
+    a, b, c = random_operands(contract, m, n, k, **options)
+    extras = random_extras(contract, m, n, **options)
     tensors = {"a": a, "b": b, "c": c} | {x: y for x, y in extras.items() if x not in SCALARS}
     words = []
     for index, each in enumerate(contract.tensors):
@@ -373,19 +394,15 @@ def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, tmp_path: Path) ->
         tensor = tensors[each.name if each.name != "source" else "c"]
         leading = 1 if len(each.modes) == 1 or each.name in SCALES else max(tensor.stride())
         words.append(f"{{{data}, {leading}, 0}}")
-    words += [f"{extras[each]!r}f" for each in contract.scalars] + ["{304, 136, 64}"]
-    words += ["memory"] * (contract.workspace(ProblemShape(304, 136, 64)) is not None)
-    header = cpp_header(contract, kernel.artifact.cubin, kernel.artifact.manifest.inputs.gpu_arch)
-    (tmp_path / "kernel.h").write_text(header)
-    body = f"using namespace {contract.entry};\n" + (
-        'extern "C" std::size_t bytes() { return workspace_bytes({304, 136, 64}); }\n'
-        f'extern "C" void run(const std::uint64_t* at, void* memory) {{ (void)memory; launch({", ".join(words)}); }}\n'
+    problem = f"{{{m}, {n}, {k}}}"
+    words += [f"{extras[each]!r}f" for each in contract.scalars] + [problem]
+    words += ["memory"] * (contract.workspace(ProblemShape(*extents)) is not None)
+    loaded = library(
+        tmp_path,
+        kernel,
+        f'extern "C" std::size_t bytes() {{ return workspace_bytes({problem}); }}\n'
+        f'extern "C" void run(const std::uint64_t* at, void* memory) {{ (void)memory; launch({", ".join(words)}); }}',
     )
-    (tmp_path / "run.cpp").write_text(f'#include "kernel.h"\n{body}')
-    library = tmp_path / "run.so"
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", str(tmp_path / "run.cpp"), "-ldl", "-o", str(library)]
-    subprocess.run(command, check=True)
-    loaded = ctypes.CDLL(str(library))
     loaded.bytes.restype = ctypes.c_size_t
     memory = torch.zeros(max(loaded.bytes(), 1), dtype=torch.uint8, device="cuda")
     at = [tensors[each.name if each.name != "source" else "c"].data_ptr() for each in contract.tensors]
@@ -399,32 +416,33 @@ def test_on_a_gpu_it_computes_what_the_kernel_does(name: str, tmp_path: Path) ->
 @pytest.mark.gpu
 @pytest.mark.dsl
 @needs_compiler
-def test_on_a_gpu_groups_with_tensor_maps_are_multiplied(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ops", [(), ("bias_n", "silu")])
+def test_on_a_gpu_groups_with_tensor_maps_are_multiplied(ops: tuple[str, ...], tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     import cutegen
 
-    kernel = cutegen.compile("sm90_bf16_grouped")
-    contract, ends = kernel.contract, [70, 70, 203]
+    spec = load_spec("sm90_bf16_grouped")
+    kernel = cutegen.compile(replace(spec, epilogue=replace(spec.epilogue, ops=ops)) if ops else spec)
+    ends = [70, 70, 203]
     generator = torch.Generator("cuda").manual_seed(5)
     options: Any = {"generator": generator, "device": "cuda", "dtype": torch.bfloat16}
-    a, b = torch.randn(208, 128, **options), torch.randn(3, 256, 128, **options)
+    a, b, bias = (torch.randn(*shape, **options) for shape in ((208, 128), (3, 256, 128), (3, 256)))
     c = torch.full((208, 256), torch.nan, device="cuda", dtype=torch.bfloat16)
     offs = torch.tensor(ends, device="cuda", dtype=torch.int32)
-    header = cpp_header(contract, kernel.artifact.cubin, kernel.artifact.manifest.inputs.gpu_arch)
-    (tmp_path / "kernel.h").write_text(header)
-    at = [f"reinterpret_cast<std::uint16_t*>(at[{index}])" for index in range(3)]
-    call = f"launch({at[0]}, {{{at[1]}, 0, 256 * 128}}, {at[2]}, reinterpret_cast<std::int32_t*>(at[3]), problem)"
-    (tmp_path / "run.cpp").write_text(
-        f'#include "kernel.h"\nusing namespace {contract.entry};\n'
-        f'extern "C" void run(const std::uint64_t* at) {{ Problem problem{{208, 256, 128, 3}}; {call}; }}\n'
-    )
-    library = tmp_path / "run.so"
-    command = ["g++", "-std=c++17", "-shared", "-fPIC", str(tmp_path / "run.cpp"), "-ldl", "-o", str(library)]
-    subprocess.run(command, check=True)
-    ctypes.CDLL(str(library)).run((ctypes.c_uint64 * 4)(*[each.data_ptr() for each in (a, b, c, offs)]))
+    given = {"a": (a, "0, 0"), "b": (b, f"0, {256 * 128}"), "c": (c, "0, 0"), "bias": (bias, "1, 256")}
+    tensors = [given[each.name] for each in kernel.contract.tensors]
+    words = [f"{{reinterpret_cast<std::uint16_t*>(at[{i}]), {strides}}}" for i, (_, strides) in enumerate(tensors)]
+    words += [f"reinterpret_cast<std::int32_t*>(at[{len(tensors)}])", "problem"]
+    call = f"Problem problem{{208, 256, 128, 3}}; launch({', '.join(words)});"
+    loaded = library(tmp_path, kernel, f'extern "C" void run(const std::uint64_t* at) {{ {call} }}')
+    at = [each.data_ptr() for each in (*(tensor for tensor, _ in tensors), offs)]
+    loaded.run((ctypes.c_uint64 * len(at))(*at))
     torch.cuda.synchronize()
     expected = torch.zeros(208, 256, device="cuda", dtype=torch.float64)
     for group, (begin, end) in enumerate(zip([0, *ends], ends, strict=False)):
         expected[begin:end] = a[begin:end].double() @ b[group].double().T
-    # Rounding to bf16 changes a value by 2^-8 of it; sums of 128 products in f32 are off by far less than 2^-9.
+        if ops:
+            expected[begin:end] = torch.nn.functional.silu(expected[begin:end] + bias[group].double())
+    # Rounding to bf16 changes a value by 2^-8 of it; sums of 128 products in f32 are off by far less than 2^-9, and
+    # silu has a slope of at most 1.1.
     assert torch.all((c.double() - expected).abs() <= 2**-8 * expected.abs() + 2**-9)
