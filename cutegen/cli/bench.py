@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +38,6 @@ from cutegen.cli.options import (
 from cutegen.cli.output import Answer, require_folder, suffix_of, write_file
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import KERNEL_SUFFIX, named_subject
-from cutegen.contract.distributions import Distribution
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import RequestError, by_exit_code
 from cutegen.hardware.lookup import find
@@ -123,7 +121,7 @@ def bench(
     require_gpu()
     entrants = {extents: [_entrant(spec, arch, extents) for spec in specs] for extents in problems}
     _check_names(entrants[problems[0]])
-    all_sizes = {extents: _sizes(each, extents, of_groups, sizes) for extents, each in entrants.items()}
+    all_sizes = {extents: _sizes(each, extents, of_groups) for extents, each in entrants.items()}
     regimes = (regime,) if regime else tuple(Regime)
     total = rounds_of_all() + len(problems) * len(regimes) * (WARM_UP_ROUNDS + rounds)
     results: list[Result] = []
@@ -196,27 +194,16 @@ def _entrant(spec: str, arch: str | None, problem: ProblemShape) -> Entrant:
     return Entrant(f"{subject.name}{file}", subject.kernel())
 
 
-def _sizes(
-    entrants: Sequence[Entrant], problem: ProblemShape, given: GivenGroups, words: str | None
-) -> GroupSizes | None:
+def _sizes(entrants: Sequence[Entrant], problem: ProblemShape, given: GivenGroups) -> GroupSizes | None:
     """Return the sizes for kernels of groups; None for kernels without. Raises RequestError if not all are alike."""
     kinds = {str(each.kernel.contract.groups): each.kernel.contract.groups for each in entrants}
     if len(kinds) > 1:
         raise RequestError(f"bench: found {' and '.join(kinds)}; expected kernels of the same groups; bench them apart")
     (groups,) = kinds.values()
-    if groups is not None and (groups.layout == "padded" or given.number is None):
-        found = str(groups) if groups.layout == "padded" else "a kernel of groups without --groups"
-        raise RequestError(f"bench: found {found}; expected packed groups, and --groups G or --sizes with --problem")
-    if groups is not None and given.sizes is None:
-        given = replace(given, sizes=Distribution.UNIFORM)
-    values = given.of_problem(groups, problem)
     if groups is None:
+        given.of_problem(None, problem)
         return None
-    if sum(values) != (room := problem.extents[groups.of]):
-        raise RequestError(
-            f"--sizes: found {sum(values)} along {groups.of.upper()}; expected {room}, all of the extent in --problem"
-        )
-    return GroupSizes(groups, values, words or Distribution.UNIFORM)
+    return GroupSizes(groups, given.filling(groups, problem), given.name)
 
 
 def _check_names(entrants: Sequence[Entrant]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cutegen.cli.options import parse_sizes
 from cutegen.contract.distributions import Distribution
@@ -20,6 +20,36 @@ class GivenGroups:
 
     number: int | None
     sizes: tuple[int, ...] | Distribution | None
+
+    @property
+    def name(self) -> str:
+        """Return what the sizes are called: the distribution, or the sizes themselves.
+
+        >>> GivenGroups(3, (3, 0, 200)).name, GivenGroups(3, None).name
+        ('3,0,200', 'uniform')
+        """
+        if isinstance(self.sizes, tuple):
+            return ",".join(map(str, self.sizes))
+        return str(self.sizes or Distribution.UNIFORM)
+
+    def filling(self, groups: Groups, shape: ProblemShape) -> tuple[int, ...]:
+        """Return the sizes of packed groups that have the whole extent of a problem, as measurements need them.
+
+        Raises RequestError for padded groups, for a problem without groups, and for sizes that leave a rest.
+        """
+        if groups.layout == "padded" or shape.groups is None:
+            found = str(groups) if groups.layout == "padded" else "a kernel of groups without --groups"
+            raise RequestError(
+                f"--groups: found {found}; expected packed groups, and --groups G or --sizes with --problem"
+            )
+        given = replace(self, number=shape.groups, sizes=Distribution.UNIFORM if self.sizes is None else self.sizes)
+        values = given.of_problem(groups, shape)
+        if sum(values) != (room := shape.extents[groups.of]):
+            along = groups.of.upper()
+            raise RequestError(
+                f"--sizes: found {sum(values)} along {along}; expected {room}, all of the extent in --problem"
+            )
+        return values
 
     def of_problem(self, groups: Groups | None, shape: ProblemShape, seed: int = 0) -> tuple[int, ...]:
         """Return the sizes for a problem: those given, else all the same; none for a kernel without groups.

@@ -12,18 +12,22 @@ import typer
 from typer.core import TyperGroup
 
 from cutegen.bench.benchmark import require_gpu
+from cutegen.bench.grouped import GroupSizes
 from cutegen.bench.suites import SUITES
+from cutegen.cli.groups import GivenGroups, named_groups
 from cutegen.cli.many import opened_workers
 from cutegen.cli.options import (
     LARGEST_SEED,
     ArchOption,
     BatchOption,
     CompilersOption,
+    GroupsOption,
     JsonOption,
     OptionalSpec,
     OutOption,
     ProblemsOption,
     SchedulerOption,
+    SizesOption,
     named_file,
     named_problems,
     named_spec,
@@ -35,11 +39,13 @@ from cutegen.cli.pictures import Format, choose_format, deliver_text
 from cutegen.cli.progress import progress
 from cutegen.cli.verbs import VERBS
 from cutegen.contract import ProblemShape
+from cutegen.contract.distributions import Distribution
 from cutegen.errors import ArtifactError, CheckError, OutsideError, RequestError
 from cutegen.executors import Workers
 from cutegen.hardware.lookup import find
 from cutegen.hardware.targeting import choose_target, present_gpu_name
 from cutegen.pack.calls import read_calls
+from cutegen.spec import GemmSpec
 from cutegen.support.words import naturals, plural
 from cutegen.tune.campaign import Outcome, campaign_id, run_campaign
 from cutegen.tune.jobs import Settings, Timer
@@ -90,6 +96,8 @@ def measure(
     spec: OptionalSpec = None,
     problem: ProblemsOption = None,
     batch: BatchOption = None,
+    groups: GroupsOption = None,
+    sizes: SizesOption = None,
     suite: Annotated[
         str | None,
         typer.Option("--suite", metavar="NAME", help=f"A list of problems: {', '.join(SUITES)}.", show_default=False),
@@ -136,11 +144,13 @@ def measure(
     answer = Answer.asked(json=json, out=out)
     if by not in ("graph", "launch"):
         raise RequestError(f"--by: found {by!r}; expected graph or launch")
+    of_groups = named_groups(groups, sizes)
     if listed is not None:
         refuse_options(context, _OF_A_SPEC, "together with --from, whose calls have their own")
-        found = _listed(spec, listed)
+        found = _listed(spec, listed, of_groups)
     else:
-        found = _of_spec(spec, _problems(problem, batch, suite, problems))
+        found = _of_spec(spec, _problems(problem, batch, of_groups.number, suite, problems))
+    all_sizes = tuple(_sizes(each, of_groups, of_list=listed is not None) for each in found)
     if scheduler is None and stand_in is None:
         require_gpu()
     settings = Settings(seed=seed, decide_by="graph" if by == "graph" else "launch")
@@ -148,9 +158,9 @@ def measure(
     with opened_workers(scheduler, jobs, gpu=stand_in is None) as workers:
         # The GPU belongs to the workers; this machine need not have one.
         device, asks, times = workers.product or STAND_IN, list[TuneRequest](), dict[str, int]()
-        for each in found:
+        for each, each_sizes in zip(found, all_sizes, strict=True):
             target = choose_target(arch or workers.target or None, least=each.spec.needs).name
-            options = {"most": most, "settings": settings, "timer": timer}
+            options = {"most": most, "settings": settings, "timer": timer, "sizes": each_sizes}
             asks.append(tune_request_of(each.spec, target, each.problem, device, **options))
             times[asks[-1].id] = each.times
         outcome = _campaign(asks, workers)
@@ -166,21 +176,43 @@ def measure(
         raise CheckError(f"{len(outcome.failed)} of {len(asks)} problems have no winner; the same command tries again")
 
 
-_OF_A_SPEC = frozenset({"problem", "batch", "suite", "problems"})
+_OF_A_SPEC = frozenset({"problem", "batch", "groups", "suite", "problems"})
 
 
-def _listed(spec: str | None, path: Path) -> tuple[Listed, ...]:
-    """Return what to tune for a list of calls. Raises RequestError for a spec, whose problems it would not be for."""
+def _listed(spec: str | None, path: Path, given: GivenGroups) -> tuple[Listed, ...]:
+    """Return what to tune for a list of calls: those of groups only if a distribution says their sizes.
+
+    Raises RequestError for a spec, whose problems it would not be for, and for the sizes of one call.
+    """
     if spec is not None:
         raise RequestError(f"SPEC: found {spec} together with --from, whose calls have their own specs; leave it out")
+    if isinstance(given.sizes, tuple):
+        names = ", ".join(Distribution)
+        raise RequestError(f"--sizes: found {given.name} together with --from; expected one of {names}, for any groups")
     calls = read_calls(named_file("--from", path, "a list of calls"))
-    plain = tuple(each for each in calls if each.problem.groups is None)
-    if len(plain) < len(calls):
-        why = "a list does not have the sizes of groups"
-        complain("warning", f"{path}: {plural(len(calls) - len(plain), 'call')} of groups not tuned: {why}")
-    if not plain:
-        raise RequestError(f"--from: {path}: found no call to tune; expected one without groups")
-    return listed_calls(plain)
+    tuned = tuple(each for each in calls if _has_sizes(each.wanted.spec, given))
+    if len(tuned) < len(calls):
+        why = "a list does not have the sizes of groups; --sizes NAME tunes packed ones for a distribution"
+        complain("warning", f"{path}: {plural(len(calls) - len(tuned), 'call')} of groups not tuned: {why}")
+    if not tuned:
+        raise RequestError(f"--from: {path}: found no call to tune; expected one without groups, or --sizes NAME")
+    return listed_calls(tuned)
+
+
+def _has_sizes(spec: GemmSpec, given: GivenGroups) -> bool:
+    """Return whether a call has no groups, or packed ones whose sizes are given."""
+    groups = spec.problem.groups
+    return groups is None or (groups.layout == "packed" and given.sizes is not None)
+
+
+def _sizes(each: Listed, given: GivenGroups, *, of_list: bool) -> GroupSizes | None:
+    """Return the sizes of groups to measure; None for a kernel without. Raises RequestError for a misfit."""
+    if each.spec.problem.groups is None:
+        if not of_list:
+            given.of_problem(None, each.problem)
+        return None
+    groups = each.spec.problem.groups.value
+    return GroupSizes(groups, given.filling(groups, each.problem), given.name)
 
 
 def _of_spec(spec: str | None, problems: Sequence[ProblemShape]) -> tuple[Listed, ...]:
@@ -201,13 +233,13 @@ def _campaign(asks: Sequence[TuneRequest], workers: Workers) -> Outcome:
 
 
 def _problems(
-    named: Sequence[str] | None, batch: int | None, suite: str | None, file: Path | None
+    named: Sequence[str] | None, batch: int | None, groups: int | None, suite: str | None, file: Path | None
 ) -> tuple[ProblemShape, ...]:
     """Return the problems of suite, file and --problem without duplicates. Raises RequestError for none."""
     found = (
         *(find(SUITES, suite, "--suite") if suite else ()),
         *(_of_file(file) if file is not None else ()),
-        *named_problems(named, batch),
+        *named_problems(named, batch, groups),
     )
     if not found:
         raise RequestError(

@@ -224,6 +224,7 @@ def _failed(ask: TuneRequest, error: CutegenError) -> Measured:
         asked=ask.asked,
         target=ask.target,
         problem=ask.problem,
+        sizes=None if ask.sizes is None else ask.sizes.name,
         results=(),
         why=" ".join(str(error).split()),
     )

@@ -140,15 +140,18 @@ class _Operands:
         """Allocate fresh operands for the candidates of `job`, which all have one kernel's tensors."""
         contract, accumulator = kernel.contract, Entrant("", kernel).types.accumulator
         problem, seed = job.problem, job.settings.seed
-        sizes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
-        count = operand_sets(problem.compulsory_bytes(*sizes), l2_bytes())
-        options: dict[str, Any] = {"batch": problem.operand_batch, "framework": "torch", "device": "cuda"}
+        element_bytes = [dtype(contract.tensor(role).dtype).bytes for role in (*OPERANDS, RESULT)]
+        products = (problem,) if job.sizes is None else job.sizes.products(problem)
+        count = operand_sets(sum(each.compulsory_bytes(*element_bytes) for each in products), l2_bytes())
+        options: dict[str, Any] = {"batch": problem.operand_batch, "groups": problem.groups}
+        options |= {"framework": "torch", "device": "cuda"}
         sets = [
             random_operands(contract, problem.m, problem.n, problem.k, seed=seed + _NEXT_SEED * i, **options)
             for i in range(count)
         ]
+        ends = {} if job.sizes is None else job.sizes.argument("cuda")
         extras = [
-            random_extras(contract, problem.m, problem.n, k=problem.k, seed=seed + _NEXT_SEED * i, **options)
+            random_extras(contract, problem.m, problem.n, k=problem.k, seed=seed + _NEXT_SEED * i, **options) | ends
             for i in range(count)
         ]
         expected = {

@@ -14,6 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
+from cutegen.bench.grouped import GroupSizes
 from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec
 from cutegen.spec.parse import spec_of_table
@@ -91,7 +92,7 @@ class Candidate:
 class MeasureJob:
     """The candidates of one problem, the model's favorite first; `asked` is the spec's JSON, `spec_name` its name.
 
-    A rerun with the same request has the same `id` (`job_id`).
+    `sizes` are those of groups. A rerun with the same request has the same `id` (`job_id`).
     """
 
     id: str
@@ -102,6 +103,7 @@ class MeasureJob:
     candidates: tuple[Candidate, ...]
     settings: Settings = DEFAULT_SETTINGS
     timer: Timer = ON_GPU
+    sizes: GroupSizes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,8 @@ class Result:
 class Measured:
     """Result of a `MeasureJob`, in the order of its candidates; `winner` by name, None if no candidate was correct.
 
-    `tie`: the model's favorite was kept although others are equally fast within noise. `versions` are by package.
+    `tie`: the model's favorite was kept although others are equally fast within noise. `versions` are by package;
+    `sizes` is what the sizes of groups are called.
     """
 
     id: str
@@ -144,6 +147,7 @@ class Measured:
     measured_at: str | None = None
     seconds: float = 0.0
     why: str | None = None
+    sizes: str | None = None
 
 
 def spec_json(spec: GemmSpec) -> str:

@@ -123,6 +123,7 @@ class _Run:
             asked=job.asked,
             target=job.target,
             problem=job.problem,
+            sizes=None if job.sizes is None else job.sizes.name,
             results=tuple(order),
             winner=won,
             tie=tie,

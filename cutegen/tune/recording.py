@@ -25,6 +25,7 @@ def record_of(measured: Measured) -> Record | None:
             name=measured.spec_name,
             target=measured.target,
             problem=measured.problem,
+            sizes=measured.sizes,
             winner=winner.name,
             favorite=right[0],
             tie=measured.tie,

@@ -21,6 +21,7 @@ from cutegen.plan import FAMILIES, GemmPlan, plan, swapped
 from cutegen.plan.mainloop.l2 import PACE as PACE_KEY
 from cutegen.plan.mainloop.l2 import tensor_cycles
 from cutegen.plan.operands.stages import DOUBLE_BUFFERED
+from cutegen.plan.schedule.groups import mean_product
 from cutegen.plan.schedule.order import BAND, BANDS_ALONG_N, bands_of, given_order
 from cutegen.spec import FAMILIES as SPEC_FAMILIES
 from cutegen.spec import GemmSpec, Raster, Schedule
@@ -74,7 +75,7 @@ def favorite_of(asked: GemmSpec, target: Target, problem: ProblemShape) -> Propo
     order = made.scheduler.order
     raster = Raster(order.along, order.group, order.zigzag)
     of_family = replace(asked, family=made.family)
-    for one in FAMILIES[made.family].search(of_family, target, problem):
+    for one in FAMILIES[made.family].proposed(of_family, target, problem):
         if _is(one.spec, made):
             return _proposed(one.spec, raster, one.predicted_us)
     return _proposed(of_family, raster, None)
@@ -218,13 +219,14 @@ def _other_orders(settled: GemmSpec, order: Raster, target: Target, problem: Pro
         # Up to four tiles are one band in either width.
         widths = (BAND, BAND // 2) if grid[other] > BAND // 2 else (BAND,)
         yield from (Raster(other, width, False) for width in widths)
-    elif not short_of_l2 and math.prod(grid.values()) * problem.batch > GPUS[target.name].sms:
+    elif not short_of_l2 and math.prod(grid.values()) * mean_product(settled, problem).batch > GPUS[target.name].sms:
         yield from (Raster(other, order.group, False), replace(order, zigzag=True))
 
 
 def _pace(settled: GemmSpec, target: Target, problem: ProblemShape) -> int:
     """Return the cycles per k-tile to try for a kernel that has a pace and that L2 may limit, else 0."""
     tile, slices, row = settled.tile.cta, settled.schedule.slices, SPEC_FAMILIES[_family(settled)]
+    problem = mean_product(settled, problem)
     if PACE_KEY in row.without or tile is None or min(problem.m, problem.n) < PACED_SIDE:
         return 0
     (instruction,) = FAMILIES[row.name].mma.keys.needs
@@ -242,7 +244,9 @@ def _is_short_of_l2(settled: GemmSpec) -> bool:
 
 
 def _multiplied(settled: GemmSpec, problem: ProblemShape) -> ProblemShape:
-    return swapped.shape_multiplied(problem) if settled.schedule.swap else problem
+    """Return the product as the kernel computes it; with groups that of their mean size."""
+    mean = mean_product(settled, problem)
+    return swapped.shape_multiplied(mean) if settled.schedule.swap else mean
 
 
 def _grid(settled: GemmSpec, problem: ProblemShape) -> tuple[int, int]:

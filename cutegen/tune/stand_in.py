@@ -43,6 +43,7 @@ def measure(job: MeasureJob, say: Callable[[dict[str, Any]], None]) -> None:
 
 def stand_in_us(job: MeasureJob, candidate: Candidate) -> float:
     """Return microseconds: the model's prediction, and up to SPREAD more."""
-    text = f"{candidate.name} {job.problem} {job.timer.seed}"
+    of_groups = "" if job.sizes is None else f" {job.sizes.name}"
+    text = f"{candidate.name} {job.problem} {job.timer.seed}{of_groups}"
     share = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") / 2**32
     return (candidate.predicted_us or 10.0) * (1 + SPREAD * share)

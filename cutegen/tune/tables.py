@@ -15,7 +15,7 @@ from cutegen.support.words import plural
 from cutegen.tune.jobs import Measured
 from cutegen.tune.listed import Weighted
 from cutegen.tune.recording import record_of
-from cutegen.tuned.record import Record
+from cutegen.tuned.record import Record, sized
 from cutegen.tuned.times import Times
 
 Found = tuple[Path, Record | ArtifactError]
@@ -31,7 +31,13 @@ def tuned_table(
         "resumed": resumed,
         "results": [_result_row(each) for each in measured],
         "failures": [
-            {"name": each.spec_name, "target": each.target, "problem": each.problem.table(), "why": each.why}
+            {
+                "name": each.spec_name,
+                "target": each.target,
+                "problem": each.problem.table(),
+                "sizes": each.sizes,
+                "why": each.why,
+            }
             for each in measured
             if each.winner is None
         ],
@@ -45,7 +51,7 @@ def tuned_lines(measured: Sequence[Measured], folder: Path, calls: Weighted | No
     for each in measured:
         record = record_of(each)
         if record is None:
-            rows.append((str(each.problem), "", "", "", "", each.why or ""))
+            rows.append((sized(each.problem, each.sizes), "", "", "", "", each.why or ""))
             continue
         rows.append(_row(record))
     header = ("problem", "model's choice, us", "tuned, us", "x", "tried", "winner")
@@ -119,6 +125,7 @@ def list_table(found: Sequence[Found], folder: Path, device: str | None) -> dict
                 "name": each.evidence.name,
                 "target": each.evidence.target,
                 "problem": each.evidence.problem.table(),
+                "sizes": each.evidence.sizes,
                 "device": each.evidence.device.name,
                 "here": each.evidence.device.name == device,
                 "winner": each.evidence.winner,
@@ -162,6 +169,7 @@ def _result_row(measured: Measured) -> dict[str, Any]:
         "name": measured.spec_name,
         "target": measured.target,
         "problem": measured.problem.table(),
+        "sizes": measured.sizes,
         "winner": measured.winner,
         "favorite": None if record is None else record.evidence.favorite,
         "tie": measured.tie,
@@ -181,7 +189,7 @@ def _row(record: Record) -> tuple[str, str, str, str, str, str]:
     found = record.evidence
     gain = gain_of(record)
     return (
-        str(found.problem),
+        sized(found.problem, found.sizes),
         _digits(_us(found.times(found.favorite))),
         _digits(_us(found.times(found.winner))),
         "" if gain is None else f"{gain:.3f}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cutegen.bench.grouped import GroupSizes
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
 from cutegen.hardware import target as target_of
@@ -27,7 +28,10 @@ from cutegen.tune.space import MOST, Proposed, proposed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneRequest:
-    """One problem to tune a spec for: plain values that travel as JSON. At most `most` candidates are measured."""
+    """One problem to tune a spec for: plain values that travel as JSON. At most `most` candidates are measured.
+
+    `sizes` are those of groups, which have the whole extent of the problem.
+    """
 
     spec_name: str
     asked: str
@@ -37,21 +41,27 @@ class TuneRequest:
     most: int = MOST
     settings: Settings = DEFAULT_SETTINGS
     timer: Timer = ON_GPU
+    sizes: GroupSizes | None = None
 
     @property
     def id(self) -> str:
         """Return an id that a rerun with the same request on the same kind of device shares, whatever its seed."""
         parts = (self.spec_name, self.asked, self.target, str(self.problem), self.device)
-        return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind)
+        of_groups = () if self.sizes is None else tuple(map(str, self.sizes.values))
+        return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind, *of_groups)
 
 
 def tune_request_of(spec: GemmSpec, target: str, problem: ProblemShape, device: str, **more: object) -> TuneRequest:
-    """Request tuning for one problem. Raises SpecError for a probe."""
+    """Request tuning for one problem. Raises SpecError for a probe, and for groups without their sizes."""
     if spec.kind == PROBE:
         fix = "`cutegen run` runs probes"
         raise spec.error("kind", found=f'"{spec.kind}"', expected="a GEMM, which can be measured", fix=fix)
     ask = TuneRequest(spec_name=spec.name, asked=spec_json(spec), target=target, problem=problem, device=device)
-    return replace(ask, **more)  # type: ignore[arg-type]  # fields of Ask, as its callers name them
+    ask = replace(ask, **more)  # type: ignore[arg-type]  # fields of TuneRequest, as its callers name them
+    if (spec.problem.groups is None) != (ask.sizes is None):
+        found = "sizes of groups" if spec.problem.groups is None else "no sizes"
+        raise spec.error("problem.groups", found=f"{found} to measure", expected="both, or neither", fix="sizes=")
+    return ask
 
 
 def compile_jobs(ask: TuneRequest) -> tuple[CompileJob, ...]:
@@ -103,4 +113,5 @@ def measure_job_of(ask: TuneRequest, jobs: Sequence[CompileJob], compiled: Mappi
         candidates=tuple(candidates.values()),
         settings=ask.settings,
         timer=ask.timer,
+        sizes=ask.sizes,
     )

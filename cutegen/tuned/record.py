@@ -37,7 +37,10 @@ _SPELLED = {"favourite": "favorite"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The measurement behind a record. `winner` and `favorite`, the model's selection, name candidates."""
+    """The measurement behind a record. `winner` and `favorite`, the model's selection, name candidates.
+
+    `sizes` is what those of the groups are called, such as "zipf".
+    """
 
     schema: int
     name: str
@@ -52,6 +55,7 @@ class Evidence:
     device: DeviceFacts
     versions: Mapping[str, str]
     candidates: tuple[Tried, ...]
+    sizes: str | None = None
 
     def times(self, name: str) -> Times | None:
         """Return the times of a candidate in the deciding regime."""
@@ -81,7 +85,7 @@ class Record:
         """Return the evidence as a sentence, for plans."""
         found = self.evidence
         day = found.measured_at.partition("T")[0]
-        text = f"tuned on {found.device.name} at {found.problem}, {day}"
+        text = f"tuned on {found.device.name} at {sized(found.problem, found.sizes)}, {day}"
         mine, models = found.times(found.winner), found.times(found.favorite)
         if mine is None or models is None:
             return text
@@ -106,6 +110,15 @@ class Record:
             "]",
         ]
         return "\n".join(lines) + "\n"
+
+
+def sized(problem: ProblemShape, sizes: str | None) -> str:
+    """Write a problem with what the sizes of its groups are called.
+
+    >>> sized(ProblemShape(512, 16, 32, groups=8), "zipf"), sized(ProblemShape(512, 16, 32), None)
+    ('512x16x32 in 8 groups (zipf)', '512x16x32')
+    """
+    return str(problem) if sizes is None else f"{problem} ({sizes})"
 
 
 def prefix(asked: GemmSpec, target: str, problem: ProblemShape, device: str) -> str:

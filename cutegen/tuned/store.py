@@ -23,7 +23,7 @@ from cutegen.support import environment
 from cutegen.tuned.record import SUFFIX, Record, prefix, read_record
 
 LARGEST_BYTES = 1 << 20
-_RECORD = re.compile(r"[a-z0-9][\w.-]*-[0-9a-f]{16}-\d[\dx]*\.toml")
+_RECORD = re.compile(r"[a-z0-9][\w.-]*-[0-9a-f]{16}-\d[\dx]*(in\d+groups?)?\.toml")
 """Names of record files: other files in the folder belong to the user, and stay."""
 _log = logging.getLogger("cutegen.tuned")
 _warned: set[Path] = set()
@@ -107,5 +107,5 @@ def _warn(path: Path, message: str) -> None:
 
 
 def _distance(one: ProblemShape, other: ProblemShape) -> float:
-    pairs = zip((*one.extents.values(), one.batch), (*other.extents.values(), other.batch), strict=True)
+    pairs = zip(*((*each.extents.values(), each.batch, each.products) for each in (one, other)), strict=True)
     return sum(abs(math.log(x / y)) for x, y in pairs)

@@ -128,20 +128,20 @@ def test_work_is_that_of_the_groups(ceilings: Ceilings) -> None:
     [(3, None, (11, 10, 11)), (3, "hot", (8, 16, 8)), (None, "3,0,29", (3, 0, 29))],
 )
 def test_sizes_fill_the_problem(number: int | None, sizes: str | None, values: tuple[int, ...]) -> None:
-    found = _sizes([mine()], SMALL, named_groups(number, sizes), sizes)
+    found = _sizes([mine()], SMALL, named_groups(number, sizes))
     assert found == GroupSizes(ROWS, values, sizes or "uniform")
 
 
 def test_groups_that_cannot_be_measured_are_refused() -> None:
     with pytest.raises(RequestError, match="found 23 along M; expected 32"):
-        _sizes([mine()], SMALL, named_groups(None, "3,20"), "3,20")
+        _sizes([mine()], SMALL, named_groups(None, "3,20"))
     with pytest.raises(RequestError, match="found a kernel of groups without --groups"):
-        _sizes([mine()], SMALL, named_groups(None, None), None)
+        _sizes([mine()], replace(SMALL, groups=None), named_groups(None, None))
     dense = Entrant("dense", SimpleNamespace(contract=plan(load_spec("sm80_bf16_nn"), "sm_80").launch))  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="expected kernels of the same groups"):
-        _sizes([mine(), dense], SMALL, named_groups(3, None), None)
+        _sizes([mine(), dense], SMALL, named_groups(3, None))
     with pytest.raises(RequestError, match="a spec without groups"):
-        _sizes([dense], SMALL, named_groups(3, None), None)
+        _sizes([dense], SMALL, named_groups(3, None))
 
 
 def test_without_a_gpu_groups_are_refused_in_one_line(

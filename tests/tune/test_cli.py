@@ -135,6 +135,14 @@ REQUEST = Request(
 )
 
 
+GROUPED = replace(REQUEST, groups=Groups("m"), problem=ProblemShape(64, 64, 128, 1, 4))
+
+
+def write_grouped(path: Path) -> None:
+    """One call of four groups."""
+    path.write_text(f"[[kernel]]\nrequest = {toml_value(GROUPED.as_json())}\n")
+
+
 def write_list(path: Path) -> None:
     """Two kernels as a program records them, one of them on two targets, with their calls."""
     rows = [
@@ -177,11 +185,45 @@ def test_the_calls_of_a_list_are_tuned_once_each_and_weighted(
 
 
 def test_groups_of_a_list_are_not_tuned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    grouped = replace(REQUEST, groups=Groups("m"), problem=ProblemShape(64, 64, 128, 1, 4))
-    (tmp_path / "calls.toml").write_text(f"[[kernel]]\nrequest = {toml_value(grouped.as_json())}\n")
+    write_grouped(tmp_path / "calls.toml")
     errors = run(capsys, "--from", "calls.toml", code=2)[1]
     assert "1 call of groups not tuned: a list does not have the sizes of groups" in errors
-    assert "found no call to tune; expected one without groups" in errors
+    assert "found no call to tune; expected one without groups, or --sizes NAME" in errors
+    listed = run(capsys, "--from", "calls.toml", "--sizes", "3,61", code=2)[1]
+    assert "--sizes: found 3,61 together with --from; expected one of uniform, spread" in listed
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_groups_of_a_list_are_tuned_for_a_distribution(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_grouped(tmp_path / "calls.toml")
+    words = ["--most", "1", "--stand-in", "0", "--arch", "sm_80", "--jobs", "2"]
+    (result,) = table(capsys, "--from LIST.toml", "--from", "calls.toml", "--sizes", "zipf", *words)["results"]
+    assert (result["sizes"], result["problem"]["groups"]) == ("zipf", 4)
+    record = record_for(spec_of(GROUPED), TARGETS["sm_80"], GROUPED.problem, "stand-in")
+    assert record is not None
+    assert record.evidence.sizes == "zipf"
+    shown = run(capsys, "list")[0]
+    assert "64x64x128 in 4 groups (zipf)" in shown
+    by_name = ["sm80_bf16_grouped", "--problem", "64,64,128", "--sizes", "3,0,61", *words]
+    (listed,) = table(capsys, "SPEC", *by_name)["results"]
+    assert (listed["sizes"], listed["problem"]["groups"]) == ("3,0,61", 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sm80_bf16_grouped --problem 64,64,64", "found a kernel of groups without --groups; expected packed groups"),
+        ("sm80_bf16_grouped --problem 64,64,64 --sizes 3,4", "--sizes: found 7 along M; expected 64, all of"),
+        ("open.toml --problem 64,64,64 --groups 4", "--groups, --sizes: found with a spec without groups"),
+        ("padded.toml --problem 64,64,64 --groups 4", "found padded groups of m; expected packed groups"),
+    ],
+)
+def test_groups_that_cannot_be_measured_are_refused(
+    words: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "padded.toml").write_text(f'{SPEC}groups = {{ of = "m", layout = "padded" }}\n')
+    assert message in run(capsys, *words.split(), "--stand-in", "0", code=2)[1]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from cutegen.tuned.overlay import settled_plan
 from tests.tuned.made import open_spec
 
 SM90 = target("sm_90")
+GROUPS = ProblemShape(32768, 1536, 2048, groups=128)
 PROBLEMS = [
     ProblemShape(*extents)
     for extents in ((4096, 4096, 4096), (16, 4096, 4096), (256, 256, 65536), (1000, 504, 3000), (64, 64, 64, 100))
@@ -51,6 +52,19 @@ def test_the_first_is_the_kernel_that_the_model_chooses(problem: ProblemShape) -
     assert settled.launch == models.launch
     assert 8 <= len(others) < MOST
     assert len({each.name for each in others} | {first.name}) == len(others) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", [ProblemShape(512, 1536, 2048, groups=128), GROUPS], ids=str)
+def test_groups_are_compared_as_products_of_their_mean_size(problem: ProblemShape) -> None:
+    """128 experts read all their weights, however few rows they have: 0.8 GB take 170 us."""
+    spec = load_spec("sm90_bf16_grouped")
+    first, *others = proposed(spec, SM90, problem)
+    models = planned(spec, problem)
+    assert models.predicted_time is not None
+    assert first.predicted_us == models.predicted_time.us > 150
+    assert (first.settled.tile.cta, first.settled.schedule.swap) == (models.cta_tile, models.swapped)
+    assert len(others) == MOST - 1
 
 
 @by_problem

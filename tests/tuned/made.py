@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cutegen.bench.grouped import GroupSizes
 from cutegen.contract.problem import ProblemShape
 from cutegen.spec import GemmSpec, Operand, Problem
 from cutegen.tune.jobs import Compiled, Measured, Timer
@@ -24,9 +25,12 @@ def open_spec(name: str = "open_tn", align: int | None = None) -> GemmSpec:
     return GemmSpec(problem=Problem(a=row, b=row, c=Operand("f16", "n", align)), name=name)
 
 
-def measured(spec: GemmSpec, problem: ProblemShape = PROBLEM, seed: int = 0, most: int = 6) -> Measured:
+def measured(
+    spec: GemmSpec, problem: ProblemShape = PROBLEM, seed: int = 0, most: int = 6, sizes: GroupSizes | None = None
+) -> Measured:
     """What a stand-in timer finds; every candidate counts as compiled."""
-    ask = tune_request_of(spec, TARGET, problem, DEVICE, most=most, timer=Timer(kind="stand-in", seed=seed))
+    timer = Timer(kind="stand-in", seed=seed)
+    ask = tune_request_of(spec, TARGET, problem, DEVICE, most=most, timer=timer, sizes=sizes)
     jobs = compile_jobs(ask)
     compiled = {job.id: Compiled(id=job.id, key=job.id * 2) for job in jobs}
     found = measure_job(measure_job_of(ask, jobs, compiled))

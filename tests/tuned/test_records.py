@@ -11,13 +11,21 @@ from pathlib import Path
 import pytest
 
 import cutegen
+from cutegen.bench.grouped import GroupSizes
+from cutegen.contract.buckets import bucket
+from cutegen.contract.distributions import Distribution
+from cutegen.contract.groups import Groups
 from cutegen.contract.problem import ProblemShape
-from cutegen.errors import ArtifactError
+from cutegen.dispatch.grouped import GroupedProduct
+from cutegen.dispatch.model import spec_of
+from cutegen.dispatch.request import Matrix, Request
+from cutegen.errors import ArtifactError, SpecError
 from cutegen.hardware import target
 from cutegen.plan import GemmPlan
 from cutegen.plan import plan as plan_by_model
-from cutegen.spec import GemmSpec, load_spec
+from cutegen.spec import GemmSpec, Tile, load_spec
 from cutegen.tune.measuring import end_children
+from cutegen.tune.tune_requests import tune_request_of
 from cutegen.tuned import answer, store
 from cutegen.tuned.record import Record, read_record
 from tests.tuned.made import DEVICE, PROBLEM, TARGET, measured, open_spec, with_winner
@@ -194,3 +202,75 @@ def test_a_record_of_another_problem_than_it_asked_is_refused(record: Record) ->
     head, tail = text.split("[tuned]")
     with pytest.raises(ArtifactError, match=r"problem: differs from tuned\.asked"):
         read_record(f"{head.replace('f16', 'bf16')}[tuned]{tail}".encode(), "here")
+
+
+GROUPED = ProblemShape(8192, 1536, 2048, groups=64)
+OF_ROWS = Groups("m")
+OF_ROWS_TILE = Tile((128, 128, 64))
+
+
+def of_groups(name: Distribution, seed: int = 0) -> Record:
+    """The record of experts of 128 rows on average, spread like that, which the second candidate won."""
+    sizes = GroupSizes(OF_ROWS, name.sizes(GROUPED.m, 64), name)
+    spec = replace(load_spec("sm80_bf16_grouped"), tile=OF_ROWS_TILE)
+    return with_winner(measured(spec, GROUPED, seed=seed, most=2, sizes=sizes), 1)
+
+
+@pytest.fixture(scope="module")
+def zipf() -> Iterator[Record]:
+    yield of_groups(Distribution.ZIPF)
+    end_children()
+
+
+def test_a_record_of_groups_says_how_rows_were_spread_and_comes_back(zipf: Record) -> None:
+    assert zipf.evidence.sizes == "zipf"
+    assert "at 8192x1536x2048 in 64 groups (zipf), " in zipf.said
+    assert read_record(zipf.to_toml().encode(), "file") == zipf
+    path = store.keep(zipf)
+    assert [each for _, each in store.every()] == [zipf]
+    assert store.holds(path)
+
+
+def test_groups_of_the_same_mean_find_it_and_others_do_not(zipf: Record) -> None:
+    """Means of 128 and 100 rows are of one bucket, and so are 64 and 40 groups; the later of two records counts."""
+    store.keep(zipf)
+    asked = zipf.asked
+    alike = (GROUPED, ProblemShape(40 * 100, 1536, 2048, groups=40), bucket(GROUPED, groups=OF_ROWS))
+    others = (
+        ProblemShape(64 * 129, 1536, 2048, groups=64),
+        ProblemShape(8192, 1536, 2048, groups=32),
+        replace(GROUPED, n=1537),
+    )
+    assert [store.find(asked, TARGET, each, DEVICE) for each in (*alike, *others)] == [zipf] * 3 + [None] * 3
+    later = of_groups(Distribution.HOT)
+    assert store.keep(later) == store.keep(zipf)
+    store.keep(later)
+    assert store.find(asked, TARGET, GROUPED, DEVICE) == later
+
+
+def test_a_call_of_groups_asks_for_it(zipf: Record) -> None:
+    """The request of 8,000 tokens for 64 experts, as grouped_mm makes it, is answered by the tuned kernel."""
+    store.keep(zipf)
+    product = GroupedProduct(OF_ROWS, 64, 8000, 1536, 2048)
+    request = Request(
+        a=Matrix("bf16", "k", 16),
+        b=Matrix("bf16", "k", 16),
+        c=Matrix("bf16", "n", 16),
+        ops=(),
+        problem=bucket(product.chosen_for(None), groups=OF_ROWS),
+        target=TARGET,
+        device=DEVICE,
+        groups=OF_ROWS,
+    )
+    asked = replace(spec_of(request), family="sm80", tile=OF_ROWS_TILE)  # which the tuned spec gives
+    assert answer.record_for(asked, target(TARGET), request.problem, DEVICE) == zipf
+    made = answer.plan_of(zipf, target(TARGET), request.problem)
+    assert made is not None
+    assert "(zipf)" in made.explain()
+
+
+def test_groups_are_not_tuned_without_their_sizes() -> None:
+    with pytest.raises(SpecError, match="found no sizes to measure; expected both, or neither"):
+        tune_request_of(load_spec("sm90_bf16_grouped"), TARGET, GROUPED, DEVICE)
+    with pytest.raises(SpecError, match="found sizes of groups to measure"):
+        tune_request_of(open_spec(), TARGET, PROBLEM, DEVICE, sizes=GroupSizes(OF_ROWS, (3,), "3"))
