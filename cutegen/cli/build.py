@@ -13,19 +13,8 @@ from cutegen.api import build_request, read_file, request_of_file
 from cutegen.build import Artifact, BuildRequest, Cache, explain_miss
 from cutegen.build import build as build_artifact
 from cutegen.build.tables import build_lines, build_table
+from cutegen.cli import options
 from cutegen.cli.many import built, named_kernels, refuse_failures
-from cutegen.cli.options import (
-    ArchsOption,
-    BatchOption,
-    CompilersOption,
-    GroupsOption,
-    JsonOption,
-    KernelsArgument,
-    ListOption,
-    ProblemsOption,
-    SchedulerOption,
-    refuse_options,
-)
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.subject import KERNEL_SUFFIX
 from cutegen.errors import RequestError
@@ -48,12 +37,12 @@ class _Shown:
 
 def build(
     context: typer.Context,
-    specs: KernelsArgument = None,
-    problem: ProblemsOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    arch: ArchsOption = None,
-    listed: ListOption = None,
+    specs: options.KernelsArgument = None,
+    problem: options.ProblemsOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    arch: options.ArchsOption = None,
+    listed: options.ListOption = None,
     with_source: Annotated[
         bool, typer.Option("--explain-miss", help="Show how the nearest cached source differs.")
     ] = False,
@@ -68,9 +57,9 @@ def build(
             show_default=False,
         ),
     ] = None,
-    jobs: CompilersOption = None,
-    scheduler: SchedulerOption = None,
-    json: JsonOption = False,
+    jobs: options.CompilersOption = None,
+    scheduler: options.SchedulerOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Compiles a kernel or finds it: key, path, sizes, registers, spills, predicted and emitted instruction counts.
 
@@ -83,7 +72,7 @@ def build(
     if files := [words for words in specs or () if words.endswith(KERNEL_SUFFIX)]:
         if len(specs or ()) > 1:
             raise RequestError(f"build: found {files[0]} together with others; expected one kernel file alone")
-        refuse_options(context, OF_SPECS, f"together with {files[0]}, which defines all of it")
+        options.refuse_options(context, OF_SPECS, f"together with {files[0]}, which defines all of it")
         _build_one(*_of_file(files[0], arch), build_artifact, folder, shown)
         return
     wanted = named_kernels(specs, problem, batch, groups, arch, listed, verb="build")

@@ -8,19 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cutegen.cli.options import (
-    LARGEST_SEED,
-    ArgumentOption,
-    BlockOption,
-    ClusterOption,
-    EntryOption,
-    GridOption,
-    JsonOption,
-    OutOption,
-    SmemOption,
-    StepsOption,
-    refuse_options,
-)
+from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import progress
 from cutegen.ptx import Program
@@ -37,12 +25,12 @@ OF_WORDS = ("entry", "grid", "block", "cluster", "arg", "smem")
 def check(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="PTX from any compiler.")],
-    entry: EntryOption = None,
-    grid: GridOption = "1",
-    block: BlockOption = "32",
-    cluster: ClusterOption = None,
-    arg: ArgumentOption = None,
-    smem: SmemOption = 0,
+    entry: options.EntryOption = None,
+    grid: options.GridOption = "1",
+    block: options.BlockOption = "32",
+    cluster: options.ClusterOption = None,
+    arg: options.ArgumentOption = None,
+    smem: options.SmemOption = 0,
     launch: Annotated[
         Path | None, typer.Option("--launch", metavar="FILE", help="A TOML file that defines the launch.")
     ] = None,
@@ -50,9 +38,12 @@ def check(
         int, typer.Option("--policies", metavar="N", min=1, max=MOST_POLICIES, help="Number of orders to try.")
     ] = 5,
     seed: Annotated[
-        int, typer.Option("--seed", metavar="S", min=0, max=LARGEST_SEED, help="Seed of random arguments and orders.")
+        int,
+        typer.Option(
+            "--seed", metavar="S", min=0, max=options.LARGEST_SEED, help="Seed of random arguments and orders."
+        ),
     ] = 0,
-    max_steps: StepsOption = None,
+    max_steps: options.StepsOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 also if a kernel relies on an order that PTX does not guarantee.")
     ] = False,
@@ -64,13 +55,13 @@ def check(
         bool,
         typer.Option("--source", help="Name the source lines of findings, if the PTX has them (nvcc -lineinfo)."),
     ] = False,
-    out: OutOption = None,
-    json: JsonOption = False,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Executes PTX in several orders of CTAs, warps and copies. Exit 1 if it finds undefined behavior."""
     answer = Answer.asked(json=json, out=out)
     if launch is not None:
-        refuse_options(context, OF_WORDS, "together with --launch, whose file defines it")
+        options.refuse_options(context, OF_WORDS, "together with --launch, whose file defines it")
         asked = file_launch(launch)
     else:
         asked = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=arg or ())

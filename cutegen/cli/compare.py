@@ -20,18 +20,7 @@ from cutegen.bench.contenders import TORCH, only
 from cutegen.bench.entrants import Entrant
 from cutegen.bench.measure import WARM_UP_ROUNDS, Regime
 from cutegen.build import Artifact, Cache, build
-from cutegen.cli.options import (
-    DEFAULT_PROBLEM,
-    DEFAULT_ROUNDS,
-    ArchOption,
-    BatchOption,
-    JsonOption,
-    ProblemOption,
-    RoundsOption,
-    complete_spec,
-    named_problem,
-    named_spec,
-)
+from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver
 from cutegen.cli.progress import rounds as rounds_bar
@@ -48,12 +37,12 @@ def compare(
         typer.Argument(
             metavar="SPEC SPEC...",
             help="Spec files, names of shipped specs, `build --out` folders, or kernel.py files (edited or not).",
-            autocompletion=complete_spec,
+            autocompletion=options.complete_spec,
         ),
     ],
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    arch: ArchOption = None,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    arch: options.ArchOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Also show what is equal.")] = False,
     build_: Annotated[
         bool, typer.Option("--build", help="Compile specs that are not cached, for registers, spills and occupancy.")
@@ -66,7 +55,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    rounds: RoundsOption = DEFAULT_ROUNDS,
+    rounds: options.RoundsOption = options.DEFAULT_ROUNDS,
     format_: FormatOption = None,
     out: Annotated[
         Path | None,
@@ -78,7 +67,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Compares specs: decisions, layouts, conflicts, instructions, registers, bounds, and times with a GPU."""
     how = choose_format(format_, out)
@@ -89,9 +78,9 @@ def compare(
         raise RequestError(f"--json: found together with a picture in {how}; expected only one of them")
     if len(specs) < 2:
         raise RequestError(f"compare: found {specs[0]} alone; expected at least two specs; `cutegen plan` shows one")
-    wanted, cache = named_problem(problem, batch), Cache.from_environment()
-    asked = [_finished(words, arch) if says_all(words) else named_spec(words) for words in specs]
-    made = make_comparison(asked, arch, wanted, default=DEFAULT_PROBLEM, cache=cache)
+    wanted, cache = options.named_problem(problem, batch), Cache.from_environment()
+    asked = [_finished(words, arch) if says_all(words) else options.named_spec(words) for words in specs]
+    made = make_comparison(asked, arch, wanted, default=options.DEFAULT_PROBLEM, cache=cache)
     why_not = _why_not_timed(made)
     if time and why_not:
         raise DeviceError(f"--time: {why_not}; --no-time compares without")

@@ -13,16 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from cutegen.build import disassemble
-from cutegen.cli.options import (
-    ArchOption,
-    BatchOption,
-    GroupsOption,
-    JsonOption,
-    KernelArgument,
-    ProblemOption,
-    named_problem,
-    refuse_options,
-)
+from cutegen.cli import options
 from cutegen.cli.output import JSON_SUFFIX, Answer, suffix_of, write_file
 from cutegen.cli.subject import Subject, named_subject, says_all
 from cutegen.errors import OutsideError, RequestError
@@ -52,7 +43,7 @@ FILES = {stage: f"kernel{suffix}" for suffix, stage in SUFFIXES.items()}
 
 def emit(
     context: typer.Context,
-    spec: KernelArgument,
+    spec: options.KernelArgument,
     what: Annotated[
         str | None,
         typer.Option(
@@ -63,10 +54,10 @@ def emit(
             show_default=False,
         ),
     ] = None,
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    arch: ArchOption = None,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    arch: options.ArchOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +70,7 @@ def emit(
             show_default=False,
         ),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Shows the generated CuTe DSL kernel, a standalone Python file, or its PTX, SASS or cubin."""
     as_json = json or (suffix_of(out, (*SUFFIXES, JSON_SUFFIX)) == JSON_SUFFIX)
@@ -87,8 +78,8 @@ def emit(
     if not as_json:
         _check_destination(stages, out)
     if says_all(spec):
-        refuse_options(context, ("problem", "batch"), "together with a finished kernel")
-    subject = named_subject(spec, arch, named_problem(problem, batch, groups))
+        options.refuse_options(context, ("problem", "batch"), "together with a finished kernel")
+    subject = named_subject(spec, arch, options.named_problem(problem, batch, groups))
     contents = _contents(subject, stages)
     if not as_json or (out is not None and out.suffix.lower() != JSON_SUFFIX):
         _write(contents, out)

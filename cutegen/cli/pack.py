@@ -9,20 +9,8 @@ from typing import Annotated
 import typer
 
 from cutegen.build.pack_file import MAGIC, SUFFIX, PackFile, check_identities, read_pack
+from cutegen.cli import options
 from cutegen.cli.many import built, named_kernels, refuse_failures
-from cutegen.cli.options import (
-    ArchsOption,
-    BatchOption,
-    CompilersOption,
-    GroupsOption,
-    JsonOption,
-    ListOption,
-    ProblemsOption,
-    SchedulerOption,
-    SpecsArgument,
-    named_file,
-    refuse_options,
-)
 from cutegen.cli.output import Answer
 from cutegen.errors import RequestError
 from cutegen.pack.building import Outcome
@@ -34,12 +22,12 @@ OF_MAKING = frozenset({"specs", "problem", "batch", "groups", "arch", "listed", 
 
 def pack(
     context: typer.Context,
-    specs: SpecsArgument = None,
-    problem: ProblemsOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    arch: ArchsOption = None,
-    listed: ListOption = None,
+    specs: options.SpecsArgument = None,
+    problem: options.ProblemsOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    arch: options.ArchsOption = None,
+    listed: options.ListOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE.cutepack", help="The pack to write.", show_default=False),
@@ -48,15 +36,15 @@ def pack(
         bool,
         typer.Option("--partial", help="If kernels fail, write the others; the exit code is not 0."),
     ] = False,
-    jobs: CompilersOption = None,
-    scheduler: SchedulerOption = None,
+    jobs: options.CompilersOption = None,
+    scheduler: options.SchedulerOption = None,
     shown: Annotated[
         Path | None,
         typer.Option(
             "--list", metavar="FILE.cutepack", help="Verify a pack and list its contents.", show_default=False
         ),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Compiles specs x problems x targets, without a GPU, into one file for `cutegen.load_pack`.
 
@@ -64,7 +52,7 @@ def pack(
     """
     answer = Answer.asked(json=json)
     if shown is not None:
-        refuse_options(context, OF_MAKING, "together with --list, which builds nothing")
+        options.refuse_options(context, OF_MAKING, "together with --list, which builds nothing")
         file, size_bytes = _named_pack(shown), shown.stat().st_size
         answer.give(lambda: pack_table(shown, file.index, size_bytes), lambda: pack_lines(file, size_bytes))
         return
@@ -81,7 +69,7 @@ def pack(
 def _named_pack(path: Path) -> PackFile:
     """Open the pack that --list names. Raises RequestError if it is not a pack, ArtifactError if it is damaged."""
     try:
-        with named_file("--list", path, f"a FILE{SUFFIX}").open("rb") as file:
+        with options.named_file("--list", path, f"a FILE{SUFFIX}").open("rb") as file:
             begins = file.read(len(MAGIC))
     except OSError as error:
         raise RequestError(f"--list: {path} cannot be read: {error.strerror}") from error

@@ -6,17 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cutegen.cli.options import (
-    ArchOption,
-    BatchOption,
-    GroupsOption,
-    JsonOption,
-    OutOption,
-    ProblemOption,
-    SpecArgument,
-    named_problem,
-    named_spec,
-)
+from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.costs import key_costs
@@ -25,18 +15,18 @@ from cutegen.tuned.answer import plan as make_plan
 
 
 def plan(
-    spec: SpecArgument,
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    arch: ArchOption = None,
+    spec: options.SpecArgument,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    arch: options.ArchOption = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every rejected alternative.")] = False,
-    out: OutOption = None,
-    json: JsonOption = False,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Shows every decision, the reason, the rejected alternatives with their reasons, and the predictions."""
     answer = Answer.asked(json=json, out=out)
-    made = make_plan(named_spec(spec), arch, named_problem(problem, batch, groups))
+    made = make_plan(options.named_spec(spec), arch, options.named_problem(problem, batch, groups))
     costs = key_costs(made)
     answer.give(
         lambda: {**made.to_json(), **_of_sizes(made), "key_costs": [cost.to_json() for cost in costs]},

@@ -11,39 +11,28 @@ from cutegen.analysis.report import Report, execute
 from cutegen.analysis.report import report as make_report
 from cutegen.analysis.report_text import report_lines, report_table
 from cutegen.bench.entrants import Entrant
-from cutegen.cli.options import (
-    DEFAULT_PROBLEM,
-    DEFAULT_ROUNDS,
-    ArchOption,
-    BatchOption,
-    JsonOption,
-    KernelArgument,
-    OutOption,
-    ProblemOption,
-    RoundsOption,
-    named_problem,
-)
+from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.progress import rounds as rounds_bar
 from cutegen.cli.subject import named_subject
 
 
 def report(
-    spec: KernelArgument,
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    arch: ArchOption = None,
+    spec: options.KernelArgument,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    arch: options.ArchOption = None,
     execute_: Annotated[
         bool, typer.Option("--execute", help="Execute the PTX on the CPU for a small problem and compare the counts.")
     ] = False,
-    rounds: RoundsOption = DEFAULT_ROUNDS,
-    out: OutOption = None,
-    json: JsonOption = False,
+    rounds: options.RoundsOption = options.DEFAULT_ROUNDS,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Compares predictions with results; adds times with a GPU, and hardware counters if ncu is on PATH."""
     answer = Answer.asked(json=json, out=out)
-    wanted = named_problem(problem, batch)
-    extents = wanted or DEFAULT_PROBLEM
+    wanted = options.named_problem(problem, batch)
+    extents = wanted or options.DEFAULT_PROBLEM
     subject = named_subject(spec, arch, wanted)
     plan, kernel = subject.gemm, subject.kernel()
     made = make_report(plan, kernel.artifact, extents)

@@ -9,38 +9,8 @@ from pathlib import Path
 
 import typer
 
+from cutegen.cli import options
 from cutegen.cli.groups import GivenGroups, named_groups
-from cutegen.cli.options import (
-    DEFAULT_PROBLEM,
-    ArchOption,
-    ArgumentOption,
-    BatchOption,
-    BlockOption,
-    ClusterOption,
-    Device,
-    DeviceOption,
-    EntryOption,
-    ExecutionOptions,
-    FileOption,
-    GridOption,
-    GroupsOption,
-    JobsOption,
-    JsonOption,
-    OptionalKernel,
-    OutOption,
-    PolicyOption,
-    ProblemOption,
-    SaveOption,
-    SeedOption,
-    SizesOption,
-    SmemOption,
-    StepsOption,
-    StrictOption,
-    YesOption,
-    named_problem,
-    parse_problem,
-    refuse_options,
-)
 from cutegen.cli.output import Answer, complain
 from cutegen.cli.progress import progress
 from cutegen.cli.run_ptx import run_ptx
@@ -65,29 +35,29 @@ PTX_SUFFIX = ".ptx"
 
 def run(
     context: typer.Context,
-    spec: OptionalKernel = None,
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    sizes: SizesOption = None,
-    device: DeviceOption = Device.AUTO,
-    seed: SeedOption = 0,
-    arch: ArchOption = None,
-    strict: StrictOption = False,
-    yes: YesOption = False,
-    out: OutOption = None,
-    json: JsonOption = False,
-    policy: PolicyOption = None,
-    max_steps: StepsOption = None,
-    jobs: JobsOption = None,
-    ptx: FileOption = None,
-    entry: EntryOption = None,
-    grid: GridOption = "1",
-    block: BlockOption = "32",
-    cluster: ClusterOption = None,
-    arg: ArgumentOption = None,
-    smem: SmemOption = 0,
-    save: SaveOption = None,
+    spec: options.OptionalKernel = None,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    sizes: options.SizesOption = None,
+    device: options.DeviceOption = options.Device.AUTO,
+    seed: options.SeedOption = 0,
+    arch: options.ArchOption = None,
+    strict: options.StrictOption = False,
+    yes: options.YesOption = False,
+    out: options.OutOption = None,
+    json: options.JsonOption = False,
+    policy: options.PolicyOption = None,
+    max_steps: options.StepsOption = None,
+    jobs: options.JobsOption = None,
+    ptx: options.FileOption = None,
+    entry: options.EntryOption = None,
+    grid: options.GridOption = "1",
+    block: options.BlockOption = "32",
+    cluster: options.ClusterOption = None,
+    arg: options.ArgumentOption = None,
+    smem: options.SmemOption = 0,
+    save: options.SaveOption = None,
 ) -> None:
     """Builds, runs on random data and compares with a float64 reference. Exit 1 if the result is wrong.
 
@@ -100,14 +70,14 @@ def run(
             "run: found " + ("neither" if spec is None else "both") + "; expected either SPEC or --ptx FILE"
         )
     answer = Answer.asked(json=json, out=out)
-    execution = ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
+    execution = options.ExecutionOptions(policy=policy, max_steps=max_steps, jobs=jobs)
     if ptx is not None:
-        refuse_options(context, OF_A_SPEC, "together with --ptx, to which it does not apply")
+        options.refuse_options(context, OF_A_SPEC, "together with --ptx, to which it does not apply")
         launch = words_launch(entry=entry, grid=grid, block=block, cluster=cluster, smem_bytes=smem, words=arg or ())
         run_ptx(ptx, launch, execution, seed=seed, save=save, answer=answer)
         return
     assert spec is not None
-    refuse_options(context, OF_PTX, "without --ptx; the plan defines the launch of a spec's kernel")
+    options.refuse_options(context, OF_PTX, "without --ptx; the plan defines the launch of a spec's kernel")
     wanted = Wanted(device=device, seed=seed, arch=arch, strict=strict, execution=execution, answer=answer)
     of_groups = named_groups(groups, sizes)
     _run_spec(context, spec, problem, batch, of_groups, wanted, yes=yes)
@@ -117,11 +87,11 @@ def run(
 class Wanted:
     """Request for a run of a kernel or a probe; `device` is not AUTO once a plan exists."""
 
-    device: Device
+    device: options.Device
     seed: int
     arch: str | None
     strict: bool
-    execution: ExecutionOptions
+    execution: options.ExecutionOptions
     answer: Answer
 
 
@@ -135,11 +105,11 @@ def _run_spec(
     *,
     yes: bool,
 ) -> None:
-    named = None if problem is None else named_problem(problem, batch, groups.number)
+    named = None if problem is None else options.named_problem(problem, batch, groups.number)
     subject = named_subject(spec, wanted.arch, named)
     wanted = replace(wanted, device=choose_device(wanted.device, wanted.execution))
     if isinstance(subject.plan, ProbePlan):
-        refuse_options(context, OF_A_GEMM, "with a probe, which loads once in one CTA")
+        options.refuse_options(context, OF_A_GEMM, "with a probe, which loads once in one CTA")
         run_probe(subject.plan, problem, wanted, subject.probe)
     else:
         _run_gemm(subject, named, batch, groups, wanted, yes=yes)
@@ -158,7 +128,7 @@ def _run_gemm(
     shape = named or _default_problem(planned, where, batch or 1)
     sizes = groups.of_problem(planned.launch.groups, shape, wanted.seed)
     shape = replace(shape, groups=len(sizes) or None)
-    if where is Device.CPU:
+    if where is options.Device.CPU:
         execution = _be_patient(planned, shape, execution, yes=yes)
     kernel = subject.kernel()
     asked = Asked(device=where.value, problem=shape, batch=batch, seed=wanted.seed, sizes=sizes)
@@ -171,7 +141,7 @@ def _run_gemm(
 
 def run_probe(planned: ProbePlan, problem: str | None, wanted: Wanted, make: Callable[[], Probe]) -> None:
     """Build and execute a planned probe and return the result. Raises CheckError for a wrong register."""
-    if problem is not None and parse_problem(problem) != ProblemShape(*planned.extents):
+    if problem is not None and options.parse_problem(problem) != ProblemShape(*planned.extents):
         size = ",".join(map(str, planned.extents))
         raise RequestError(
             f"--problem: found {problem}; a probe always uses {size}, which fills its stages; leave it out"
@@ -191,23 +161,29 @@ def _complain_of_counts(execution: Execution | None, *, strict: bool) -> None:
         complain("warning", other_counts(execution))
 
 
-def choose_device(asked: Device, execution: ExecutionOptions) -> Device:
+def choose_device(asked: options.Device, execution: options.ExecutionOptions) -> options.Device:
     """Choose where to run. Raises DeviceError without torch on a GPU, RequestError for options of the CPU executor."""
-    if asked is Device.CUDA and find_spec("torch") is None:
+    if asked is options.Device.CUDA and find_spec("torch") is None:
         raise DeviceError("--device cuda: GPU operands need torch, which is not installed; pip install torch")
-    if asked is Device.AUTO:
-        asked = Device.CUDA if present_target() is not None and find_spec("torch") is not None else Device.CPU
-    if asked is Device.CUDA and execution.given:
+    if asked is options.Device.AUTO:
+        asked = (
+            options.Device.CUDA
+            if present_target() is not None and find_spec("torch") is not None
+            else options.Device.CPU
+        )
+    if asked is options.Device.CUDA and execution.given:
         raise RequestError(f"{', '.join(execution.given)}: found with a run on a GPU; expected --device cpu")
     return asked
 
 
-def _default_problem(planned: GemmPlan, device: Device, batch: int) -> ProblemShape:
+def _default_problem(planned: GemmPlan, device: options.Device, batch: int) -> ProblemShape:
     """Return the default problem, one that suits the device."""
-    return replace(DEFAULT_PROBLEM if device is Device.CUDA else small_problem(planned), batch=batch)
+    return replace(options.DEFAULT_PROBLEM if device is options.Device.CUDA else small_problem(planned), batch=batch)
 
 
-def _be_patient(planned: GemmPlan, shape: ProblemShape, execution: ExecutionOptions, *, yes: bool) -> ExecutionOptions:
+def _be_patient(
+    planned: GemmPlan, shape: ProblemShape, execution: options.ExecutionOptions, *, yes: bool
+) -> options.ExecutionOptions:
     """Return the options with a number of jobs; announce a long run, refuse a very long one and say what helps."""
     seconds = estimate_s(planned, shape)
     # CTAs that split a tile's K must see each other's sums: they cannot be spread over processes.

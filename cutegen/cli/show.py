@@ -12,19 +12,7 @@ from typing import Annotated
 import typer
 
 from cutegen.algebra import LayoutExpr, inner_layout, parse_expression, size
-from cutegen.cli.options import (
-    DEFAULT_PROBLEM,
-    ArchOption,
-    BatchOption,
-    GroupsOption,
-    JsonOption,
-    OptionalSpec,
-    ProblemOption,
-    named_problem,
-    named_spec,
-    parse_problem,
-    refuse_options,
-)
+from cutegen.cli import options
 from cutegen.cli.output import Answer
 from cutegen.cli.pictures import Format, FormatOption, choose_format, deliver, deliver_text
 from cutegen.contract.problem import ProblemShape
@@ -51,7 +39,7 @@ OF_A_SPEC = frozenset({"thread", "problem", "batch", "arch", "element"})
 
 def show(
     context: typer.Context,
-    spec: OptionalSpec = None,
+    spec: options.OptionalSpec = None,
     part: Annotated[
         Part | None,
         typer.Argument(metavar="PART", help=f"One of {' '.join(Part)}; default: an overview.", show_default=False),
@@ -92,10 +80,10 @@ def show(
     everything: Annotated[
         bool, typer.Option("--all", help="Show full tables; by default the text shows the first rows.")
     ] = False,
-    problem: ProblemOption = None,
-    batch: BatchOption = None,
-    groups: GroupsOption = None,
-    arch: ArchOption = None,
+    problem: options.ProblemOption = None,
+    batch: options.BatchOption = None,
+    groups: options.GroupsOption = None,
+    arch: options.ArchOption = None,
     format_: FormatOption = None,
     out: Annotated[
         Path | None,
@@ -107,14 +95,14 @@ def show(
             show_default=False,
         ),
     ] = None,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Shows layouts as CuTe C++ prints them, thread-value maps, swizzled offsets and banks, as text or picture."""
     how = choose_format(format_, out)
     if json and how is not Format.TEXT:
         raise RequestError(f"--json: found together with --format {how}; expected only one of them")
     if spec is not None and layout is None and dtype is None and tv is None:
-        plan = make_plan(_spec(spec), arch, named_problem(problem, batch, groups))
+        plan = make_plan(_spec(spec), arch, options.named_problem(problem, batch, groups))
         asked = _Asked(part, thread, problem, everything)
         if element is not None:
             subject = _of_element(plan, Element.parse(element), asked)
@@ -123,12 +111,14 @@ def show(
         else:
             subject = _of_plan(plan, asked)
     elif spec is None and layout is not None:
-        refuse_options(context, OF_A_SPEC - {"thread"}, "together with --layout; it applies to a SPEC")
+        options.refuse_options(context, OF_A_SPEC - {"thread"}, "together with --layout; it applies to a SPEC")
         if tv is not None:
-            refuse_options(context, {"dtype"}, "together with --tv, where elements have no size")
+            options.refuse_options(context, {"dtype"}, "together with --tv, where elements have no size")
             subject = _of_threads(layout, _tile(tv), thread, everything=everything)
         else:
-            refuse_options(context, {"thread"}, "together with --layout alone; it applies to a SPEC, or to --tv")
+            options.refuse_options(
+                context, {"thread"}, "together with --layout alone; it applies to a SPEC, or to --tv"
+            )
             subject = _of_layout(layout, dtype or "f16", everything=everything)
     else:
         given = [
@@ -173,7 +163,7 @@ class _Asked:
     @property
     def extents(self) -> ProblemShape:
         """Return the problem, or a default one."""
-        return DEFAULT_PROBLEM if self.problem is None else parse_problem(self.problem)
+        return options.DEFAULT_PROBLEM if self.problem is None else options.parse_problem(self.problem)
 
 
 def _of_plan(plan: GemmPlan, asked: _Asked) -> _Subject:
@@ -226,7 +216,7 @@ def _of_probe(plan: ProbePlan, asked: _Asked) -> _Subject:
 def _spec(name: str) -> GemmSpec:
     """Load a spec. Raises SpecError, or RequestError for a layout in its place."""
     try:
-        return named_spec(name)
+        return options.named_spec(name)
     except SpecError:
         with suppress(ValueError):
             parse_expression(name)

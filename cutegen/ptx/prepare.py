@@ -22,20 +22,8 @@ from cutegen.ptx.machine.rows import Row, Ways
 from cutegen.ptx.machine.shared import Extent
 from cutegen.ptx.machine.undefined import carry_rule, define_rule, matter_rule
 from cutegen.ptx.machine.warp import Path, Warp
+from cutegen.ptx.text import flow
 from cutegen.ptx.text.bases import accessed_variables
-from cutegen.ptx.text.flow import (
-    Ends,
-    FlowGraph,
-    RegisterKey,
-    Written,
-    branch_targets,
-    build_flow,
-    function_end,
-    keys_of,
-    registers_of,
-    registers_of_operands,
-    written_registers,
-)
 from cutegen.ptx.text.link import link
 from cutegen.ptx.text.syntax import Address, Entry, Instruction, Module, Register
 from cutegen.ptx.text.types import scalar_type
@@ -50,13 +38,13 @@ class _Rows:
     """The row of each instruction of an entry, and the registers that it writes."""
 
     rows: tuple[Row, ...]
-    written: Written
+    written: flow.Written
 
     @classmethod
     def of(cls, entry: Entry) -> _Rows:
         rows = tuple(row_of(instruction) for instruction in entry.instructions)
         both = zip(entry.instructions, rows, strict=True)
-        return cls(rows, [written_registers(each, sources_only=row.sources_only) for each, row in both])
+        return cls(rows, [flow.written_registers(each, sources_only=row.sources_only) for each, row in both])
 
     def only_compute(self, entry: Entry) -> list[bool]:
         """True for each instruction that does nothing but write registers."""
@@ -112,7 +100,7 @@ def prepare(module: Module, entry: Entry, *, follows_memory: bool = False) -> Ex
     frame = Frame(dict(entry.rows))
     context = Lowering(frame, layout.addresses, layout.spaces, follows_memory=follows_memory)
     rows = _Rows.of(entry)
-    graph = build_flow(entry, [row.ends for row in rows.rows])
+    graph = flow.build_flow(entry, [row.ends for row in rows.rows])
     loose = rows.may_miss(entry, follows_memory=follows_memory)
     suspects = suspect_reads(entry, graph, rows.written, rows.only_compute(entry), loose)
     frame.watched, frame.unwritten = suspects.registers(), suspects.unwritten
@@ -138,14 +126,17 @@ def prepare(module: Module, entry: Entry, *, follows_memory: bool = False) -> Ex
     )
 
 
-def _only_exits(entry: Entry, graph: FlowGraph, rows: _Rows, number: int) -> bool:
+def _only_exits(entry: Entry, graph: flow.FlowGraph, rows: _Rows, number: int) -> bool:
     """Return whether a block of the entry, not of a function, is a `ret` or `exit` of all of its lanes."""
     block = graph.blocks[number]
-    leaves = rows.rows[block.first].ends in (Ends.EXIT, Ends.RETURN) and entry.instructions[block.first].guard is None
-    return leaves and block.last == block.first + 1 and function_end(entry, block.first) is None
+    leaves = (
+        rows.rows[block.first].ends in (flow.Ends.EXIT, flow.Ends.RETURN)
+        and entry.instructions[block.first].guard is None
+    )
+    return leaves and block.last == block.first + 1 and flow.function_end(entry, block.first) is None
 
 
-def _variables(entry: Entry, graph: FlowGraph, rows: _Rows, layout: MemoryLayout) -> dict[int, Extent]:
+def _variables(entry: Entry, graph: flow.FlowGraph, rows: _Rows, layout: MemoryLayout) -> dict[int, Extent]:
     """Return the shared variable that each access is meant for, if there are several and its address tells."""
     if len({extent.start for extent in layout.shared.values()}) <= 1:
         return {}
@@ -174,7 +165,7 @@ def _predicate(context: Lowering, instruction: Instruction) -> Predicate | None:
 class _BlockLowering:
     """Lowers one basic block."""
 
-    def __init__(self, context: Lowering, entry: Entry, rows: _Rows, graph: FlowGraph, number: int) -> None:
+    def __init__(self, context: Lowering, entry: Entry, rows: _Rows, graph: flow.FlowGraph, number: int) -> None:
         self._context, self._entry, self._rows, self._graph = context, entry, rows, graph
         self._block, self._meet = graph.blocks[number], graph.meets[number]
 
@@ -184,7 +175,7 @@ class _BlockLowering:
             self._context.site = index
             instruction = self._entry.instructions[index]
             reads = suspects.reads.get(index, frozenset())
-            if self._rows.rows[index].ends is not Ends.NOTHING:
+            if self._rows.rows[index].ends is not flow.Ends.NOTHING:
                 end = self._end(instruction, index)
                 with_rules = _with_rules(end, self._rules(instruction, index, reads))
                 return Block(block.first, block.last, steps.finish(), with_rules)
@@ -192,19 +183,21 @@ class _BlockLowering:
             steps.append(step, self._rules(instruction, index, reads))
         return Block(block.first, block.last, steps.finish(), ends.fall_through(self._graph.block_at[block.last]))
 
-    def _rules(self, instruction: Instruction, index: int, reads: frozenset[RegisterKey]) -> list[Step]:
+    def _rules(self, instruction: Instruction, index: int, reads: frozenset[flow.RegisterKey]) -> list[Step]:
         """The instruction's effect on undefined values, `reads` among them; an end defines its results by itself."""
         row, context, guard = self._rows.rows[index], self._context, _predicate(self._context, instruction)
         writes, rules = self._rows.written[index] & context.frame.watched, list[Step]()
         computes = row.only_computes(instruction)
-        deciding = keys_of(tuple(instruction.operands[number] for number in row.decide)) if computes else reads
+        deciding = flow.keys_of(tuple(instruction.operands[number] for number in row.decide)) if computes else reads
         if row.follows and context.follows_memory:
-            deciding = reads - keys_of(tuple(each for each in instruction.operands if not isinstance(each, Address)))
+            deciding = reads - flow.keys_of(
+                tuple(each for each in instruction.operands if not isinstance(each, Address))
+            )
         if deciding & reads:
             rules.append(matter_rule(context, instruction, deciding & reads, guard))
         if computes and (reads or writes):
             rules.append(carry_rule(context, instruction, (reads, writes), row.spread(context, instruction), guard))
-        elif writes and row.ends is Ends.NOTHING:
+        elif writes and row.ends is flow.Ends.NOTHING:
             rules.append(define_rule(writes, guard))
         return rules
 
@@ -228,10 +221,10 @@ class _BlockLowering:
     def _ways(self, instruction: Instruction, row: Row) -> Ways:
         """Every text ends with a `ret`: only a branch may have no block after it, and then does not need one."""
         block_at, targets = self._graph.block_at, tuple[int, ...]()
-        if row.ends is Ends.BRANCH:
-            labels = branch_targets(self._entry, instruction)
+        if row.ends is flow.Ends.BRANCH:
+            labels = flow.branch_targets(self._entry, instruction)
             targets = tuple(block_at[self._entry.labels[label]] for label in labels)
-        end = function_end(self._entry, self._block.last - 1) if row.ends is Ends.RETURN else None
+        end = flow.function_end(self._entry, self._block.last - 1) if row.ends is flow.Ends.RETURN else None
         if end is not None:
             targets = (block_at[end],)
         return Ways(following=block_at.get(self._block.last, -1), targets=targets, meet=self._meet)
@@ -282,7 +275,7 @@ def _with_rules(end: End, rules: list[Step]) -> End:
 
 
 def _end_with_assignments(
-    context: Lowering, written: frozenset[RegisterKey], predicate: Predicate | None, end: End
+    context: Lowering, written: frozenset[flow.RegisterKey], predicate: Predicate | None, end: End
 ) -> End:
     """The end, extended to define what it writes: a wait for an mbarrier once it is done, `bar.red` when it arrives."""
     keys = written & context.frame.watched
@@ -300,13 +293,13 @@ def _end_with_assignments(
 
 
 def _with_held_registers(
-    context: Lowering, instruction: Instruction, written: frozenset[RegisterKey], step: Step
+    context: Lowering, instruction: Instruction, written: frozenset[flow.RegisterKey], step: Step
 ) -> Step:
     """Return the step, extended to check first whether an earlier instruction holds the registers."""
     rows = context.frame.held_rows
     if not rows:
         return step
-    touched = {register.row: register.name for register in registers_of(instruction) if register.file_bits == 32}
+    touched = {register.row: register.name for register in flow.registers_of(instruction) if register.file_bits == 32}
     registers = register_list([(row, name) for row, name in touched.items() if row in rows])
     if not len(registers.rows):
         return step
@@ -321,18 +314,18 @@ def _with_held_registers(
 
 
 def _with_filled_registers(
-    context: Lowering, instruction: Instruction, written: frozenset[RegisterKey], step: Step
+    context: Lowering, instruction: Instruction, written: frozenset[flow.RegisterKey], step: Step
 ) -> Step:
     """Return the step, extended to complete first the loads from tensor memory whose registers it uses."""
     filled = context.frame.filled_rows
     if not filled:
         return step
     changed = {row for bits, row in written if bits == 32} & filled
-    touched = {register.row for register in registers_of(instruction) if register.file_bits == 32} & filled
+    touched = {register.row for register in flow.registers_of(instruction) if register.file_bits == 32} & filled
     if not touched:
         return step
     operands = instruction.operands[1:] if written else instruction.operands
-    used = {register.row for register in registers_of_operands(operands) if register.file_bits == 32} & filled
+    used = {register.row for register in flow.registers_of_operands(operands) if register.file_bits == 32} & filled
     reads, writes = np.array(sorted(used), np.intp), np.array(sorted(changed), np.intp)
     moves = _move_of(instruction) is not None
 

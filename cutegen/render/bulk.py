@@ -10,20 +10,9 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.pipeline import AB, C_STORE, SLICES, TURN, Barrier, Pipeline
 from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.operands.stages import SWIZZLE_PERIOD_BYTES
-from cutegen.render import epilogue
+from cutegen.render import epilogue, holes
 from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
 from cutegen.render.groups import batches_of
-from cutegen.render.holes import (
-    chain_holes,
-    fragment_context,
-    fragment_parts,
-    gemm_context,
-    host_parts,
-    mma_functions,
-    mma_imports,
-    numerics,
-    value_parts,
-)
 from cutegen.render.scheduler import order_parts, persistent_holes, persistent_parts
 from cutegen.render.tensors import TensorHoles
 from cutegen.spec import STORE
@@ -31,17 +20,17 @@ from cutegen.spec import STORE
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    common = gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
+    common = holes.gemm_context(plan, _settled(plan), "a tensor-core GEMM fed by bulk tensor copies")
     return {
         **common,
-        **fragment_context(plan),
-        **chain_holes(plan, indent=12),
+        **holes.fragment_context(plan),
+        **holes.chain_holes(plan, indent=12),
         **pipeline_holes(plan),
         **persistent_holes(plan),
         "parts": _text_parts(plan),
         "imports": [
-            f"from cutlass import {numerics(plan)}",
-            *mma_imports(plan),
+            f"from cutlass import {holes.numerics(plan)}",
+            *holes.mma_imports(plan),
             "from cutlass.cute.nvgpu import cpasync, warp",
         ],
         "plain_tensors": plain_tensors(plan, common["tensors"]),
@@ -54,7 +43,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     boxes = "pipelines/c_tile.py.j2", f"epilogues/tile_by_{by}.py.j2"
     return (
         *epilogue.math_functions(plan),
-        *mma_functions(plan),
+        *holes.mma_functions(plan),
         *order_parts(plan),
         *epilogue.tensor_functions(plan),
         *(("functions/tensors.py.j2#matrix_of_batch", *tensor_parts(plan)) if _unmapped(plan) else ()),
@@ -71,10 +60,10 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "pipelines/copied_stages.py.j2",
         "pipelines/k_tiles.py.j2",
         "roles/mma_warps.py.j2",
-        *fragment_parts(plan),
-        *value_parts(plan),
+        *holes.fragment_parts(plan),
+        *holes.value_parts(plan),
         *(boxes if plan.epilogue.smem else ("epilogues/tile_from_registers.py.j2",)),
-        *host_parts(plan),
+        *holes.host_parts(plan),
     )
 
 

@@ -5,21 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from cutegen.plan import GemmPlan
-from cutegen.render import epilogue
+from cutegen.render import epilogue, holes
 from cutegen.render.bulk import pipeline_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants, mma_constants
-from cutegen.render.holes import (
-    chain_holes,
-    fragment_context,
-    fragment_parts,
-    gemm_context,
-    host_parts,
-    mma_functions,
-    mma_imports,
-    numerics,
-    operand_holes,
-    value_parts,
-)
 from cutegen.render.pairs import pair_constants, tensors_of_pairs
 from cutegen.render.scheduler import grid_holes, grid_parts, order_parts, persistent_holes
 
@@ -29,19 +17,19 @@ LONGEST_LOADS = len("plain loads")
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    operands = operand_holes(plan)
+    operands = holes.operand_holes(plan)
     through_registers = [x for x in operands if x.through_registers]
     adds = plan.split_k is not None and plan.split_k.leaves_sums
-    common = gemm_context(plan, settled(plan), "a tensor-core GEMM")
+    common = holes.gemm_context(plan, settled(plan), "a tensor-core GEMM")
     return {
         **common,
-        **fragment_context(plan),
-        **chain_holes(plan, indent=8 if adds else 4),
+        **holes.fragment_context(plan),
+        **holes.chain_holes(plan, indent=8 if adds else 4),
         "tensors": tensors_of_pairs(plan, common["tensors"]),
         "parts": _text_parts(plan),
         "imports": [
-            f"from cutlass import {numerics(plan)}",
-            *mma_imports(plan, *(("nvvm",) if plan.asynchronous or adds else ())),
+            f"from cutlass import {holes.numerics(plan)}",
+            *holes.mma_imports(plan, *(("nvvm",) if plan.asynchronous or adds else ())),
             f"from cutlass.cute.nvgpu import {_nvgpu_imports(plan)}",
         ],
         **place_holes(plan),
@@ -65,7 +53,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     copies = {"copy_g2s": plan.asynchronous, "load_g2r": held}
     return (
         *epilogue.math_functions(plan),
-        *mma_functions(plan),
+        *holes.mma_functions(plan),
         *order_parts(plan),
         *(f"functions/vector_copies.py.j2#{name}" for name, used in copies.items() if used),
         *epilogue.tensor_functions(plan),
@@ -76,10 +64,10 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "mainloops/vector_copies.py.j2",
         *(("mainloops/cp_async.py.j2",) if plan.asynchronous else ()),
         *((f"mainloops/held{'' if one_stage else '_while_multiplied'}.py.j2",) if held else ()),
-        *fragment_parts(plan),
+        *holes.fragment_parts(plan),
         f"mainloops/{'one_stage' if one_stage else 'multistage'}.py.j2",
         *stored_parts(plan),
-        *host_parts(plan),
+        *holes.host_parts(plan),
     )
 
 
@@ -88,7 +76,7 @@ def stored_parts(plan: GemmPlan) -> tuple[str, ...]:
     smem = plan.epilogue.smem
     staged = "epilogues/staged.py.j2", *(("epilogues/swizzled_c.py.j2",) if smem and smem.swizzle else ())
     direct = () if plan.launch.adds_to_result else ("epilogues/direct.py.j2",)
-    return ("epilogues/whole_tile.py.j2", *value_parts(plan), *(staged if smem else direct))
+    return ("epilogues/whole_tile.py.j2", *holes.value_parts(plan), *(staged if smem else direct))
 
 
 def place_holes(plan: GemmPlan) -> dict[str, Any]:

@@ -10,54 +10,10 @@ from cutegen.contract.groups import Groups
 from cutegen.contract.pairs import Pairs
 from cutegen.hardware import BULK_TENSOR, CP_ASYNC_ATOMS, UNIVERSAL, dtype
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
+from cutegen.spec import values
 from cutegen.spec.checks import MAX_WARPS_PER_CTA, Mismatch
 from cutegen.spec.schema import NOT_A_KEY, Part
 from cutegen.spec.steps import Step, operands_of, steps
-from cutegen.spec.values import (
-    AccumulatorName,
-    AlignBytes,
-    ClusterCtas,
-    Consumers,
-    CopyBits,
-    CtaGroup,
-    DTypeName,
-    EpilogueExpression,
-    EpilogueOps,
-    FactorBlock,
-    FactorDTypeName,
-    Flag,
-    G2sOp,
-    GroupedMode,
-    GroupsLayout,
-    L2Eviction,
-    MmaAtomName,
-    Mode,
-    OperandDTypeName,
-    PaceCycles,
-    PadElems,
-    PairsLayout,
-    PairsMember,
-    PermutedTile,
-    PrefetchedKTiles,
-    Programmatic,
-    PromotedK,
-    QuantizedDType,
-    RasterGroup,
-    RasterMode,
-    Reduction,
-    ResultScale,
-    ScaleDTypeName,
-    SharedLoadName,
-    SliceCount,
-    StageCount,
-    SwizzleBMS,
-    Tf32Rounding,
-    ThreadLayout,
-    TileExtents,
-    TileLayout,
-    Transposition,
-    WarpExtents,
-)
 from cutegen.support.literals import alternatives, literal
 
 MODES: Mapping[str, tuple[str, str]] = {"a": ("m", "k"), "b": ("n", "k"), "c": ("m", "n")}
@@ -74,10 +30,10 @@ class Operand(Part):
     B with the other major: a call makes it if B is new or has changed, and caches it.
     """
 
-    dtype: OperandDTypeName
-    major: Mode
-    align: AlignBytes | None = None
-    transposed: Transposition | None = None
+    dtype: values.OperandDTypeName
+    major: values.Mode
+    align: values.AlignBytes | None = None
+    transposed: values.Transposition | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that an aligned address begins an element."""
@@ -97,23 +53,23 @@ class Operand(Part):
 class Extra(Part):
     """A matrix (M,N) of the epilogue. Omitted keys are those of C."""
 
-    dtype: DTypeName | None = None
-    major: RasterMode | None = None
-    align: AlignBytes | None = None
+    dtype: values.DTypeName | None = None
+    major: values.RasterMode | None = None
+    align: values.AlignBytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bias(Part):
     """A vector along M or N, added by the epilogue; its elements are contiguous. Both vectors have one type."""
 
-    dtype: DTypeName | None = None
+    dtype: values.DTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scale(Part):
     """A factor per row of C, per column, or both; f32 by default."""
 
-    dtype: ScaleDTypeName | None = None
+    dtype: values.ScaleDTypeName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +80,9 @@ class Factors(Part):
     4 factors, and have no major.
     """
 
-    block: FactorBlock
-    dtype: FactorDTypeName = "f32"
-    major: Mode | None = None
+    block: values.FactorBlock
+    dtype: values.FactorDTypeName = "f32"
+    major: values.Mode | None = None
 
     def __str__(self) -> str:
         major = "" if self.major is None else f", major = {literal(self.major)}"
@@ -157,8 +113,8 @@ class Grouped(Part):
     sizes.
     """
 
-    of: GroupedMode
-    layout: GroupsLayout = "packed"
+    of: values.GroupedMode
+    layout: values.GroupsLayout = "packed"
 
     def contradiction(self) -> Mismatch | None:
         """Check that parts of K are packed."""
@@ -186,7 +142,7 @@ class Problem(Part):
     a: Operand
     b: Operand
     c: Operand
-    accumulator: AccumulatorName | None = None
+    accumulator: values.AccumulatorName | None = None
     residual: Extra | None = None
     bias: Bias | None = None
     scale: Scale | None = None
@@ -288,8 +244,8 @@ class Problem(Part):
 class Tile(Part):
     """The CTA tile: extents along M, N and K in elements, and how many K tiles are in flight."""
 
-    cta: TileExtents | None = None
-    stages: StageCount | None = None
+    cta: values.TileExtents | None = None
+    stages: values.StageCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +258,13 @@ class Mma(Part):
     added to float32 registers; 0 is all of it. `cta_group` CTAs multiply together, 1 or 2.
     """
 
-    atom: MmaAtomName | None = None
-    atom_layout: WarpExtents | None = None
-    permutation: PermutedTile | None = None
-    threads: ThreadLayout | None = None
-    tf32: Tf32Rounding | None = None
-    promote_k: PromotedK | None = None
-    cta_group: CtaGroup | None = None
+    atom: values.MmaAtomName | None = None
+    atom_layout: values.WarpExtents | None = None
+    permutation: values.PermutedTile | None = None
+    threads: values.ThreadLayout | None = None
+    tf32: values.Tf32Rounding | None = None
+    promote_k: values.PromotedK | None = None
+    cta_group: values.CtaGroup | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that the warps fit in one CTA."""
@@ -328,9 +284,9 @@ class SmemLayout(Part):
     `swizzle` is CuTe's Swizzle<B, M, S>, `pad` the elements after each row, `layout` the atom in CuTe's notation.
     """
 
-    swizzle: SwizzleBMS | None = None
-    pad: PadElems | None = None
-    layout: TileLayout | None = None
+    swizzle: values.SwizzleBMS | None = None
+    pad: values.PadElems | None = None
+    layout: values.TileLayout | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that at most one of the three is given."""
@@ -361,11 +317,11 @@ class G2sCopy(Part):
     of a CTA's first tile that are prefetched to L2 before they are copied.
     """
 
-    op: G2sOp | None = None
-    bits: CopyBits | None = None
-    threads: ThreadLayout | None = None
-    l2: L2Eviction | None = None
-    prefetch: PrefetchedKTiles | None = None
+    op: values.G2sOp | None = None
+    bits: values.CopyBits | None = None
+    threads: values.ThreadLayout | None = None
+    l2: values.L2Eviction | None = None
+    prefetch: values.PrefetchedKTiles | None = None
 
     def contradiction(self) -> Mismatch | None:
         """Check that the instruction exists in that width: `cp.async.cg` only moves 16 bytes (PTX ISA, cp.async)."""
@@ -400,7 +356,7 @@ class G2s(Part):
 class S2rCopy(Part):
     """One operand's copy from shared memory to registers: an `ldmatrix` atom by CUTLASS's name, or "universal"."""
 
-    atom: SharedLoadName | None = None
+    atom: values.SharedLoadName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,8 +384,8 @@ class Paired(Part):
     of each in turn. In the spec of a swapped product they are `of` rows of A, "m".
     """
 
-    layout: PairsLayout
-    first: PairsMember
+    layout: values.PairsLayout
+    first: values.PairsMember
     of: Literal["m", "n"] = field(default="n", metadata=NOT_A_KEY)
 
     @property
@@ -453,8 +409,8 @@ class Quantized(Part):
     the `scale` "ue8m0" it is rounded up to a power of two.
     """
 
-    dtype: QuantizedDType
-    scale: ResultScale = "f32"
+    dtype: values.QuantizedDType
+    scale: values.ResultScale = "f32"
 
     def __str__(self) -> str:
         return f"{{ dtype = {literal(self.dtype)}, scale = {literal(self.scale)} }}"
@@ -478,8 +434,8 @@ class Epilogue(Part):
     """
 
     smem: SmemLayout | Literal[False] | None = None
-    ops: EpilogueOps | None = None
-    expression: EpilogueExpression | None = None
+    ops: values.EpilogueOps | None = None
+    expression: values.EpilogueExpression | None = None
     pairs: Paired | None = None
     quantize: Quantized | None = None
 
@@ -520,9 +476,9 @@ class Raster(Part):
     With `zigzag` every second band is swept backwards, so that it begins where the last one ended.
     """
 
-    along: RasterMode | None = None
-    group: RasterGroup | None = None
-    zigzag: Flag | None = None
+    along: values.RasterMode | None = None
+    group: values.RasterGroup | None = None
+    zigzag: values.Flag | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,13 +495,13 @@ class Schedule(Part):
     """
 
     raster: Raster | None = None
-    split_k: SliceCount | None = None
-    reduction: Reduction | None = None
-    consumers: Consumers | None = None
-    swap: Flag | None = None
-    cluster: ClusterCtas | None = None
-    programmatic: Programmatic | None = None
-    pace: PaceCycles | None = None
+    split_k: values.SliceCount | None = None
+    reduction: values.Reduction | None = None
+    consumers: values.Consumers | None = None
+    swap: values.Flag | None = None
+    cluster: values.ClusterCtas | None = None
+    programmatic: values.Programmatic | None = None
+    pace: values.PaceCycles | None = None
     weights: str = field(default="b", metadata=NOT_A_KEY)
 
     @property

@@ -21,26 +21,7 @@ from cutegen.hardware import (
 )
 from cutegen.hardware.gmma_layouts import GMMA_LAYOUTS
 from cutegen.hardware.units import MAX_THREADS_PER_CTA
-from cutegen.spec.checks import (
-    MAX_SMEM_ELEMS,
-    MAX_WARPS_PER_CTA,
-    BlockExtents,
-    Boolean,
-    BooleanOr,
-    ClusterExtents,
-    ColumnsInTurn,
-    ExpressionText,
-    Extents,
-    FamilyName,
-    Integer,
-    LayoutText,
-    Line,
-    Names,
-    OneOf,
-    OneOfMany,
-    PermutedModes,
-    SwizzleBits,
-)
+from cutegen.spec import checks
 from cutegen.spec.steps import OPERANDS, OPS
 
 _CP_ASYNC_ATOMS = tuple(CP_ASYNC_ATOMS.values())
@@ -52,62 +33,72 @@ MOST_STAGES = 16
 """Most k-tiles that shared memory may hold at once."""
 _ACCUMULATORS = tuple(sorted({atom.c_dtype.name for atom in ATOMS.values()}))
 
-Text: TypeAlias = Annotated[str, Line()]
-Flag: TypeAlias = Annotated[bool, Boolean()]
+Text: TypeAlias = Annotated[str, checks.Line()]
+Flag: TypeAlias = Annotated[bool, checks.Boolean()]
 WEIGHTS: Final = "weights"
 """Value of `schedule.programmatic`: no earlier work on the stream writes B."""
-Programmatic: TypeAlias = Annotated[bool | str, BooleanOr(WEIGHTS)]
-FamilyKey: TypeAlias = Annotated[str, FamilyName()]
-KindName: TypeAlias = Annotated[str, OneOf(KINDS)]
-DTypeName: TypeAlias = Annotated[str, OneOf(tuple(DTYPES))]
-OperandDTypeName: TypeAlias = Annotated[str, OneOf((*DTYPES, *PACKED))]
-ScaleDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "f16", "bf16"))]
-FactorDTypeName: TypeAlias = Annotated[str, OneOf(("f32", "ue8m0", "ue4m3"))]
-FactorBlock: TypeAlias = Annotated[tuple[int, int], BlockExtents(8192)]
-AccumulatorName: TypeAlias = Annotated[str, OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")]
-Mode: TypeAlias = Annotated[str, OneOf(("m", "n", "k"))]
-GroupedMode: TypeAlias = Annotated[Literal["m", "n", "k"], OneOf(("m", "n", "k"))]
-Transposition: TypeAlias = Annotated[str, OneOf(("once",))]
-GroupsLayout: TypeAlias = Annotated[Literal["packed", "padded"], OneOf(("packed", "padded"))]
-AlignBytes: TypeAlias = Annotated[int, OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
+Programmatic: TypeAlias = Annotated[bool | str, checks.BooleanOr(WEIGHTS)]
+FamilyKey: TypeAlias = Annotated[str, checks.FamilyName()]
+KindName: TypeAlias = Annotated[str, checks.OneOf(KINDS)]
+DTypeName: TypeAlias = Annotated[str, checks.OneOf(tuple(DTYPES))]
+OperandDTypeName: TypeAlias = Annotated[str, checks.OneOf((*DTYPES, *PACKED))]
+ScaleDTypeName: TypeAlias = Annotated[str, checks.OneOf(("f32", "f16", "bf16"))]
+FactorDTypeName: TypeAlias = Annotated[str, checks.OneOf(("f32", "ue8m0", "ue4m3"))]
+FactorBlock: TypeAlias = Annotated[tuple[int, int], checks.BlockExtents(8192)]
+AccumulatorName: TypeAlias = Annotated[
+    str, checks.OneOf(_ACCUMULATORS, "tensor cores sum products in these types only")
+]
+Mode: TypeAlias = Annotated[str, checks.OneOf(("m", "n", "k"))]
+GroupedMode: TypeAlias = Annotated[Literal["m", "n", "k"], checks.OneOf(("m", "n", "k"))]
+Transposition: TypeAlias = Annotated[str, checks.OneOf(("once",))]
+GroupsLayout: TypeAlias = Annotated[Literal["packed", "padded"], checks.OneOf(("packed", "padded"))]
+AlignBytes: TypeAlias = Annotated[int, checks.OneOf((1, 2, 4, 8, 16, 32, 64, 128))]
 # Two stages of 8192 x 16 8-bit elements are 262,144 bytes, more than any target's shared memory.
-TileExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(8192)]
-PermutedTile: TypeAlias = Annotated[tuple[int | str, int | str, int], PermutedModes(8192, "(8,2,2):(1,16,8)")]
-WarpExtents: TypeAlias = Annotated[tuple[int, int, int], Extents(MAX_WARPS_PER_CTA)]
-StageCount: TypeAlias = Annotated[int, Integer(1, MOST_STAGES, "a k-tile lies in shared memory while it is multiplied")]
-PromotedK: TypeAlias = Annotated[int, Integer(0, 8192, "0 promotes nothing")]
-CtaGroup: TypeAlias = Annotated[int, Integer(1, 2, "a CTA multiplies alone, or two as a pair")]
-Tf32Rounding: TypeAlias = Annotated[str, OneOf(("truncate", "nearest"))]
+TileExtents: TypeAlias = Annotated[tuple[int, int, int], checks.Extents(8192)]
+PermutedTile: TypeAlias = Annotated[tuple[int | str, int | str, int], checks.PermutedModes(8192, "(8,2,2):(1,16,8)")]
+WarpExtents: TypeAlias = Annotated[tuple[int, int, int], checks.Extents(checks.MAX_WARPS_PER_CTA)]
+StageCount: TypeAlias = Annotated[
+    int, checks.Integer(1, MOST_STAGES, "a k-tile lies in shared memory while it is multiplied")
+]
+PromotedK: TypeAlias = Annotated[int, checks.Integer(0, 8192, "0 promotes nothing")]
+CtaGroup: TypeAlias = Annotated[int, checks.Integer(1, 2, "a CTA multiplies alone, or two as a pair")]
+Tf32Rounding: TypeAlias = Annotated[str, checks.OneOf(("truncate", "nearest"))]
 MmaAtomName: TypeAlias = Annotated[
     str,
-    OneOfMany(
+    checks.OneOfMany(
         tuple(ATOMS),
         'an MMA atom that layouts/README.md lists, such as "SM80_16x8x16_F32F16F16F32_TN" or '
         '"SM90_64x256x16_F32F16F16_SS"',
     ),
 ]
-SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], SwizzleBits()]
-PadElems: TypeAlias = Annotated[int, Integer(0, 1024)]
+SwizzleBMS: TypeAlias = Annotated[tuple[int, int, int], checks.SwizzleBits()]
+PadElems: TypeAlias = Annotated[int, checks.Integer(0, 1024)]
 TileLayout: TypeAlias = Annotated[
     str,
-    LayoutText(example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=MAX_SMEM_ELEMS, names=tuple(GMMA_LAYOUTS)),
+    checks.LayoutText(
+        example="Sw<3,3,3> o (8,(8,8)):(8,(1,64))", largest=checks.MAX_SMEM_ELEMS, names=tuple(GMMA_LAYOUTS)
+    ),
 ]
-ThreadLayout: TypeAlias = Annotated[str, LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)]
-G2sOp: TypeAlias = Annotated[str, OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))]
-L2Eviction: TypeAlias = Annotated[str, OneOf(("evict_first", "evict_normal"))]
-PrefetchedKTiles: TypeAlias = Annotated[int, Integer(0, MOST_STAGES, "0 prefetches nothing")]
-CopyBits: TypeAlias = Annotated[int, OneOf(UNIVERSAL_BITS)]
-SharedLoadName: TypeAlias = Annotated[str, OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
-EpilogueOps: TypeAlias = Annotated[tuple[str, ...], Names(tuple(OPS))]
-EpilogueExpression: TypeAlias = Annotated[str, ExpressionText(OPERANDS)]
-PairsLayout: TypeAlias = Annotated[str | int, ColumnsInTurn(("halves", "interleaved"), 8, 4096)]
-QuantizedDType: TypeAlias = Annotated[Literal["e4m3"], OneOf(("e4m3",))]
-ResultScale: TypeAlias = Annotated[Literal["f32", "ue8m0"], OneOf(("f32", "ue8m0"))]
-PairsMember: TypeAlias = Annotated[Literal["gate", "up"], OneOf(("gate", "up"))]
-RasterMode: TypeAlias = Annotated[str, OneOf(("m", "n"))]
-RasterGroup: TypeAlias = Annotated[int, Integer(1, 1024)]
-Reduction: TypeAlias = Annotated[str, OneOf(("workspace", "cluster", "atomics"))]
-ClusterCtas: TypeAlias = Annotated[tuple[int, ...], ClusterExtents()]
-Consumers: TypeAlias = Annotated[str, OneOf(("cooperative", "pingpong"))]
-PaceCycles: TypeAlias = Annotated[int, Integer(0, 65536, "0 does not delay copies")]
-SliceCount: TypeAlias = Annotated[int, Integer(1, MOST_SLICES, "1 leaves K whole")]
+ThreadLayout: TypeAlias = Annotated[
+    str, checks.LayoutText(example="(16,8):(8,1)", largest=MAX_THREADS_PER_CTA, dense=True)
+]
+G2sOp: TypeAlias = Annotated[
+    str, checks.OneOf((*sorted({atom.op for atom in _CP_ASYNC_ATOMS}), BULK_TENSOR, UNIVERSAL))
+]
+L2Eviction: TypeAlias = Annotated[str, checks.OneOf(("evict_first", "evict_normal"))]
+PrefetchedKTiles: TypeAlias = Annotated[int, checks.Integer(0, MOST_STAGES, "0 prefetches nothing")]
+CopyBits: TypeAlias = Annotated[int, checks.OneOf(UNIVERSAL_BITS)]
+SharedLoadName: TypeAlias = Annotated[str, checks.OneOf((*LDMATRIX_ATOMS, UNIVERSAL))]
+EpilogueOps: TypeAlias = Annotated[tuple[str, ...], checks.Names(tuple(OPS))]
+EpilogueExpression: TypeAlias = Annotated[str, checks.ExpressionText(OPERANDS)]
+PairsLayout: TypeAlias = Annotated[str | int, checks.ColumnsInTurn(("halves", "interleaved"), 8, 4096)]
+QuantizedDType: TypeAlias = Annotated[Literal["e4m3"], checks.OneOf(("e4m3",))]
+ResultScale: TypeAlias = Annotated[Literal["f32", "ue8m0"], checks.OneOf(("f32", "ue8m0"))]
+PairsMember: TypeAlias = Annotated[Literal["gate", "up"], checks.OneOf(("gate", "up"))]
+RasterMode: TypeAlias = Annotated[str, checks.OneOf(("m", "n"))]
+RasterGroup: TypeAlias = Annotated[int, checks.Integer(1, 1024)]
+Reduction: TypeAlias = Annotated[str, checks.OneOf(("workspace", "cluster", "atomics"))]
+ClusterCtas: TypeAlias = Annotated[tuple[int, ...], checks.ClusterExtents()]
+Consumers: TypeAlias = Annotated[str, checks.OneOf(("cooperative", "pingpong"))]
+PaceCycles: TypeAlias = Annotated[int, checks.Integer(0, 65536, "0 does not delay copies")]
+SliceCount: TypeAlias = Annotated[int, checks.Integer(1, MOST_SLICES, "1 leaves K whole")]

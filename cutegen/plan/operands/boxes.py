@@ -34,15 +34,7 @@ from cutegen.hardware import (
     Instruction,
 )
 from cutegen.hardware.units import BULK_ALIGN_BYTES, LINE_BYTES
-from cutegen.plan.operands.smem import (
-    Access,
-    SmemRanking,
-    also_rejected,
-    not_addressable,
-    rank_options,
-    shares_of,
-    uneven,
-)
+from cutegen.plan.operands import smem
 from cutegen.plan.smem_layouts import VECTOR_BYTES, LayoutOption, looks_like_bytes, rows_of, rows_of_tile
 from cutegen.plan.values.copies import BulkTensorCopy
 from cutegen.plan.values.decision import Choice, Decision, Rejected
@@ -83,11 +75,11 @@ def rank_boxes(
     spec: GemmSpec,
     x: OperandTile,
     tiled_mma: TiledMma,
-    write: Access | Wavefronts,
-    read: Access | Wavefronts,
+    write: smem.Access | Wavefronts,
+    read: smem.Access | Wavefronts,
     *,
     each: str = "tile",
-) -> Choice[SmemRanking]:
+) -> Choice[smem.SmemRanking]:
     """Rank the boxes that hold the tile, and reject those that the consumer threads cannot partition.
 
     Raises SpecError if there are none, or none that the spec requests.
@@ -101,8 +93,8 @@ def rank_boxes(
             fix="epilogue.smem = false" if x.name == "c" else "",
         )
     requested = requested_boxes(spec, x, options)
-    shares = shares_of(tiled_mma, x)
-    hinders = {option: uneven(x, option, shares) for option in options}
+    shares = smem.shares_of(tiled_mma, x)
+    hinders = {option: smem.uneven(x, option, shares) for option in options}
     possible = tuple(option for option in options if not hinders[option])
     if not possible:
         raise spec.error(
@@ -111,9 +103,9 @@ def rank_boxes(
             expected=f"at most {MAX_BOX_ELEMS} along {x.major}, or 1, 2, 4 or 8 warps along it",
         )
     if requested and hinders[requested[0]]:
-        raise not_addressable(spec, x, requested[0], hinders[requested[0]], fix=swizzle_fix(possible[0].swizzle))
-    choice = rank_options(x, possible, requested, write, read, each=each)
-    return also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
+        raise smem.not_addressable(spec, x, requested[0], hinders[requested[0]], fix=swizzle_fix(possible[0].swizzle))
+    choice = smem.rank_options(x, possible, requested, write, read, each=each)
+    return smem.also_rejected(choice, (Rejected(option.name, why) for option, why in hinders.items() if why))
 
 
 def full_lines(x: OperandTile) -> Wavefronts:

@@ -12,21 +12,8 @@ from itertools import repeat
 
 import numpy as np
 
+from cutegen.ptx.arithmetic import rounding
 from cutegen.ptx.arithmetic.rational import double_function
-from cutegen.ptx.arithmetic.rounding import (
-    ROUNDINGS,
-    Array,
-    Doubles,
-    canonical,
-    canonical_f32,
-    decode,
-    encode,
-    flush_subnormals,
-    odd_sum,
-    rectified,
-    saturated,
-    signed_zero,
-)
 from cutegen.ptx.machine.lowering import Lowerer, Lowering, Step, alike_elementwise, elementwise, lower_elementwise
 from cutegen.ptx.text.syntax import Instruction
 from cutegen.ptx.text.types import ScalarType, scalar_type
@@ -36,9 +23,14 @@ F32X2 = "f32x2"
 _ON_F32X2 = ("add", "sub", "mul", "fma")
 _NARROW = {"add": 1, "sub": 1, "fma": 2}
 """Number of leading operands of an f32 instruction that may be f16 or bf16, as given by a second type."""
-_NATIVE: dict[str, Callable[..., Array]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+_NATIVE: dict[str, Callable[..., rounding.Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+}
 _OPERANDS = {"fma": 3, "mad": 3, "add": 2, "sub": 2, "mul": 2, "div": 2}
-_APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
+_APPROXIMATE: dict[str, Callable[[rounding.Doubles], rounding.Doubles]] = {
     "rcp": lambda x: 1.0 / x,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1.0 / np.sqrt(x),
@@ -50,40 +42,40 @@ _APPROXIMATE: dict[str, Callable[[Doubles], Doubles]] = {
 }
 
 
-def _exact(name: str, mode: str) -> Callable[..., Doubles]:
+def _exact(name: str, mode: str) -> Callable[..., rounding.Doubles]:
     """The operation in float64: exact, or rounded so that another rounding to 32 bits or fewer is correct."""
     if name in ("fma", "mad"):
-        return lambda a, b, c: signed_zero(odd_sum(a * b, c), a * b, c, mode)
+        return lambda a, b, c: rounding.signed_zero(rounding.odd_sum(a * b, c), a * b, c, mode)
     if name == "add":
-        return lambda a, b: signed_zero(odd_sum(a, b), a, b, mode)
+        return lambda a, b: rounding.signed_zero(rounding.odd_sum(a, b), a, b, mode)
     if name == "sub":
-        return lambda a, b: signed_zero(odd_sum(a, -b), a, -b, mode)
+        return lambda a, b: rounding.signed_zero(rounding.odd_sum(a, -b), a, -b, mode)
     return _NATIVE[name]
 
 
-def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> Callable[..., Array]:
+def _scalar_function(name: str, kind: ScalarType, mode: str, *, flush: bool) -> Callable[..., rounding.Array]:
     """The operation on lanes of a scalar type, with its rounding."""
     if kind.name == "f64":
         return double_function("fma" if name == "mad" else name, mode)
     if kind.name == "f32" and mode == "rn" and name in _NATIVE:
         native = _NATIVE[name]
-        single: Callable[..., Array] = lambda a, b: canonical_f32(native(a, b))  # noqa: E731
+        single: Callable[..., rounding.Array] = lambda a, b: rounding.canonical_f32(native(a, b))  # noqa: E731
         return flushing(single) if flush else single
-    wide, to_double, to_kind = _exact(name, mode), decode(kind), encode(kind, mode)
-    general: Callable[..., Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
+    wide, to_double, to_kind = _exact(name, mode), rounding.decode(kind), rounding.encode(kind, mode)
+    general: Callable[..., rounding.Array] = lambda *lanes: to_kind(wide(*map(to_double, lanes)))  # noqa: E731
     return flushing(general) if flush else general
 
 
-def flushing(function: Callable[..., Array]) -> Callable[..., Array]:
+def flushing(function: Callable[..., rounding.Array]) -> Callable[..., rounding.Array]:
     """Return `function` with subnormal operands and results flushed to zeros of the same sign."""
-    return lambda *lanes: flush_subnormals(function(*map(flush_subnormals, lanes)))
+    return lambda *lanes: rounding.flush_subnormals(function(*map(rounding.flush_subnormals, lanes)))
 
 
 def _limited(
-    function: Callable[..., Array], kind: ScalarType, limit: Callable[[Doubles], Doubles]
-) -> Callable[..., Array]:
+    function: Callable[..., rounding.Array], kind: ScalarType, limit: Callable[[rounding.Doubles], rounding.Doubles]
+) -> Callable[..., rounding.Array]:
     """`function` with `.sat` or `.relu`."""
-    to_double, to_kind = decode(kind), encode(kind, "rn")
+    to_double, to_kind = rounding.decode(kind), rounding.encode(kind, "rn")
     return lambda *lanes: to_kind(limit(to_double(function(*lanes))))
 
 
@@ -92,13 +84,13 @@ def element_type(kind: ScalarType) -> ScalarType:
     return scalar_type(kind.name.removesuffix("x2"))
 
 
-def on_pairs(function: Callable[..., Array], kind: ScalarType) -> Callable[..., Array]:
+def on_pairs(function: Callable[..., rounding.Array], kind: ScalarType) -> Callable[..., rounding.Array]:
     """`function` of scalars, as a function of packed pairs if `kind` is packed."""
     if not kind.name.endswith("x2"):
         return function
     half = element_type(kind).dtype
 
-    def packed(*lanes: Array) -> Array:
+    def packed(*lanes: rounding.Array) -> rounding.Array:
         result = function(*(np.ascontiguousarray(lane).view(half) for lane in lanes))
         return np.ascontiguousarray(result).view(kind.dtype)
 
@@ -109,7 +101,7 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
     """`add sub mul fma mad div` of floats."""
     name = instruction.parts[0]
     modifiers = context.modifiers(instruction, _OPERANDS[name] + 1)
-    mode = modifiers.one_of(*ROUNDINGS) or "rn"
+    mode = modifiers.one_of(*rounding.ROUNDINGS) or "rn"
     flush, saturate, rectify = modifiers.flag("ftz"), modifiers.flag("sat"), modifiers.flag("relu")
     modifiers.flag("approx", "full")
     kind = modifiers.type(*FLOATS, *([F32X2] if name in _ON_F32X2 else []))
@@ -122,9 +114,9 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
         kinds[: _NARROW[name]] = [scalar_type(narrow)] * _NARROW[name]
         function = _widening(function, scalar_type(narrow), _NARROW[name])
     if saturate:
-        function = _limited(function, scalar, saturated)
+        function = _limited(function, scalar, rounding.saturated)
     if rectify:
-        function = _limited(function, scalar, rectified)
+        function = _limited(function, scalar, rounding.rectified)
     target = context.target(instruction, instruction.operands[0], kind)
     sources = list(map(context.source, repeat(instruction), instruction.operands[1:], kinds))
     if kind.bits == 32 and narrow is None:
@@ -132,9 +124,9 @@ def lower_arithmetic(context: Lowering, instruction: Instruction) -> Step:
     return elementwise(on_pairs(function, kind), target, *sources)
 
 
-def _widening(function: Callable[..., Array], narrow: ScalarType, count: int) -> Callable[..., Array]:
+def _widening(function: Callable[..., rounding.Array], narrow: ScalarType, count: int) -> Callable[..., rounding.Array]:
     """`function` of f32 whose first `count` operands are `narrow`; each converts to f32 exactly."""
-    to_double = decode(narrow)
+    to_double = rounding.decode(narrow)
     return lambda *lanes: function(*(to_double(lane).astype(np.float32) for lane in lanes[:count]), *lanes[count:])
 
 
@@ -143,34 +135,34 @@ def lower_function(context: Lowering, instruction: Instruction) -> Step:
     name = instruction.parts[0]
     modifiers = context.modifiers(instruction, 2)
     modifiers.flag("approx")
-    mode = modifiers.one_of(*ROUNDINGS) or "rn"
+    mode = modifiers.one_of(*rounding.ROUNDINGS) or "rn"
     flush = modifiers.flag("ftz")
     kind = modifiers.type(*FLOATS)
     modifiers.finish()
     scalar = element_type(kind)
     if scalar.name == "f64" and name in ("rcp", "sqrt"):
         return lower_elementwise(context, instruction, double_function(name, mode), kind)
-    to_double, to_kind, wide = decode(scalar), encode(scalar, mode), _APPROXIMATE[name]
-    function: Callable[..., Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
+    to_double, to_kind, wide = rounding.decode(scalar), rounding.encode(scalar, mode), _APPROXIMATE[name]
+    function: Callable[..., rounding.Array] = lambda a: to_kind(wide(to_double(a)))  # noqa: E731
     if flush:
         function = flushing(function)
     return lower_elementwise(context, instruction, on_pairs(function, kind), kind)
 
 
-def select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., Array]:
+def select_extreme(name: str, kind: ScalarType, *, keeps_nan: bool) -> Callable[..., rounding.Array]:
     """`min max`: -0 < +0; a NaN loses against a number unless `.NaN`."""
-    to_double, to_kind = decode(kind), encode(kind, "rn")
+    to_double, to_kind = rounding.decode(kind), rounding.encode(kind, "rn")
 
-    def function(*lanes: Array) -> Array:
+    def function(*lanes: rounding.Array) -> rounding.Array:
         result = to_double(lanes[0])
         for lane in lanes[1:]:
             result = _extreme(name, result, to_double(lane), keeps_nan=keeps_nan)
-        return canonical(to_kind(result), kind)
+        return rounding.canonical(to_kind(result), kind)
 
     return function
 
 
-def _extreme(name: str, a: Doubles, b: Doubles, *, keeps_nan: bool) -> Doubles:
+def _extreme(name: str, a: rounding.Doubles, b: rounding.Doubles, *, keeps_nan: bool) -> rounding.Doubles:
     smaller = (a < b) | ((a == b) & np.signbit(a) & ~np.signbit(b))
     result = np.where(smaller == (name == "min"), a, b)
     result = np.where(np.isnan(a), b, np.where(np.isnan(b), a, result))
@@ -200,10 +192,10 @@ def lower_sign(context: Lowering, instruction: Instruction) -> Step:
     sign = bits.type(1 << (scalar.bits - 1))
     clears = instruction.parts[0] == "abs"
 
-    def function(a: Array) -> Array:
+    def function(a: rounding.Array) -> rounding.Array:
         raw = a.view(bits)
         changed = (raw & ~sign if clears else raw ^ sign).view(scalar.dtype)
-        return canonical(np.where(a != a, a, changed), scalar)
+        return rounding.canonical(np.where(a != a, a, changed), scalar)
 
     flushed = flushing(function) if flush else function
     return lower_elementwise(context, instruction, on_pairs(flushed, kind), kind)
@@ -224,7 +216,7 @@ def lower_testp(context: Lowering, instruction: Instruction) -> Step:
     kind = modifiers.type("f32", "f64")
     modifiers.finish()
     tiny = np.finfo(kind.dtype).tiny
-    functions: dict[str, Callable[[Array], Array]] = {
+    functions: dict[str, Callable[[rounding.Array], rounding.Array]] = {
         "finite": np.isfinite,
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),

@@ -21,22 +21,7 @@ from cutegen.ptx.machine.fused_steps import FusedStep
 from cutegen.ptx.machine.layout import MemoryLayout
 from cutegen.ptx.machine.special import SPECIAL_BITS, TIMERS
 from cutegen.ptx.machine.warp import Warp
-from cutegen.ptx.text.syntax import (
-    CALL_SPACE,
-    Address,
-    Entry,
-    Immediate,
-    Instruction,
-    Linked,
-    Negated,
-    Operand,
-    Prototype,
-    Register,
-    Sink,
-    Special,
-    Symbol,
-    Vector,
-)
+from cutegen.ptx.text import syntax
 from cutegen.ptx.text.types import Kind, ScalarType, is_type, scalar_type
 from cutegen.ptx.watch.semantics import Semantics
 
@@ -50,7 +35,7 @@ U32 = scalar_type("u32")
 class Modifiers:
     """The words after an opcode's first, taken off one by one; `finish` refuses words that were not taken."""
 
-    def __init__(self, instruction: Instruction) -> None:
+    def __init__(self, instruction: syntax.Instruction) -> None:
         self._instruction = instruction
         self._words = list(instruction.parts[1:])
 
@@ -114,23 +99,23 @@ class Lowering:
     names_global_variables: bool = False
     callees: Mapping[str, Callee] = field(default_factory=dict)
     callees_by_address: Mapping[int, Callee] = field(default_factory=dict)
-    prototypes: Mapping[str, Prototype] = field(default_factory=dict)
+    prototypes: Mapping[str, syntax.Prototype] = field(default_factory=dict)
     variable_bytes: dict[str, int] = field(default_factory=dict)
     """Sizes of the `.param` variables in bodies."""
     aggregates: set[str] = field(default_factory=set)
     """Those that are arrays: compilers also copy their padding, which nobody writes."""
-    _functions: tuple[Linked, ...] = ()
+    _functions: tuple[syntax.Linked, ...] = ()
     _frame_rows: dict[str, int] = field(default_factory=dict)
     _frame_bytes: int = 0
     _carry: int | None = None
     _cell_numbers: dict[Cell, int] = field(default_factory=dict)
 
-    def modifiers(self, instruction: Instruction, operands: int | tuple[int, ...]) -> Modifiers:
+    def modifiers(self, instruction: syntax.Instruction, operands: int | tuple[int, ...]) -> Modifiers:
         """The instruction's modifiers, after checking how many operands it has."""
         count_operands(instruction, *((operands,) if isinstance(operands, int) else operands))
         return Modifiers(instruction)
 
-    def know_functions(self, entry: Entry, known: Mapping[str, Callee], layout: MemoryLayout) -> None:
+    def know_functions(self, entry: syntax.Entry, known: Mapping[str, Callee], layout: MemoryLayout) -> None:
         """The entry's functions, whose variables have addresses that a call computes."""
         self.callees, self.prototypes, self._functions = known, entry.prototypes, entry.functions
         self.callees_by_address = {layout.functions[name]: callee for name, callee in known.items()}
@@ -140,7 +125,7 @@ class Lowering:
             self._frame_rows |= {v.name: row for v, row in zip(linked.frame, linked.addresses, strict=True)}
             self.spaces |= {variable.name: variable.space for variable in linked.frame}
             variables += linked.frame
-        of_calls = [variable for variable in variables if variable.space == CALL_SPACE]
+        of_calls = [variable for variable in variables if variable.space == syntax.CALL_SPACE]
         self.variable_bytes = {variable.name: variable.size_bytes or 0 for variable in of_calls}
         self.aggregates = {variable.name for variable in of_calls if not variable.is_scalar}
 
@@ -151,86 +136,92 @@ class Lowering:
                 return Caller(linked.base, self.callees[linked.function.name].frame_bytes)
         return Caller(None, self._frame_bytes)
 
-    def source(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
+    def source(
+        self, instruction: syntax.Instruction, operand: syntax.Operand, kind: ScalarType, *, wide: bool = False
+    ) -> int:
         """The cell that reads `operand` as `kind`; `wide` allows a register that is wider than the type."""
-        if isinstance(operand, Register):
+        if isinstance(operand, syntax.Register):
             return self._register(instruction, operand, kind, wide=wide)
-        if isinstance(operand, Immediate):
+        if isinstance(operand, syntax.Immediate):
             if kind.bits > 64:
                 raise instruction.error(f"a literal has at most 64 bits, type .{kind.name} has {kind.bits}")
             return self._constant(_literal_bits(instruction, operand, kind), kind)
-        if isinstance(operand, Special):
+        if isinstance(operand, syntax.Special):
             return self._special(instruction, operand, kind)
-        if isinstance(operand, Symbol) and operand.name in self._frame_rows:
+        if isinstance(operand, syntax.Symbol) and operand.name in self._frame_rows:
             return self._frame_address(instruction, operand, kind)
-        if isinstance(operand, Symbol):
+        if isinstance(operand, syntax.Symbol):
             address = self.address_of(instruction, operand)
             is_shared = self.spaces[operand.name] == "shared" and kind.bits in (32, 64)
             return self._shared_address(address, kind) if is_shared else self._constant(address, kind)
         raise instruction.error("this kind of operand is not allowed here")
 
-    def target(self, instruction: Instruction, operand: Operand, kind: ScalarType, *, wide: bool = False) -> int:
+    def target(
+        self, instruction: syntax.Instruction, operand: syntax.Operand, kind: ScalarType, *, wide: bool = False
+    ) -> int:
         """The cell that writes `operand`.
 
         With `wide` it has the register's own width and the type's signedness. It takes a float as its bits, which a
         wider register extends by zeros.
         """
-        if isinstance(operand, Sink):
+        if isinstance(operand, syntax.Sink):
             bits = 1 if kind.kind is Kind.PREDICATE else max(16, kind.bits)
             self.frame.rows[bits] += 1
-            operand = Register("_", bits, self.frame.rows[bits] - 1)
-        if not isinstance(operand, Register):
-            name = f"{operand.name} is not" if isinstance(operand, Special | Symbol) else "it is not"
+            operand = syntax.Register("_", bits, self.frame.rows[bits] - 1)
+        if not isinstance(operand, syntax.Register):
+            name = f"{operand.name} is not" if isinstance(operand, syntax.Special | syntax.Symbol) else "it is not"
             raise instruction.error(f"expected a register as the destination; {name} one")
         if wide and operand.file_bits >= kind.bits + (kind.kind is not Kind.FLOAT):
             sign = "i" if kind.kind is Kind.SIGNED else "u"
             return self.cell(operand.file_bits, operand.row, np.dtype(f"{sign}{operand.file_bits // 8}"))
         return self._register(instruction, operand, kind, wide=False)
 
-    def predicate(self, instruction: Instruction, operand: Operand) -> Predicate:
+    def predicate(self, instruction: syntax.Instruction, operand: syntax.Operand) -> Predicate:
         """The predicate that a source operand names."""
         pred = scalar_type("pred")
-        if isinstance(operand, Negated):
+        if isinstance(operand, syntax.Negated):
             return self.source(instruction, operand.register, pred), True
         return self.source(instruction, operand, pred), False
 
-    def vector(self, instruction: Instruction, operand: Operand, count: int) -> tuple[Operand, ...]:
+    def vector(
+        self, instruction: syntax.Instruction, operand: syntax.Operand, count: int
+    ) -> tuple[syntax.Operand, ...]:
         """The `count` items of a vector operand; a single operand counts as a vector of one."""
-        items = operand.items if isinstance(operand, Vector) else (operand,)
+        items = operand.items if isinstance(operand, syntax.Vector) else (operand,)
         if len(items) != count:
             raise instruction.error(f"expected a vector of {count}, found {len(items)}")
         return items
 
-    def rows32(self, instruction: Instruction, operands: tuple[Operand, ...]) -> np.ndarray:
+    def rows32(self, instruction: syntax.Instruction, operands: tuple[syntax.Operand, ...]) -> np.ndarray:
         """Rows in the 32-bit file of registers, for steps that move many at once."""
         rows = []
         for operand in operands:
-            if isinstance(operand, Immediate):
-                operand = Register("", 32, self._constant_row(_literal_bits(instruction, operand, U32), 32))
-            if not isinstance(operand, Register) or operand.file_bits != 32:
+            if isinstance(operand, syntax.Immediate):
+                operand = syntax.Register("", 32, self._constant_row(_literal_bits(instruction, operand, U32), 32))
+            if not isinstance(operand, syntax.Register) or operand.file_bits != 32:
                 raise instruction.error("expected 32-bit registers")
             rows.append(operand.row)
         return np.array(rows, np.intp)
 
-    def address(self, instruction: Instruction, operand: Operand) -> tuple[int, int]:
+    def address(self, instruction: syntax.Instruction, operand: syntax.Operand) -> tuple[int, int]:
         """The cell (as 64-bit signed, or 32-bit unsigned) of an address operand's base, and its constant offset."""
-        if not isinstance(operand, Address):
+        if not isinstance(operand, syntax.Address):
             raise instruction.error("expected an address in square brackets")
         base = operand.base
-        if isinstance(base, Register):
+        if isinstance(base, syntax.Register):
             if base.file_bits not in (32, 64):
                 raise instruction.error("an address register has 32 or 64 bits")
             dtype = np.dtype(np.int64 if base.file_bits == 64 else np.uint32)
             return self.cell(base.file_bits, base.row, dtype), operand.offset_bytes
         return self.source(instruction, base, S64), operand.offset_bytes
 
-    def space_of(self, operand: Operand) -> str | None:
+    def space_of(self, operand: syntax.Operand) -> str | None:
         """The state space of the variable in an address, or None."""
-        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+        if isinstance(operand, syntax.Address) and isinstance(operand.base, syntax.Symbol):
             return self.spaces.get(operand.base.name)
         return None
 
-    def address_of(self, instruction: Instruction, symbol: Symbol) -> int:
+    def address_of(self, instruction: syntax.Instruction, symbol: syntax.Symbol) -> int:
         """The address of a variable in its own state space."""
         if symbol.name not in self.symbols:
             raise instruction.error(f"{symbol.name} is not declared")
@@ -238,7 +229,12 @@ class Lowering:
         return self.symbols[symbol.name] + symbol.offset_bytes
 
     def access(
-        self, instruction: Instruction, space: str, size_bytes: int, semantics: Semantics | None = None, items: int = 1
+        self,
+        instruction: syntax.Instruction,
+        space: str,
+        size_bytes: int,
+        semantics: Semantics | None = None,
+        items: int = 1,
     ) -> int:
         """Records that the current instruction accesses `size_bytes` bytes of `space` per lane; returns its number.
 
@@ -271,7 +267,9 @@ class Lowering:
             self.frame.cells.append(key)
         return self._cell_numbers[key]
 
-    def _register(self, instruction: Instruction, operand: Register, kind: ScalarType, *, wide: bool) -> int:
+    def _register(
+        self, instruction: syntax.Instruction, operand: syntax.Register, kind: ScalarType, *, wide: bool
+    ) -> int:
         bits = operand.file_bits
         fits = kind.bits == bits or (wide and kind.bits < bits and bits > 1) or (kind.bits == 8 and bits == 16)
         if not fits:
@@ -286,7 +284,7 @@ class Lowering:
             self.frame.rows[kind.bits] += 1
         return self.cell(kind.bits, rows[key], kind.dtype)
 
-    def _frame_address(self, instruction: Instruction, symbol: Symbol, kind: ScalarType) -> int:
+    def _frame_address(self, instruction: syntax.Instruction, symbol: syntax.Symbol, kind: ScalarType) -> int:
         """The cell of the address of a function's variable, which is another in each call."""
         if symbol.offset_bytes or kind.bits not in (32, 64):
             raise instruction.error(f"the address of {symbol.name} is a 64-bit number; add an offset to it by add")
@@ -303,7 +301,7 @@ class Lowering:
             self.frame.rows[bits] += 1
         return self.frame.constants[key]
 
-    def _special(self, instruction: Instruction, operand: Special, kind: ScalarType) -> int:
+    def _special(self, instruction: syntax.Instruction, operand: syntax.Special, kind: ScalarType) -> int:
         bits = SPECIAL_BITS.get(operand.name)
         if bits is None:
             raise instruction.error(f"{operand.name} is neither declared nor a special register that is known here")
@@ -318,7 +316,7 @@ class Lowering:
         return self.cell(bits, row, kind.dtype)
 
 
-def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType) -> int:
+def _literal_bits(instruction: syntax.Instruction, literal: syntax.Immediate, kind: ScalarType) -> int:
     """The bits of a literal in an operand of type `kind`."""
     value = literal.value
     if isinstance(value, int):
@@ -338,11 +336,11 @@ def _literal_bits(instruction: Instruction, literal: Immediate, kind: ScalarType
     raise instruction.error(f"a float literal cannot be a .{kind.name}")
 
 
-Lowerer: TypeAlias = Callable[[Lowering, Instruction], Step]
+Lowerer: TypeAlias = Callable[[Lowering, syntax.Instruction], Step]
 """Turns an instruction into a step."""
 
 
-def count_operands(instruction: Instruction, *allowed: int) -> None:
+def count_operands(instruction: syntax.Instruction, *allowed: int) -> None:
     """Refuses another number of operands."""
     found = len(instruction.operands)
     if found not in allowed:
@@ -350,7 +348,7 @@ def count_operands(instruction: Instruction, *allowed: int) -> None:
 
 
 def lower_elementwise(
-    context: Lowering, instruction: Instruction, function: Callable[..., Array], kind: ScalarType
+    context: Lowering, instruction: syntax.Instruction, function: Callable[..., Array], kind: ScalarType
 ) -> Step:
     """The step that applies `function` to the sources, which are of type `kind` like the destination."""
     target = context.target(instruction, instruction.operands[0], kind)
@@ -373,7 +371,11 @@ def elementwise(function: Callable[..., Array], target: int, *sources: int) -> S
 
 
 def alike_elementwise(
-    context: Lowering, instruction: Instruction, function: Callable[..., Array], target: int, sources: Sequence[int]
+    context: Lowering,
+    instruction: syntax.Instruction,
+    function: Callable[..., Array],
+    target: int,
+    sources: Sequence[int],
 ) -> FusedStep:
     """The same for cells of one 32-bit dtype, as a step that merges with others of its kind."""
     dtype = context.frame.cells[target].dtype

@@ -9,26 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from cutegen.ptx.text.syntax import (
-    CALL_SPACE,
-    Address,
-    Entry,
-    Function,
-    Group,
-    Guard,
-    Instruction,
-    Linked,
-    Module,
-    Negated,
-    Operand,
-    Pair,
-    Register,
-    Symbol,
-    Variable,
-    Vector,
-)
+from cutegen.ptx.text import syntax
 
-FRAME_SPACES = ("local", CALL_SPACE)
+FRAME_SPACES = ("local", syntax.CALL_SPACE)
 """The state spaces of variables that each call has anew."""
 
 
@@ -36,13 +19,13 @@ FRAME_SPACES = ("local", CALL_SPACE)
 class Call:
     """The operands of a `call`: results, what is called, arguments, and the prototype of an indirect call."""
 
-    returns: tuple[Operand, ...]
-    target: Symbol | Register
-    arguments: tuple[Operand, ...]
+    returns: tuple[syntax.Operand, ...]
+    target: syntax.Symbol | syntax.Register
+    arguments: tuple[syntax.Operand, ...]
     prototype: str | None
 
 
-def call_of(instruction: Instruction) -> Call:
+def call_of(instruction: syntax.Instruction) -> Call:
     """Read the operands of a `call`.
 
     Raises:
@@ -53,23 +36,27 @@ def call_of(instruction: Instruction) -> Call:
     target = operands.pop(0) if operands else None
     arguments = _items(operands)
     table = operands.pop(0) if operands else None
-    if not isinstance(target, Symbol | Register) or not isinstance(table, Symbol | None) or operands:
+    if (
+        not isinstance(target, syntax.Symbol | syntax.Register)
+        or not isinstance(table, syntax.Symbol | None)
+        or operands
+    ):
         raise instruction.error("expected call {(results),} function{, (arguments)}{, prototype}")
-    if isinstance(target, Register) and (table is None or target.file_bits != 64):
+    if isinstance(target, syntax.Register) and (table is None or target.file_bits != 64):
         raise instruction.error("an indirect call takes a 64-bit register and a .callprototype")
     return Call(returns, target, arguments, None if table is None else table.name)
 
 
-def _items(operands: list[Operand]) -> tuple[Operand, ...]:
+def _items(operands: list[syntax.Operand]) -> tuple[syntax.Operand, ...]:
     """Take a leading group off."""
-    if operands and isinstance(operands[0], Group):
+    if operands and isinstance(operands[0], syntax.Group):
         group = operands.pop(0)
-        assert isinstance(group, Group)
+        assert isinstance(group, syntax.Group)
         return group.items
     return ()
 
 
-def link(module: Module, entry: Entry) -> Entry:
+def link(module: syntax.Module, entry: syntax.Entry) -> syntax.Entry:
     """The entry with the functions that it may call; itself if it calls none that the module defines.
 
     Raises:
@@ -80,7 +67,7 @@ def link(module: Module, entry: Entry) -> Entry:
         return entry
     instructions, variables = list(entry.instructions), list(entry.variables)
     labels, tables, prototypes = dict(entry.labels), dict(entry.branch_targets), dict(entry.prototypes)
-    rows, linked = dict(entry.rows), list[Linked]()
+    rows, linked = dict(entry.rows), list[syntax.Linked]()
     for name in calls:
         function = module.functions[name]
         if function.error is not None:
@@ -98,7 +85,7 @@ def link(module: Module, entry: Entry) -> Entry:
             rows[bits] += count
         base, rows[64] = rows[64], rows[64] + 1 + len(frame)
         linked.append(
-            Linked(
+            syntax.Linked(
                 function=function,
                 first=first,
                 last=len(instructions),
@@ -122,21 +109,21 @@ def link(module: Module, entry: Entry) -> Entry:
     )
 
 
-def _call_graph(module: Module, entry: Entry) -> dict[str, set[str]]:
+def _call_graph(module: syntax.Module, entry: syntax.Entry) -> dict[str, set[str]]:
     """The defined functions that `entry` may call, each with those that it calls itself."""
     defined = {name: function for name, function in module.functions.items() if function.is_defined}
     in_tables = {ref.symbol.name for variable in module.variables for ref in variable.references} & defined.keys()
     graph, pending, taken = dict[str, set[str]](), list[str](), set(in_tables)
     indirect = set[str]()
 
-    def visit(name: str, instructions: tuple[Instruction, ...]) -> set[str]:
+    def visit(name: str, instructions: tuple[syntax.Instruction, ...]) -> set[str]:
         direct = set[str]()
         for instruction in instructions:
             if instruction.parts[0] != "call":
                 taken.update(symbol.name for symbol in _symbols(instruction) if symbol.name in defined)
                 continue
             target = call_of(instruction).target
-            if isinstance(target, Register):
+            if isinstance(target, syntax.Register):
                 indirect.add(name)
             elif target.name in defined:
                 direct.add(target.name)
@@ -164,16 +151,16 @@ def _reachable(graph: Mapping[str, Collection[str]], start: Collection[str]) -> 
     return found
 
 
-def _symbols(instruction: Instruction) -> Iterator[Symbol]:
+def _symbols(instruction: syntax.Instruction) -> Iterator[syntax.Symbol]:
     for operand in instruction.operands:
-        items = operand.items if isinstance(operand, Vector | Group) else (operand,)
-        yield from (item for item in items if isinstance(item, Symbol))
+        items = operand.items if isinstance(operand, syntax.Vector | syntax.Group) else (operand,)
+        yield from (item for item in items if isinstance(item, syntax.Symbol))
 
 
 class _Unique:
     """Gives the registers and names of a function that no other function of an entry has; `rows` are taken."""
 
-    def __init__(self, function: Function, rows: Mapping[int, int]) -> None:
+    def __init__(self, function: syntax.Function, rows: Mapping[int, int]) -> None:
         self._prefix, self._rows = function.name, dict(rows)
         own = [each for each in function.variables if each.space in FRAME_SPACES]
         self.frame = (*function.parameters, *function.returns, *own)
@@ -184,44 +171,44 @@ class _Unique:
         """The unique name of a label, a table, a variable or a prototype of the function."""
         return f"{self._prefix}/{name}"
 
-    def variable(self, variable: Variable) -> Variable:
+    def variable(self, variable: syntax.Variable) -> syntax.Variable:
         """The variable by its unique name."""
         return replace(variable, name=self.name(variable.name))
 
-    def instruction(self, instruction: Instruction) -> Instruction:
+    def instruction(self, instruction: syntax.Instruction) -> syntax.Instruction:
         """The instruction with unique registers and names."""
         rename = self._label if instruction.parts[0] in ("bra", "brx") else self._symbol
         guard = instruction.guard
         if guard is not None:
-            guard = Guard(self._register(guard.register), guard.negated)
+            guard = syntax.Guard(self._register(guard.register), guard.negated)
         return replace(
             instruction, guard=guard, operands=tuple(self._operand(op, rename) for op in instruction.operands)
         )
 
-    def _label(self, symbol: Symbol) -> Symbol:
+    def _label(self, symbol: syntax.Symbol) -> syntax.Symbol:
         return replace(symbol, name=self.name(symbol.name))
 
-    def _symbol(self, symbol: Symbol) -> Symbol:
+    def _symbol(self, symbol: syntax.Symbol) -> syntax.Symbol:
         return replace(symbol, name=self.name(symbol.name)) if symbol.name in self._names else symbol
 
-    def _register(self, register: Register) -> Register:
+    def _register(self, register: syntax.Register) -> syntax.Register:
         return replace(register, row=register.row + self._rows[register.file_bits])
 
-    def _operand(self, operand: Operand, rename: Callable[[Symbol], Symbol]) -> Operand:
+    def _operand(self, operand: syntax.Operand, rename: Callable[[syntax.Symbol], syntax.Symbol]) -> syntax.Operand:
         match operand:
-            case Register():
+            case syntax.Register():
                 return self._register(operand)
-            case Symbol():
+            case syntax.Symbol():
                 return rename(operand)
-            case Negated():
-                return Negated(self._register(operand.register))
-            case Pair():
-                return Pair(self._operand(operand.first, rename), self._operand(operand.second, rename))
-            case Vector() | Group():
+            case syntax.Negated():
+                return syntax.Negated(self._register(operand.register))
+            case syntax.Pair():
+                return syntax.Pair(self._operand(operand.first, rename), self._operand(operand.second, rename))
+            case syntax.Vector() | syntax.Group():
                 return replace(operand, items=tuple(self._operand(item, rename) for item in operand.items))
-            case Address():
+            case syntax.Address():
                 base = self._operand(operand.base, rename)
-                assert isinstance(base, Register | Symbol) or base is operand.base
+                assert isinstance(base, syntax.Register | syntax.Symbol) or base is operand.base
                 coordinates = tuple(self._operand(item, rename) for item in operand.coordinates)
                 return replace(operand, base=base, coordinates=coordinates)
             case _:

@@ -10,29 +10,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from cutegen.errors import PtxSyntaxError
+from cutegen.ptx.text import syntax
 from cutegen.ptx.text.cursor import Cursor
 from cutegen.ptx.text.declarations import RegisterScopes, read_formals, read_parameters, read_prototype, read_variable
-from cutegen.ptx.text.syntax import (
-    CALL_SPACE,
-    Address,
-    Entry,
-    Function,
-    Group,
-    Guard,
-    Immediate,
-    Instruction,
-    Module,
-    Negated,
-    Operand,
-    Pair,
-    Prototype,
-    Register,
-    Sink,
-    Special,
-    Symbol,
-    Variable,
-    Vector,
-)
 from cutegen.ptx.text.tokens import tokenize
 
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
@@ -43,7 +23,7 @@ _DIRECTIVES = {**dict.fromkeys(_POSITIVE, 1), ".maxclusterrank": 0}
 MAX_NESTING = 64
 
 
-def parse_module(text: str) -> Module:
+def parse_module(text: str) -> syntax.Module:
     """Reads a whole PTX text; an error in the body of an entry is kept in the entry.
 
     Raises:
@@ -56,18 +36,18 @@ def parse_module(text: str) -> Module:
     target = cursor.word("a target")
     while cursor.accept(","):
         cursor.word("a target option")
-    variables: list[Variable] = []
-    entries: list[Entry] = []
-    functions: dict[str, Function] = {}
+    variables: list[syntax.Variable] = []
+    entries: list[syntax.Entry] = []
+    functions: dict[str, syntax.Function] = {}
     while not cursor.at_end():
         _read_module_statement(cursor, variables, entries, functions)
     _refuse_duplicates(entries)
-    return Module(
+    return syntax.Module(
         version=version, target=target, variables=tuple(variables), entries=tuple(entries), functions=functions
     )
 
 
-def _refuse_duplicates(entries: list[Entry]) -> None:
+def _refuse_duplicates(entries: list[syntax.Entry]) -> None:
     seen: set[str] = set()
     for entry in entries:
         if entry.name in seen:
@@ -76,7 +56,7 @@ def _refuse_duplicates(entries: list[Entry]) -> None:
 
 
 def _read_module_statement(
-    cursor: Cursor, variables: list[Variable], entries: list[Entry], functions: dict[str, Function]
+    cursor: Cursor, variables: list[syntax.Variable], entries: list[syntax.Entry], functions: dict[str, syntax.Function]
 ) -> None:
     word = cursor.word("a directive")
     if word in _LINKAGE:
@@ -99,12 +79,12 @@ def _read_module_statement(
         raise cursor.error(f"unknown directive {word}")
 
 
-def _read_entry(cursor: Cursor) -> Entry:
+def _read_entry(cursor: Cursor) -> syntax.Entry:
     line = cursor.line
     name = cursor.word("the entry's name")
     parameters, directives = read_parameters(cursor), _read_directives(cursor)
     body = _read_body(cursor, RegisterScopes())
-    return Entry(
+    return syntax.Entry(
         name=name,
         line=line,
         parameters=parameters,
@@ -125,13 +105,13 @@ def _read_entry(cursor: Cursor) -> Entry:
     )
 
 
-def _read_function(cursor: Cursor) -> Function:
+def _read_function(cursor: Cursor) -> syntax.Function:
     """Reads a declaration or a definition: `.func (results) name (parameters) { ... }`."""
     line, returns = cursor.line, read_formals(cursor)
     name = cursor.word("the function's name")
     parameters = read_formals(cursor)
     _read_directives(cursor)
-    function = Function(name=name, line=line, returns=returns, parameters=parameters)
+    function = syntax.Function(name=name, line=line, returns=returns, parameters=parameters)
     if cursor.accept(";"):
         return function
     body = _read_body(cursor, RegisterScopes())
@@ -148,7 +128,7 @@ def _read_function(cursor: Cursor) -> Function:
     )
 
 
-def _add_function(function: Function, functions: dict[str, Function]) -> None:
+def _add_function(function: syntax.Function, functions: dict[str, syntax.Function]) -> None:
     """Keep the definition of a function that is also declared."""
     known = functions.get(function.name)
     if known is not None and known.is_defined and function.is_defined:
@@ -178,11 +158,11 @@ def _read_directives(cursor: Cursor) -> dict[str, list[int]]:
 class _Body:
     """The text between the braces of an entry or a function."""
 
-    variables: tuple[Variable, ...] = ()
-    instructions: tuple[Instruction, ...] = ()
+    variables: tuple[syntax.Variable, ...] = ()
+    instructions: tuple[syntax.Instruction, ...] = ()
     labels: dict[str, int] = field(default_factory=dict)
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    prototypes: dict[str, Prototype] = field(default_factory=dict)
+    prototypes: dict[str, syntax.Prototype] = field(default_factory=dict)
     rows: dict[int, int] = field(default_factory=dict)
     error: PtxSyntaxError | None = None
 
@@ -206,8 +186,8 @@ class _BodyReader:
 
     def __init__(self, cursor: Cursor, scopes: RegisterScopes) -> None:
         self._cursor, self._scopes = cursor, scopes
-        self._variables: list[Variable] = []
-        self._instructions: list[Instruction] = []
+        self._variables: list[syntax.Variable] = []
+        self._instructions: list[syntax.Instruction] = []
         self._used_bytes: int | None = None
         """What a pragma says of the next instruction."""
         self._paths: list[tuple[int, ...]] = []
@@ -215,7 +195,7 @@ class _BodyReader:
         self._opened = 0
         self._labels: dict[tuple[tuple[int, ...], str], int] = {}
         self._tables: dict[tuple[tuple[int, ...], str], tuple[int, tuple[str, ...]]] = {}
-        self._prototypes: dict[tuple[tuple[int, ...], str], Prototype] = {}
+        self._prototypes: dict[tuple[tuple[int, ...], str], syntax.Prototype] = {}
         self._nested: set[tuple[tuple[int, ...], str]] = set()
         """The variables of nested scopes, which may have one name in several of them."""
 
@@ -238,7 +218,7 @@ class _BodyReader:
 
     def _end(self, line: int) -> None:
         """Append a `ret`: control may run off the end of a kernel."""
-        self._instructions.append(Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
+        self._instructions.append(syntax.Instruction(line=line, text="ret;", guard=None, parts=("ret",), operands=()))
         self._paths.append(())
 
     def _read_statement(self) -> None:
@@ -254,7 +234,7 @@ class _BodyReader:
             self._scopes.declare(cursor)
         elif cursor.peek() in (*_SPACES, ".param"):
             word = cursor.take()
-            self._declare(read_variable(cursor, CALL_SPACE if word == ".param" else word[1:]))
+            self._declare(read_variable(cursor, syntax.CALL_SPACE if word == ".param" else word[1:]))
         elif cursor.accept(".pragma"):
             self._used_bytes = self._read_pragma()
         elif cursor.peek().startswith("."):
@@ -272,7 +252,7 @@ class _BodyReader:
         match = re.fullmatch(r'"used_bytes_mask\s+(0[xX][0-9a-fA-F]+|\d+)"', words)
         return None if match is None else int(match[1], 0)
 
-    def _declare(self, variable: Variable) -> None:
+    def _declare(self, variable: syntax.Variable) -> None:
         if self._path:
             self._nested.add((self._path, variable.name))
         self._variables.append(replace(variable, name=_label_key(self._path, variable.name)))
@@ -313,7 +293,7 @@ class _BodyReader:
             raise PtxSyntaxError(message, line=line)
         return tuple(label for label in found if label is not None)
 
-    def _resolve(self, index: int) -> Instruction:
+    def _resolve(self, index: int) -> syntax.Instruction:
         """The instruction with unique labels and variables: a name is visible in its scope and in nested scopes."""
         instruction = self._instructions[index]
         name = instruction.parts[0]
@@ -325,45 +305,45 @@ class _BodyReader:
             return instruction
         return replace(instruction, operands=operands)
 
-    def _resolve_label(self, operand: Operand, index: int) -> Operand:
+    def _resolve_label(self, operand: syntax.Operand, index: int) -> syntax.Operand:
         instruction = self._instructions[index]
-        if not isinstance(operand, Symbol):
+        if not isinstance(operand, syntax.Symbol):
             return operand
         names: Collection[tuple[tuple[int, ...], str]] = self._labels if instruction.parts[0] == "bra" else self._tables
         found = _visible(names, self._paths[index], operand.name)
         if found is None:
             what = "label" if instruction.parts[0] == "bra" else ".branchtargets"
             raise instruction.error(f"no {what} {operand.name} is visible here")
-        return Symbol(found)
+        return syntax.Symbol(found)
 
-    def _resolve_variable(self, operand: Operand, path: tuple[int, ...]) -> Operand:
+    def _resolve_variable(self, operand: syntax.Operand, path: tuple[int, ...]) -> syntax.Operand:
         """The operand with the unique name of a variable or a prototype of a nested scope, if it is one."""
-        if isinstance(operand, Symbol):
+        if isinstance(operand, syntax.Symbol):
             known = _visible(self._nested, path, operand.name) or _visible(self._prototypes, path, operand.name)
             return operand if known is None else replace(operand, name=known)
-        if isinstance(operand, Address) and isinstance(operand.base, Symbol):
+        if isinstance(operand, syntax.Address) and isinstance(operand.base, syntax.Symbol):
             known = _visible(self._nested, path, operand.base.name)
             return operand if known is None else replace(operand, base=replace(operand.base, name=known))
-        if isinstance(operand, Group | Vector):
+        if isinstance(operand, syntax.Group | syntax.Vector):
             return replace(operand, items=tuple(self._resolve_variable(item, path) for item in operand.items))
         return operand
 
-    def _read_instruction(self) -> Instruction:
+    def _read_instruction(self) -> syntax.Instruction:
         cursor = self._cursor
         start, line = cursor.index, cursor.line
         guard = self._read_guard()
         parts = tuple(cursor.word("an instruction").split("."))
-        operands: list[Operand] = []
+        operands: list[syntax.Operand] = []
         while not cursor.accept(";"):
             if operands:
                 cursor.expect(",")
             operands.append(self._read_operand())
         text = cursor.text_since(start)
-        return Instruction(
+        return syntax.Instruction(
             line=line, text=text, guard=guard, parts=parts, operands=tuple(operands), used_bytes=self._used_bytes
         )
 
-    def _read_guard(self) -> Guard | None:
+    def _read_guard(self) -> syntax.Guard | None:
         cursor = self._cursor
         if not cursor.accept("@"):
             return None
@@ -372,9 +352,9 @@ class _BodyReader:
         register = self._scopes.find(name, cursor)
         if register is None or register.file_bits != 1:
             raise cursor.error(f"{name} is not a predicate register")
-        return Guard(register, negated)
+        return syntax.Guard(register, negated)
 
-    def _read_operand(self) -> Operand:
+    def _read_operand(self) -> syntax.Operand:
         cursor = self._cursor
         if cursor.accept("["):
             return self._read_address()
@@ -385,70 +365,70 @@ class _BodyReader:
         vector = self._scopes.find_vector(cursor.peek())
         if vector is not None:
             cursor.take()
-            return Vector(vector)
+            return syntax.Vector(vector)
         first = self._read_simple()
         if cursor.accept("|"):
-            return Pair(first, self._read_simple())
+            return syntax.Pair(first, self._read_simple())
         return first
 
-    def _read_vector(self) -> Vector:
+    def _read_vector(self) -> syntax.Vector:
         items = [self._read_simple()]
         while self._cursor.accept(","):
             items.append(self._read_simple())
         self._cursor.expect("}")
-        return Vector(tuple(items))
+        return syntax.Vector(tuple(items))
 
-    def _read_group(self) -> Group:
-        items: list[Operand] = []
+    def _read_group(self) -> syntax.Group:
+        items: list[syntax.Operand] = []
         while not self._cursor.accept(")"):
             if items:
                 self._cursor.expect(",")
             items.append(self._read_simple())
-        return Group(tuple(items))
+        return syntax.Group(tuple(items))
 
-    def _read_simple(self) -> Operand:
+    def _read_simple(self) -> syntax.Operand:
         cursor = self._cursor
         if cursor.accept("!"):
             register = self._read_name()
-            if not isinstance(register, Register):
+            if not isinstance(register, syntax.Register):
                 raise cursor.error("only a register can be negated")
-            return Negated(register)
+            return syntax.Negated(register)
         if cursor.kind() == "number" or cursor.peek() in ("-", "+"):
             return cursor.literal()
         name = self._read_name()
-        if isinstance(name, Symbol) and cursor.peek() in ("+", "-"):
+        if isinstance(name, syntax.Symbol) and cursor.peek() in ("+", "-"):
             return replace(name, offset_bytes=self._read_offset())
         return name
 
-    def _read_name(self) -> Register | Special | Symbol | Immediate | Sink:
+    def _read_name(self) -> syntax.Register | syntax.Special | syntax.Symbol | syntax.Immediate | syntax.Sink:
         cursor = self._cursor
         name = cursor.word("an operand")
         if name == "_":
-            return Sink()
+            return syntax.Sink()
         if name == "WARP_SZ":
-            return Immediate(32)
+            return syntax.Immediate(32)
         register = self._scopes.find(name, cursor)
         if register is not None:
             return register
-        return Special(name) if name.startswith("%") else Symbol(name)
+        return syntax.Special(name) if name.startswith("%") else syntax.Symbol(name)
 
-    def _read_address(self) -> Address:
+    def _read_address(self) -> syntax.Address:
         cursor = self._cursor
-        base: Register | Symbol | Immediate
+        base: syntax.Register | syntax.Symbol | syntax.Immediate
         if cursor.kind() == "number":
             base = cursor.literal()
         else:
             name = self._read_name()
-            if not isinstance(name, Register | Symbol):
+            if not isinstance(name, syntax.Register | syntax.Symbol):
                 raise cursor.error("expected a register, a variable or a number as the address")
             base = name
         offset = self._read_offset() if cursor.peek() in ("+", "-") else 0
-        coordinates: tuple[Operand, ...] = ()
+        coordinates: tuple[syntax.Operand, ...] = ()
         if cursor.accept(","):
             cursor.expect("{")
             coordinates = self._read_vector().items
         cursor.expect("]")
-        return Address(base, offset, coordinates)
+        return syntax.Address(base, offset, coordinates)
 
     def _read_offset(self) -> int:
         self._cursor.accept("+")

@@ -10,19 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.contract import launch
 from cutegen.contract.groups import Groups
-from cutegen.contract.launch import (
-    ENDS,
-    FACTORS,
-    OPERANDS,
-    REGISTERS,
-    RESULT,
-    SCALES,
-    SOURCE,
-    WRITTEN,
-    LaunchContract,
-    TensorContract,
-)
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import OperandError
 from cutegen.hardware import DTYPES, DType, dtype
@@ -40,7 +29,7 @@ class CallTensor:
 
     name: str
     modes: tuple[str, ...]
-    contract: TensorContract
+    contract: launch.TensorContract
     groups: Groups | None = None
 
     @property
@@ -61,11 +50,11 @@ class CallTensor:
     @property
     def written(self) -> bool:
         """Return whether the kernel writes it."""
-        return self.contract.name in (*WRITTEN, *REGISTERS.values())
+        return self.contract.name in (*launch.WRITTEN, *launch.REGISTERS.values())
 
     def key(self, name: str) -> str:
         """Return the spec's key for this property; the input C has the result's."""
-        if self.contract.name in FACTORS:
+        if self.contract.name in launch.FACTORS:
             return f"problem.{self.name}.{name}"
         return f"problem.{'c' if self.name == 'c' else self.contract.name.partition('_')[0]}.{name}"
 
@@ -85,14 +74,14 @@ class CallTensor:
         rank = len(self.modes)
         if self.groups is None:
             return rank, rank + 1
-        if self.packed or self.contract.name == ENDS:
+        if self.packed or self.contract.name == launch.ENDS:
             return (rank,)
-        return (rank + 1,) if self.contract.name in (*OPERANDS, RESULT) else (rank, rank + 1)
+        return (rank + 1,) if self.contract.name in (*launch.OPERANDS, launch.RESULT) else (rank, rank + 1)
 
     @property
     def may_be_one_value(self) -> bool:
         """Return whether a call may pass one element for the whole vector."""
-        return self.contract.name in SCALES
+        return self.contract.name in launch.SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
         """Return the storage of such a matrix, or of a batch of them; `shape` as the caller writes it."""
@@ -138,20 +127,20 @@ class MatrixStorage:
         return inner.swapaxes(-1, -2) if self.transposed else inner
 
 
-CALL_NAMES = {RESULT: "out", SOURCE: "c"}
+CALL_NAMES = {launch.RESULT: "out", launch.SOURCE: "c"}
 """Names in a call that differ from the kernel's: the result and the input C."""
 ENDS_NAMES = {"packed": "offs", "padded": "sizes"}
 """Names in a call of the ends and of the sizes of groups."""
 
 
-def call_tensors(contract: LaunchContract) -> dict[str, CallTensor]:
+def call_tensors(contract: launch.LaunchContract) -> dict[str, CallTensor]:
     """Return each role's tensor as the caller of a kernel writes it, in the contract's order."""
     return {x.name: call_tensor(x, contract.groups) for x in contract.passed}
 
 
-def call_tensor(x: TensorContract, groups: Groups | None = None) -> CallTensor:
+def call_tensor(x: launch.TensorContract, groups: Groups | None = None) -> CallTensor:
     """Return one tensor as the caller of a kernel, with `groups` or without, writes it."""
-    name = CALL_NAMES.get(x.name, x.name) if x.name != ENDS or groups is None else ENDS_NAMES[groups.layout]
+    name = CALL_NAMES.get(x.name, x.name) if x.name != launch.ENDS or groups is None else ENDS_NAMES[groups.layout]
     turned = x.name in ("b", "scale_b")
     return CallTensor(name, (x.modes[1], x.modes[0]) if turned else x.modes, x, groups)
 

@@ -20,16 +20,7 @@ from cutegen.plan import GemmPlan
 from cutegen.plan.kernel.scheduler import k_tiles_of, slice_of
 from cutegen.plan.operands.factor_atoms import WORDS_OF_ROWS
 from cutegen.plan.values.path import ROWS, OperandPath
-from cutegen.show.follow.locations import (
-    Element,
-    ElementPath,
-    GlobalLocation,
-    OperandElementPath,
-    PairMember,
-    ResultElementPath,
-    ScaledBlock,
-    TensorMemoryLocation,
-)
+from cutegen.show.follow import locations
 from cutegen.show.follow.operands import OperandFollower
 from cutegen.show.follow.results import ResultFollower
 from cutegen.show.follow.vectors import Surroundings
@@ -50,11 +41,11 @@ class Follower:
         self.operands = {x.name: OperandFollower(plan, x) for x in plan.operands}
         self.result = ResultFollower(plan)
 
-    def path_of(self, element: Element) -> ElementPath:
+    def path_of(self, element: locations.Element) -> locations.ElementPath:
         """Return the path of `element`. Raises RequestError if the problem has no such element."""
         return self._of_result(element) if element.operand == "c" else self._of_operand(element)
 
-    def _of_operand(self, element: Element) -> OperandElementPath:
+    def _of_operand(self, element: locations.Element) -> locations.OperandElementPath:
         plan, follower = self.plan, self._follower(element)
         x, rows = follower.operand, self.problem.extents[element.modes[0]]
         extents = (-(-rows // x.block[0]), -(-self.problem.k // x.block[1]) * x.block_elems)
@@ -67,7 +58,7 @@ class Follower:
         pairs = plan.epilogue.fusion.pairs if element.operand in ("b", "scale_b") else None
         pair = self._pair(element, x, pairs, rows)
         window, scales = self._window(asked, x, pairs), self._scales(asked, x, pair)
-        source = GlobalLocation.of(
+        source = locations.GlobalLocation.of(
             element,
             extents,
             window,
@@ -81,7 +72,7 @@ class Follower:
         stage = k_tiles_of(slice_, plan.slices, k_tiles).index(k_tile) % plan.stages
         within = window.within
         lines = self._line(element, x, within[0]) if scales is None else self._in_tile(scales, window, x, pairs, pair)
-        return OperandElementPath(
+        return locations.OperandElementPath(
             element=asked,
             read_as=x.name,
             dtype=x.dtype.name,
@@ -101,8 +92,8 @@ class Follower:
         )
 
     def _in_tensor_memory(
-        self, element: Element, x: OperandPath, within: tuple[int, int], stage: int
-    ) -> TensorMemoryLocation:
+        self, element: locations.Element, x: OperandPath, within: tuple[int, int], stage: int
+    ) -> locations.TensorMemoryLocation:
         """Return the place of a factor: its stage has columns after those of the sums, A's before B's."""
         columns = {each.name: _columns(each) for each in self.plan.operands}
         before = sum(columns[name] for name in list(columns)[: list(columns).index(x.name)])
@@ -111,9 +102,9 @@ class Follower:
         atom = within[1] // ATOM_WORDS * x.tile[0] + within[0]
         begin = sums.buffers * sums.tile[1] + stage * sum(columns.values()) + before
         column = begin + atom * ATOM_COLUMNS + row % ATOM_ROWS // COLUMN_ROWS
-        return TensorMemoryLocation(row % COLUMN_ROWS, column, factor % PER_WORD)
+        return locations.TensorMemoryLocation(row % COLUMN_ROWS, column, factor % PER_WORD)
 
-    def _follower(self, element: Element) -> OperandFollower:
+    def _follower(self, element: locations.Element) -> OperandFollower:
         """Return the tables of the kernel's operand. Raises RequestError for factors that the kernel does not have."""
         name = _EXCHANGED[element.operand] if self.plan.swapped else element.operand
         if name not in self.operands:
@@ -123,7 +114,7 @@ class Follower:
             )
         return self.operands[name]
 
-    def _window(self, element: Element, x: OperandPath, pairs: Pairs | None) -> Window:
+    def _window(self, element: locations.Element, x: OperandPath, pairs: Pairs | None) -> Window:
         """Return the tile that has the element: the first one, if a factor is of several."""
         if x.block_elems > 1:
             rows = self._rows_of_tile(x)
@@ -136,20 +127,24 @@ class Follower:
             return paired(element.coordinate, x.tile, pairs, self.problem.n)
         return tiled(element.coordinate, x.tile)
 
-    def _pair(self, element: Element, x: OperandPath, pairs: Pairs | None, rows: int) -> PairMember | None:
+    def _pair(
+        self, element: locations.Element, x: OperandPath, pairs: Pairs | None, rows: int
+    ) -> locations.PairMember | None:
         """Return which member of a pair a column of B is, or the first of those of a factor: members have their own."""
         if pairs is None:
             return None
         if x.is_multiplied:
-            return PairMember(*pairs.pair(element.coordinate[0], rows))
+            return locations.PairMember(*pairs.pair(element.coordinate[0], rows))
         member, block = divmod(element.coordinate[0], rows // 2 // x.block[0])
-        return PairMember(block * x.block[0], pairs.members[member])
+        return locations.PairMember(block * x.block[0], pairs.members[member])
 
     def _rows_of_tile(self, x: OperandPath) -> int:
         """Return the rows that the CTA's tile has of an operand's side."""
         return self.plan.cta_tile[ROWS.index(x.operand)]
 
-    def _scales(self, element: Element, x: OperandPath, pair: PairMember | None) -> ScaledBlock | None:
+    def _scales(
+        self, element: locations.Element, x: OperandPath, pair: locations.PairMember | None
+    ) -> locations.ScaledBlock | None:
         """Return what a factor scales; None for an element of A or B. With pairs its rows are columns of C."""
         if x.is_multiplied:
             return None
@@ -159,16 +154,21 @@ class Follower:
         block = x.block if x.block_elems == 1 else (1, x.block[1] // PER_WORD)
         spans = zip(element.coordinate, block, extents, strict=True)
         rows, k = (range(at * block, min((at + 1) * block, extent)) for at, block, extent in spans)
-        return ScaledBlock(rows, k)
+        return locations.ScaledBlock(rows, k)
 
-    def _line(self, element: Element, x: OperandPath, within: int) -> range:
+    def _line(self, element: locations.Element, x: OperandPath, within: int) -> range:
         """Return the row or column of C's tile that an element meets; a CTA of a pair has a part of B's tile."""
         shares = self._rows_of_tile(x) // x.tile[0]
         line = within + element.coordinate[0] // x.tile[0] % shares * x.tile[0]
         return range(line, line + 1)
 
     def _in_tile(
-        self, scales: ScaledBlock, window: Window, x: OperandPath, pairs: Pairs | None, pair: PairMember | None
+        self,
+        scales: locations.ScaledBlock,
+        window: Window,
+        x: OperandPath,
+        pairs: Pairs | None,
+        pair: locations.PairMember | None,
     ) -> range:
         """Return the rows of a block that the CTA's tile has, counted in it; with pairs a half has a member's."""
         extent, before = self._rows_of_tile(x), 0
@@ -178,7 +178,7 @@ class Follower:
         first = window.tile[0] * extent - before
         return range(max(before, scales.rows.start - first), min(before + extent, scales.rows.stop - first))
 
-    def _of_result(self, element: Element) -> ResultElementPath:
+    def _of_result(self, element: locations.Element) -> locations.ResultElementPath:
         c, (m, n, _), swapped = self.plan.epilogue, self.plan.cta_tile, self.plan.swapped
         tile, major = c.fusion.tile_of_c((m, n)), c.major
         if swapped:
@@ -186,14 +186,14 @@ class Follower:
         extents = (self.problem.m, self.problem.n // c.fusion.members)
         element.check(extents)
         window = tiled(element.coordinate, tile)
-        target = GlobalLocation.of(
+        target = locations.GlobalLocation.of(
             element, extents, window, major=major, align_bytes=c.align_bytes, element_bytes=c.dtype.bytes
         )
         around = Surroundings.of(target, window)
         if swapped:
             around = around.exchanged()
         within = around.window.within
-        return ResultElementPath(
+        return locations.ResultElementPath(
             element=element,
             dtype=c.dtype.name,
             read_as="c, transposed" if swapped else "c",
@@ -219,6 +219,6 @@ def _columns(x: OperandPath) -> int:
     )
 
 
-def follow(plan: GemmPlan, element: Element, problem: ProblemShape) -> ElementPath:
+def follow(plan: GemmPlan, element: locations.Element, problem: ProblemShape) -> locations.ElementPath:
     """Follow one element. Raises RequestError if the problem has no such element."""
     return Follower(plan, problem).path_of(element)

@@ -9,19 +9,7 @@ from typing import Any
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
-from cutegen.show.follow import Element, OperandElementPath, follow
-from cutegen.show.follow.locations import (
-    AccumulatorHits,
-    BoxStep,
-    CopyStep,
-    DescriptorRead,
-    FragmentLoad,
-    GlobalLocation,
-    Held,
-    ResultElementPath,
-    SharedLocation,
-    StagedResult,
-)
+from cutegen.show.follow import Element, OperandElementPath, follow, locations
 from cutegen.show.view import View, section
 from cutegen.support.columns import aligned
 from cutegen.support.spans import span
@@ -39,14 +27,14 @@ def view(plan: GemmPlan, element: Element, problem: ProblemShape, *, everything:
     group = _group(plan, element)
     blocks = (
         _result(way, title, group, in_parts=plan.epilogue.part is not None)
-        if isinstance(way, ResultElementPath)
+        if isinstance(way, locations.ResultElementPath)
         else _operand(way, title, group, everything=everything)
     )
     head = {"spec": plan.spec.name, "target": plan.target.name, "problem": [problem.m, problem.n, problem.k]}
     return View(tuple(blocks), {**head, **table(way)})
 
 
-def table(way: OperandElementPath | ResultElementPath) -> dict[str, Any]:
+def table(way: OperandElementPath | locations.ResultElementPath) -> dict[str, Any]:
     """Return a path as plain values, with derived values; `null` for a place that it does not have."""
     place = way.source if isinstance(way, OperandElementPath) else way.target
     found: dict[str, Any] = {
@@ -94,17 +82,17 @@ def _group(plan: GemmPlan, element: Element) -> tuple[Fact, ...]:
     return (("group", f"{of} and bytes count from its group's first {first}, where its tiles begin"),)
 
 
-def _held_table(held: Held) -> dict[str, Any]:
+def _held_table(held: locations.Held) -> dict[str, Any]:
     return {**asdict(held), "warp": held.warp, "lane": held.lane}
 
 
-def _copy_table(copy: CopyStep) -> dict[str, Any]:
-    if isinstance(copy, BoxStep):
+def _copy_table(copy: locations.CopyStep) -> dict[str, Any]:
+    if isinstance(copy, locations.BoxStep):
         return {"kind": "box", **asdict(copy)}
     return {"kind": "vector", **asdict(copy), "warp": copy.warp, "lane": copy.lane}
 
 
-def _shared_table(place: SharedLocation) -> dict[str, Any]:
+def _shared_table(place: locations.SharedLocation) -> dict[str, Any]:
     return {**asdict(place), "swizzle": _swizzle_name(place), "bank": place.bank}
 
 
@@ -144,7 +132,9 @@ def _in_tile(way: OperandElementPath) -> Iterator[Fact]:
     yield "CTA's tile", f"{row}, {y} {second} of k-tile {way.k_tile}"
 
 
-def _result(way: ResultElementPath, title: str, group: tuple[Fact, ...], *, in_parts: bool) -> Iterator[list[str]]:
+def _result(
+    way: locations.ResultElementPath, title: str, group: tuple[Fact, ...], *, in_parts: bool
+) -> Iterator[list[str]]:
     facts = list(group)
     for name, held in (way.members or {"accumulator": way.held}).items():
         place = f"({', '.join(map(str, held.place))}) of (MMA, MMA_M, MMA_N)"
@@ -165,7 +155,7 @@ def _result(way: ResultElementPath, title: str, group: tuple[Fact, ...], *, in_p
     yield section(title, facts)
 
 
-def _global(place: GlobalLocation, dtype: str, element: Element) -> Iterator[Fact]:
+def _global(place: locations.GlobalLocation, dtype: str, element: Element) -> Iterator[Fact]:
     x, y = element.modes
     other = y if place.major == x else x
     yield (
@@ -179,8 +169,8 @@ def _global(place: GlobalLocation, dtype: str, element: Element) -> Iterator[Fac
     )
 
 
-def _copied(copy: CopyStep, operand: str, verb: str) -> Iterator[Fact]:
-    if isinstance(copy, BoxStep):
+def _copied(copy: locations.CopyStep, operand: str, verb: str) -> Iterator[Fact]:
+    if isinstance(copy, locations.BoxStep):
         yield verb, f"one thread's {copy.instruction[0]}"
         count = "the one box" if copy.boxes == 1 else f"box {copy.box} of 0 to {copy.boxes - 1}"
         shares = f", the share of CTA {copy.share} of {copy.shares} of the cluster" if copy.shares > 1 else ""
@@ -200,7 +190,7 @@ def _copied(copy: CopyStep, operand: str, verb: str) -> Iterator[Fact]:
     )
 
 
-def _shared(place: SharedLocation, name: str, *, stages: bool = True) -> Iterator[Fact]:
+def _shared(place: locations.SharedLocation, name: str, *, stages: bool = True) -> Iterator[Fact]:
     where = f"stage {place.stage}, " if stages else ""
     yield (
         "shared memory",
@@ -212,12 +202,12 @@ def _shared(place: SharedLocation, name: str, *, stages: bool = True) -> Iterato
         yield "", f"{place.plain_bytes:#x} -> {place.offset_bytes:#x}"
 
 
-def _swizzle_name(place: SharedLocation) -> str | None:
+def _swizzle_name(place: locations.SharedLocation) -> str | None:
     swizzle = place.swizzle
     return None if swizzle is None else f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}>"
 
 
-def _staged(staged: StagedResult, *, in_parts: bool) -> Iterator[Fact]:
+def _staged(staged: locations.StagedResult, *, in_parts: bool) -> Iterator[Fact]:
     whole = "its warpgroup's share of the tile" if in_parts else "the full tile"
     part = f"part {staged.part} of 0 to {staged.parts - 1} of its warpgroup's"
     yield "stored with", part if staged.parts > 1 else whole
@@ -233,10 +223,10 @@ def _staged(staged: StagedResult, *, in_parts: bool) -> Iterator[Fact]:
     yield from _shared(staged.place, "C", stages=False)
 
 
-def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> list[str]:
+def _loads(loads: Sequence[locations.FragmentLoad], name: str, *, everything: bool) -> list[str]:
     """Write a line per lane that receives the element; long lists are truncated, with a remark."""
     shown = loads if everything else loads[:SHOWN_LOADS]
-    columns: dict[str, Callable[[FragmentLoad], object]] = {
+    columns: dict[str, Callable[[locations.FragmentLoad], object]] = {
         "warp": lambda load: load.warp,
         "k-block": lambda load: load.k_block,
         "load": lambda load: f"{load.number} of {load.loads}",
@@ -258,7 +248,7 @@ def _loads(loads: Sequence[FragmentLoad], name: str, *, everything: bool) -> lis
     return lines + ([f"  and {plural(left, 'more row')} (see --all)"] if left else [])
 
 
-def _read(read: DescriptorRead, way: OperandElementPath) -> Iterator[Fact]:
+def _read(read: locations.DescriptorRead, way: OperandElementPath) -> Iterator[Fact]:
     x, _ = way.element.modes
     by = f"warpgroup {', '.join(map(str, read.warpgroups))}" if read.warpgroups else "an elected thread"
     yield "descriptor", f"{read.encoded:#018x}: start address: byte {read.start_bytes:,} of the CTA's shared memory"
@@ -269,7 +259,7 @@ def _read(read: DescriptorRead, way: OperandElementPath) -> Iterator[Fact]:
     yield "core matrix", f"({i}, {j}) of 8 rows of 16 bytes: row {read.core_row}, byte {read.core_byte}"
 
 
-def _meetings(meets: Sequence[AccumulatorHits], way: OperandElementPath) -> list[str]:
+def _meetings(meets: Sequence[locations.AccumulatorHits], way: OperandElementPath) -> list[str]:
     """Write threads that have the same values in one line."""
     by_values: dict[tuple[int, ...], list[int]] = {}
     for meeting in meets:
