@@ -80,6 +80,12 @@ PAGES = (
         "mode.",
     ),
     Photographed(
+        "page_result",
+        "sm90_bf16_swiglu --arch sm_90",
+        "C of a kernel with pairs of columns: the sum `c(5, 200)` belongs to an up, which becomes element (5, 72) of C "
+        "with the gate in column 72. The views show how C is written by `stmatrix` and stored by TMA.",
+    ),
+    Photographed(
         "page_layout",
         '--layout "Sw<3,3,3> o (8,64):(64,1)"',
         "A single layout: the elements that share a bank, the swizzle bit by bit, and the placement in memory.",

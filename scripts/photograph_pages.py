@@ -45,6 +45,7 @@ PHOTOGRAPHS = (
     Photograph(
         name="page_sm90_dark", request="sm90_hgemm_tn --arch sm_90", size=(2560, 1440), dark=True, search="b,100,40"
     ),
+    Photograph(name="page_result", request="sm90_bf16_swiglu --arch sm_90", size=(1280, 1180), search="c,5,200"),
     Photograph(name="page_layout", request='--layout "Sw<3,3,3> o (8,64):(64,1)"', size=(1280, 800), search="3,20"),
 )
 

@@ -14,6 +14,7 @@ from cutegen.algebra import parse_layout
 from cutegen.errors import OutsideError, RequestError
 from cutegen.hardware import dtype
 from cutegen.show.canvas import Box, Outline, Picture, Text, framed, to_latex, to_png, to_svg
+from cutegen.show.canvas.picture import text_width
 from cutegen.show.canvas.png import SCALE
 from cutegen.show.parts import layout
 from tests.show.geometry import boxes, texts
@@ -87,6 +88,19 @@ def test_png_is_drawn_at_the_right_places() -> None:
     assert image.getpixel((2, 2)) == (255, 255, 255)
     label = image.crop((60 * SCALE + 3, 20 * SCALE, 110 * SCALE - 3, 40 * SCALE))
     assert (255, 255, 255) in {color for _, color in label.getcolors(1 << 20) or []}
+
+
+def test_characters_of_a_png_have_one_width() -> None:
+    """A bar behind narrow letters is where a bar behind wide ones is."""
+    from PIL import Image
+
+    def bar_columns(text: str) -> set[int]:
+        picture = Picture(120, 20, (Text(x=5, y=10, text=text),))
+        image = Image.open(io.BytesIO(to_png(picture, ""))).convert("L")
+        last = round((5 + text_width(text[:-1], Text(x=0, y=0, text="").size_px)) * SCALE)
+        return {x for x in range(last, image.width) for y in range(image.height) if image.getpixel((x, y)) < 128}
+
+    assert bar_columns("iiii|") == bar_columns("WWWW|") != set()
 
 
 def test_png_without_pillow_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,7 +199,9 @@ def compare_layouts(browser: Page, reference: Reference, found: Compared) -> Non
             load, warp, phase = map(int, re.findall(r"load (\d+), warp (\d+), phase (\d+)", access["access"])[0])
             torn = reference.torn(load, warp, layout)
             found.same(f"{operand.name}, {kind}: read otherwise", "torn" in access, torn)
-            if torn:
+            is_phase = phase < max(1, reference.access // 4)
+            found.same(f"{operand.name}, {kind}: phase {phase} exists", is_phase, True)
+            if torn or not is_phase:
                 continue
             placed = reference.phase(load, warp, phase, layout, 0)
             banks = " ".join(str(int(byte) // 4 % 32) for byte in placed)
@@ -274,6 +276,27 @@ def compare_results(browser: Page, plan: GemmPlan, random: np.random.Generator, 
         address = plan.memory.offset_bytes("c") + offset * c.dtype.bytes
         found.same(f"{what} address", said["byte"], f"{address}")
         found.same(f"{what} bank", said["bank"], f"{offset * c.dtype.bytes // 4 % 32}")
+        byte_in_word = offset * c.dtype.bytes % 4
+        if c.dtype.bytes < 4:
+            found.same(f"{what} byte of the word", first_number(said["word-bytes"]), byte_in_word)
+        compare_views_of_result(browser, plan, (x % rows, y % columns, buffer), found)
+
+
+def compare_views_of_result(browser: Page, plan: GemmPlan, place: tuple[int, int, int], found: Compared) -> None:
+    """C is followed by every view: its layout, its swizzle's bits, and the banks of the write that covers it."""
+    c, (x, y, buffer) = plan.epilogue, place
+    assert c.smem is not None
+    rows, columns = c.part or plan.cta_tile[:2]
+    offset = int(offsets(c.smem.layout)[x + y * rows + buffer * rows * columns])
+    found.same("C: layout", browser.said("#view-shared")["layout"], c.smem.chosen.name)
+    found.same("C: bits", browser.said("#view-bits")["bits-after"], f"{offset}")
+    found.same("C: ranking", browser.text("#view-ranking caption"), "C: the first is in use")
+    found.same("C: tile", browser.said("#view-global")["tile"].split(" ")[-1], c.dtype.name)
+    access = browser.said("#view-access")
+    bank = offset * c.dtype.bytes // 4 % 32
+    banks = {int(first) + i for first in access["first-banks"].split() for i in range(4)}
+    found.same("C: the write covers the element", (access["access"].split(" ")[0], bank in banks), ("write", True))
+    found.same("C: wavefronts", first_number(access["access-wavefronts"]) >= 1, True)
 
 
 def compare_hovering(browser: Page, plan: GemmPlan, found: Compared) -> None:

@@ -1,6 +1,7 @@
 """A picture as PNG, by Pillow: an optional dependency that only this module uses.
 
-Pillow brings a font, so the result does not depend on the machine's fonts.
+Pillow brings a font, so the result does not depend on the machine's fonts. That font is proportional: each character
+is drawn in a cell of fixed width, so that layouts and tables line up as they do in the terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from cutegen.show.canvas.picture import Align, Box, Item, Outline, Picture, Text
 
 SCALE = 2  # dots per pixel: sharp on current screens
 MAX_DOTS = 16_384  # per side
-_ANCHORS: dict[Align, str] = {"start": "lm", "middle": "mm", "end": "rm"}
+_SHARES: dict[Align, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}  # of the text's width, left of its place
 
 
 def to_png(picture: Picture, title: str) -> bytes:
@@ -55,19 +56,26 @@ def _draw(canvas: Any, item: Item) -> None:
 
 
 def _write(canvas: Any, text: Text, *, color: str = BLACK) -> None:
-    # The font is proportional: a line of wide letters is shrunk to its given width.
-    room, needed = text_width(text.text, text.size_px) * SCALE, _font(text.size_px).getlength(text.text)
-    font = _font(text.size_px if needed <= room else text.size_px * room / needed)
-    stroke = 0.25 * SCALE if text.bold else 0  # there is no bold font
-    place = text.x * SCALE, text.y * SCALE
-    canvas.text(place, text.text, fill=color, font=font, anchor=_ANCHORS[text.align], stroke_width=stroke)
+    cell = text_width("0", text.size_px) * SCALE
+    left = text.x * SCALE - _SHARES[text.align] * cell * len(text.text)
+    for i, character in enumerate(text.text):
+        glyph = _glyph(character, text.size_px, text.bold)
+        place = round(left + (i + 0.5) * cell - glyph.width / 2), round(text.y * SCALE - glyph.height / 2)
+        canvas.bitmap(place, glyph, fill=color)
 
 
-@lru_cache(maxsize=64)
-def _font(size_px: float) -> Any:
-    from PIL import ImageFont
+@lru_cache(maxsize=1024)
+def _glyph(character: str, size_px: float, bold: bool) -> Any:
+    """Draw one character as a mask around its middle, squeezed to its cell if it is wider."""
+    from PIL import Image, ImageDraw, ImageFont
 
-    return ImageFont.load_default(size_px * SCALE)
+    font = ImageFont.load_default(size_px * SCALE)
+    cell = round(text_width("0", size_px) * SCALE)
+    stroke = 0.25 * SCALE if bold else 0  # there is no bold font
+    natural, height = max(1, round(font.getlength(character) + 2 * stroke)), round(2 * size_px * SCALE)
+    mask = Image.new("L", (natural, height), 0)
+    ImageDraw.Draw(mask).text((stroke, height / 2), character, fill=255, font=font, anchor="lm", stroke_width=stroke)
+    return mask if natural <= cell else mask.resize((cell, height), Image.Resampling.LANCZOS)
 
 
 def _corners(item: Box | Outline) -> tuple[float, float, float, float]:

@@ -78,20 +78,22 @@ function slider(id, label, most, set, read = () => state[id]) {
   };
 }
 
-/** Build the slider that selects the load of the k-block, the descriptor block or the copy to show by phase. */
+/** Build the slider that selects the access of a lane or the descriptor block to show by phase. */
 function loadSlider(loads) {
-  const label = () => (writesShown() ? "copy" : followed().copied ? "load" : "block");
-  const most = () => (writesShown() ? followed().copiers.accesses.length : loads().length) - 1;
-  const set = (i) => update(writesShown() ? { step: i } : { load: loads()[i] });
-  const read = () => (writesShown() ? Math.min(state.step, most()) : Math.max(0, loads().indexOf(state.load)));
+  const label = () => lanesShown()?.word || (followed().inPlace ? "block" : "access");
+  const isListed = () => !writesShown() && state.operand !== "c";
+  const most = () => (isListed() ? loads().length : lanesShown()?.count || 1) - 1;
+  const set = (i) => update({ [indexShown()]: isListed() ? loads()[i] : i });
+  const read = () => (isListed() ? Math.max(0, loads().indexOf(state.load)) : Math.min(state[indexShown()], most()));
   return slider("load", label, most, set, read);
 }
 
 function planSliders() {
   const warps = () => Math.max(1, data.mma.threads / WARP);
-  const phases = () => accessOf().phases.length - 1;
+  const phases = () => (accessOf()?.phases.length ?? 1) - 1;
   const loads = () => {
     const operand = followed();
+    if (state.operand === "c") return [];
     if (operand.copied) return operand.loadsOf(state.kBlock, data.mma.tile[2]);
     const blocks = operand.tile[0] / operand.loads.rows;
     const perBlock = data.mma.tile[2] / operand.loads.k;
@@ -99,7 +101,7 @@ function planSliders() {
   };
   const setBlock = (kBlock) => {
     state.kBlock = kBlock;
-    const [load] = loads();
+    const [load = state.load] = loads();
     state.kBlock = -1; // so that `update` reports a change
     update({ kBlock, load });
   };
@@ -108,7 +110,7 @@ function planSliders() {
     slider("warp", "warp", () => Math.ceil(warps()) - 1, (warp) => markThread(warp * WARP + (state.thread % WARP)), () => warpOf(state.thread)),
     slider("kBlock", "k-block", () => kBlocks() - 1, setBlock),
     loadSlider(loads),
-    slider("phase", () => (followed().copied || writesShown() ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
+    slider("phase", () => (lanesShown() || !followed().inPlace ? "phase" : "core matrix"), phases, (phase) => update({ phase })),
     slider("stage", "stage", () => data.overview.stages - 1, (stage) => update({ stage })),
     ...(data.pipeline ? [slider("slot", "slot", () => data.pipeline.slots.length - 1, (slot) => update({ slot }))] : []),
   ];
@@ -161,7 +163,7 @@ function helpBox() {
 function moved(down, right) {
   const name = state.operand;
   const operand = operands[name];
-  const major = !isPlan || name === "c" ? 1 : operand.major;
+  const major = operand.major ?? 1;
   const [x, y] = major === 1 ? [state.x + down, state.y + right] : [state.x + right, state.y + down];
   const [lastX, lastY] = tileOf(name);
   follow(name, clamp(x, 0, lastX - 1), clamp(y, 0, lastY - 1), true);

@@ -34,7 +34,6 @@ ORDER = (
     "view_access",
     "view_fragment",
     "view_matrix",
-    "view_result",
     "view_pipeline",
     "view_ranking",
     "view_layout",

@@ -1,12 +1,27 @@
 // Assembles the page and follows the first element.
 
+/** Name the plan's sizes, each with its unit. */
+function chipsOfPlan(overview) {
+  const [m, n, k] = overview.cta;
+  const { threads } = data.mma;
+  const others = threads < overview.threads ? `, ${threads} multiply` : "";
+  return [
+    `family ${overview.family}`,
+    `target ${overview.target}`,
+    `CTA tile m ${m} × n ${n} × k ${k}`,
+    plural(overview.stages, "stage"),
+    `${plural(overview.threads, "thread")} per CTA${others}`,
+    `${thousands(overview.smem_bytes)} bytes of shared memory per CTA`,
+  ];
+}
+
 function head() {
   const { overview } = data;
   const title = isPlan ? overview.title : data.layout.text;
   const swapped = isPlan && overview.swapped ? ["A and B swapped: A here is the call's B"] : [];
   const chips = isPlan
-    ? [...swapped, overview.family, overview.target, `CTA ${overview.cta.join(" × ")}`, plural(overview.stages, "stage"), plural(overview.threads, "thread"), `${thousands(overview.smem_bytes)} bytes of shared memory`]
-    : [data.layout.dtype];
+    ? [...swapped, ...chipsOfPlan(overview)]
+    : [`elements of ${data.layout.dtype}`];
   const help = element("button", { type: "button", id: "help-button", "aria-label": "Keys and help" }, "?");
   help.addEventListener("click", () => document.getElementById("help").showModal());
   return element(
@@ -37,7 +52,6 @@ function planPage(root) {
   bitsView(placeForBits);
   fragmentView();
   if (data.matrix) matrixView();
-  resultView();
   pipelineView();
   rankingView();
   decisionsView();
@@ -77,7 +91,7 @@ function arrange() {
   }
 }
 
-const PARTS = { mma: "fragment", smem: "shared", g2s: "global", s2r: "access", epilogue: "result", pipeline: "pipeline" };
+const PARTS = { mma: "fragment", smem: "shared", g2s: "global", s2r: "access", epilogue: "shared", pipeline: "pipeline" };
 
 function begin() {
   (isPlan ? planPage : layoutPage)(document.getElementById("page"));
@@ -91,7 +105,7 @@ function begin() {
     if (at) {
       state.stage = at[3];
       follow(at[0], at[1], at[2], true);
-    } else follow("a", 0, 0, true, thread);
+    } else follow(part === "epilogue" ? "c" : "a", 0, 0, true, thread);
     arrange();
     if (part && PARTS[part]) document.getElementById(`view-${PARTS[part]}`).scrollIntoView();
   } else {

@@ -1,7 +1,7 @@
 // The library's data about the kernel, indexed by element, so that the views can follow an element's path.
 
-/** Maps the coordinates of a tile to locations in shared memory, in any of its layouts. */
-class SharedTile {
+/** A tile of a matrix: its extents, its contiguous mode and the size of an element. */
+class Tile {
   constructor(told) {
     Object.assign(this, told);
     this.bytes = told.bits / 8;
@@ -22,6 +22,14 @@ class SharedTile {
     return this.major === 1 ? [x, y] : [y, x];
   }
 
+  /** Return `count` neighbors along the contiguous mode, from (x, y) on. */
+  neighbors([x, y], count) {
+    return Array.from({ length: count }, (_, i) => (this.major === 1 ? [x, y + i] : [x + i, y]));
+  }
+}
+
+/** Maps the coordinates of a tile to locations in shared memory, in any of its layouts. */
+class SharedTile extends Tile {
   /** Return the location of an element: offsets in elements before and after the swizzle, and the byte across all stages. */
   place(x, y, layout, stage = 0) {
     const row = this.layouts[layout];
@@ -78,24 +86,56 @@ function copiersOf(copy, size) {
   return found;
 }
 
+/** Accesses of a warp's lanes to a tile: in access i a lane moves the elements `moved(i, warp, lane)`, of `bytes(i)`. */
+function accessesByVectors(word, tile, { accesses, threads, elements, values, bytes }) {
+  const vector = (first) => Array.from(values.subarray(first, first + elements), (at) => tile.element(at));
+  const moved = (i, warp, lane) =>
+    accesses[i].flatMap((step) => vector((step * threads + warp * WARP + lane) * elements));
+  return { word, count: accesses.length, warps: threads / WARP, lanes: WARP, bytes, moved };
+}
+
+/** The same where each lane addresses `access` contiguous bytes from the coordinate `first(i, warp, lane)` on. */
+function accessesByRows(word, tile, access, [count, warps, lanes], first) {
+  const moved = (i, warp, lane) => tile.neighbors(tile.element(first(i, warp, lane)), access / tile.bytes);
+  return { word, count, warps, lanes, bytes: () => access, moved };
+}
+
 /** Return the TMA box that holds an element. Boxes are adjacent along the contiguous mode. */
 function inBox(copy, tile, x, y) {
   const [row, column] = tile.cell(x, y);
   return { box: Math.floor(column / copy.box[0]), row, column: column % copy.box[0], rank: Math.floor(row / copy.box[1]) };
 }
 
-/** Operand A or B: its tile, its copies, and its loads or descriptors. */
+/** Return [row, column, rows, columns] of a box within its tile. */
+const extentOfBox = ([wide, tall], { box, rank }) => [rank * tall, box * wide, tall, wide];
+
+/**
+ * Operand A or B: its tile, its copies, and its loads or descriptors.
+ *
+ * A, B and C answer the views alike: `globalTile` and `sharedTile` (null if there is none) with `inGlobal` and
+ * `inShared` to find the followed element there; `writes` and `reads` of shared memory by lanes (null if there are
+ * none), with `writeOf` and `readOf` to find the element's; and `moverOf` and `movedBy` for global memory.
+ */
 class Operand extends SharedTile {
   constructor(smem, copy, loads) {
     super(smem);
     this.copy = copy;
     this.loads = loads;
     this.copiers = copiersOf(copy, this.tile[0] * this.tile[1]);
-    if (loads.kind === "copied") this.indexLoads();
+    this.globalTile = this;
+    this.sharedTile = this;
+    this.writes = this.copiers && accessesByVectors("copy", this, this.copiers);
+    this.reads = null;
+    if (this.copied) this.indexLoads();
   }
 
   get copied() {
     return this.loads.kind === "copied";
+  }
+
+  /** Return whether wgmma reads the operand in shared memory, through descriptors. */
+  get inPlace() {
+    return !this.copied;
   }
 
   indexLoads() {
@@ -107,6 +147,46 @@ class Operand extends SharedTile {
     this.received.values.forEach((coordinate, i) => this.receivers[coordinate].push(i));
     this.values = this.held.shape[1];
     [this.count, this.warps] = this.received.shape;
+    const first = (load, warp, lane) => this.addressOf(load, warp, lane);
+    this.reads = accessesByRows("load", this, this.loads.access, this.addressed.shape, first);
+  }
+
+  inGlobal(x, y) {
+    return [x, y];
+  }
+
+  inShared(x, y, stage) {
+    return { x, y, slot: stage };
+  }
+
+  /** Return the element to follow for a place in the tile in shared memory. */
+  fromShared(x, y) {
+    return [x, y];
+  }
+
+  writeOf(x, y) {
+    const { thread, access } = this.copiers.of(this.coordinate(x, y));
+    return { thread, index: access, lane: thread % WARP };
+  }
+
+  readOf(x, y) {
+    const { thread, load, warp } = chosenHolder(this.holders(x, y));
+    return { thread, index: load, lane: this.addressingLane(load, warp, x, y) };
+  }
+
+  /** Return who copies an element: a thread, or a box as [row, column, rows, columns]; with its hue and shade. */
+  moverOf(x, y) {
+    if (!this.copiers) {
+      const place = inBox(this.copy, this, x, y);
+      return { box: extentOfBox(this.copy.box, place), hue: place.box, shade: (Math.floor(place.row / 8) % 2) * 2 };
+    }
+    const { thread } = this.copiers.of(this.coordinate(x, y));
+    return { thread, hue: warpOf(thread), shade: Math.floor((thread % WARP) / 8) };
+  }
+
+  /** Return the vectors that a thread copies, each as its first element and its length. */
+  movedBy(thread) {
+    return vectorsOf(this.copiers, this, thread);
   }
 
   /** Return the coordinate of the first element that a lane addresses. */
@@ -198,6 +278,13 @@ class Operand extends SharedTile {
   }
 }
 
+/** Return the first element and the length of each vector that a thread moves. */
+function vectorsOf(copiers, tile, thread) {
+  if (!copiers || thread >= copiers.threads) return [];
+  const { steps, threads, elements, values } = copiers;
+  return Array.from({ length: steps }, (_, step) => [tile.element(values[(step * threads + thread) * elements]), elements]);
+}
+
 /** C: the thread that holds each accumulator, and the path through shared memory if the epilogue uses it. */
 class Result {
   constructor(mma, epilogue, cta) {
@@ -213,13 +300,19 @@ class Result {
       this.index[coordinate] = i;
     });
     this.epilogue = epilogue;
+    Object.assign(this, { globalTile: null, sharedTile: null, writes: null, reads: null });
     if (!epilogue) return;
-    Object.assign(this, { bits: epilogue.bits, bytes: epilogue.bits / 8, major: epilogue.major });
-    if (epilogue.shared) {
-      this.shared = new SharedTile(epilogue.shared);
-      this.copiers = copiersOf(epilogue.shared.store, this.shared.tile[0] * this.shared.tile[1]);
-      this.written = unpacked(epilogue.shared.written);
-    }
+    const { bits, major, tile, dtype, shared } = epilogue;
+    this.major = major;
+    this.globalTile = new Tile({ name: "C", modes: this.modes, bits, major, tile, dtype });
+    if (!shared) return;
+    this.sharedTile = new SharedTile(shared);
+    this.copiers = copiersOf(shared.store, this.sharedTile.tile[0] * this.sharedTile.tile[1]);
+    this.written = unpacked(shared.written);
+    const [, warps, lanes] = this.written.shape;
+    const first = (i, warp, lane) => this.written.values[(i * warps + warp) * lanes + lane];
+    this.writes = accessesByRows("write", this.sharedTile, shared.access, this.written.shape, first);
+    this.reads = this.copiers && accessesByVectors("store", this.sharedTile, this.copiers);
   }
 
   holder(m, n) {
@@ -235,7 +328,7 @@ class Result {
 
   /** Return the part of C that holds the element of a sum, its buffer, and the coordinate within the part. */
   inPart(m, n) {
-    const [rows, columns] = this.shared.tile;
+    const [rows, columns] = this.sharedTile.tile;
     const [i, j] = this.element(m, n);
     const at = [Math.floor(i / rows), Math.floor(j / columns)];
     const { parts } = this.epilogue.shared;
@@ -243,9 +336,63 @@ class Result {
     return { x: i % rows, y: j % columns, at, part, slot };
   }
 
+  inGlobal(m, n) {
+    return this.element(m, n);
+  }
+
+  inShared(m, n) {
+    return this.inPart(m, n);
+  }
+
+  /** Return the sum to follow for a place in shared memory: in the part and of the member of the pair that are followed. */
+  fromShared(x, y) {
+    const [m, n] = state.operand === "c" ? [state.x, state.y] : [0, 0];
+    const { at } = this.inPart(m, n);
+    const [rows, columns] = this.sharedTile.tile;
+    const [i, j] = this.element(m, n);
+    return [m - i + at[0] * rows + x, n - j + at[1] * columns + y];
+  }
+
+  writeOf(m, n) {
+    const { x, y } = this.inPart(m, n);
+    const { write, lane } = this.writer(x, y);
+    return { thread: this.holder(m, n).thread, index: write, lane };
+  }
+
+  readOf(m, n) {
+    const { x, y } = this.inPart(m, n);
+    const { thread, access } = this.copiers.of(this.sharedTile.coordinate(x, y));
+    return { thread, index: access, lane: thread % WARP };
+  }
+
+  /** Return who stores an element of C's tile. Without shared memory it is the thread that holds the accumulator. */
+  moverOf(i, j) {
+    if (!this.sharedTile) {
+      const { thread } = this.holder(i, j);
+      return { thread, hue: warpOf(thread), shade: thread % 4 };
+    }
+    const { x, y, at } = this.inPart(i, j);
+    if (!this.copiers) {
+      const { store, tile } = this.epilogue.shared;
+      const place = inBox(store, this.sharedTile, x, y);
+      const [row, column, tall, wide] = extentOfBox(store.box, place);
+      const [top, left] = this.sharedTile.cell(at[0] * tile[0], at[1] * tile[1]);
+      const number = at[0] + at[1] + place.box;
+      return { box: [top + row, left + column, tall, wide], hue: number, shade: (Math.floor(place.row / 8) % 2) * 2 };
+    }
+    const { thread } = this.copiers.of(this.sharedTile.coordinate(x, y));
+    return { thread, hue: warpOf(thread), shade: Math.floor((thread % WARP) / 8) };
+  }
+
+  movedBy(thread) {
+    if (this.sharedTile) return vectorsOf(this.copiers, this.sharedTile, thread);
+    const held = Array.from(this.coordinates.subarray(thread * this.values, (thread + 1) * this.values));
+    return held.map((at) => [this.element(at % this.tile[0], Math.floor(at / this.tile[0])), 1]);
+  }
+
   /** Return the write to shared memory that covers an element of the part, with its warp and lane. */
   writer(x, y) {
-    const tile = this.shared;
+    const tile = this.sharedTile;
     const [row, column] = tile.cell(x, y);
     const elements = this.epilogue.shared.access / tile.bytes;
     const [, warps, lanes] = this.written.shape;

@@ -9,7 +9,8 @@ const state = {
   kBlock: 0,
   load: 0,
   step: 0,
-  side: "reads",
+  // The side shown of shared memory: loads of A and B, and writes of sums, so that C's thread is that of its sum.
+  sides: { a: "reads", b: "reads", c: "writes" },
   phase: 0,
   slot: 0,
   layouts: { a: 0, b: 0, c: 0 },
@@ -24,8 +25,14 @@ const clamp = (value, least, most) => Math.min(Math.max(value, least), most);
 
 const warpOf = (thread) => Math.floor(thread / WARP);
 
-/** Return the followed operand, A or B. C's path begins at its accumulators; the other views then show A. */
-const followed = () => operands[state.operand === "c" ? "a" : state.operand];
+/** Return the followed operand: A, B or C. */
+const followed = () => operands[state.operand];
+
+/** Return the followed operand's tile in shared memory with the element's place in it; null if it has none. */
+function sharedNow() {
+  const tile = followed().sharedTile;
+  return tile && { tile, layout: state.layouts[state.operand], ...followed().inShared(state.x, state.y, state.stage) };
+}
 
 /** Return the extents of an operand's tile. */
 const tileOf = (name) => operands[name].tile;
@@ -41,38 +48,40 @@ function chosenHolder(holders) {
   );
 }
 
-/** Set the sliders to the followed element: its k-block, load and phase, and a thread that holds it. */
+/** Set the sliders to the followed element: its k-block, access and phase, and a thread that moves it. */
 function settle() {
   if (!isPlan) return;
-  if (state.operand === "c") {
-    state.thread = operands.c.holder(state.x, state.y).thread;
-    return;
-  }
-  const operand = operands[state.operand];
-  state.kBlock = Math.floor(state.y / data.mma.tile[2]);
-  if (operand.copied) {
-    const holder = chosenHolder(operand.holders(state.x, state.y));
-    const lane = operand.addressingLane(holder.load, holder.warp, state.x, state.y);
-    state.thread = holder.thread;
-    state.load = holder.load;
-    state.phase = Math.floor(lane / lanesOfPhase(operand.loads.access));
-    if (writesShown()) {
-      const copy = operand.copiers.of(operand.coordinate(state.x, state.y));
-      Object.assign(state, { thread: copy.thread, step: copy.access });
-      state.phase = Math.floor((copy.thread % WARP) / lanesOfPhase(accessBytes()));
-    }
-  } else {
-    const place = operand.described(state.x, state.y, state.stage);
+  const operand = followed();
+  const { x, y } = state;
+  if (operand !== operands.c) state.kBlock = Math.floor(y / data.mma.tile[2]);
+  else state.thread = operand.holder(x, y).thread;
+  const lanes = lanesShown();
+  if (lanes) {
+    const { thread, index, lane } = writesShown() ? operand.writeOf(x, y) : operand.readOf(x, y);
+    Object.assign(state, { thread, [indexShown()]: index });
+    state.phase = Math.floor(lane / lanesOfPhase(lanes.bytes(index)));
+  } else if (operand.inPlace) {
+    const place = operand.described(x, y, state.stage);
     const [down] = operand.cores;
     state.phase = place.coreDown + down * place.coreAlong;
     state.load = place.block + (operand.tile[0] / operand.loads.rows) * place.blockK;
   }
 }
 
-/** Return whether copies into shared memory are shown instead of reads. TMA boxes have no copies by threads. */
-const writesShown = () => state.side === "writes" && Boolean(followed().copiers);
+/** Return the accesses to shared memory by lanes that are shown; null for descriptors, and where no lane has any. */
+function lanesShown() {
+  const { reads, writes, inPlace } = followed();
+  if (state.sides[state.operand] === "writes" && writes) return writes;
+  return reads || (inPlace ? null : writes);
+}
 
-const accessBytes = () => (writesShown() ? followed().copiers.bytes(state.step) : followed().loads.access);
+/** Return whether writes of shared memory are shown instead of reads. TMA boxes have no accesses by threads. */
+const writesShown = () => Boolean(lanesShown()) && lanesShown() === followed().writes;
+
+/** Return the key of the state that numbers the shown accesses. */
+const indexShown = () => (writesShown() ? "step" : "load");
+
+const phasesShown = (lanes) => Math.max(1, lanes.lanes / lanesOfPhase(lanes.bytes(state[indexShown()])));
 
 /** Clamp every number to its valid range. */
 function bounded() {
@@ -83,17 +92,18 @@ function bounded() {
   state.thread = clamp(state.thread, 0, data.mma.threads - 1);
   state.stage = clamp(state.stage, 0, data.overview.stages - 1);
   state.kBlock = clamp(state.kBlock, 0, kBlocks() - 1);
+  const lanes = lanesShown();
   const operand = followed();
-  if (operand.copied) {
-    state.load = clamp(state.load, 0, operand.count - 1);
-    state.phase = clamp(state.phase, 0, phasesOf(accessBytes()) - 1);
-  } else if (writesShown()) {
-    state.phase = clamp(state.phase, 0, phasesOf(accessBytes()) - 1);
-  } else {
+  if (lanes) {
+    state[indexShown()] = clamp(state[indexShown()], 0, lanes.count - 1);
+    state.phase = clamp(state.phase, 0, phasesShown(lanes) - 1);
+  } else if (operand.inPlace) {
     const [down, along] = operand.cores;
     const blocks = (operand.tile[0] / operand.loads.rows) * (operand.tile[1] / operand.loads.k);
     state.load = clamp(state.load, 0, blocks - 1);
     state.phase = clamp(state.phase, 0, down * along - 1);
+  } else {
+    state.phase = 0;
   }
 }
 
@@ -171,16 +181,15 @@ function wayOfResult(m, n) {
   const holder = result.holder(m, n);
   const found = { name: "c", operand: result, holder };
   if (!result.epilogue) return found;
-  const [i, j] = result.element(m, n);
-  const [row, column] = result.major === 1 ? [i, j] : [j, i];
-  found.global = globalPlace("c", result.bytes, row, column);
-  if (result.shared) {
+  const tile = result.globalTile;
+  found.global = globalPlace("c", tile.bytes, ...tile.cell(...result.inGlobal(m, n)));
+  if (result.sharedTile) {
     const { x, y, part, slot } = result.inPart(m, n);
-    const { shared } = result;
+    const shared = result.sharedTile;
     found.part = { x, y, part, slot };
     found.shared = shared.place(x, y, state.layouts.c, slot);
     found.writer = result.writer(x, y);
-    const store = result.epilogue.shared.store;
+    const { store } = result.epilogue.shared;
     found.store = result.copiers ? result.copiers.of(shared.coordinate(x, y)) : inBox(store, shared, x, y);
   }
   return found;

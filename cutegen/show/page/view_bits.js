@@ -51,12 +51,16 @@ function bitsView(placeNow, on = ["all", "operand", "layouts", "x", "y", "stage"
     note: "",
     on,
     draw(painter, width) {
-      const { swizzle, before } = placeNow();
+      const place = placeNow();
+      if (!place) return 0;
+      const { swizzle, before } = place;
       return bitRows(painter, swizzle, before, width);
     },
     words() {
-      const { swizzle, before, bytes } = placeNow();
-      view.root.querySelector(".note").textContent = explainSwizzle(swizzle);
+      const place = placeNow();
+      view.root.querySelector(".note").textContent = place ? explainSwizzle(place.swizzle) : notShared();
+      if (!place) return [];
+      const { swizzle, before, bytes } = place;
       const moved = swizzled(swizzle, before);
       return [
         ["bits-before", "offset before", before],
@@ -69,14 +73,10 @@ function bitsView(placeNow, on = ["all", "operand", "layouts", "x", "y", "stage"
   });
 }
 
-/** Return the swizzle of the followed element's tile and its offset before the swizzle, for any operand. */
+/** Return the swizzle of the followed element's tile and its offset before the swizzle; null outside shared memory. */
 function placeForBits() {
-  const isResult = state.operand === "c";
-  const tile = isResult && operands.c.shared ? operands.c.shared : followed();
-  const name = tile.name.toLowerCase();
-  const layout = tile.layouts[state.layouts[name]];
-  const inTile = isResult && operands.c.shared ? operands.c.inPart(state.x, state.y) : isResult ? { x: 0, y: 0 } : state;
-  const stage = isResult ? inTile.slot || 0 : state.stage;
-  const place = tile.place(inTile.x, inTile.y, state.layouts[name], stage);
-  return { swizzle: layout.swizzle, before: place.before, bytes: tile.bytes };
+  const shared = sharedNow();
+  if (!shared) return null;
+  const { tile, layout, x, y, slot } = shared;
+  return { swizzle: tile.layouts[layout].swizzle, before: tile.place(x, y, layout, slot).before, bytes: tile.bytes };
 }

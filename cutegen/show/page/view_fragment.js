@@ -7,7 +7,7 @@ const ACCUMULATOR_ROWS = 16;
 /** Return the window to show: its operand, origin and extents, and which thread holds each element as which value. */
 function fragmentWindow() {
   const operand = followed();
-  if (state.operand !== "c" && operand.copied) {
+  if (operand.copied) {
     const along = operand.name === "A" ? 0 : 1;
     const [rows, columns] = [data.mma.tile[along], data.mma.tile[2]];
     const x = Math.floor(state.x / rows) * rows;
@@ -78,13 +78,18 @@ function fragmentView() {
       const operand = followed();
       const [down, right] = shown.modes;
       const colors = `Hue: warp. Shade: lane mod 4. Solid: t${state.thread}.`;
-      const stays = operand.copied ? "" : `${operand.name} is not in registers: wgmma reads it through a descriptor. `;
+      const stays = !operand.inPlace ? "" : `${operand.name} is not in registers: wgmma reads it through a descriptor. `;
       view.root.querySelector(".note").textContent = shown.sums
         ? `${stays}Accumulators of C (${down} down, ${right} to the right), by thread. ${colors}`
-        : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colors}`;
+        : `One tile of the tiled MMA, ${shown.rows} × ${shown.columns} of ${operand.name} (${down} down, ${right} to the right): the thread that holds each element. ${colors}${packedWords(operand)}`;
       return shown.sums ? sumsOf(shown) : registersOf(operand);
     },
   });
+}
+
+/** Say how values narrower than a register lie in one. */
+function packedWords({ bits }) {
+  return bits < 32 ? ` Registers below list ${32 / bits} elements each, the one in the lowest ${bits} bits first.` : "";
 }
 
 /** List the registers of the marked thread in this k-block, one fact each. */

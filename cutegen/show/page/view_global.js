@@ -17,6 +17,12 @@ function mapGrids(width) {
 /** Return where the map draws an element of an operand: [row, column] of its grid. */
 const onMap = (name, x, y) => (name === "b" ? [y, x] : [x, y]);
 
+/** Return the title of the accumulators: the tile of C, or with pairs of columns the sums of twice C's columns. */
+function titleOfSums(m, n) {
+  const columns = data.epilogue ? data.epilogue.tile[1] : n;
+  return columns === n ? `C ${m} × ${n}` : `C ${m} × ${columns}, of ${n} columns of sums`;
+}
+
 function mapView() {
   const [m, n, k] = data.overview.cta;
   const extents = { a: [m, k], b: [k, n], c: [m, n] };
@@ -35,7 +41,7 @@ function mapView() {
       const room = k * grids.a.width > 90;
       painter.text(grids.a.x(0), grids.a.y(0) - 9, room ? `A ${m} × ${k}` : "A", bold);
       painter.text(grids.b.x(0), grids.b.y(0) - 9, `B ${n} × ${k}, N to the right`, bold);
-      painter.text(grids.c.x(0), grids.c.y(0) - 9, `C ${m} × ${n}, by warp`, bold);
+      painter.text(grids.c.x(0), grids.c.y(0) - 9, `${titleOfSums(m, n)}, by warp`, bold);
       return grids.height;
     },
     mark(painter, width) {
@@ -74,7 +80,7 @@ function mapView() {
       }
       return [
         ["marked-thread", "marked thread", `t${state.thread}, warp ${warpOf(state.thread)}`],
-        ["marked-c", "its accumulators", `${result.values} of C: rows ${span(rows)}`],
+        ["marked-c", "its accumulators", `${result.values} sums: rows ${span(rows)}`],
         ["marked-columns", "columns", fewer(columns)],
         ["k-block", "k-block", `${state.kBlock} of ${kBlocks()}`],
       ];
@@ -112,20 +118,44 @@ function fewer(values) {
   return text.length <= 48 ? text : `${found.length}: ${found.slice(0, 6).join(", ")} … ${found[found.length - 1]}`;
 }
 
-function globalGrid(operand, width) {
+function globalGrid(tile, width) {
   const [left, top] = [44, 24];
-  const across = (width - left - 4) / operand.columns;
-  return cells(left, top, across, clamp(640 / operand.rows, 3, 10));
+  const across = (width - left - 4) / tile.columns;
+  return cells(left, top, across, clamp(640 / tile.rows, 3, 10));
+}
+
+/** Say who moves the followed operand between global memory and the CTA. */
+function moverNote({ copiers, name, sharedTile }) {
+  const lines = "Lines separate 32-byte sectors.";
+  if (!sharedTile) {
+    return `${name}, contiguous to the right: the thread that holds an accumulator stores it. Hue: warp. Shade: lane mod 4. Solid: elements of t${state.thread}. ${lines}`;
+  }
+  const does = name === "C" ? "storing" : "copying";
+  return copiers
+    ? `${name}, contiguous to the right. Hue: ${does} warp. Shade: group of 8 lanes. Solid: vectors of t${state.thread}. ${lines}`
+    : `${name}, contiguous to the right. One thread issues the TMA copies of boxes. Dashed: the box of the followed element. ${lines}`;
+}
+
+/** List the copies of the followed operand between global memory and the CTA, and their sectors. */
+function moverFacts(operand) {
+  const isResult = operand === operands.c;
+  const copy = isResult ? operand.epilogue.shared?.store : operand.copy;
+  const [sectors, least] = isResult ? operand.epilogue.sectors : copy.sectors;
+  const boxes = () => `boxes of ${copy.box.join(" × ")}${copy.shares > 1 ? `, shared by ${copy.shares} CTAs` : ""}`;
+  const vectors = () => `${isResult ? "vectors" : copy.op}, ${copy.bits} bits, threads ${copy.threads}`;
+  const { steps } = isResult ? operand.epilogue : { steps: [] };
+  return [
+    ["tile", "tile", `${operand.globalTile.tile.join(" × ")} ${operand.globalTile.dtype}`],
+    ["copies", isResult ? "stores" : "copies", !copy ? "by each thread, from registers" : copy.kind === "boxes" ? boxes() : vectors()],
+    ["sectors", isResult ? "sectors stored" : "sectors per tile", `${thousands(sectors)} of at least ${thousands(least)}`],
+    steps.length > 0 && ["steps", "fused", steps.join(", ")],
+  ];
 }
 
 function globalView() {
-  const color = (operand, row, column) => {
-    if (!operand.copiers) {
-      const { box } = inBox(operand.copy, operand, ...operand.cell(row, column));
-      return hue(box, Math.floor(row / 8) % 2, 2);
-    }
-    const { thread } = operand.copiers.of(operand.coordinate(...operand.cell(row, column)));
-    return hue(warpOf(thread), Math.floor((thread % WARP) / 8), 4);
+  const color = (operand, tile, row, column) => {
+    const { hue: number, shade } = operand.moverOf(...tile.cell(row, column));
+    return hue(number, shade, 4);
   };
   const view = new View({
     id: "global",
@@ -134,61 +164,51 @@ function globalView() {
     on: ["all", "operand"],
     draw(painter, width) {
       const operand = followed();
-      const grid = globalGrid(operand, width);
-      painted(painter, grid, operand.rows, operand.columns, (row, column) => color(operand, row, column));
-      const sector = SECTOR_BYTES / operand.bytes;
-      for (let column = sector; column < operand.columns; column += sector) {
-        painter.line(grid.x(column), grid.y(0), grid.x(column), grid.y(operand.rows), { stroke: palette.paper });
+      const tile = operand.globalTile;
+      if (!tile) return 0;
+      const grid = globalGrid(tile, width);
+      painted(painter, grid, tile.rows, tile.columns, (row, column) => color(operand, tile, row, column));
+      const sector = SECTOR_BYTES / tile.bytes;
+      for (let column = sector; column < tile.columns; column += sector) {
+        painter.line(grid.x(column), grid.y(0), grid.x(column), grid.y(tile.rows), { stroke: palette.paper });
       }
-      const names = { rowName: operand.modes[1 - operand.major], columnName: operand.modes[operand.major] };
-      numbered(painter, grid, operand.rows, operand.columns, { rowStep: 8, columnStep: sector, ...names });
-      return grid.y(operand.rows) + 6;
+      const names = { rowName: tile.modes[1 - tile.major], columnName: tile.modes[tile.major] };
+      numbered(painter, grid, tile.rows, tile.columns, { rowStep: 8, columnStep: sector, ...names });
+      return grid.y(tile.rows) + 6;
     },
     mark(painter, width) {
       const operand = followed();
-      const grid = globalGrid(operand, width);
-      if (operand.copiers && state.thread < operand.copiers.threads) {
-        const { steps, threads, elements, values } = operand.copiers;
-        for (let step = 0; step < steps; step += 1) {
-          const first = values[(step * threads + state.thread) * elements];
-          const [row, column] = operand.cell(...operand.element(first));
-          painter.rect(grid.x(column), grid.y(row), elements * grid.width, Math.max(3, grid.height), { fill: palette.thread });
-        }
+      const tile = operand.globalTile;
+      if (!tile) return;
+      const grid = globalGrid(tile, width);
+      for (const [first, count] of operand.movedBy(state.thread)) {
+        const [row, column] = tile.cell(...first);
+        painter.rect(grid.x(column), grid.y(row), count * grid.width, Math.max(3, grid.height), { fill: palette.thread });
       }
-      if (state.operand === "c") return;
-      const { global, copy } = way();
-      const [row, column] = operand.cell(state.x, state.y);
-      const sector = SECTOR_BYTES / operand.bytes;
-      framed(painter, grid.x(global.sectorInRow * sector), grid.y(row), sector * grid.width, grid.height, 2);
-      if (!operand.copiers) {
-        const [wide, tall] = operand.copy.box;
-        painter.rect(grid.x(copy.box * wide), grid.y(copy.rank * tall), wide * grid.width, tall * grid.height, {
-          stroke: palette.accent,
-          dash: [5, 4],
-        });
+      const at = operand.inGlobal(state.x, state.y);
+      const [row, column] = tile.cell(...at);
+      const sector = SECTOR_BYTES / tile.bytes;
+      framed(painter, grid.x(way().global.sectorInRow * sector), grid.y(row), sector * grid.width, grid.height, 2);
+      const { box } = operand.moverOf(...at);
+      if (box) {
+        const [top, left, tall, wide] = box;
+        const dashed = { stroke: palette.accent, dash: [5, 4] };
+        painter.rect(grid.x(left), grid.y(top), wide * grid.width, tall * grid.height, dashed);
       }
       lit(painter, grid.x(column), grid.y(row), grid.width, grid.height);
     },
     at(px, py, width) {
-      const operand = followed();
-      const [row, column] = globalGrid(operand, width).at(px, py);
-      if (!within(row, operand.rows) || !within(column, operand.columns)) return null;
-      return [operand.name.toLowerCase(), ...operand.cell(row, column)];
+      const tile = followed().globalTile;
+      if (!tile) return null;
+      const [row, column] = globalGrid(tile, width).at(px, py);
+      if (!within(row, tile.rows) || !within(column, tile.columns)) return null;
+      return [state.operand, ...tile.cell(row, column)];
     },
     words() {
       const operand = followed();
-      const { copy } = operand;
-      const [sectors, least] = copy.sectors;
-      view.root.querySelector(".note").textContent = operand.copiers
-        ? `${operand.name}, contiguous to the right. Hue: copying warp. Shade: group of 8 lanes. Solid: vectors of t${state.thread}. Lines separate 32-byte sectors.`
-        : `${operand.name}, contiguous to the right. One thread issues the TMA copies of boxes. Dashed: the box of the followed element. Lines separate 32-byte sectors.`;
-      return [
-        ["tile", "tile", `${operand.tile.join(" × ")} ${operand.dtype}`],
-        operand.copiers
-          ? ["copies", "copies", `${copy.op}, ${copy.bits} bits, threads ${copy.threads}`]
-          : ["copies", "copies", `boxes of ${copy.box.join(" × ")}${copy.shares > 1 ? `, shared by ${copy.shares} CTAs` : ""}`],
-        ["sectors", "sectors per tile", `${thousands(sectors)} of at least ${thousands(least)}`],
-      ];
+      const note = operand.globalTile ? moverNote(operand) : "These loads are shown without an epilogue: no C is stored.";
+      view.root.querySelector(".note").textContent = note;
+      return operand.globalTile ? moverFacts(operand) : [];
     },
   });
 }

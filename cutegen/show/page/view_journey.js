@@ -1,5 +1,14 @@
 // The path of the followed element as a row of stations, from global memory to its accumulators.
 
+/** Return which bits of a 32-bit register a narrower value has, as text. */
+const bitsOf = (part, bits) => (bits < 32 ? `, bits ${part * bits}–${(part + 1) * bits - 1}` : "");
+
+/** Return the fact which bytes of its bank's 4-byte word a narrower element has. */
+function inWord({ byte }, bytes) {
+  const first = mod(byte, BANK_BYTES);
+  return bytes < BANK_BYTES && ["word-bytes", "of its 4-byte word", bytes === 1 ? `byte ${first}` : `bytes ${first}–${first + bytes - 1}`];
+}
+
 const nameOf = (found) => `${found.name}(${state.x}, ${state.y})`;
 
 function stationsOfOperand(found) {
@@ -40,6 +49,7 @@ function stationsOfOperand(found) {
         ["offset", "offset", `${shared.offset} elements`],
         ["byte", "byte", shared.address],
         ["bank", "bank", shared.bank],
+        inWord(shared, operand.bytes),
       ],
     ],
     [
@@ -59,7 +69,6 @@ function stationsOfOperand(found) {
 function stationsOfLoad(found) {
   const { operand, holder, holders, register, lane, phase } = found;
   const others = holders.filter((other) => other.thread !== holder.thread).map((other) => other.thread);
-  const perRegister = 32 / operand.bits;
   return [
     [
       operand.loads.ldmatrix ? `ldmatrix${operand.loads.transpose ? ".trans" : ""}` : "ld.shared",
@@ -76,7 +85,7 @@ function stationsOfLoad(found) {
         [
           "register",
           `tCr${operand.name}`,
-          `R${register.register}${perRegister > 1 ? `, ${register.part} of ${perRegister}` : ""}`,
+          `R${register.register}${bitsOf(register.part, operand.bits)}`,
         ],
         ["value", "value", holder.value],
         others.length > 0 && ["others", "also in", span(others).split(", ").map((run) => `t${run}`).join(" ")],
@@ -151,7 +160,7 @@ function stationsOfResult(found) {
       ["global-sector", "sector (in row)", `${global.sector} (${global.sectorInRow})`],
     ],
   ];
-  if (!operand.shared) return [first, ["Store", [["way", "path", "directly from registers"]]], last];
+  if (!operand.sharedTile) return [first, ["Store", [["way", "path", "directly from registers"]]], last];
   const { part, shared, writer, store } = found;
   return [
     first,
@@ -173,7 +182,8 @@ function stationsOfResult(found) {
         ["offset", "offset", `${shared.offset} elements`],
         ["byte", "byte", shared.address],
         ["bank", "bank", shared.bank],
-        ["xor", "XOR", operand.shared.layouts[state.layouts.c].swizzle ? shared.mask : "none"],
+        inWord(shared, operand.sharedTile.bytes),
+        ["xor", "XOR", operand.sharedTile.layouts[state.layouts.c].swizzle ? shared.mask : "none"],
       ],
     ],
     operand.copiers

@@ -13,9 +13,14 @@ function rankingView() {
     note: "Wavefronts to write and read one tile once, counted by the library: relative to the minimum, and the number. Select a layout to see it in shared memory.",
     controls: holder,
     words() {
-      const operand = followed();
-      const name = operand.name.toLowerCase();
-      const rows = operand.layouts.map((row, i) => {
+      const tile = followed().sharedTile;
+      const name = state.operand;
+      if (!tile) {
+        holder.replaceChildren(element("p", { class: "note" }, notShared()));
+        holder.dataset.shown = name;
+        return [];
+      }
+      const rows = tile.layouts.map((row, i) => {
         const use = element("button", { type: "button", "aria-pressed": String(state.layouts[name] === i) }, row.name);
         use.addEventListener("click", () => update({ layouts: { ...state.layouts, [name]: i } }));
         const cost = [row.write, row.lines, row.read].map((pair) =>
@@ -24,7 +29,7 @@ function rankingView() {
         const texts = [...cost, element("td", {}, thousands(row.bytes))];
         return element("tr", { class: i === 0 ? "used" : null }, element("th", { scope: "row" }, use), ...texts);
       });
-      const caption = `${operand.name}: the first is in use`;
+      const caption = `${tile.name}: the first is in use`;
       const made = table(caption, ["layout", "writes", "writes by line", "reads", "bytes"], rows);
       if (holder.dataset.shown !== `${name}${state.layouts[name]}`) holder.replaceChildren(made);
       holder.dataset.shown = `${name}${state.layouts[name]}`;

@@ -23,6 +23,7 @@ class SharedPicture {
 
   geometry(width) {
     const tile = this.tileOfState();
+    if (!tile) return null;
     const layout = this.layoutOfState();
     const { perLine, lines } = linesOf(tile, layout);
     const [left, top] = [44, 36];
@@ -48,7 +49,9 @@ class SharedPicture {
   }
 
   draw(painter, width) {
-    const { tile, layout, perLine, lines, whole, height } = this.geometry(width);
+    const shown = this.geometry(width);
+    if (!shown) return 0;
+    const { tile, layout, perLine, lines, whole, height } = shown;
     const found = contentsOf(tile, layout);
     painted(painter, whole, lines, perLine, (row, column) => {
       const at = row * perLine + column;
@@ -67,7 +70,9 @@ class SharedPicture {
   }
 
   mark(painter, width) {
-    const { tile, layout, perLine, lines, whole, zoom } = this.geometry(width);
+    const shown = this.geometry(width);
+    if (!shown) return;
+    const { tile, layout, perLine, lines, whole, zoom } = shown;
     const first = this.firstLine(lines);
     painter.rect(whole.x(0) - 2, whole.y(first) - 1, perLine * whole.width + 4, LINES_OF_ZOOM * whole.height + 2, {
       stroke: palette.thread,
@@ -106,7 +111,9 @@ class SharedPicture {
   others() {}
 
   at(px, py, width) {
-    const { tile, layout, perLine, lines, whole, zoom } = this.geometry(width);
+    const shown = this.geometry(width);
+    if (!shown) return null;
+    const { tile, layout, perLine, lines, whole, zoom } = shown;
     const found = contentsOf(tile, layout);
     let [line, column] = whole.at(px, py);
     if (!within(line, lines) || !within(column, perLine)) {
@@ -130,24 +137,29 @@ function inStage(tile, layout, x, y) {
 }
 
 /** Build the buttons plain, pad and swizzle for the best layout of each kind, and a list of all compared layouts. */
-function layoutSwitch(id, nameOfState, tileOfState) {
+function layoutSwitch() {
   const group = element("div", { class: "switch", role: "group", "aria-label": "Shared memory layout" });
-  const list = element("select", { id: `${id}-layout`, "aria-label": "All compared layouts" });
+  const list = element("select", { id: "shared-layout", "aria-label": "All compared layouts" });
   const buttons = ["plain", "pad", "swizzle"].map((kind) => {
-    const button = element("button", { type: "button", "data-kind": kind, id: `${id}-${kind}` }, kind);
+    const button = element("button", { type: "button", "data-kind": kind, id: `shared-${kind}` }, kind);
     button.addEventListener("click", () => choose(best(kind)));
     return button;
   });
-  const best = (kind) => tileOfState().layouts.findIndex((row) => row.kind === kind);
+  const best = (kind) => followed().sharedTile.layouts.findIndex((row) => row.kind === kind);
   const choose = (index) => {
-    if (index >= 0) update({ layouts: { ...state.layouts, [nameOfState()]: index } });
+    if (index >= 0) update({ layouts: { ...state.layouts, [state.operand]: index } });
   };
   list.addEventListener("change", () => choose(Number(list.value)));
   group.append(...buttons, list);
   let filled = null;
   const refreshed = () => {
-    const tile = tileOfState();
-    const chosen = state.layouts[nameOfState()];
+    const tile = followed().sharedTile;
+    group.hidden = !tile;
+    if (!tile) {
+      buttons.forEach((button) => { button.disabled = true; });
+      return;
+    }
+    const chosen = state.layouts[state.operand];
     if (filled !== tile.name) {
       filled = tile.name;
       list.replaceChildren(
@@ -181,26 +193,43 @@ function countsOf(tile, layout) {
   ];
 }
 
+/** Say why the followed operand has no tile in shared memory. */
+const notShared = () => `${followed().name} does not pass through shared memory: registers are stored to global memory.`;
+
+function sharedNote() {
+  const { tile } = sharedNow();
+  const column = tile.modes[tile.major];
+  const colors = `Each hue is 16 bytes of a row along ${column}; equal hues share a column in global memory. Outlined: one phase.`;
+  if (state.operand !== "c") return `One stage of ${tile.name}. ${colors}`;
+  const { epilogue } = operands.c;
+  const { store, parts, by } = epilogue.shared;
+  const what = parts ? `A part of C, ${tile.tile.join(" × ")}, stored at once` : "The complete tile of C";
+  const leaves = store.kind === "vectors" ? `stored by threads, ${store.bits / 8} bytes each` : "stored by TMA in boxes";
+  return `${what}: written by ${by}, then ${leaves}. ${colors}`;
+}
+
 function sharedView() {
-  const nameNow = () => followed().name.toLowerCase();
-  const layoutNow = () => state.layouts[nameNow()];
-  const picture = new SharedPicture(followed, layoutNow, () =>
-    state.operand === "c" ? null : inStage(followed(), layoutNow(), state.x, state.y),
-  );
+  const tileNow = () => followed().sharedTile;
+  const layoutNow = () => state.layouts[state.operand];
+  const picture = new SharedPicture(tileNow, layoutNow, () => {
+    const { x, y } = sharedNow();
+    return inStage(tileNow(), layoutNow(), x, y);
+  });
   // The pieces that the lanes of the phase address, or the rows of the core matrix. Pieces in the same bank wait.
   picture.others = (painter, tile, layout, whole, zoom, first) => {
     const perChunk = CHUNK_BYTES / tile.bytes;
-    if (accessOf().torn) return;
-    for (const [x, y] of accessOf().phases[state.phase].pieces.map((piece) => piece.element)) {
+    const access = accessOf();
+    if (!access || access.torn) return;
+    const wide = Math.min(perChunk, access.bytes / tile.bytes);
+    for (const [x, y] of access.phases[state.phase].pieces.map((piece) => piece.element)) {
       const place = inStage(tile, layout, x, y);
-      const wide = Math.min(perChunk, accessOf().bytes / tile.bytes);
       marked(painter, whole.x(place.inLine), whole.y(place.inStage), wide * whole.width, Math.max(3, whole.height));
       if (within(place.inStage - first, LINES_OF_ZOOM)) {
         marked(painter, zoom.x(place.chunk) + 1, zoom.y(place.inStage - first) + 1, zoom.width - 2, zoom.height - 2);
       }
     }
   };
-  const { group, refreshed } = layoutSwitch("shared", nameNow, followed);
+  const { group, refreshed } = layoutSwitch();
   const view = new View({
     id: "shared",
     title: "Shared memory: lines and banks",
@@ -211,15 +240,12 @@ function sharedView() {
     mark: (painter, width) => picture.mark(painter, width),
     at(px, py, width) {
       const place = picture.at(px, py, width);
-      return place && [nameNow(), ...place];
+      return place && [state.operand, ...followed().fromShared(...place)];
     },
     words() {
       refreshed();
-      const operand = followed();
-      const column = operand.modes[operand.major];
-      view.root.querySelector(".note").textContent =
-        `One stage of ${operand.name}. Each hue is 16 bytes of a row along ${column}; equal hues share a column in global memory. Outlined: one phase.`;
-      return countsOf(operand, layoutNow());
+      view.root.querySelector(".note").textContent = tileNow() ? sharedNote() : notShared();
+      return tileNow() ? countsOf(tileNow(), layoutNow()) : [];
     },
   });
 }
