@@ -13,18 +13,21 @@ from typing import Any
 from cutegen.contract.source import KernelSource
 from cutegen.plan import GemmPlan, ProbePlan
 from cutegen.plan.families import FAMILIES
+from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.swapped import as_planned
 from cutegen.render import bulk, plain, probe, tcgen05, vectors, warpgroup
 from cutegen.render.environment import rendered
 
+DRAINED = "drained"
+"""Kernels with a role that drains the sums of another."""
 Writer = Callable[[GemmPlan], dict[str, Any]]
 
 BY_VECTORS: Mapping[str, Writer] = MappingProxyType({"threads": plain.context, "warps": vectors.context})
 """Writers of kernels whose threads copy vectors to shared memory, by what executes an atom."""
 BY_BOXES: Mapping[str, Writer] = MappingProxyType(
-    {"warps": bulk.context, "warpgroups": warpgroup.context, "elected threads": tcgen05.context}
+    {"warps": bulk.context, "warpgroups": warpgroup.context, DRAINED: tcgen05.context}
 )
-"""Writers of kernels whose shared memory bulk tensor copies fill, by what executes an atom."""
+"""Writers of kernels whose shared memory bulk tensor copies fill, by what executes an atom, unless sums are drained."""
 
 
 def render(plan: GemmPlan | ProbePlan) -> KernelSource:
@@ -40,4 +43,4 @@ def render(plan: GemmPlan | ProbePlan) -> KernelSource:
 
 def _writer(plan: GemmPlan) -> Writer:
     writers = plan.a.g2s.by_kind(vectors=lambda _: BY_VECTORS, boxes=lambda _: BY_BOXES)
-    return writers[plan.atoms_are]
+    return writers[plan.atoms_are if plan.mma.accumulator.home is Home.REGISTERS else DRAINED]

@@ -12,7 +12,9 @@ from cutegen.hardware.tcgen05_atoms import PAIR, columns_allocated, instruction_
 from cutegen.hardware.units import WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.epilogue.staged import MATRICES
+from cutegen.plan.kernel.accumulator import Home
 from cutegen.plan.kernel.pipeline import Pipeline
+from cutegen.plan.kernel.role import MMA, PRODUCER
 from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE
 from cutegen.plan.values.fragments import CopiedToTmem
 from cutegen.plan.values.path import OperandPath
@@ -32,7 +34,8 @@ LARGEST_LOAD = 128
 
 def context(plan: GemmPlan) -> dict[str, Any]:
     """Return the template's holes."""
-    common = gemm_context(plan, _settled(plan), "a tcgen05 GEMM fed by bulk tensor copies")
+    instruction, _, _ = plan.atom.instruction.partition(".")
+    common = gemm_context(plan, _settled(plan), f"a {instruction} GEMM fed by bulk tensor copies")
     clustered = plan.mma.shares_copies
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if clustered else numerics(plan)
     return {
@@ -84,11 +87,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "functions/boxes.py.j2#next_stage",
         "functions/boxes.py.j2#copy_k_tile",
         *_factor_parts(plan),
-        "functions/tcgen05.py.j2#tensor_memory",
-        "functions/tcgen05.py.j2#order",
-        *_commit_parts(plan),
-        f"functions/tcgen05.py.j2#{'multiply_scaled' if scales(plan) else 'multiply'}",
-        "functions/tcgen05.py.j2#load_sums",
+        *_tensor_memory_parts(plan),
         "roles/producer_mma_epilogue.py.j2",
         "roles/producer_of_tiles.py.j2",
         "roles/mma_warp.py.j2",
@@ -100,6 +99,20 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "epilogues/drained.py.j2",
         *stored_parts(plan),
         *host_parts(plan),
+    )
+
+
+def _tensor_memory_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts of `tcgen05`, if sums are in tensor memory; a family with another home has its own."""
+    if plan.mma.accumulator.home is not Home.TENSOR_MEMORY:
+        return ()
+    return (
+        "functions/tcgen05.py.j2#tensor_memory",
+        "functions/tcgen05.py.j2#order",
+        *_commit_parts(plan),
+        f"functions/tcgen05.py.j2#{'multiply_scaled' if scales(plan) else 'multiply'}",
+        "functions/tcgen05.py.j2#load_sums",
+        "mma/elected_thread.py.j2",
     )
 
 
@@ -136,9 +149,8 @@ def _in_tensor_memory(x: OperandPath) -> CopiedToTmem:
 def _factor_constants(plan: GemmPlan) -> ConstantsByDecision:
     """Return where the factors of a k-tile are: descriptors of their atoms, and columns of tensor memory."""
     settled: ConstantsByDecision = {}
-    kind = kind_of(plan.atom)
     for x in factors_of(plan):
-        copy, name = _in_tensor_memory(x), constants_of(x.name)
+        kind, copy, name = kind_of(plan.atom), _in_tensor_memory(x), constants_of(x.name)
         atoms_of_rows, stage = x.tile[0], x.smem.bytes // plan.stages // VECTOR_BYTES
         # A k-block reads words of an atom, or of the one that its factors begin in.
         assert kind.block_k is not None
@@ -313,24 +325,36 @@ def _drain(plan: GemmPlan) -> DrainHoles:
 
 def _settled(plan: GemmPlan) -> ConstantsByDecision:
     """Return the constants of each decision on the main loop."""
-    sums, a, b = plan.mma.accumulator, plan.a, plan.b
-    instruction = instruction_descriptor(plan.atom, a.major_mode, b.major_mode).encode()
-    allocated = _allocated(plan)
-    drains = plan.loop.role(EPILOGUE).warps
+    sums, allocated = plan.mma.accumulator, _allocated(plan)
+    producer, mma = (_first_warp(plan, name) for name in (PRODUCER, MMA))
     return {
         **fed_by_boxes(plan),
         "mma.atom": (
-            f"K_BLOCKS, INSTRUCTION_DESCRIPTOR = {plan.mma.k_blocks}, 0x{instruction:X}",
+            *_instruction_constants(plan),
             f"ACCUMULATOR_DTYPE = cutlass.{plan.atom.c_dtype.dsl_name}",
-            f"PRODUCER_WARP, MMA_WARP, THREADS = {drains}, {drains + 1}, {plan.threads}",
+            f"PRODUCER_WARP, MMA_WARP, THREADS = {producer}, {mma}, {plan.threads}",
         ),
-        "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of tensor memory",),
+        "mma.accumulator": (f"BUFFERS, COLUMNS = {sums.buffers}, {allocated}  # columns of {sums.home}",),
         "schedule.cluster": (*cluster_constants(plan), *_copiers(plan)),
-        "descriptor.a": _descriptors(plan, a),
-        "descriptor.b": _descriptors(plan, b),
+        "descriptor.a": _descriptors(plan, plan.a),
+        "descriptor.b": _descriptors(plan, plan.b),
         **_factor_constants(plan),
         "epilogue.smem": (*part_constants(plan), *c_constants(plan)),
     }
+
+
+def _first_warp(plan: GemmPlan, name: str) -> int:
+    """Return the first warp of a role: roles have consecutive warps, in order."""
+    names = [role.name for role in plan.roles]
+    return sum(role.warps for role in plan.roles[: names.index(name)])
+
+
+def _instruction_constants(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the k-blocks, and the instruction: `tcgen05.mma` has a descriptor, another one its shape."""
+    if plan.mma.accumulator.home is not Home.TENSOR_MEMORY:
+        return (f"MMA_SHAPE, K_BLOCKS = {plan.atom.shape_mnk}, {plan.mma.k_blocks}",)
+    instruction = instruction_descriptor(plan.atom, plan.a.major_mode, plan.b.major_mode).encode()
+    return (f"K_BLOCKS, INSTRUCTION_DESCRIPTOR = {plan.mma.k_blocks}, 0x{instruction:X}",)
 
 
 def _descriptors(plan: GemmPlan, x: OperandPath) -> tuple[str, ...]:

@@ -16,10 +16,15 @@ from cutegen.hardware.units import REGISTER_BITS, WARPGROUP
 
 
 class Home(StrEnum):
-    """Memory of the sums: registers of the threads that multiply, or columns of tensor memory."""
+    """Memory of the sums: registers of the threads that multiply, or what others drain.
+
+    These are columns of tensor memory, or of shared memory with the same places, for instructions whose sums are in
+    registers first.
+    """
 
     REGISTERS = "registers"
     TENSOR_MEMORY = "tensor memory"
+    SHARED_MEMORY = "shared memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Accumulator:
     @property
     def registers(self) -> int:
         """Registers of a thread for the sums of a tile: of each set, and of those that sums are promoted to."""
-        if self.home is Home.TENSOR_MEMORY:
+        if self.home is not Home.REGISTERS:
             return 0
         sums = self.registers_of(self.values)
         return sums if self.promotion is None else sums + sums * self.promotion.sets // self.promotion.waves
@@ -109,7 +114,7 @@ class Accumulator:
 
     def registers_while_stored(self, values: int) -> int:
         """Return the registers for sums of a thread that stores a sub-tile of so many: all, unless it loads those."""
-        return self.registers_of(values if self.home is Home.TENSOR_MEMORY else self.values)
+        return self.registers_of(self.values if self.home is Home.REGISTERS else values)
 
 
 def in_registers(

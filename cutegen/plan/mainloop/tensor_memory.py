@@ -42,7 +42,7 @@ from cutegen.plan.kernel.pipeline import (
     Sync,
     mbarriers_bytes,
 )
-from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Nth, Program, Range, RangeName, Section, Step
+from cutegen.plan.kernel.program import Action, KernelLoop, Mark, Nth, Program, Range, RangeName, Section, Slot, Step
 from cutegen.plan.kernel.role import MMA, PRODUCER, Role
 from cutegen.plan.mainloop.programs import FETCHED, stored_in_bulk
 from cutegen.plan.mainloop.tma import Bulk, choose_described
@@ -65,8 +65,8 @@ EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
 """Names of the role that drains sums, and of the pipeline of tensor memory."""
 ADDRESS = "tensor_memory"
 """Name of the region of shared memory to which an allocation of tensor memory writes its address."""
-ADDRESS_BYTES, RESERVED_BYTES = 16, 512
-"""Bytes of that region, aligned, and those that barriers and it take at most."""
+ADDRESS_BYTES, BARRIERS_BYTES = 16, 496
+"""Bytes of that region, aligned, and those that barriers take at most."""
 
 
 def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
@@ -111,15 +111,24 @@ def drained_by_warps(role: Role, accumulator: Accumulator, ctas: int) -> Pipelin
     )
 
 
+def multiplied_by_thread(k_blocks: int, *, scaled: bool) -> Slot:
+    """A k-tile whose multiplications release its stage; before them, factors are copied if its blocks are `scaled`."""
+    factors = (Step(Action.TO_TMEM),) if scaled else ()
+    return (
+        Step(Action.WAIT),
+        *factors,
+        *(Step(Action.MULTIPLY, 0, block) for block in range(k_blocks)),
+        Step(Action.RELEASE),
+    )
+
+
 def drained(
-    roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int, *, scaled: bool = False
+    roles: tuple[Role, ...], pipelines: tuple[Pipeline, ...], k_blocks: int, sub_tiles: int, multiplied: Slot
 ) -> KernelLoop:
-    """A producer warp copies, a warp multiplies into tensor memory, and others drain it and store C.
+    """A producer warp copies, a role multiplies into buffers of sums, and others drain them and store C.
 
-    If blocks of operands are `scaled`, the warp that multiplies first copies their factors to tensor memory.
-
-    The warp that multiplies frees tensor memory when all buffers are drained. The last sub-tile of a tile frees its
-    buffer as soon as it is in registers.
+    `multiplied` are the steps of a k-tile. The role that multiplies ends, and frees tensor memory, when all buffers are
+    drained. The last sub-tile of a tile frees its buffer as soon as it is in registers.
     """
     (ab,) = (each for each in pipelines if each.name == AB)
     store = next((each for each in pipelines if each.name == C_STORE), None)
@@ -127,15 +136,7 @@ def drained(
     def on(pipeline: str, *actions: Action) -> Section:
         return Section(tuple(Step(action, pipeline=pipeline) for action in actions))
 
-    multiplied = (
-        (
-            Step(Action.WAIT),
-            *((Step(Action.TO_TMEM),) if scaled else ()),
-            *(Step(Action.MULTIPLY, 0, block) for block in range(k_blocks)),
-            Step(Action.RELEASE),
-        ),
-    )
-    work: tuple[Step, ...] = (
+    work: Slot = (
         Step(Action.LOAD_ACCUMULATOR, pipeline=ACCUMULATOR),
         Step(Action.RELEASE, nth=Nth.LAST, pipeline=ACCUMULATOR),
         Step(Action.DRAIN, pipeline=C_STORE),
@@ -154,7 +155,7 @@ def drained(
                 MMA,
                 (
                     on(ACCUMULATOR, Action.ACQUIRE),
-                    Range(RangeName.TURN, multiplied, Mark.FIRST, Mark.END),
+                    Range(RangeName.TURN, (multiplied,), Mark.FIRST, Mark.END),
                     on(ACCUMULATOR, Action.COMMIT),
                 ),
                 end=(on(ACCUMULATOR, Action.TAIL),),
@@ -177,7 +178,7 @@ class TmaTmem(Bulk):
     to_copy: ClassVar[tuple[int, ...]] = ()
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEEPEST[-1]
-    reserved_bytes: ClassVar[int] = RESERVED_BYTES
+    reserved_bytes: ClassVar[int] = BARRIERS_BYTES + ADDRESS_BYTES
 
     def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
         """The warps that drain come first: warp i of a CTA reaches lanes 32 (i mod 4) and the next 31."""
@@ -213,23 +214,41 @@ class TmaTmem(Bulk):
         buffers = epilogue.parts.buffers * epilogue.parts.warpgroups
         return stored_in_bulk(mma, epilogue.parts.buffers, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
 
+    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
+        """The tensor core reads a stage."""
+        return multiplied_in_tensor_memory(mma, stages, stage_bytes)
+
+    def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:
+        """The tensor core fills a buffer of sums."""
+        return drained_by_warps(drains, mma.accumulator, mma.atom.ctas)
+
+    def places_of_sums(self, accumulator: Accumulator) -> tuple[Region, ...]:
+        """Shared memory for sums: of tensor memory the address alone."""
+        return (Region(name=ADDRESS, owner=ADDRESS, bytes=ADDRESS_BYTES, align_bytes=ADDRESS_BYTES),)
+
+    def k_tile(self, k_blocks: int, *, scaled: bool) -> Slot:
+        """The steps of a k-tile of the role that multiplies."""
+        return multiplied_by_thread(k_blocks, scaled=scaled)
+
     def memory(self, draft: Draft) -> Memory:
         """Place C after the stages, then the barriers, and the address of tensor memory."""
         spec, target, mma = draft.spec, draft.target, draft.mma
         stage_bytes, gaps_bytes = sum(draft.stage_bytes), most_gap_bytes(draft.stage_bytes)
         of_epilogue, *_ = draft.roles.roles
-        capacity = capacity_bytes(target) - gaps_bytes - RESERVED_BYTES
+        of_sums = self.places_of_sums(mma.accumulator)
+        reserved = BARRIERS_BYTES + sum(each.bytes for each in of_sums)
+        capacity = capacity_bytes(target) - gaps_bytes - reserved
         registers = draft.roles.registers_at_launch
         epilogue = self.epilogue(spec, draft.fusion, mma, registers, stage_bytes, capacity)
         c = epilogue.value.smem
         c_bytes = round_up(c.bytes, SWIZZLE_PERIOD_BYTES) if c else 0
-        reserved_bytes = c_bytes + RESERVED_BYTES + gaps_bytes
+        reserved_bytes = c_bytes + reserved + gaps_bytes
         most = self._most_stages(draft)
         stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
         pipelines = (
-            multiplied_in_tensor_memory(mma, stages.value, stage_bytes),
-            drained_by_warps(of_epilogue, mma.accumulator, mma.atom.ctas),
+            self.ab(mma, stages.value, stage_bytes),
+            self.sums(mma, of_epilogue),
             *((store,) if store else ()),
         )
         barriers_bytes = mbarriers_bytes(pipelines)
@@ -237,7 +256,7 @@ class TmaTmem(Bulk):
             *draft.stage_regions(stages.value, SWIZZLE_PERIOD_BYTES, ALWAYS),
             *(() if c is None else (result_region(c_bytes, SWIZZLE_PERIOD_BYTES),)),
             Region(name=BARRIERS, owner=BARRIERS, bytes=barriers_bytes, align_bytes=MBARRIER_BYTES),
-            Region(name=ADDRESS, owner=ADDRESS, bytes=ADDRESS_BYTES, align_bytes=ADDRESS_BYTES),
+            *of_sums,
         ]
         return Memory(stages=stages, epilogue=epilogue, regions=allocate(regions), pipelines=pipelines)
 
@@ -261,6 +280,5 @@ class TmaTmem(Bulk):
         """A tile is multiplied while the previous one is drained."""
         parts = memory.epilogue.value.parts
         assert parts is not None  # sums are drained in parts
-        return drained(
-            roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta, scaled=not all(x.is_multiplied for x in operands)
-        )
+        k_tile = self.k_tile(mma.k_blocks, scaled=not all(x.is_multiplied for x in operands))
+        return drained(roles.roles, memory.pipelines, mma.k_blocks, parts.of_cta, k_tile)

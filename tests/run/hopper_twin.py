@@ -1,0 +1,245 @@
+"""A Hopper twin of family sm100: its roles, pipelines, scheduler and epilogue, on a GPU that has no tcgen05.
+
+The twin has every template of sm100 but those of `tcgen05` itself; `hopper_twin.py.j2` stands in for them. A warpgroup
+multiplies by wgmma in place of a thread, and writes its sums to shared memory, at the addresses that they would have in
+tensor memory. So barriers, phases, tails, epilogues and stores of sm100 run on real hardware. Only tests name it.
+
+| pipeline | from | to | full: arrivals | empty: arrivals |
+|---|---|---|---|---|
+| `ab` | producer | mma | bytes of the copies | each warp, when its warpgroup's multiplications are complete |
+| `accumulator` | mma | epilogue | each warp that has written its sums | each warp that has loaded its sums |
+| `c_store` | epilogue | bulk stores | `bar.sync` of those that write a buffer | the stores that read it |
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cutegen.algebra import Extents, TiledMma
+from cutegen.api import request_of
+from cutegen.build import Cache, build
+from cutegen.hardware import WGMMA_ATOMS, Instruction, Target, dtype
+from cutegen.hardware.multiplies import OperandSource
+from cutegen.hardware.tcgen05_atoms import LANES
+from cutegen.hardware.units import REGISTER_BITS, WARPGROUP, WGMMA_ROWS
+from cutegen.plan import GemmPlan, plan
+from cutegen.plan.families import FAMILIES, Family, register
+from cutegen.plan.kernel.accumulator import Accumulator, Home
+from cutegen.plan.kernel.memory import Region
+from cutegen.plan.kernel.pipeline import Arrival, Barrier, By, Pipeline
+from cutegen.plan.kernel.program import Action, Slot, Step
+from cutegen.plan.kernel.role import MMA, Role
+from cutegen.plan.mainloop.programs import copied_in_bulk
+from cutegen.plan.mainloop.tensor_memory import TmaTmem
+from cutegen.plan.mma.tcgen05 import REGISTERS, choose_accumulator
+from cutegen.plan.parts import CountedPlan, Mma, Operands, Roles
+from cutegen.plan.schedules import Persistent
+from cutegen.plan.values.decision import Choice, Decision
+from cutegen.plan.values.gemm_plan import MmaPlan
+from cutegen.run import Kernel
+from cutegen.spec import FAMILIES as SPEC_FAMILIES
+from cutegen.spec import Bias, Epilogue, Extra, GemmSpec, Operand, Problem, Raster, Schedule, Tile
+from cutegen.spec.families import TCGEN05, PartKeys
+from cutegen.support.words import extents
+from cutegen.verify.counts import count_launch
+from tests.run.against_float64 import expected, hold, made
+
+NAME, ARCH = "hopper_twin", "sm_90"
+TEXT = Path(__file__).with_name("hopper_twin.py.j2").read_text()
+"""What stands in for the templates of tcgen05."""
+COLUMN_BYTES = LANES * REGISTER_BITS // 8
+"""A column of tensor memory: 4 bytes of each lane."""
+REGISTERS_BESIDE_SUMS = 40
+"""Registers of a thread that multiplies, beside its sums: addresses, descriptors and barriers."""
+
+
+class WgmmaToShared(Mma):
+    """A warpgroup multiplies 16-bit operands by wgmma; its sums have the layout and the buffers of tensor memory."""
+
+    keys: ClassVar[PartKeys] = PartKeys(
+        frozenset({Instruction.WGMMA}),
+        {
+            **TCGEN05.without,
+            "mma.cta_group": "wgmma is for one CTA",
+            "problem.scale_a": "wgmma scales no blocks",
+            "problem.scale_b": "wgmma scales no blocks",
+            "schedule.cluster": "each CTA copies for itself",
+        },
+    )
+
+    def check(self, spec: GemmSpec, target: Target) -> None:
+        """Types are those that tests ask for."""
+
+    def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
+        m, n, _ = cta_tile.value
+        types = (spec.problem.a.dtype, spec.problem.b.dtype, "f32")
+        atom = next(
+            each
+            for each in WGMMA_ATOMS.values()
+            if (each.a_dtype.name, each.b_dtype.name, each.c_dtype.name) == types
+            and (each.shape_mnk[1], each.a_source) == (n, OperandSource.SMEM)
+        )
+        sums = choose_accumulator(atom, (m, n))
+        mma = MmaPlan(
+            cta_tile=cta_tile.value,
+            atom=atom,
+            tiled_mma=TiledMma(atom, (1, 1, 1)),
+            role=Role(name=MMA, threads=WARPGROUP),
+            accumulator=replace(sums.value, home=Home.SHARED_MEMORY),
+        )
+        by = Decision("mma.atom", atom.name, f"{m // WGMMA_ROWS} x {WGMMA_ROWS} rows, and all columns of the tile")
+        return mma, (cta_tile.decision, by, sums.decision)
+
+    def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
+        """Those of a thread of the epilogue, or of one with sums on their way to shared memory."""
+        return max(REGISTERS, mma.accumulator.values + REGISTERS_BESIDE_SUMS)
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """A thread stores the address of the sums, as tcgen05.alloc does."""
+        return {**counts, "st.shared.b32": 1}
+
+
+class TmaToShared(TmaTmem):
+    """sm100's feed, with shared memory in place of tensor memory, and warps that arrive in place of the tensor core."""
+
+    def roles(self, spec: GemmSpec, target: Target, mma: MmaPlan, estimate: int) -> Roles:
+        """The warps that multiply come second: they are a warpgroup."""
+        found = super().roles(spec, target, mma, estimate)
+        drains, producer, multiplies = found.roles
+        return replace(found, roles=(drains, multiplies, producer))
+
+    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
+        return copied_in_bulk(mma.role, stages, stage_bytes)
+
+    def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:
+        of_warps = Barrier(
+            sync=(found := super().sums(mma, drains)).full.sync,
+            count=mma.role.warps,
+            arrivals=(Arrival(mma.role.name, By.WARP),),
+        )
+        return replace(found, full=of_warps)
+
+    def places_of_sums(self, accumulator: Accumulator) -> tuple[Region, ...]:
+        sums_bytes = accumulator.buffers * accumulator.columns * COLUMN_BYTES
+        sums = Region(name="sums", owner="accumulator", bytes=sums_bytes, align_bytes=COLUMN_BYTES)
+        return (*super().places_of_sums(accumulator), sums)
+
+    def k_tile(self, k_blocks: int, *, scaled: bool) -> Slot:
+        """A group of multiplications, whose end its warpgroup waits for."""
+        multiplied = (Step(Action.MULTIPLY, 0, block) for block in range(k_blocks))
+        drained = (Step(Action.MMA_COMMIT), Step(Action.MMA_WAIT, pending=0), Step(Action.RELEASE))
+        return (Step(Action.WAIT), Step(Action.MMA_FENCE), *multiplied, *drained)
+
+
+def _cta_tile(spec: GemmSpec, target: Target) -> Choice[Extents]:
+    assert spec.tile.cta is not None
+    return Choice(spec.tile.cta, Decision.as_given("tile.cta", extents(spec.tile.cta)))
+
+
+@contextmanager
+def registered() -> Iterator[Family]:
+    """Make the family known to specs, the planner and the renderer."""
+    composed = Family(
+        name=NAME,
+        mma=WgmmaToShared(),
+        mainloop=TmaToShared(),
+        schedule=Persistent("as of sm100"),
+        cta_tile=_cta_tile,
+        parts=(
+            TEXT,
+            "functions/wgmma.py.j2#multiply",
+            "mma/descriptors_of_stage.py.j2",
+        ),
+    )
+    register(composed, "wgmma in place of tcgen05.mma, bulk tensor copies")
+    try:
+        yield composed
+    finally:
+        del FAMILIES[NAME], SPEC_FAMILIES[NAME]
+
+
+OPS: tuple[tuple[str, ...], ...] = (
+    (),
+    (),
+    ("relu",),
+    ("bias_n", "gelu_tanh"),
+    ("alpha", "beta", "residual"),
+    ("bias_m", "aux", "silu"),
+    ("scale_m", "scale_n", "bias_n", "bias_m"),
+)
+POLICIES = ("in-order", "reversed")
+
+
+Size = tuple[int, int, int, int | None]
+"""M, N, K, and the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel, and problems for an executor and for a GPU."""
+
+    spec: GemmSpec
+    small: Size
+    large: Size
+
+
+def random_case(seed: int) -> Case:
+    """Types, majors, alignments, tiles, stages, epilogues; the problems have all edges.
+
+    A GPU's CTAs have several tiles each in most of the large ones, more than buffers of sums.
+    """
+    rng = random.Random(seed)
+    extras: dict[str, Any] = {}
+    element, result = rng.choice(("f16", "bf16")), rng.choice(("f16", "bf16", "f32"))
+    rows, columns = rng.choice((64, 128, 128)), rng.choice((16, 32, 48, 64, 96, 128))
+    depth = rng.choice((16, 32, 64, 64, 128) if columns < 96 else (32, 64))
+    ops, swap = rng.choice(OPS), rng.random() < 0.2
+    c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
+    if "aux" in ops:
+        extras["aux"] = Extra("f32", rng.choice("mn"))
+    if "residual" in ops:
+        extras["residual"] = Extra("f16", rng.choice("mn"))
+    if {"bias_n", "bias_m"} & {*ops}:
+        extras["bias"] = Bias("f32")
+    spec = GemmSpec(
+        family=NAME,
+        problem=Problem(
+            a=Operand(element, rng.choice("km")),
+            b=Operand(element, rng.choice("kn")),
+            c=Operand(result, rng.choice("nnm"), dtype(result).bytes if c_way == "unaligned" else 16),
+            **extras,
+        ),
+        tile=Tile(cta=(rows, columns, depth), stages=rng.choice((None, 1, 2, 3) if columns < 96 else (None, 1, 2))),
+        epilogue=Epilogue(False if c_way == "registers" else None, ops or None),
+        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None),
+        name=f"twin_{seed}",
+    )
+    across = rows if swap else columns
+    small = rng.choice((1, 37, 130, 300)), rng.choice((8, across, 2 * across + 8)), rng.choice((0, 8, 2 * depth + 8))
+    large = rng.choice((130, 1000, 2001, 4096)), rng.choice((136, 1000, 2048)), rng.choice((8, 96, 520, 1000))
+    return Case(spec, (*small, rng.choice((None, None, 2))), (*large, rng.choice((None, None, 3))))
+
+
+def compiled(spec: GemmSpec, kernels: Cache) -> tuple[GemmPlan, Kernel]:
+    """The plan and the kernel of a spec, which was emitted as planned."""
+    planned = plan(spec, ARCH)
+    assert isinstance(planned, GemmPlan)
+    kernel = Kernel(build(request_of(planned), kernels))
+    assert kernel.artifact.manifest.warnings == (), kernel.artifact.manifest.warnings
+    return planned, kernel
+
+
+def execute(planned: GemmPlan, kernel: Kernel, problem: Size, policy: str, max_steps: int | None = None) -> None:
+    """Raise AssertionError unless a launch on the CPU is right, in order, and has the plan's counts."""
+    a, b, out, extras = made(kernel, *problem)
+    report = kernel.execute(a, b, out=out, **extras, policy=policy, max_steps=max_steps)
+    assert report.violations == () == report.conventions, (report.violations, report.conventions)
+    differing = count_launch(planned, kernel.call_size(a, b, out, **extras), report).differing()
+    # Sums that are stored to shared memory are no stores of C.
+    assert differing.keys() <= {"wavefronts epilogue.write"}, differing
+    hold(kernel, out, extras, expected(kernel, a, b, extras))

@@ -1,0 +1,104 @@
+"""The Hopper twin of family sm100 on the CPU: right, in order, and with sm100's text but for its instruction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from cutegen.build import Cache
+from cutegen.errors import CutegenError, SpecError
+from cutegen.plan import plan
+from cutegen.render import render
+from cutegen.spec import FAMILIES, GemmSpec, Operand, Problem, Tile
+from tests.run.hopper_twin import ARCH, NAME, POLICIES, compiled, execute, random_case, registered
+from tests.run.wgmma_mutants import with_ptx
+
+PROBLEM = 256, 160, 328, None
+"""A CTA of two has five tiles, more than buffers of sums."""
+
+
+def several_tiles(rows: int = 128) -> GemmSpec:
+    """Tiles of 32 columns in k-tiles of 64, two stages."""
+    operands = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n"))
+    return GemmSpec(family=NAME, problem=operands, tile=Tile((rows, 32, 64), 2), name="twin")
+
+
+@pytest.fixture(autouse=True)
+def _family() -> Iterator[None]:
+    with registered():
+        yield
+
+
+def test_only_tests_name_it() -> None:
+    assert NAME in FAMILIES
+    with pytest.raises(SpecError, match="sm_90"):
+        plan(several_tiles(), "sm_100")
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_stream_of_tiles_is_right(kernels: Cache) -> None:
+    planned, kernel = compiled(several_tiles(), kernels)
+    for policy in POLICIES:
+        execute(planned, kernel, PROBLEM, policy)
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_kernel_is_right(seed: int, kernels: Cache) -> None:
+    case = random_case(seed)
+    planned, kernel = compiled(case.spec, kernels)
+    for policy in POLICIES:
+        execute(planned, kernel, case.small, policy)
+
+
+def _roles(text: str) -> dict[str, list[str]]:
+    """The kernel's text before its roles, and that of each, without the numbers of arrivals and their table."""
+    kernel = text[text.index("    tidx, _, _ =") : text.index("\n\n\ngemm.set_name_prefix")]
+    kernel = re.sub(r"(mbarrier_init\(.*), \d+\)", r"\1)", kernel)
+    parts = re.split(r"    if warp_idx == PRODUCER_WARP:|    elif .* MMA_WARP:|    else:\n        # Warp", kernel)
+    return dict(zip(("begin", "producer", "mma", "drain"), map(str.splitlines, parts), strict=True))
+
+
+@pytest.mark.parametrize("rows", [64, 128])
+def test_its_text_is_that_of_sm100(rows: int) -> None:
+    """All of it but the instruction: a stage's multiplications, and how their end arrives at a barrier."""
+    spec = several_tiles(rows)
+    twin, real = (_roles(render(plan(x, y)).text) for x, y in ((spec, ARCH), (replace(spec, family="sm100"), "sm_100")))
+    for same in ("begin", "producer", "drain"):
+        assert twin[same] == real[same], same
+    of_tcgen05 = [line for line in real["mma"] if line not in twin["mma"]]
+    assert all(re.search(r"descriptor|elect_one|stage_[ab]|multiply\(|commit\(", line) for line in of_tcgen05)
+    assert sum("mbarrier_wait" in line for line in twin["mma"]) == 3
+
+
+PLANTED: dict[str, tuple[str | re.Pattern[str], str]] = {
+    "another parity": (re.compile(r"(xor\.b32 .*), 1;"), r"\1, 0;"),
+    "multiplications that are not waited for": ("wgmma.wait_group.sync.aligned \t0;", ""),
+    "sums that other lanes may still load or store": (re.compile(r"bar\.warp\.sync[^;]*;"), ""),
+    "sums in another column": (re.compile(r"(ld\.shared\.b32 .*)\+512\]"), r"\1+1024]"),
+    "a box of C that is not read before it is refilled": (re.compile(r"cp\.async\.bulk\.wait_group\.read[^;]*;"), ""),
+}
+"""A mistake in each thing that the twin shows of sm100."""
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_mistake_is_noticed(mistake: str, kernels: Cache) -> None:
+    planned, right = compiled(several_tiles(), kernels)
+    before, after = PLANTED[mistake]
+    text = right.artifact.ptx
+    wrong = text.replace(before, after) if isinstance(before, str) else before.sub(after, text)
+    assert wrong != text, "nothing was planted"
+    found: list[Exception] = []
+    for policy in POLICIES:
+        try:
+            execute(planned, with_ptx(right, wrong), PROBLEM, policy, max_steps=100_000)
+        except (AssertionError, CutegenError) as error:
+            found.append(error)
+    assert found
