@@ -67,7 +67,7 @@ def _taken(page: Page, photograph: Photograph, path: Path) -> bytes:
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    page.open(path)
+    page.open(path.read_text(encoding="utf-8"), path.parent)
     page.driver.execute_script("document.documentElement.style.scrollbarWidth = 'none'")
     if photograph.search:
         page.search(photograph.search)
