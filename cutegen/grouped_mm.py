@@ -186,7 +186,9 @@ def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | 
     given = {name: (view.form, view.pointer) for name, view in views.items()}
     gated, blocks = is_gated(call["terms"].activation), blocks_of_groups({name: x.form for name, x in views.items()})
     least = {"least": LEAST_TARGET} if blocks else {"least": LEAST_OF_PAIRS} if gated else {}
-    where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
+    where = CallTarget(
+        choose_target(arch, **least).name, batch_invariant=settings.batch_invariant, family=settings.asked_family
+    )
     return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
 
 

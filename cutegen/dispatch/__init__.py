@@ -10,7 +10,7 @@
     quantized.py           factors of a quantized result, and which kernels write them
     provider.py    a provider of kernels; providers.py: all of them, in order
     tuned.py       the first: records of `cutegen tune` on this GPU
-    pack.py        the second: kernels that were compiled ahead of time
+    pack.py        the second: kernels that were compiled ahead of time; families.py: of which family each is
     model.py       the last: spec -> plan -> build
     prepared_call.py       a call with its kernel, prepared once; prepared.py: kernels built before any call
     arrays.py      calls with NumPy arrays, on the CPU; cpu_time_guard.py: how long that will take

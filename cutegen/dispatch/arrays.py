@@ -64,7 +64,9 @@ def resolve_arrays(
     views = {name: view_of(array, name) for name, array in arrays.items()}
     blocks = blocks_of({name: view.form.shape for name, view in views.items()})
     least = {"least": LEAST_TARGET} if blocks else {} if formula.gated is None else {"least": LEAST_OF_PAIRS}
-    where = CallTarget(choose_target(arch, **least).name, batch_invariant=settings.batch_invariant)
+    where = CallTarget(
+        choose_target(arch, **least).name, batch_invariant=settings.batch_invariant, family=settings.asked_family
+    )
     given = {name: (view.form, view.pointer) for name, view in views.items()}
     return resolve(with_rows(given, rows), formula, where, out_dtype)
 

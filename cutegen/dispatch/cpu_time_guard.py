@@ -20,15 +20,12 @@ def guard_cpu_time(resolved: Resolved) -> None:
     if problem.batch * problem.m * problem.n * problem.k <= SMALL:
         return
     try:
-        from cutegen.dispatch.model import spec_of
-        from cutegen.plan import GemmPlan, plan
+        from cutegen.dispatch.model import planned
         from cutegen.verify.cost_estimate import LONG_S, LONGEST_S, duration, estimate_s
     except ImportError:  # a run-only installation cannot plan, so it gives no estimate
         return
 
-    planned = plan(spec_of(request), request.target, request.problem, tried=True)
-    assert isinstance(planned, GemmPlan)
-    seconds = estimate_s(planned, problem)
+    seconds = estimate_s(planned(request), problem)
     if seconds > LONGEST_S:
         raise RequestError(
             f"matmul: found {problem}, about {duration(seconds)} on the CPU, which executes kernels instruction by "

@@ -259,6 +259,7 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         target=where.target,
         device=where.device,
         batch_invariant=where.batch_invariant,
+        family=where.family,
         groups=product.groups,
     )
     return Resolved(

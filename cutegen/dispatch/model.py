@@ -7,7 +7,7 @@ import threading
 from cutegen.api import request_of
 from cutegen.build import BuildRequest, Cache, build
 from cutegen.dispatch.provider import Answer
-from cutegen.dispatch.request import Matrix, Request
+from cutegen.dispatch.request import TRIED, Matrix, Request
 from cutegen.errors import SpecError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
@@ -35,6 +35,7 @@ def spec_of(request: Request) -> GemmSpec:
     """
     return GemmSpec(
         name=request.name,
+        family=None if request.family == TRIED else request.family,
         problem=Problem(
             a=_operand(request.a),
             b=_operand(request.b),
@@ -93,11 +94,17 @@ model = ModelProvider()
 """The provider of this process."""
 
 
+def planned(request: Request) -> GemmPlan:
+    """Return the plan for a request. Raises SpecError."""
+    made = plan(spec_of(request), request.target, request.problem, tried=request.family == TRIED)
+    assert isinstance(made, GemmPlan)
+    return made
+
+
 def _planned(request: Request) -> tuple[str, BuildRequest | None]:
     """Return why the kernel was chosen, and what builds it; None if none can be built."""
     try:
-        made = plan(spec_of(request), request.target, request.problem, tried=True)
-        assert isinstance(made, GemmPlan)
+        made = planned(request)
         asked = request_of(made)
     except SpecError as error:
         return str(error), None

@@ -18,6 +18,7 @@ from cutegen.contract.buckets import bucket
 from cutegen.contract.launch import FACTORS, GEMM, OPERANDS, PROBE, RESULT, SCALES, SOURCE, TensorContract
 from cutegen.contract.pairs import PAIR
 from cutegen.contract.problem import ProblemLike, ProblemShape
+from cutegen.dispatch.families import is_of
 from cutegen.dispatch.provider import PACK, Answer
 from cutegen.dispatch.providers import providers
 from cutegen.dispatch.request import Matrix, Request
@@ -101,6 +102,8 @@ class Pack:
         Off a GPU, where PTX is executed, kernels of every target qualify.
         """
         able = [entry for entry in self.entries if _serves(entry, request)]
+        if request.family is not None:
+            able = [entry for entry in able if is_of(self._file.artifact(entry), request.family)]
         targets = dict.fromkeys(entry.target for entry in able)
         target = _suited(TARGETS[request.target], targets, exactly=False) if request.target in TARGETS else None
         if target is None and request.device is None:

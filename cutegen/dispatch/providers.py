@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from cutegen.build.record import record
 from cutegen.dispatch.provider import MODEL, RANKS, TUNED, Answer, Provider, Served
-from cutegen.dispatch.request import Request
+from cutegen.dispatch.request import TRIED, Request
 from cutegen.errors import RequestError
 
 
@@ -24,6 +25,7 @@ class Providers:
         self._ranked: dict[str, tuple[Provider, ...]] = dict.fromkeys(RANKS, ())
         self._served: dict[Request, Served] = {}
         self._building: dict[Request, threading.Lock] = {}
+        self._mistrusted: set[Request] = set()
         self._lock = threading.Lock()
         self.changes = 0
         """How often the providers have changed, for caches with other keys than requests."""
@@ -43,8 +45,16 @@ class Providers:
                 self._ranked[rank] = tuple(one for one in those if one is not provider)
             self._forget()
 
+    def mistrust(self, request: Request) -> None:
+        """Serve `request` from now on only by families that have run on hardware: its kernel was wrong on it."""
+        with self._lock:
+            self._mistrusted.add(request)
+            self._forget()
+
     def answers(self, request: Request, *, compiling: bool = True) -> Iterator[tuple[Provider, Answer]]:
         """Return the providers' answers in order, until one has a kernel that may be opened."""
+        if request in self._mistrusted:
+            request = replace(request, family=TRIED)
         for provider in [one for rank in RANKS for one in self._ranked[rank]]:
             answer = provider.answer(request)
             yield provider, answer

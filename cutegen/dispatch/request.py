@@ -29,7 +29,9 @@ class Matrix:
         return f"{self.dtype}{blocks} {self.major}-major, {self.align_bytes}-byte aligned"
 
 
-_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b", "expression", "pairs", "quantized"})
+TRIED = "tried"
+"""Family of requests that any may serve whose kernels have run on hardware."""
+_WHERE_THERE = frozenset({"groups", "scale_a", "scale_b", "expression", "pairs", "quantized", "family"})
 """Fields that tables leave out if they are None."""
 
 
@@ -42,7 +44,8 @@ class Request:
     call's, `target` as in `cutegen.hardware.TARGETS`, `device` the driver's name of the GPU, None off a GPU.
     With `batch_invariant` an element of C must not depend on how many rows C has. With `groups` the device has the
     sizes of the products. `scale_a` and `scale_b` are factors of blocks of A and of B. `expression` is the epilogue's
-    last step; it may make one column of C of `pairs`. A `quantized` C has factors, which are rounded so.
+    last step; it may make one column of C of `pairs`. A `quantized` C has factors, which are rounded so. Only a kernel
+    of `family` may serve it, or one of those that are `TRIED`.
     """
 
     a: Matrix
@@ -63,6 +66,7 @@ class Request:
     expression: str | None = None
     pairs: Pairs | None = None
     quantized: FactorsOfC | None = None
+    family: str | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +94,8 @@ class Request:
             parts.append(str(self.groups))
         if self.batch_invariant:
             parts.append("batch-invariant")
+        if self.family is not None:
+            parts.append(f"family: {self.family}")
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:

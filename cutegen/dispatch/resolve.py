@@ -39,12 +39,16 @@ Given = Mapping[str, tuple[Form, int]]
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """Place where a call computes: a target, the name of its GPU if it is one, and how f32 may be multiplied."""
+    """Place where a call computes: a target, the name of its GPU if it is one, and how f32 may be multiplied.
+
+    `family` is as in `Request`.
+    """
 
     target: str
     device: str | None = None
     tf32: bool = False
     batch_invariant: bool = False
+    family: str | None = None
 
 
 class _How(TypedDict):
@@ -220,6 +224,7 @@ def _request(placements: Mapping[str, Placement], formula: Formula, where: CallT
         target=where.target,
         device=where.device,
         batch_invariant=where.batch_invariant,
+        family=where.family,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutegen.api import request_of
 from cutegen.dispatch.model import OpenedKernels, spec_of
 from cutegen.dispatch.provider import Answer
-from cutegen.dispatch.request import Request
+from cutegen.dispatch.request import TRIED, Request
 from cutegen.errors import SpecError
 from cutegen.hardware import TARGETS
 from cutegen.tuned.answer import plan_of, record_for
@@ -32,6 +32,8 @@ class TunedProvider:
         made = plan_of(record, TARGETS[request.target], request.problem)
         if made is None:
             return Answer(f"{record.file_name} can no longer be planned")
+        if request.family == TRIED and not made.atom.multiply.has_run:
+            return Answer(f"{record.file_name} is of family {made.family}, which is refused here")
         return self._kernels.answer(record.said, request_of(made))
 
 

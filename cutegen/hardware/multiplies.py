@@ -81,3 +81,12 @@ MULTIPLIES: Mapping[Instruction, Multiply] = {
     ),
 }
 """Every multiply instruction that has atoms."""
+
+
+def has_run(opcode: str) -> bool:
+    """Return whether kernels of cutegen that multiply by an opcode, such as `wgmma.mma_async...`, have run on hardware.
+
+    >>> has_run("mma.sync.aligned.m16n8k16"), has_run("tcgen05.mma.cta_group::1.kind::f16")
+    (True, False)
+    """
+    return not any(opcode.startswith(name) for name, row in MULTIPLIES.items() if not row.has_run)

@@ -3,6 +3,7 @@
 torch_entry.py   `cutegen.matmul` of torch tensors: directly to the kernel, or through torch's dispatcher
 call.py          a call's arguments as one value
 eager.py         a call's tensors -> one lookup -> the launch
+first_use.py     the first launch of a kernel that no hardware has run, compared with float64
 cpu_reference.py the same formula in torch, for tensors in host memory
 call_cache.py    repeated calls, by guards or by all attributes
 autograd.py      eager calls with gradients

@@ -30,7 +30,7 @@ from cutegen.errors import OperandError
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
-from cutegen.torch_ops import call_cache, cpu_reference
+from cutegen.torch_ops import call_cache, cpu_reference, first_use
 from cutegen.torch_ops.call import AnyCall, Call, dtype_name, dtype_of
 from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.quantize import quantize
@@ -222,9 +222,14 @@ def _launch(call: AnyCall, resolved: Resolved, out: Tensor, aux: Tensor | None) 
     on_gpu = call.a.device.type == "cuda"
     if not on_gpu:
         guard_cpu_time(resolved)
-    ready = prepare_call(resolved, compiling=not (on_gpu and torch.cuda.is_current_stream_capturing()))
+    capturing = on_gpu and torch.cuda.is_current_stream_capturing()
+    ready = prepare_call(resolved, compiling=not capturing)
     stream = torch.cuda.current_stream(call.a.device).cuda_stream if on_gpu else 0
-    ready({name: tensor.data_ptr() for name, tensor in used.items()}, call.scalars, stream)
+    launch = first_use.Launch(used, call.scalars, stream)
+    if first_use.is_due(resolved, ready):
+        ready = first_use.launched(launch, resolved, ready, capturing=capturing)
+    else:
+        launch(ready)
     # A copy without the negative bit may have another layout. A recorded program's calls are counted one by one.
     if not (resolved.copies or call_cache.is_negative(call) or record_file() is not None):
         call_cache.remember(call, resolved, ready, out)

@@ -26,13 +26,13 @@ def call_target(device: torch.device, *, least: str = "sm_80", arch: str | None 
 
     Raises RequestError for an unknown target, DeviceError for a GPU without a target.
     """
-    tf32, batch_invariant = tf32_allowed(), settings.batch_invariant
+    tf32, batch_invariant, family = tf32_allowed(), settings.batch_invariant, settings.asked_family
     if device.type != "cuda" or arch is not None:
-        return CallTarget(choose_target(arch, least=least).name, None, tf32, batch_invariant)
+        return CallTarget(choose_target(arch, least=least).name, None, tf32, batch_invariant, family)
     ordinal = torch.cuda.current_device() if device.index is None else device.index
     if ordinal not in _GPUS:
         _GPUS[ordinal] = _target(torch.cuda.get_device_capability(ordinal)), torch.cuda.get_device_name(ordinal)
-    return CallTarget(*_GPUS[ordinal], tf32, batch_invariant)
+    return CallTarget(*_GPUS[ordinal], tf32, batch_invariant, family)
 
 
 _GPUS: dict[int, tuple[str, str]] = {}

@@ -52,23 +52,25 @@ class Reference:
     """`product` is A B in float64, (M,N). Its rounding errors are proportional to `scale`, (M,N).
 
     `scale[i, j]` = |A row i| |B column j| / sqrt(K): the size of a sum of such terms without cancellation. Both may
-    have a batch before their extents. `operands` is A's type.
+    have a batch before their extents. `operands` is A's type. `largest`, |A| |B|, is no less than any partial sum: it
+    is there if the operands are not known to be independent.
     """
 
     product: Any
     scale: Any
     k: int
     operands: str = ""
+    largest: Any = None
 
     def bounded(self, accumulator: str) -> Bounded:
         """Return the sums with the error that `compare` allows: 2 g(K) hypot(scale, product / 2) + e; 0 for integers.
 
         e is the tensor core's own error: 2**-9 |product| + 2**-9 scale for tf32, 2 * 2**-13 (n + 5 sqrt(n)) scale with
-        n = K / 32 for 8-bit floats with float32 sums.
+        n = K / 32 for 8-bit floats with float32 sums. With `largest`, that takes the place of the hypotenuse.
         """
         if dtype(accumulator).is_integer:
             return Bounded(self.product, 0 * self.scale)
-        partial_sums = (self.scale**2 + self.product**2 / 4) ** 0.5
+        partial_sums = (self.scale**2 + self.product**2 / 4) ** 0.5 if self.largest is None else self.largest
         error = 2 * accumulation_error(accumulator, self.k) * partial_sums + self.k * _HALF_STEP[accumulator]
         if self.operands == "tf32":
             error = error + 2.0**-9 * abs(self.product) + 2.0**-9 * self.scale
@@ -275,12 +277,18 @@ class _TorchSource:
 
 
 def float64_reference(
-    a: Any, b: Any, contract: LaunchContract | None = None, extras: Mapping[str, Any] | None = None
+    a: Any,
+    b: Any,
+    contract: LaunchContract | None = None,
+    extras: Mapping[str, Any] | None = None,
+    *,
+    independent: bool = True,
 ) -> Reference:
     """Return A B in float64 for `a` (M,K) and `b` (K,N), both torch or both NumPy, on their device.
 
     Each may have a batch before its extents. The `contract` defines how a kernel reads them: uint8 may be e4m3 or e5m2,
-    and f32 may be tf32. Factors of their blocks are among the `extras`.
+    and f32 may be tf32. Factors of their blocks are among the `extras`. Elements that are not `independent`, as a
+    caller's, may have larger partial sums, which takes a second product to know.
     """
     types = ("", "") if contract is None else tuple(x.dtype for x in contract.operands)
     a, b = float64(a, types[0]), float64(b.swapaxes(-1, -2), types[1]).swapaxes(-1, -2)
@@ -297,7 +305,8 @@ def float64_reference(
     rows, columns = (a * a).sum(-1) ** 0.5, (b * b).sum(-2) ** 0.5
     # An instruction that reads factors in words keeps all bits of an f32 sum.
     operands = "" if contract is not None and any(x.dtype in WORDS for x in contract.factors) else types[0]
-    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, operands)
+    largest = None if independent else abs(a) @ abs(b)
+    return Reference(a @ b, rows[..., :, None] * columns[..., None, :] / max(1, k) ** 0.5, k, operands, largest)
 
 
 def _factors(tensor: TensorContract, array: Any, values: int) -> tuple[Any, tuple[int, int]]:
@@ -339,14 +348,15 @@ def expected_outcome(
     *,
     accumulator: str = "f32",
     left: float = 0.0,
+    independent: bool = True,
 ) -> Outcome:
     """Return the result of a call, and its `aux`, in float64 with bounds; `extras` are the call's other arguments.
 
     The chain of the contract's epilogue starts from A B with the error that `compare` allows. Elements that no group
-    has are `left`.
+    has are `left`. `independent` is as in `float64_reference`.
     """
     if contract.groups is not None:
-        of_one = partial(expected_outcome, accumulator=accumulator)
+        of_one = partial(expected_outcome, accumulator=accumulator, independent=independent)
         return GroupedCall.of(contract, a, b, extras).outcome(of_one, left)
     chain = chain_of(contract.epilogue)
     read = {x.name: x for x in _read(contract)}
@@ -361,7 +371,7 @@ def expected_outcome(
         operands["c"] = 0.0
     for name in set(operands) & set(VECTORS):
         operands[name] = _spread(operands[name], name[-1])
-    sums = float64_reference(a, b, contract, extras).bounded(accumulator)
+    sums = float64_reference(a, b, contract, extras, independent=independent).bounded(accumulator)
     if dtype(accumulator).is_integer and (chain or contract.tensor(RESULT).dtype != accumulator):
         sums = Bounded(sums.value, sums.error + UNIT * abs(sums.value))  # sums of 2^24 and more are rounded to f32
     narrow = all(dtype(x.dtype).bits <= NARROW_BITS for x in contract.tensors if x.name in (RESULT, STORE))

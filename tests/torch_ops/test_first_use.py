@@ -1,0 +1,174 @@
+"""The first use of a kernel that no hardware has run: compared with float64 on the call's operands, replaced if wrong.
+
+There is no such GPU here: tensors in host memory are said to be on one, and the executor runs what it would.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import cutegen  # noqa: E402
+from cutegen.build import Cache  # noqa: E402
+from cutegen.dispatch.model import model  # noqa: E402
+from cutegen.dispatch.provider import PACK, Answer  # noqa: E402
+from cutegen.dispatch.providers import providers  # noqa: E402
+from cutegen.dispatch.request import TRIED, Request  # noqa: E402
+from cutegen.dispatch.resolve import CallTarget  # noqa: E402
+from cutegen.dispatch.settings import settings  # noqa: E402
+from cutegen.errors import RequestError  # noqa: E402
+from cutegen.torch_ops import eager, first_use  # noqa: E402
+from tests.run.wgmma_mutants import with_ptx  # noqa: E402
+from tests.torch_ops.cases import half  # noqa: E402
+from tests.torch_ops.exact import Exact, close  # noqa: E402
+
+WRONG: dict[str, Callable[[str], str]] = {
+    "right": lambda text: text,
+    "two columns exchanged": lambda text: re.sub(
+        r"(cvt\.rn\.f16x2\.f32\s+%r\d+), (%r\d+), (%r\d+);", r"\1, \3, \2;", text
+    ),
+    "a descriptor with another stride": lambda text: text.replace(str(0x4000404000010000), str(0x4000402000010000)),
+}
+"""What stands in the place of the text of a kernel of family sm100."""
+
+
+class Planted:
+    """A provider that stands before the model: it has the model's kernel of family sm100, with another text."""
+
+    name = "planted"
+
+    def __init__(self, change: Callable[[str], str]) -> None:
+        self.change, self.served = change, 0
+
+    def answer(self, request: Request) -> Answer:
+        """The model's kernel with another text, unless only tried families may serve."""
+        found = model.answer(request)
+        return (
+            Answer("tried ones are not planted") if request.family == TRIED else replace(found, open=self.kernel(found))
+        )
+
+    def kernel(self, found: Answer) -> Callable[[], Any]:
+        def open_() -> Any:
+            self.served += 1
+            right = found.open()  # type: ignore[misc]
+            changed = self.change(right.artifact.ptx)
+            assert changed != right.artifact.ptx or self.change is WRONG["right"]
+            made = with_ptx(right, changed)
+            made.artifact.key, made.artifact.hit = right.artifact.key, True  # type: ignore[misc]
+            return made
+
+        return open_
+
+
+@pytest.fixture(autouse=True)
+def _on_a_blackwell(kernels: Cache, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Calls with tensors in host memory are those of a GPU that no other test has."""
+    device = f"B200 of {request.node.name}"
+    monkeypatch.setenv("CUTEGEN_CACHE_DIR", str(kernels.directory))
+    monkeypatch.setattr(
+        eager, "call_target", lambda *_, **__: CallTarget("sm_100", device, family=settings.asked_family)
+    )
+    monkeypatch.setattr(first_use, "_right", {})
+    with cutegen.matmul_settings(cpu_tensors="executor", family="sm100"):  # at these sizes "any" is another
+        yield
+
+
+@pytest.fixture
+def planted(request: pytest.FixtureRequest) -> Iterator[Planted]:
+    one = Planted(WRONG[request.param])
+    providers.register(PACK, one)
+    yield one
+    providers.withdraw(one)
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+@pytest.mark.parametrize("planted", WRONG, indirect=True)
+def test_a_first_result_that_is_wrong_is_not_returned(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is planted, every result is right; a wrong kernel is replaced for its request, which is said once."""
+    right = planted.change is WRONG["right"]
+    a, w, before = half(64, 64), half(64, 64).T, half(64, 64)
+    for _ in range(2):
+        out = before.clone()  # a wrong kernel has overwritten what the next one reads
+        close(cutegen.matmul(a, w, residual=out, out=out), Exact(a, w, residual=before))
+    said = [each.getMessage() for each in caplog.records if "family that has run on hardware" in each.getMessage()]
+    assert len(said) == (not right)
+    assert right or re.search(
+        r"matmul_f16_tn_residual: found out \S+ at \[\d+, \d+\] where \S+ is expected, within", said[0]
+    )
+    assert list(first_use._right.values()) == [right]
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_a_right_kernel_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[Any] = []
+    real = first_use._difference
+    monkeypatch.setattr(first_use, "_difference", lambda *given: compared.append(given) or real(*given))
+    a, w = half(64, 64), half(64, 64).T
+    for _ in range(3):
+        close(cutegen.matmul(a, w), Exact(a, w))
+    a[0, 0] = torch.nan  # elements of this row may be anything, as they are
+    assert cutegen.matmul(a, w)[1:].isfinite().all()
+    assert len(compared) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_operands_with_nan_are_no_difference(caplog: pytest.LogCaptureFixture) -> None:
+    a, w = half(64, 64), half(64, 64).T
+    a[3, 5], w[2, 7] = torch.nan, torch.inf
+    cutegen.matmul(a, w)
+    assert list(first_use._right.values()) == [True], caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_without_memory_to_compare_a_tried_kernel_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none_left(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(first_use, "_expected", none_left)
+    a, w = half(64, 64), half(64, 64).T
+    close(cutegen.matmul(a, w), Exact(a, w))
+    assert "too little memory to compare" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.dsl
+def test_a_capture_cannot_be_the_first_use() -> None:
+    a, w = half(64, 64), half(64, 64).T
+    resolved = eager.resolved_call(eager.Call(a, w))
+    ready = eager.prepare_call(resolved)
+    assert first_use.is_due(resolved, ready)
+    launch = first_use.Launch({}, {}, 0)
+    with pytest.raises(RequestError, match=r"capture at the first use of matmul_f16_tn.*family=\"tried\""):
+        first_use.launched(launch, resolved, ready, capturing=True)
+
+
+def test_the_setting_says_which_families_may_serve() -> None:
+    """Of a Blackwell: any is sm100 by its estimate, `tried` is what has run, and a name is that family."""
+    a = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
+    for asked, chosen in (("any", "sm100"), ("tried", "sm120"), ("sm80", "sm80"), ("sm100", "sm100")):
+        with cutegen.matmul_settings(family=asked):
+            said = cutegen.explain(a, a.T, arch="b200")
+        assert f"family {chosen}," in said
+    with cutegen.matmul_settings(family="sm90"), pytest.raises(RequestError, match=r"no kernel.*wgmma"):
+        cutegen.matmul(half(64, 64), half(64, 64).T)
+    with pytest.raises(RequestError, match="family: found \"sm81\"; expected 'any' or 'tried' or 'simt'"):
+        cutegen.matmul_settings(family="sm81")
+
+
+def test_a_mistrusted_request_is_explained_as_it_is_served() -> None:
+    a, w = half(64, 64), half(64, 64).T
+    assert "family sm100," in cutegen.explain(a, w)
+    providers.mistrust(eager.resolved_call(eager.Call(a, w)).request)
+    assert "family sm100," not in cutegen.explain(a, w)
