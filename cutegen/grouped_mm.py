@@ -12,23 +12,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cutegen.contract.launch import ENDS, OPERANDS
+from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import whole
 from cutegen.dispatch import arrays
 from cutegen.dispatch.block_scales import LEAST_TARGET
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import LEAST_OF_PAIRS, is_gated, paired
 from cutegen.dispatch.grouped import GroupedTerms, blocks_of_groups, resolve_groups
+from cutegen.dispatch.quantized import factors_of, pair_of
 from cutegen.dispatch.resolve import CallTarget, Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
-from cutegen.hardware.targeting import choose_target
-from cutegen.run.call.operands import view_of
+from cutegen.hardware.targeting import DEFAULT_TARGET, choose_target
 
 _torch_entry: Any = None
 """The module of calls of groups with torch's tensors, once torch is imported."""
 TAILS = ("zero", "keep")
-_TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out")
+_TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out", "scale_c")
 
 
 def grouped_mm(
@@ -48,6 +48,7 @@ def grouped_mm(
     scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    quantize: str | None = None,
 ) -> Any:
     """One product per group, in one launch: torch's four forms, and padded groups.
 
@@ -71,6 +72,10 @@ def grouped_mm(
     group has its own, or (1,) for all; or of blocks of 8-bit floats, with as many dimensions as their operand and in
     its order, as those of `cutegen.matmul`. Such calls have no gradients.
 
+    `quantize` is that of `cutegen.matmul`, for groups of rows: values (R, N) or (G, R, N) of e4m3, and their factors,
+    (R, N/128) or (G, R, N/128), with rows contiguous, as `scale_a` of the next product. What no group has is 0 in both,
+    or left.
+
     Raises OperandError for tensors that do not fit together, RequestError for other arguments, CompileError if a kernel
     cannot be built.
     """
@@ -78,7 +83,8 @@ def grouped_mm(
     if activation is not None and type(activation) is not str and entry is not None:
         activation = entry.activation_name(activation)
     ends = offs if sizes is None else sizes
-    if entry is not None and cu_seqlens is None and ends is not None and not isinstance(mat_a, np.ndarray):
+    known = cu_seqlens is None and ends is not None and quantize is None
+    if entry is not None and known and not isinstance(mat_a, np.ndarray):
         given = offs is None, sizes is None, bias is None, scale_a is None, scale_b is None, out is None
         operands = (mat_a, mat_b, ends, *[x for x in (bias, scale_a, scale_b, out) if x is not None])
         asked = operands, (given, activation, pairs, first, tail, expected, out_dtype)
@@ -86,7 +92,7 @@ def grouped_mm(
         if (found := entry.quick(asked, beside, out)) is not None:
             return found
     terms = (offs, cu_seqlens, sizes, bias, activation, pairs, first, tail, expected, scale_a, scale_b, out, out_dtype)
-    call = _call(mat_a, mat_b, *terms)
+    call = _call(mat_a, mat_b, *terms, quantize)
     if entry is not None and not isinstance(mat_a, np.ndarray):
         return entry.grouped_mm(call, asked)
     resolved = _resolved_arrays(call)
@@ -139,9 +145,13 @@ def _call(
     scale_b: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    quantize: Any = None,
 ) -> Any:
     """Return the call, of torch's tensors as a `GroupedCall`, of arrays by name. Raises OperandError, RequestError."""
     activation = paired(activation, pairs, first, "grouped_mm")
+    scale_c, scale = None, factors_of(quantize, "grouped_mm")
+    if quantize is not None:
+        out, scale_c = pair_of(out, out_dtype, "grouped_mm")
     _check(activation, tail, expected)
     if cu_seqlens is not None:
         if offs is not None:
@@ -152,7 +162,7 @@ def _call(
     torch = sys.modules.get("torch")
     of_torch = torch is not None and isinstance(mat_a, torch.Tensor)
     given = {"a": mat_a, "b": mat_b, "offs": offs, "sizes": sizes, "bias": bias, "out": out}
-    given |= {"scale_a": scale_a, "scale_b": scale_b}
+    given |= {"scale_a": scale_a, "scale_b": scale_b, RESULT_FACTORS: scale_c}
     for name, value in given.items():
         right = isinstance(value, torch.Tensor if torch is not None and of_torch else np.ndarray)
         if not right and (value is not None or name in OPERANDS):
@@ -165,10 +175,10 @@ def _call(
         if every_row:
             sizes = torch.full((mat_a.shape[0],), mat_a.shape[1], dtype=torch.int32, device=mat_a.device)
         others = (bias, activation, tail == "keep", expected, out_dtype, scale_a, scale_b, out)
-        return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others)
+        return _torch_entry.GroupedCall(mat_a, mat_b, offs, sizes, *others, quantize=quantize, scale_c=scale_c)
     if every_row:
         given["sizes"] = np.full(mat_a.shape[0], mat_a.shape[1], np.int32)
-    terms = GroupedTerms(activation, tail == "keep", expected)
+    terms = GroupedTerms(activation, tail == "keep", expected, quantized=scale)
     return {**given, "terms": terms, "dtype": None if out_dtype is None else arrays.dtype_name(out_dtype)}
 
 
@@ -182,14 +192,18 @@ def _check(activation: Any, tail: Any, expected: Any) -> None:
 
 
 def _resolved_arrays(call: dict[str, Any], arch: str | None = None, rows: int | None = None) -> Resolved:
-    views = {name: view_of(x, name) for name, x in call.items() if name in _TENSORS and x is not None}
-    given = {name: (view.form, view.pointer) for name, view in views.items()}
-    gated, blocks = is_gated(call["terms"].activation), blocks_of_groups({name: x.form for name, x in views.items()})
-    least = {"least": LEAST_TARGET} if blocks else {"least": LEAST_OF_PAIRS} if gated else {}
-    where = CallTarget(
-        choose_target(arch, **least).name, batch_invariant=settings.batch_invariant, family=settings.asked_family
+    terms: GroupedTerms = call["terms"]
+    quantized, dtype = terms.quantized is not None, call["dtype"]
+    given = arrays.given_arrays(
+        {name: x for name, x in call.items() if name in _TENSORS and x is not None}, quantized=quantized
     )
-    return resolve_groups(with_rows(given, rows), call["terms"], where, call["dtype"])
+    blocks = blocks_of_groups({name: form for name, (form, _) in given.items()})
+    special = is_gated(terms.activation) or quantized
+    target = choose_target(arch, least=LEAST_TARGET if blocks else LEAST_OF_PAIRS if special else DEFAULT_TARGET).name
+    if quantized:
+        dtype = arrays.quantized_type(target, given["a"][0])
+    where = CallTarget(target, batch_invariant=settings.batch_invariant, family=settings.asked_family)
+    return resolve_groups(with_rows(given, rows), terms, where, dtype)
 
 
 _KEYWORDS = frozenset(inspect.signature(grouped_mm).parameters) - {"mat_a", "mat_b"}

@@ -24,6 +24,7 @@ from cutegen.dispatch.formula import TENSORS, Formula, check_scalars, scalars_of
 from cutegen.dispatch.gated import GATED, paired
 from cutegen.dispatch.prepared import Prepared, Progress, build_prepared
 from cutegen.dispatch.prepared_call import count_calls
+from cutegen.dispatch.quantized import pair_of
 from cutegen.dispatch.resolve import Resolved
 from cutegen.dispatch.settings import settings
 from cutegen.errors import OperandError, RequestError
@@ -86,10 +87,10 @@ def matmul(
         activation = entry.activation_name(activation)
     of_torch = entry is not None and isinstance(a, entry.Tensor)
     if quantize is not None:
-        values, factors = _pair_of(out, out_dtype)
+        values, factors = pair_of(out, out_dtype)
         terms = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, values)
         if not of_torch:
-            raise RequestError(f"matmul: quantize: found a {type(a).__qualname__}; expected torch tensors")
+            return _of_arrays(Arguments(*terms, quantize=quantize, scale_c=factors))
         return entry.quantized(entry.Call(*terms, quantize=quantize, scale_c=factors))
     if of_torch and residual is alpha is beta is c is scale_a is scale_b is out_dtype is None:
         found = entry.quick(a, b, bias, activation, out)
@@ -97,18 +98,6 @@ def matmul(
             return found
     arguments = (a, b, bias, activation, residual, alpha, beta, c, scale_a, scale_b, out, out_dtype)
     return _of_arrays(Arguments(*arguments)) if not of_torch else entry.matmul(entry.Call(*arguments))
-
-
-def _pair_of(out: Any, out_dtype: Any) -> tuple[Any, Any]:
-    """Return the memory for values and for factors of a quantized result. Raises RequestError."""
-    if out_dtype is not None:
-        raise RequestError(f"matmul: out_dtype: found {out_dtype!r} with quantize; expected none: it gives the type")
-    if out is None:
-        return None, None
-    if not isinstance(out, tuple | list) or len(out) != 2:
-        raise RequestError(f"matmul: out: found a {type(out).__qualname__}; expected (values, factors) with quantize")
-    values, factors = out
-    return values, factors
 
 
 class Terms(TypedDict, total=False):
@@ -286,7 +275,7 @@ def _arguments(function: str, a: Any, b: Any = None, **terms: Any) -> Arguments:
         terms["activation"] = entry.activation_name(terms["activation"])
     activation = paired(terms.pop("activation", None), terms.pop("pairs", None), terms.pop("first", None), function)
     if terms.get("quantize") is not None:
-        terms["out"], terms["scale_c"] = _pair_of(terms.get("out"), terms.get("out_dtype"))
+        terms["out"], terms["scale_c"] = pair_of(terms.get("out"), terms.get("out_dtype"))
     return Arguments(a, b, activation=activation, **terms)
 
 

@@ -38,6 +38,7 @@ def scaled_grouped_mm(
     tail: Literal["zero", "keep"] = "zero",
     expected: int | None = None,
     out: Any = None,
+    quantize: str | None = None,
 ) -> Any:
     """`cutegen.grouped_mm` of scaled operands of 8-bit floats, as torch.nn.functional.scaled_grouped_mm.
 
@@ -55,8 +56,9 @@ def scaled_grouped_mm(
     of a 3-dimensional operand, or for each part of K. Extents are rounded up, and K first may be padded to a multiple
     of 4. Rows need no padding, and M, N and K may be anything.
 
-    The result is bf16, or `output_dtype`, or written to `out`. What no group has is 0, or left: `tail` and the other
-    arguments are those of `grouped_mm`. `use_fast_accum` changes nothing: sums are always promoted to float32.
+    The result is bf16, or `output_dtype`, or written to `out`. What no group has is 0, or left: `tail`, `quantize` and
+    the other arguments are those of `grouped_mm`. `use_fast_accum` changes nothing: sums are always promoted to
+    float32.
 
     Raises OperandError for tensors that do not fit, RequestError for other arguments, CompileError if a kernel cannot
     be built.
@@ -81,6 +83,7 @@ def scaled_grouped_mm(
         expected=expected,
         out=out,
         out_dtype=output_dtype,
+        quantize=quantize,
     )
 
 

@@ -7,31 +7,54 @@ from typing import Any
 
 import numpy as np
 
+from cutegen.contract.launch import RESULT_FACTORS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import LEAST_OF_PAIRS
 from cutegen.dispatch.placement import VECTOR_BYTES, Copy
 from cutegen.dispatch.prepared_call import prepare_call
-from cutegen.dispatch.resolve import CallTarget, Resolved, resolve, with_rows
+from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, has_kernel
+from cutegen.dispatch.resolve import CallTarget, Given, Resolved, resolve, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.dispatch.types import OUT_DTYPES
-from cutegen.errors import RequestError
+from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
-from cutegen.hardware.targeting import choose_target
-from cutegen.run.call.operands import name_of, view_of
+from cutegen.hardware.targeting import DEFAULT_TARGET, choose_target
+from cutegen.run.call.operands import Form, name_of, view_of
 from cutegen.run.call.storage import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
 
-def matmul(arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, float], out_dtype: str | None) -> Array:
+def matmul(
+    arrays: Mapping[str, Array], formula: Formula, scalars: Mapping[str, float], out_dtype: str | None
+) -> Array | tuple[Array, Array]:
     """Compute a call with these arrays, by their names; `out` is written and returned if it is given."""
     return computed(resolve_arrays(arrays, formula, out_dtype), arrays, scalars)
 
 
-def computed(resolved: Resolved, arrays: Mapping[str, Array], scalars: Mapping[str, float]) -> Array:
-    """Compute a resolved call with these arrays; `out` is written and returned if it is given."""
+def computed(
+    resolved: Resolved, arrays: Mapping[str, Array], scalars: Mapping[str, float]
+) -> Array | tuple[Array, Array]:
+    """Compute a resolved call with these arrays; `out` is written and returned if it is given.
+
+    A quantized result is returned with its factors, which are written to `scale_c` if that is given.
+    """
+    if (place := resolved.factors) is None:
+        return _computed(resolved, arrays, scalars)
+    if (factors := arrays.get(RESULT_FACTORS)) is None:
+        memory = _aligned((place.elems,), np.dtype(np.float32))
+        strides = [step * memory.itemsize for step in place.strides]
+        factors = np.lib.stride_tricks.as_strided(memory, place.shape, strides)
+    values = _computed(resolved, {**arrays, RESULT_FACTORS: factors}, scalars)
+    if resolved.empty and resolved.clears:
+        factors[...] = 0
+    return values, factors
+
+
+def _computed(resolved: Resolved, arrays: Mapping[str, Array], scalars: Mapping[str, float]) -> Array:
+    """Compute a resolved call with the arrays of all of its factors."""
     out = arrays.get("out")
     if out is None:
         out = _aligned(resolved.problem.result, numpy_dtype(element_type(resolved.dtype).torch_name))
@@ -61,14 +84,35 @@ def resolve_arrays(
     rows: int | None = None,
 ) -> Resolved:
     """Return the request of a call, for an `a` with so many `rows` if given. Raises OperandError, RequestError."""
-    views = {name: view_of(array, name) for name, array in arrays.items()}
-    blocks = blocks_of({name: view.form.shape for name, view in views.items()})
-    least = {"least": LEAST_TARGET} if blocks else {} if formula.gated is None else {"least": LEAST_OF_PAIRS}
-    where = CallTarget(
-        choose_target(arch, **least).name, batch_invariant=settings.batch_invariant, family=settings.asked_family
-    )
-    given = {name: (view.form, view.pointer) for name, view in views.items()}
+    given = given_arrays(arrays, quantized=formula.quantized is not None)
+    blocks = blocks_of({name: form.shape for name, (form, _) in given.items()})
+    special = formula.gated is not None or formula.quantized is not None
+    target = choose_target(arch, least=LEAST_TARGET if blocks else LEAST_OF_PAIRS if special else DEFAULT_TARGET).name
+    if formula.quantized is not None:
+        out_dtype = quantized_type(target, given["a"][0])
+    where = CallTarget(target, batch_invariant=settings.batch_invariant, family=settings.asked_family)
     return resolve(with_rows(given, rows), formula, where, out_dtype)
+
+
+def given_arrays(arrays: Mapping[str, Array], *, quantized: bool) -> Given:
+    """Return forms and addresses. Bytes are the values of a `quantized` result, since NumPy lacks their type."""
+    views = {name: view_of(array, name) for name, array in arrays.items()}
+    given = {name: (view.form, view.pointer) for name, view in views.items()}
+    if quantized and "out" in given and given["out"][0].dtype == "u8":
+        given["out"] = given["out"][0]._replace(dtype=ELEMENT), given["out"][1]
+    return given
+
+
+def quantized_type(target: str, a: Form) -> str:
+    """Return the type of a quantized result's values. Raises OperandError for an A whose kernels do not quantize."""
+    if not has_kernel(target, a.dtype):
+        raise OperandError(
+            operand="a",
+            found=f"{a.dtype} on {target}, with quantize",
+            expected=f"16-bit or 8-bit floats on {LEAST_OF_QUANTIZED}, whose kernels quantize",
+            fix="cast it, or quantize the result: `cutegen.quantize`",
+        )
+    return ELEMENT
 
 
 def dtype_name(asked: Any) -> str:

@@ -14,12 +14,14 @@ from typing import NamedTuple
 
 from cutegen.contract.buckets import bucket
 from cutegen.contract.groups import GROUP, Groups
-from cutegen.contract.launch import ENDS, OPERANDS
+from cutegen.contract.launch import ENDS, OPERANDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
+from cutegen.contract.quantized import FactorsOfC
 from cutegen.dispatch.block_scales import SCALES, Block, block_of, check_factors, place_factors
 from cutegen.dispatch.formula import Formula
 from cutegen.dispatch.gated import Gated, gated_of
 from cutegen.dispatch.placement import VECTOR_BYTES, WORTH_A_COPY, Copy, Placement, alignment, major_of, takes_apart
+from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.resolve import CallTarget, Given, Resolved, check_given, replace_form
 from cutegen.dispatch.shapes import Multiplied, Shape
@@ -39,13 +41,14 @@ _FORMS: Mapping[tuple[int, int], str] = {(2, 3): "m", (3, 2): "n", (2, 2): "k"}
 class GroupedTerms(NamedTuple):
     """Terms of a call with groups: `keep` what no group has of the result, and how many rows to expect of a group.
 
-    `aux` also stores the value before the activation.
+    `aux` also stores the value before the activation. A `quantized` result has factors, rounded so.
     """
 
     activation: str | None = None
     keep: bool = False
     expected: int | None = None
     aux: bool = False
+    quantized: FactorsOfC | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +197,30 @@ def result_of(
     element = result_type(forms["a"].dtype, out.dtype if out is not None and out_dtype is None else out_dtype)
     _check_bias(forms.get("bias"), product)
     _check_scales(forms, product)
-    alike = {name: form for name, form in forms.items() if name not in ("bias", *SCALES)}
+    alike = {name: form for name, form in forms.items() if name not in ("bias", *SCALES, RESULT_FACTORS)}
     check_given(alike, product.multiplied, element)
     return product, element
+
+
+def check_quantized(product: GroupedProduct) -> None:
+    """Raise RequestError for groups whose blocks of 128 columns of the result are not each of one of them."""
+    if product.groups.of == "m":
+        return
+    found = {"n": "groups of columns, of which a block of 128 columns may be of two", "k": "parts of K"}[
+        product.groups.of
+    ]
+    raise RequestError(f"grouped_mm: quantize: found {found}; expected groups of rows: mat_b (G, K, N)")
+
+
+def factors_of_groups(product: GroupedProduct) -> Strided:
+    """Return the place of new factors of a quantized result."""
+    return new_factors(product.multiplied, of_groups=product.groups.layout == "padded")
+
+
+def place_factors_of_groups(form: Form | None, like: Form, product: GroupedProduct) -> Placement:
+    """Return the factors as a kernel writes them: those given, or new ones. Raises OperandError."""
+    padded = product.groups.layout == "padded"
+    return place_factors_of_result(form, like, product.multiplied, fold=False, of_groups=padded)
 
 
 def _check_bias(bias: Form | None, product: GroupedProduct) -> None:
@@ -212,8 +236,10 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
     """Check a call with groups and place its tensors. Raises OperandError if they do not fit, RequestError."""
     forms, gated = {name: form for name, (form, _) in given.items()}, gated_of(terms.activation)
     product, element = result_of(forms, out_dtype, gated)
+    if terms.quantized is not None:
+        check_quantized(product)
     blocks = blocks_of_groups(forms)
-    mapped = gated is not None or bool(blocks)
+    mapped = gated is not None or bool(blocks) or terms.quantized is not None
     placements = {name: _operand(name, *given[name], where, product, mapped=mapped) for name in OPERANDS}
     if gated is not None and not takes_apart(placements["b"].matrix, gated.pairs, product.n):
         b = placements["b"].matrix.dtype
@@ -233,6 +259,8 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
             placements[name] = place_factors(name, *given[name], blocks[name], problem, fold=False)
         else:
             placements[name] = _vector("m" if name == "scale_a" else "n", *given[name], may_repeat=True)
+    if terms.quantized is not None:
+        placements[RESULT_FACTORS] = place_factors_of_groups(forms.get(RESULT_FACTORS), fresh, product)
     if terms.aux:
         placements["aux"] = replace(placed, form=_in_place("aux", fresh, 0, element).form)  # type: ignore[union-attr]
     ends = forms.get("offs") or forms["sizes"]
@@ -253,6 +281,7 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         scale_a=placements["scale_a"].matrix if blocks else None,
         scale_b=placements["scale_b"].matrix if blocks else None,
         aux=placements["aux"].matrix if terms.aux else None,
+        quantized=terms.quantized,
         problem=called
         if called.empty
         else bucket(chosen_for, batch_invariant=where.batch_invariant, groups=product.groups),
@@ -270,6 +299,7 @@ def resolve_groups(given: Given, terms: GroupedTerms, where: CallTarget, out_dty
         dtype=element,
         out_copied=out_copied,
         clears="out" not in given and not terms.keep and product.groups.leaves_elements,
+        factors=None if terms.quantized is None else factors_of_groups(product),
     )
 
 

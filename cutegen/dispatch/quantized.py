@@ -3,12 +3,15 @@
 ```text
 values  (..., M, N)       e4m3, contiguous along N
 factors (..., M, N/128)   f32, contiguous along the rows of all of a batch; the leading stride is a multiple of 4
+        (G, M, N/128)     of padded groups: contiguous along the rows of each, which is a matrix of its own
 ```
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
 
 from cutegen.contract.quantized import QUANTIZED_BLOCK, FactorsOfC
 from cutegen.dispatch.placement import Placement, as_matrices
@@ -16,7 +19,7 @@ from cutegen.dispatch.request import Matrix
 from cutegen.dispatch.shapes import Multiplied, Shape
 from cutegen.errors import OperandError, RequestError
 from cutegen.hardware import dtype as element_type
-from cutegen.run.call.operands import Form
+from cutegen.run.call.operands import Form, compact_strides
 from cutegen.support.literals import literal
 from cutegen.support.words import round_up
 
@@ -30,11 +33,35 @@ _VECTOR = 4
 """Elements of f32 in the 16 bytes of which leading strides are multiples."""
 
 
-def factors_of(quantize: str | None) -> FactorsOfC | None:
+class Strided(NamedTuple):
+    """A tensor in new memory of `elems` elements, from its first on."""
+
+    shape: Shape
+    strides: Shape
+    elems: int
+
+
+def factors_of(quantize: str | None, function: str = "matmul") -> FactorsOfC | None:
     """Return how the factors of a result are rounded, None if it is not quantized. Raises RequestError."""
     if quantize is None or quantize in QUANTIZED:
         return None if quantize is None else QUANTIZED[quantize]
-    raise RequestError(f"matmul: quantize: found {literal(quantize)}; expected None or one of {', '.join(QUANTIZED)}")
+    expected = f"None or one of {', '.join(QUANTIZED)}"
+    raise RequestError(f"{function}: quantize: found {literal(quantize)}; expected {expected}")
+
+
+def pair_of(out: Any, out_dtype: Any, function: str = "matmul") -> tuple[Any, Any]:
+    """Return the memory for values and for factors of a quantized result. Raises RequestError."""
+    if out_dtype is not None:
+        raise RequestError(
+            f"{function}: out_dtype: found {out_dtype!r} with quantize; expected none: it gives the type"
+        )
+    if out is None:
+        return None, None
+    if not isinstance(out, tuple | list) or len(out) != 2:
+        found = f"a {type(out).__qualname__}"
+        raise RequestError(f"{function}: out: found {found}; expected (values, factors) with quantize")
+    values, factors = out
+    return values, factors
 
 
 def has_kernel(target: str, a: str) -> bool:
@@ -51,20 +78,31 @@ def factors_shape(problem: Multiplied) -> Shape:
     return (*rows, -(-columns // QUANTIZED_BLOCK[1]))
 
 
-def factors_stride(problem: Multiplied) -> int:
-    """Return the leading stride of new factors: rows of all of a batch, in whole vectors."""
-    return round_up(max(1, problem.m * problem.batches), _VECTOR)
+def new_factors(problem: Multiplied, *, of_groups: bool = False) -> Strided:
+    """Return the place of new factors. `of_groups` are those of padded groups.
+
+    >>> new_factors(Multiplied((2,), 6, 256, 64))
+    Strided(shape=(2, 6, 2), strides=(6, 1, 12), elems=24)
+    >>> new_factors(Multiplied((2,), 6, 256, 64), of_groups=True)
+    Strided(shape=(2, 6, 2), strides=(16, 1, 8), elems=32)
+    """
+    *rows, blocks = factors_shape(problem)
+    apart, along = (rows[:-1], rows[-1:]) if of_groups else ([], rows)
+    stride = round_up(max(1, prod(along)), _VECTOR)
+    of_matrices = (blocks * stride * step for step in compact_strides(tuple(apart)))
+    strides = (*of_matrices, *compact_strides(tuple(along)), stride)
+    return Strided((*rows, blocks), strides, prod(apart) * blocks * stride)
 
 
-def place_factors_of_result(form: Form | None, like: Form, problem: Multiplied, *, fold: bool) -> Placement:
+def place_factors_of_result(
+    form: Form | None, like: Form, problem: Multiplied, *, fold: bool, of_groups: bool = False
+) -> Placement:
     """Return the factors as a kernel writes them: those given, or new ones. Raises OperandError."""
-    shape = factors_shape(problem)
+    new = new_factors(problem, of_groups=of_groups)
     if form is None:
-        stride = factors_stride(problem)
-        rows = tuple(reversed([_step(problem, i) for i in range(len(shape) - 1)]))
-        form = like._replace(shape=shape, strides=(*rows, stride), dtype="f32", read_only=False)
-    if tuple(form.shape) != shape or form.dtype != "f32":
-        found, expected = f"{form.dtype} of shape {tuple(form.shape)}", f"f32 of shape {shape}, the factors of out"
+        form = like._replace(shape=new.shape, strides=new.strides, dtype="f32", read_only=False)
+    if tuple(form.shape) != new.shape or form.dtype != "f32":
+        found, expected = f"{form.dtype} of shape {tuple(form.shape)}", f"f32 of shape {new.shape}, the factors of out"
         raise OperandError(operand="scale_c", found=found, expected=expected)
     placed = as_matrices(form, problem.batch, fold=fold)
     if placed is None or (placed.shape[-2] > 1 and placed.strides[-2] != 1):
@@ -76,11 +114,3 @@ def place_factors_of_result(form: Form | None, like: Form, problem: Multiplied, 
         )
     matrix = Matrix("f32", "m", element_type("f32").bytes, QUANTIZED_BLOCK)
     return Placement(placed, matrix)
-
-
-def _step(problem: Multiplied, after: int) -> int:
-    """Return the distance of rows, or of matrices of so many inner modes, in new factors."""
-    step = 1
-    for extent in tuple(reversed((*problem.batch, problem.m)))[:after]:
-        step *= extent
-    return step

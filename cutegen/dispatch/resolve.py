@@ -25,7 +25,7 @@ from cutegen.dispatch.placement import (
     place_scale,
     takes_apart,
 )
-from cutegen.dispatch.quantized import place_factors_of_result
+from cutegen.dispatch.quantized import Strided, new_factors, place_factors_of_result
 from cutegen.dispatch.request import Matrix, Request
 from cutegen.dispatch.shapes import Multiplied, Shape, multiplied
 from cutegen.dispatch.types import OUT_DTYPES, SCALE_DTYPES, check_operands, result_type, stored_type
@@ -65,7 +65,7 @@ class Resolved:
     `called` is the problem of the launch, `request` has its bucket; `dtype` is the result's element type, which may be
     narrower than that of the kernel's C. `out_copied` says why the result must be computed elsewhere and copied, to
     `out` if it is given. With `clears` a kernel of groups sets what none of them has of the result to 0. An empty
-    result needs no kernel, nor does one of no groups.
+    result needs no kernel, nor does one of no groups. `factors` is the place of new factors of a quantized result.
     """
 
     request: Request
@@ -75,6 +75,7 @@ class Resolved:
     dtype: str
     out_copied: str = ""
     clears: bool = False
+    factors: Strided | None = None
 
     @property
     def empty(self) -> bool:
@@ -94,7 +95,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     out, at_out = given.get("out") or (None, 0)
     forms = {name: form for name, (form, _) in given.items()}
     problem, element = product_of(forms, out_dtype, formula.gated)
-    check_given(forms, problem, element)
+    check_given(forms, problem, element, quantized=formula.quantized is not None)
     blocks = blocks_of({name: form.shape for name, form in forms.items()})
     if blocks:
         formula = replace(formula, scale_a=False, scale_b=False)
@@ -103,8 +104,6 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
     beside = {name: given[name] for name in ("c", "residual") if name in given}
     stored = _stored(forms, element)
     assert stored is not None
-    if formula.quantized is not None and stored != element:
-        _refuse_type("c", forms["c"], f"{element}, that of the quantized result")
     fresh = replace_form(a, problem.result, stored)
     rounds = "" if stored == element else f"c is {forms['c'].dtype}: the sum is {stored}, then rounded to {element}"
     written, at_written = (fresh, 0) if out is None or rounds else (out, at_out)
@@ -149,6 +148,7 @@ def resolve(given: Given, formula: Formula, where: CallTarget, out_dtype: str | 
         called=shape,
         dtype=element,
         out_copied=out_copied,
+        factors=None if formula.quantized is None else new_factors(problem),
     )
 
 
@@ -295,8 +295,11 @@ def _bias(form: Form, address: int) -> Placement:
     return Placement(form._replace(strides=(1,)), matrix, copy)
 
 
-def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) -> None:
-    """Check shapes, types and devices of the tensors other than A and B. Raises OperandError."""
+def check_given(given: Mapping[str, Form], problem: Multiplied, element: str, *, quantized: bool = False) -> None:
+    """Check shapes, types and devices of the tensors other than A and B. Raises OperandError.
+
+    A `quantized` result is added to no C of another type.
+    """
     device = given["a"].device
     for name, form in given.items():
         if form.device != device:
@@ -322,8 +325,9 @@ def check_given(given: Mapping[str, Form], problem: Multiplied, element: str) ->
             _refuse_type(name, given[name], f"{given[scales[0]].dtype}, as {scales[0]} has")
         if prod(given[name].shape) != 1:
             ones_of_scale(name, given[name].shape, problem)
-    if _stored(given, element) is None:
-        _refuse_type("c", given["c"], f"{element}, the result's")
+    if (stored := _stored(given, element)) is None or (quantized and stored != element):
+        which = "that of the quantized result" if quantized else "the result's"
+        _refuse_type("c", given["c"], f"{element}, {which}")
     if "out" in given:
         if given["out"].dtype != element:
             _refuse_type("out", given["out"], f"{element}, the result's")

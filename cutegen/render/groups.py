@@ -27,8 +27,9 @@ class GroupHoles:
     """Names and expressions of the scheduler for the mode `of` groups.
 
     `tiles` are those of the group of a lane, `ctas` those of a launch, `cta` is a CTA's number and their number on the
-    device, and `threads` of it clear. To clear C: one group's `matrix`, the `other` mode, the type of an element's
-    `bits`, the ranges of its two modes, the contiguous one inside, and an element's `place`.
+    device, and `threads` of it clear. What no group has begins at `rest`. To clear C: one group's `matrix`, the `other`
+    mode, the type of an element's `bits`, the ranges of its two modes, the contiguous one inside, and an element's
+    `place`.
     """
 
     of: str
@@ -37,6 +38,7 @@ class GroupHoles:
     ctas: str
     cta: str
     threads: str
+    rest: str = ""
     matrix: str = ""
     other: str = ""
     bits: str = ""
@@ -80,6 +82,7 @@ def group_holes(plan: GemmPlan, c_shape: str, c_stride: str) -> dict[str, GroupH
             else "first_tile, ctas"
         ),
         threads="MMA_WARPS * 32" if plan.scheduler.source.searched else "THREADS",
+        rest="last_end" if groups.layout == "packed" else "size_of(ends[batch], room)",
     )
     return {"grouped": holes if of == "k" else _clearing(plan, holes, sides, c_shape, c_stride)}
 
@@ -97,6 +100,7 @@ def _clearing(plan: GemmPlan, holes: GroupHoles, sides: dict[str, str], c_shape:
         ctas=holes.ctas,
         cta=holes.cta,
         threads=holes.threads,
+        rest=holes.rest,
         matrix=f"matrix_of_batch(c, {c_shape}, {c_stride}, batch_stride_c, batch, batches)",
         other=plan.epilogue.fusion.modes["mn".index(other)],
         bits=f"Int{plan.epilogue.dtype.bits}",

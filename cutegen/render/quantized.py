@@ -21,12 +21,13 @@ def quantized_holes(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> dict[str,
 
 
 def quantized_parts(plan: GemmPlan) -> tuple[str, ...]:
-    """Return the part that quantizes, if C is."""
-    quantization = plan.epilogue.fusion.quantization
+    """Return the parts that quantize C, and that set its factors to 0 where no group has C; nothing if it is not."""
+    quantization, groups = plan.epilogue.fusion.quantization, plan.scheduler.groups
     if quantization is None:
         return ()
     rounded = ("epilogues/powers_of_two.py.j2",) if quantization.scale == "ue8m0" else ()
-    return ("epilogues/quantized.py.j2", *rounded)
+    cleared = ("epilogues/clear_factors.py.j2",) if groups is not None and groups.leaves_elements else ()
+    return ("epilogues/quantized.py.j2", *rounded, *cleared)
 
 
 def quantized_constants(plan: GemmPlan) -> ConstantsByDecision:

@@ -32,9 +32,13 @@ class TensorHoles:
     @property
     def matrix(self) -> str:
         """The expression of one matrix of a batch, or of a group, which begins at `begin` if groups are packed."""
+        return f"cute.domain_offset({self.begin}, {self.of_batch})" if self.begin else self.of_batch
+
+    @property
+    def of_batch(self) -> str:
+        """The expression of one matrix of a batch, with all of its groups if they are packed."""
         of_batch = f"batch_stride_{self.name}, batch, batches"
-        matrix = f"matrix_of_batch({self.pointer}, {self.shape}, {self.stride}, {of_batch})"
-        return f"cute.domain_offset({self.begin}, {matrix})" if self.begin else matrix
+        return f"matrix_of_batch({self.pointer}, {self.shape}, {self.stride}, {of_batch})"
 
 
 def tensor_holes(tensor: TensorContract) -> TensorHoles:

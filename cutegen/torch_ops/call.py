@@ -55,6 +55,15 @@ class AnyCall(Protocol):
     def scalars(self) -> Mapping[str, float]: ...
 
 
+class QuantizedCall(Protocol):
+    """A call with memory for values and factors of its result, or for neither."""
+
+    @property
+    def out(self) -> Tensor | None: ...
+    @property
+    def scale_c(self) -> Tensor | None: ...
+
+
 class Call(NamedTuple):
     """The arguments of a call; `aux` requests the value before the activation as well.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses import FakeTensor
 
-from cutegen.contract.launch import OPERANDS
+from cutegen.contract.launch import OPERANDS, RESULT_FACTORS
 from cutegen.dispatch.block_scales import LEAST_TARGET, blocks_of, members_have_blocks
 from cutegen.dispatch.cpu_time_guard import guard_cpu_time
 from cutegen.dispatch.formula import Formula
@@ -18,20 +18,19 @@ from cutegen.dispatch.prepared_call import prepare_call
 from cutegen.dispatch.quantized import (
     ELEMENT,
     LEAST_OF_QUANTIZED,
+    Strided,
     factors_of,
-    factors_shape,
-    factors_stride,
     has_kernel,
+    new_factors,
 )
 from cutegen.dispatch.resolve import Resolved, product_of, resolve, with_rows
 from cutegen.dispatch.settings import settings
-from cutegen.dispatch.shapes import Multiplied
 from cutegen.errors import OperandError
 from cutegen.run.call.memory_overlap import share_memory
 from cutegen.run.call.operands import Form, view_of
 from cutegen.support.environment import record_file
 from cutegen.torch_ops import call_cache, cpu_reference, first_use
-from cutegen.torch_ops.call import AnyCall, Call, dtype_name, dtype_of
+from cutegen.torch_ops.call import AnyCall, Call, QuantizedCall, dtype_name, dtype_of
 from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.quantize import quantize
 from cutegen.torch_ops.switches import call_target
@@ -73,6 +72,8 @@ def computed(call: AnyCall, resolved: Resolved) -> tuple[Tensor, Tensor | None]:
         _launch(call, resolved, out, aux)
     elif resolved.clears:
         out.zero_()
+        if RESULT_FACTORS in call.placed:
+            call.placed[RESULT_FACTORS].zero_()
     dtype = dtype_of(resolved.dtype)  # the kernel's C may be wider
     out, aux = cpu_reference.rounded(out, dtype), None if aux is None else cpu_reference.rounded(aux, dtype)
     if call.out is not None and out is not call.out:
@@ -92,7 +93,7 @@ def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
     factors = call.scale_c
     if factors is None:
         forms = {name: form_of(call.tensors[name]) for name in OPERANDS}
-        factors = empty_factors(product_of(forms, ELEMENT, gated)[0], call.a.device)
+        factors = empty_factors(new_factors(product_of(forms, ELEMENT, gated)[0]), call.a)
         call = call._replace(scale_c=factors)
     else:
         torch.autograd.graph.increment_version(factors)
@@ -100,19 +101,9 @@ def _with_factors(call: Call) -> tuple[Tensor, Tensor]:
     return found[0], factors
 
 
-def empty_factors(problem: Multiplied, device: torch.device | Tensor) -> Tensor:
-    """Return new factors of a quantized result: rows of all of a batch contiguous, as `scaled_mm` reads them.
-
-    `device` may be a tensor that has it, also a fake one.
-    """
-    *rows, columns = factors_shape(problem)
-    shape, stride = (columns, factors_stride(problem)), problem.m * problem.batches
-    made = (
-        device.new_empty(shape, dtype=torch.float32)
-        if isinstance(device, Tensor)
-        else torch.empty(shape, dtype=torch.float32, device=device)
-    )
-    return made[:, :stride].mT.unflatten(0, rows)
+def empty_factors(place: Strided, like: Tensor) -> Tensor:
+    """Return new factors of a quantized result, on the device of `like`, which may be fake."""
+    return like.new_empty(place.elems, dtype=torch.float32).as_strided(place.shape, place.strides)
 
 
 def _quantized_apart(call: Call) -> tuple[Tensor, Tensor]:
@@ -120,19 +111,18 @@ def _quantized_apart(call: Call) -> tuple[Tensor, Tensor]:
     resolved = resolved_call(call)
     with torch.no_grad():
         wide = compute(call._replace(quantize=None, out=None, scale_c=None, out_dtype=torch.float32))[0]
-        return _handed(call, *_quantized(call, resolved, wide))
+        return handed(call, *quantized_as(call.quantize, wide, new_factors(resolved.problem)))
 
 
-def _quantized(call: Call, resolved: Resolved, wide: Tensor) -> tuple[Tensor, Tensor]:
+def quantized_as(asked: str | None, wide: Tensor, place: Strided) -> tuple[Tensor, Tensor]:
     """Return values and factors of a result in f32, in the layouts of kernels."""
-    scale = factors_of(call.quantize)
+    scale = factors_of(asked)
     assert scale is not None
     values, factors = quantize(wide.reshape(-1, wide.shape[-1]), scale=scale)
-    placed = empty_factors(resolved.problem, wide.device)
-    return values.reshape(wide.shape), placed.copy_(factors.reshape(placed.shape))
+    return values.reshape(wide.shape), empty_factors(place, wide).copy_(factors.reshape(place.shape))
 
 
-def _handed(call: Call, values: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+def handed(call: QuantizedCall, values: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
     """Return values and factors, in the memory that the call gives."""
     return (
         values if call.out is None else call.out.copy_(values),
@@ -244,7 +234,7 @@ def _by_torch(call: Call) -> tuple[Tensor, Tensor | None]:
     with torch.no_grad():
         if call.quantize is not None:
             wide, _ = cpu_reference.compute(call, torch.float32)
-            return _handed(call, *_quantized(call, resolved, wide))
+            return handed(call, *quantized_as(call.quantize, wide, new_factors(resolved.problem)))
         found, before = cpu_reference.compute(call, dtype_of(resolved.dtype))
     aux = None if not call.aux else before.clone() if before is found else before.contiguous()
     if call.out is None:

@@ -3,6 +3,7 @@
 grouped_mm       -> the result
 grouped_mm_aux   -> the result, and the value before the activation, for the gradient
 grouped_mm_out   writes the result to `out`
+grouped_mm_quantized, grouped_mm_quantized_out    values of 8 bits, and their factors
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from cutegen.contract.launch import ENDS
+from cutegen.contract.launch import ENDS, RESULT_FACTORS
 from cutegen.contract.problem import ProblemShape
 from cutegen.dispatch.block_scales import LEAST_TARGET
 from cutegen.dispatch.formula import check_activation
@@ -22,11 +23,15 @@ from cutegen.dispatch.grouped import (
     GroupedProduct,
     GroupedTerms,
     blocks_of_groups,
+    check_quantized,
+    factors_of_groups,
     joins_pairs,
+    place_factors_of_groups,
     product_of_groups,
     resolve_groups,
     result_of,
 )
+from cutegen.dispatch.quantized import ELEMENT, LEAST_OF_QUANTIZED, factors_of, has_kernel
 from cutegen.dispatch.resolve import Resolved, with_rows
 from cutegen.dispatch.settings import settings
 from cutegen.torch_ops import call_cache, eager, gradients, grouped_gradients
@@ -39,17 +44,26 @@ from cutegen.torch_ops.gated import activated
 from cutegen.torch_ops.ops import NAMESPACE, autocast, library, refuse_out_with_grad
 from cutegen.torch_ops.switches import call_target, tf32_allowed
 
-TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out")
+TENSORS = ("a", "b", "bias", "scale_a", "scale_b", "offs", "sizes", "out", "scale_c")
 """The tensors of a call, by name."""
 _ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? offs=None, Tensor? sizes=None, Tensor? bias=None, str? activation=None, "
     "bool keep=False, int? expected=None, ScalarType? out_dtype=None, Tensor? scale_a=None, Tensor? scale_b=None"
 )
+_KEYWORDS = {
+    "grouped_mm_out": ", *, Tensor(a!) out",
+    "grouped_mm_quantized": ", *, str quantize",
+    "grouped_mm_quantized_out": ", *, str quantize, Tensor(a!) out, Tensor(b!) scale_c",
+}
+"""Keywords of the ops that have some."""
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 class GroupedCall(NamedTuple):
-    """The arguments of a call of groups, in the order of the ops; `aux` requests the value before the activation."""
+    """The arguments of a call of groups, in the order of the ops; `aux` requests the value before the activation.
+
+    With `quantize` the result has factors, which are written to `scale_c` if that is given, as the result to `out`.
+    """
 
     a: Tensor
     b: Tensor
@@ -64,6 +78,8 @@ class GroupedCall(NamedTuple):
     scale_b: Tensor | None = None
     out: Tensor | None = None
     aux: bool = False
+    quantize: str | None = None
+    scale_c: Tensor | None = None
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -84,9 +100,11 @@ class GroupedCall(NamedTuple):
     def key(self) -> tuple[object, ...]:
         """Return everything that kernel and launch depend on, of the addresses only their alignment."""
         found: list[object] = [
-            None if x is None else attributes(x) for x in (*self[:5], self.scale_a, self.scale_b, self.out)
+            None if x is None else attributes(x)
+            for x in (*self[:5], self.scale_a, self.scale_b, self.out, self.scale_c)
         ]
-        return "groups", *found, self.activation, self.keep, self.expected, self.out_dtype, self.aux, tf32_allowed()
+        terms = self.activation, self.keep, self.expected, self.out_dtype, self.aux, self.quantize
+        return "groups", *found, *terms, tf32_allowed()
 
     @property
     def scalars(self) -> dict[str, float]:
@@ -98,11 +116,15 @@ class GroupedCall(NamedTuple):
         """Return the terms beside its tensors. Raises RequestError."""
         if not is_gated(self.activation):
             check_activation(self.activation)
-        return GroupedTerms(self.activation, self.keep, self.expected, self.aux)
+        return GroupedTerms(
+            self.activation, self.keep, self.expected, self.aux, factors_of(self.quantize, "grouped_mm")
+        )
 
     @property
     def asked_dtype(self) -> str | None:
-        """Return the element type of `out_dtype`, if it is given."""
+        """Return the element type of a quantized result, or of `out_dtype`, if it is given."""
+        if self.quantize is not None:
+            return ELEMENT
         return None if self.out_dtype is None else dtype_name(self.out_dtype)
 
     @property
@@ -110,6 +132,9 @@ class GroupedCall(NamedTuple):
         """Return the product and the result's type, as its tensors fit together. Raises OperandError, RequestError."""
         forms = {name: eager.form_of(x) for name, x in self.tensors.items()}  # which need no memory
         product, element = result_of(forms, self.asked_dtype, gated_of(self.terms.activation))
+        if self.quantize is not None:
+            check_quantized(product)
+            place_factors_of_groups(forms.get(RESULT_FACTORS), forms["a"], product)
         return product, dtype_of(element)
 
     @property
@@ -150,8 +175,10 @@ def quick(asked: Asked, beside: Mapping[str, Tensor | None], out: Tensor | None)
     return found
 
 
-def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor:
+def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor | tuple[Tensor, Tensor]:
     """Serve a call: at once, or through torch's dispatcher if others must see it. `asked` finds it again."""
+    if call.quantize is not None:
+        return _quantized(call)
     traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     plain = all(type(x) in _PLAIN for x in call.tensors.values())
     kind = call.a.device.type
@@ -175,8 +202,28 @@ def grouped_mm(call: GroupedCall, asked: Asked | None = None) -> Tensor:
     return made
 
 
+def _quantized(call: GroupedCall) -> tuple[Tensor, Tensor]:
+    """Serve a call whose result is quantized: its values and their factors. No gradients pass."""
+    gradients.refuse_function_transforms("grouped_mm")
+    traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    plain = all(type(x) in _PLAIN for x in call.tensors.values())
+    with torch.no_grad():
+        if not traced and plain and is_undisturbed() and not torch.is_autocast_enabled(call.a.device.type):
+            values, factors = compute(call)
+            assert factors is not None
+            return values, factors
+        if call.out is None or call.scale_c is None:
+            made: tuple[Tensor, Tensor] = torch.ops.cutegen.grouped_mm_quantized(*call.of_op, quantize=call.quantize)
+            return made
+        written = {"out": call.out, RESULT_FACTORS: call.scale_c}
+        torch.ops.cutegen.grouped_mm_quantized_out(*call.of_op, quantize=call.quantize, **written)
+        return call.out, call.scale_c
+
+
 def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
-    """Return the result, and the value before the activation if requested; `out` is the result if given.
+    """Return the result, and the value before the activation if requested, or the factors of a quantized result.
+
+    `out` is the result if given, and `scale_c` its factors.
 
     Raises OperandError, RequestError, and on a GPU the errors of finding and launching a kernel.
     """
@@ -184,39 +231,74 @@ def compute(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
         return _by_torch(call)
     if (sums := _of_kernel(call)) is not call:
         return _apart(call, sums)
-    return call_cache.replay(call) or eager.computed(call, resolved_groups(call))
+    if call.quantize is None:
+        return call_cache.replay(call) or eager.computed(call, resolved_groups(call))
+    if (factors := call.scale_c) is None:
+        factors = eager.empty_factors(factors_of_groups(call.product[0]), call.a)
+        call = call._replace(scale_c=factors)
+    else:
+        torch.autograd.graph.increment_version(factors)
+    found = call_cache.replay(call) or eager.computed(call, resolved_groups(call))
+    return found[0], factors
 
 
 def _of_kernel(call: GroupedCall, arch: str | None = None) -> GroupedCall:
-    """Return the call that a kernel serves: without an activation of pairs that torch computes from its sums.
+    """Return the call that a kernel serves: without what torch computes from its sums in f32.
 
-    That is so if the sums are stored, which are in the result's type then, else in f32, for parts of K, and with blocks
-    that have columns of both members.
+    That is the quantization of a result where kernels have none, and an activation of pairs for parts of K, with blocks
+    that have columns of both members, and if the sums are stored: then they are in the result's type.
     """
-    if (gated := gated_of(call.activation)) is None:
+    joins, quantizes = _joins_pairs(call, arch), call.quantize is None or _has_quantization(call, arch)
+    if joins and quantizes:
         return call
-    if not call.aux and call.b.dim() == 3 and eager.takes_pairs(call.a.device, arch):
-        scales = ("a", "b", "scale_a", "scale_b")
-        given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}
-        if call.scale_a is None or joins_pairs(given, gated):
-            return call
-    _, element = call.product
-    return call._replace(activation=None, out=None, out_dtype=element if call.aux else torch.float32, aux=False)
+    dtype = call.product[1] if call.aux else torch.float32
+    activation = call.activation if joins else None
+    return call._replace(activation=activation, out=None, out_dtype=dtype, aux=False, quantize=None, scale_c=None)
+
+
+def _joins_pairs(call: GroupedCall, arch: str | None) -> bool:
+    """Return whether a kernel has all of the activation, also one of pairs."""
+    if (gated := gated_of(call.activation)) is None:
+        return True
+    if call.aux or call.b.dim() != 3 or not eager.takes_pairs(call.a.device, arch):
+        return False
+    scales = ("a", "b", "scale_a", "scale_b")
+    given = {name: eager.form_at(x, name) for name, x in call.tensors.items() if name in scales}
+    return call.scale_a is None or joins_pairs(given, gated)
+
+
+def _has_quantization(call: GroupedCall, arch: str | None) -> bool:
+    target = call_target(call.a.device, least=LEAST_OF_QUANTIZED, arch=arch).target
+    return has_kernel(target, dtype_name(call.a.dtype))
 
 
 def _apart(call: GroupedCall, sums: GroupedCall) -> tuple[Tensor, Tensor | None]:
-    """Compute the sums by a kernel and their activation of pairs by torch."""
-    gated, (_, element) = gated_of(call.activation), call.product
-    assert gated is not None
+    """Compute the sums by a kernel, and by torch their activation of pairs and their quantization."""
+    product, element = call.product
     with torch.no_grad():
         before, _ = compute(sums)
-        found = rounded(activated(gated, gradients.wide(before)), element)
+        found = gradients.wide(before)
+        if (gated := gated_of(call.activation)) is not None and sums.activation is None:
+            found = activated(gated, found)
+        if call.quantize is not None:
+            return _quantized_apart(call, product, found)
+        found = rounded(found, element)
     if call.out is not None:
         if call.b.dim() == 3:  # what no group has stays
             inside = grouped_gradients.inside(call.offs, call.sizes, call.a.shape[-2])
             found = found.where(inside[..., None], call.out)
         found = call.out.copy_(found)
     return found, before if call.aux else None
+
+
+def _quantized_apart(call: GroupedCall, product: GroupedProduct, wide: Tensor) -> tuple[Tensor, Tensor]:
+    """Return values and factors of a result in f32; rows of no group are 0 in both, or stay."""
+    values, factors = eager.quantized_as(call.quantize, wide, factors_of_groups(product))
+    inside = grouped_gradients.inside(call.offs, call.sizes, call.a.shape[-2])[..., None]
+    if call.out is None or call.scale_c is None:
+        return values, factors if call.keep else factors.masked_fill_(~inside, 0.0)
+    values = values.view(torch.uint8).where(inside, call.out.view(torch.uint8)).view(values.dtype)  # has no `where`
+    return eager.handed(call, values, factors.where(inside, call.scale_c))
 
 
 def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None = None) -> Resolved:
@@ -228,7 +310,7 @@ def resolved_groups(call: GroupedCall, arch: str | None = None, rows: int | None
     with torch.no_grad():
         given = {name: eager.form_at(tensor, name) for name, tensor in call.tensors.items()}
     least = "sm_89" if call.a.dtype.itemsize == 1 and call.a.is_floating_point() else "sm_80"
-    if is_gated(call.activation):
+    if is_gated(call.activation) or call.quantize is not None:
         least = LEAST_OF_PAIRS
     if call.has_blocks:
         least = LEAST_TARGET
@@ -241,6 +323,10 @@ def _by_torch(call: GroupedCall) -> tuple[Tensor, Tensor | None]:
     """Compute on the CPU with torch, group by group, after the same checks."""
     resolved_groups(call)
     product, dtype = call.product
+    if call.quantize is not None:
+        with torch.no_grad():
+            wide, _ = _by_torch(call._replace(quantize=None, scale_c=None, out=None, out_dtype=torch.float32))
+            return _quantized_apart(call, product, wide)
     gated = gated_of(call.activation)
     blocks = blocks_of_groups({name: eager.form_of(x) for name, x in call.tensors.items()})
     if blocks:
@@ -319,6 +405,16 @@ def _grouped_mm_out(*arguments: Any, out: Tensor) -> None:
     compute(call)
 
 
+def _grouped_mm_quantized(*arguments: Any, quantize: str) -> tuple[Tensor, Tensor]:
+    values, factors = compute(GroupedCall(*arguments)._replace(quantize=quantize))
+    assert factors is not None
+    return values, factors
+
+
+def _grouped_mm_quantized_out(*arguments: Any, quantize: str, out: Tensor, scale_c: Tensor) -> None:
+    compute(GroupedCall(*arguments)._replace(quantize=quantize, out=out, scale_c=scale_c))
+
+
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
     """Return an empty result of the right shape and type, on the arguments' device. Raises like a real call."""
     call = GroupedCall(*arguments)._replace(out=out)
@@ -334,13 +430,26 @@ def _fake_out(*arguments: Any, out: Tensor) -> None:
     _fake(*arguments, out=out)
 
 
+def _fake_quantized(*arguments: Any, quantize: str, **out: Tensor) -> tuple[Tensor, Tensor]:
+    call = GroupedCall(*arguments)._replace(quantize=quantize, **out)
+    product, element = call.product
+    factors = eager.empty_factors(factors_of_groups(product), call.a)
+    return call.a.new_empty(product.result, dtype=element), factors
+
+
+def _fake_quantized_out(*arguments: Any, quantize: str, **out: Tensor) -> None:
+    _fake_quantized(*arguments, quantize=quantize, **out)
+
+
 def _define() -> None:
     for name, returns, impl, fake in (
         ("grouped_mm", "Tensor", _grouped_mm, _fake),
         ("grouped_mm_aux", "(Tensor, Tensor)", _grouped_mm_aux, _fake_aux),
         ("grouped_mm_out", "()", _grouped_mm_out, _fake_out),
+        ("grouped_mm_quantized", "(Tensor, Tensor)", _grouped_mm_quantized, _fake_quantized),
+        ("grouped_mm_quantized_out", "()", _grouped_mm_quantized_out, _fake_quantized_out),
     ):
-        out = ", *, Tensor(a!) out" if name == "grouped_mm_out" else ""
+        out = _KEYWORDS.get(name, "")
         library.define(f"{name}({_ARGUMENTS}{out}) -> {returns}", tags=(torch.Tag.pt2_compliant_tag,))
         op, whole = getattr(torch.ops.cutegen, name), f"{NAMESPACE}::{name}"
         for device in ("CPU", "CUDA"):

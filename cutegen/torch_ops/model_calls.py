@@ -58,7 +58,7 @@ class _Calls(TorchDispatchMode):  # type: ignore[misc]
         made = op(*given, **(named or {}))  # first, so that it refuses what it refuses
         if op.namespace == NAMESPACE:
             name = op._schema.name.partition("::")[2]
-            resolve = _RESOLVERS[name.removesuffix("_aux").removesuffix("_out")]
+            resolve = _RESOLVERS[name.removesuffix("_aux").removesuffix("_out").removesuffix("_quantized")]
             self.found.append(resolve(op, given, named or {}, self.arch))
         return made
 
@@ -76,7 +76,7 @@ def _resolved_groups(op: Any, given: tuple[Any, ...], named: Mapping[str, Any], 
 
 
 _RESOLVERS = {"matmul": _resolved, "grouped_mm": _resolved_groups}
-"""From the arguments of an op to the request of its call, by the op's name without `_aux` and `_out`."""
+"""From the arguments of an op to the request of its call, by the op's name without its endings."""
 
 
 def _copied(model: nn.Module, fake: FakeTensorMode) -> nn.Module:

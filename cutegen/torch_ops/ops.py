@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cutegen.dispatch.formula import check_activation
 from cutegen.dispatch.gated import gated_of
-from cutegen.dispatch.quantized import factors_of
+from cutegen.dispatch.quantized import ELEMENT, factors_of, new_factors
 from cutegen.dispatch.resolve import check_given, product_of
 from cutegen.errors import OperandError
 from cutegen.torch_ops import gradients
@@ -101,29 +101,38 @@ def _whole(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fake(*arguments: Any, out: Tensor | None = None) -> Tensor:
+    return _fake_of(_call(arguments)._replace(out=out))
+
+
+def _fake_of(call: Call) -> Tensor:
     """Return an empty result of the right shape and type, on the arguments' device. Raises like a real call."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # half a second, only when tracing
 
-    call = _call(arguments)._replace(out=out)
     if (gated := gated_of(call.activation)) is None:
         check_activation(call.activation)
     given = {name: form_of(tensor) for name, tensor in call.tensors.items()}
     problem, element = product_of(given, None if call.out_dtype is None else dtype_name(call.out_dtype), gated)
     with suppress(GuardOnDataDependentSymNode):  # for data-dependent extents, which the call itself checks
-        check_given(given, problem, element)
+        check_given(given, problem, element, quantized=call.quantize is not None)
     return call.a.new_empty(problem.result, dtype=dtype_of(element))
 
 
-def _fake_quantized(*arguments: Any, quantize: str) -> tuple[Tensor, Tensor]:
-    call = _call(arguments)
+def _fake_quantized(*arguments: Any, quantize: str, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    call = _call(arguments)._replace(out_dtype=dtype_of(ELEMENT), out=out, quantize=quantize)
     factors_of(quantize)
-    wide, gated = _fake(*arguments), gated_of(call.activation)
-    problem, _ = product_of({name: form_of(x) for name, x in call.tensors.items()}, None, gated)
-    return wide.to(torch.float8_e4m3fn), empty_factors(problem, call.a)
+    values = _fake_of(call)
+    problem, _ = product_of({name: form_of(x) for name, x in call.tensors.items()}, ELEMENT, gated_of(call.activation))
+    return values, empty_factors(new_factors(problem), call.a)
 
 
 def _fake_quantized_out(*arguments: Any, quantize: str, out: Tensor, scale_c: Tensor) -> None:
-    _fake_quantized(*arguments, quantize=quantize)
+    _, factors = _fake_quantized(*arguments, quantize=quantize, out=out)
+    if (scale_c.dtype, scale_c.shape) != (factors.dtype, factors.shape):
+        found, expected = (
+            f"{scale_c.dtype} of shape {tuple(scale_c.shape)}",
+            f"{factors.dtype} of {tuple(factors.shape)}",
+        )
+        raise OperandError(operand="scale_c", found=found, expected=f"{expected}, the factors of out")
 
 
 def _fake_aux(*arguments: Any) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,18 +13,19 @@ from cutegen.errors import OperandError, RequestError
 from cutegen.torch_ops.micro_scales import powers_of_two, quantized
 
 FLOAT8 = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+Matrices = TypeVar("Matrices", Tensor, "np.ndarray[Any, Any]")
 _VECTOR = 4
 """Elements of f32 in the 16 bytes of which leading strides of factors are multiples."""
 
 
 def quantize(
-    x: Tensor,
+    x: Matrices,
     block: tuple[int, int] = (1, BLOCK),
     *,
     dtype: Literal["e4m3", "e5m2", "e2m1"] = "e4m3",
     floor: float = 1e-4,
     scale: Literal["f32", "ue8m0", "ue4m3"] = "f32",
-) -> tuple[Tensor, Any]:
+) -> tuple[Matrices, Any]:
     """Return `x` (..., R, C) as 8-bit floats, and the factors of its blocks: `values * factors` approximates it.
 
     For blocks of (1, 128) or (128, 128), with the largest finite value L of `dtype` (448 for e4m3):
@@ -42,8 +44,14 @@ def quantize(
 
     Values of e2m1 are `float4_e2m1fn_x2` (..., R, C/2): two in a byte, ties to even.
 
+    Of a NumPy array both are NumPy's; values, whose types it lacks, are in bytes, uint8.
+
     Raises OperandError for a tensor without rows and columns, RequestError for other arguments.
     """
+    if isinstance(x, np.ndarray) and x.dtype.kind == "f":
+        tensor = torch.from_numpy(np.ascontiguousarray(x))
+        values, factors = quantize(tensor, block, dtype=dtype, floor=floor, scale=scale)
+        return _array(values), tuple(map(_array, factors)) if isinstance(factors, tuple) else _array(factors)
     if tuple(block) in _OF_8_BITS or dtype == "e2m1" or scale == "ue4m3":
         return _of_8_bits(x, tuple(block), dtype, scale, floor)
     if dtype not in FLOAT8:
@@ -53,6 +61,7 @@ def quantize(
     if len(block) != 2 or block[0] not in ROWS_OF_BLOCKS or block[1] != BLOCK:
         raise RequestError(f"quantize: block: found {block!r}; expected (1, {BLOCK}) or ({BLOCK}, {BLOCK})")
     _check(x)
+    assert isinstance(x, Tensor)
     with torch.no_grad():
         wide, most = x.to(torch.float32), torch.finfo(FLOAT8[dtype]).max
         factors = _largest(wide, block).clamp(min=floor) / most
@@ -67,6 +76,12 @@ def quantize(
 
 _OF_8_BITS = {(1, 32): ("ue8m0", ("e4m3", "e5m2", "e2m1")), (1, 16): ("ue4m3", ("e2m1",))}
 """By block: the type of the factors, and those of values."""
+
+
+def _array(x: Tensor) -> np.ndarray[Any, Any]:
+    """Return the tensor as NumPy's, in bytes if that lacks its type."""
+    found: np.ndarray[Any, Any] = (x if x.dtype is torch.float32 else x.view(torch.uint8)).numpy()
+    return found
 
 
 def _check(x: Any, columns: int = 1) -> None:

@@ -179,3 +179,46 @@ def test_explain_and_prepare_show_every_keyword_of_matmul_in_their_signatures() 
         assert [each.name for each in shown[len(terms) :]] == own
         with pytest.raises(TypeError, match=rf"^{function.__name__}\(\) got an unexpected keyword argument 'biass'"):
             function(np.ones((2, 2), np.float16), np.ones((2, 2), np.float16), biass=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.dsl
+@pytest.mark.slow
+def test_a_quantized_result_is_that_of_torch_in_bytes() -> None:
+    """NumPy has no 8-bit floats: values are bytes, also those of `out`, and of `cutegen.quantize`."""
+    torch = pytest.importorskip("torch")
+    a, b = half(20, 64), half(64, 200)
+    values, factors = cutegen.matmul(a, b, quantize="e4m3")
+    by_torch = cutegen.matmul(*(torch.from_numpy(x) for x in (a, b)), quantize="e4m3")
+    assert (values.dtype, factors.shape, factors.strides) == (np.uint8, (20, 2), (4, 80))
+    np.testing.assert_allclose(factors, by_torch[1].numpy(), rtol=2.0**-18)
+    wide = torch.from_numpy(values).view(torch.float8_e4m3fn).float()
+    # A step of e4m3 is an eighth at most; sums of 64 products differ by their order alone.
+    assert bool(((wide - by_torch[0].float()).abs() <= 0.126 * wide.abs() + 2.0**-9).all())
+    out = np.empty((20, 200), np.uint8), np.empty((2, 24), np.float32).T[:20]
+    found = cutegen.matmul(a, b, quantize="e4m3", out=out)
+    assert (found[0] is out[0], found[1] is out[1]) == (True, True)
+    np.testing.assert_array_equal(out[0], values)
+    np.testing.assert_array_equal(out[1], factors)
+    ends = np.array([3, 11], np.int32)
+    of_groups = cutegen.grouped_mm(a, np.stack([b, b]), offs=ends, quantize="e4m3")
+    np.testing.assert_array_equal(of_groups[0][:11], values[:11])
+    assert not of_groups[0][11:].any()
+    assert not of_groups[1][11:].any()
+
+
+def test_arrays_are_quantized_as_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    x = half(5, 200).astype(np.float32)
+    for terms in ({}, {"block": (128, 128), "scale": "ue8m0"}, {"block": (1, 32), "scale": "ue8m0"}):
+        values, factors = cutegen.quantize(x, **terms)
+        of_torch = cutegen.quantize(torch.from_numpy(x), **terms)
+        assert (values.dtype, values.shape) == (np.uint8, x.shape)
+        np.testing.assert_array_equal(values, of_torch[0].view(torch.uint8).numpy())
+        of_tensor = of_torch[1] if of_torch[1].dtype is torch.float32 else of_torch[1].view(torch.uint8)
+        np.testing.assert_array_equal(factors, of_tensor.numpy())
+
+
+def test_arrays_whose_kernels_do_not_quantize_are_refused() -> None:
+    a = half(4, 16).astype(np.float32)
+    with pytest.raises(OperandError, match=r"a: found f32 on sm_90, with quantize; expected 16-bit or 8-bit floats"):
+        cutegen.matmul(a, a.T, quantize="e4m3")

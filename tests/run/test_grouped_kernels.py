@@ -11,7 +11,7 @@ import pytest
 
 from cutegen.api import request_of
 from cutegen.build import Cache, build
-from cutegen.contract.launch import FACTORS, OPERANDS, RESULT
+from cutegen.contract.launch import FACTORS, OPERANDS, RESULT, RESULT_FACTORS
 from cutegen.errors import OperandError, PtxFault, RequestError
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
@@ -149,7 +149,7 @@ def failure(
     in_nan = [name for name in (*OPERANDS, *FACTORS) if name in tensors and not tensors[name].dtype.is_integer]
     for name in in_nan:
         call.fill_rest(name, np.nan)
-    for name in {"out", "aux"} & set(names):
+    for name in {"out", "aux", RESULT_FACTORS} & set(names):
         call.fill_rest(name, LEFT)
     spoiled = int(random.integers(len(given))) if in_nan and random.random() < 0.5 else None
     if spoiled is not None:
@@ -160,7 +160,7 @@ def failure(
         contract, a, b, extras, accumulator=planned.atom.c_dtype.name, left=0.0 if fresh else LEFT
     )
     if spoiled is not None:
-        for bounded in (expected.result, expected.aux):
+        for bounded in (expected.result, expected.aux, expected.factors):
             if bounded is not None:
                 part_of(bounded.error, tensors["out"], products[spoiled], spoiled)[...] = np.inf
     try:
@@ -178,6 +178,10 @@ def failure(
     found = compare(out, expected.result, dtype=contract.tensor(RESULT).dtype)
     if not found.ok:
         return f"result: {found.wrong} wrong, first {found.first_wrong}"
+    if expected.factors is not None:
+        found = compare(extras[RESULT_FACTORS], expected.factors, dtype="f32")
+        if not found.ok:
+            return f"factors: {found.wrong} wrong, first {found.first_wrong}"
     if (
         expected.aux is not None
         and not fresh

@@ -14,7 +14,7 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Quantized, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
 
 ARCH = "sm_90a"
@@ -42,6 +42,7 @@ class Setting:
     expression: str | None = None
     pairs: Paired | None = None
     rows: tuple[int, int] | None = None
+    quantize: Quantized | None = None
     schedule: Schedule = field(default_factory=Schedule)
 
     @property
@@ -67,7 +68,9 @@ class Setting:
             family="sm90",
             problem=problem,
             tile=Tile(self.tile),
-            epilogue=Epilogue(ops=self.ops or None, expression=self.expression, pairs=self.pairs),
+            epilogue=Epilogue(
+                ops=self.ops or None, expression=self.expression, pairs=self.pairs, quantize=self.quantize
+            ),
             schedule=self.schedule,
             name=f"grouped_{self.of}",
         )
@@ -81,6 +84,7 @@ QUICK = (
 FP8 = ("e4m3", "f32")
 SCALED = Setting("m", types=("e4m3", "bf16"), tile=(64, 96, 128), rows=(1, 128))
 SWIGLU = "x, y -> silu(x) * y"
+QUANTIZED = Setting("m", types=("e4m3", "e4m3"), tile=(64, 128, 128), rows=(1, 128), quantize=Quantized("e4m3"))
 CLUSTERED = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 MORE = (
     Setting("m", expression=SWIGLU, pairs=Paired("halves", "gate")),
@@ -100,6 +104,8 @@ MORE = (
     Setting("m", types=("e4m3", "bf16"), tile=(128, 64, 128), ops=("scale_n",)),
     Setting("m", types=("e5m2", "f32"), tile=(128, 128, 128)),
     SCALED,
+    QUANTIZED,
+    Setting("m", "padded", ("bf16", "e4m3"), ops=("bias_n",), quantize=Quantized("e4m3", "ue8m0")),
     Setting("m", types=FP8, tile=(128, 128, 128), rows=(1, 1), ops=("bias_n",)),
     Setting("m", "padded", FP8, tile=(64, 64, 128), rows=(128, 128)),
     Setting("m", "padded", FP8, tile=(64, 96, 128), rows=(1, 128), schedule=Schedule(consumers="pingpong")),
@@ -171,6 +177,12 @@ IN_TURN = Setting("k", tile=(64, 64, 64), schedule=Schedule(consumers="pingpong"
 WIDE = Setting("m", tile=(128, 64, 64))
 TWO_CTAS = Setting("m", tile=(64, 64, 64), schedule=Schedule(cluster=(1, 2)))
 PLANTED: dict[str, tuple[Setting, str, str]] = {
+    "factors of rows that no group has are left": (QUANTIZED, "mFactors[row, block] = Float32(0.0)", "pass"),
+    "factors of a group begin where those of C do": (
+        QUANTIZED,
+        "mScaleC = cute.domain_offset((begin, 0),",
+        "mScaleC = cute.domain_offset((0, 0),",
+    ),
     "an end is clamped to one row too many": (
         BIASED,
         "cutlass.min(ends[first_group + lane], room)",

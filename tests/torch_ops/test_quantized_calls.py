@@ -120,6 +120,24 @@ def test_kernels_take_pairs_whose_members_have_blocks_of_their_own(
     assert members_have_blocks({"a": a, "b": b}, pairs)
 
 
+def test_a_source_of_another_type_is_refused_with_fake_tensors_too() -> None:
+    """C's type is that of the quantized result, not that of A."""
+    from torch._subclasses import FakeTensorMode
+
+    a, b = (x.half() for x in operands())
+    c = torch.zeros(72, 200, dtype=torch.float8_e4m3fn)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = [mode.from_tensor(x) for x in (a, b, c)]
+        values, factors = cutegen.matmul(*fake[:2], c=fake[2], quantize="e4m3")
+        assert (values.dtype, values.shape, factors.stride()) == (torch.float8_e4m3fn, (72, 200), (1, 72))
+        for given in (torch.float16, torch.bfloat16):
+            with pytest.raises(OperandError, match=r"c: found dtype .*; expected e4m3"):
+                cutegen.matmul(*fake[:2], c=fake[2].to(given), quantize="e4m3")
+        out = fake[2], torch.empty(3, 72).T
+        with pytest.raises(OperandError, match=r"scale_c: found .* \(72, 3\); expected .* \(72, 2\)"):
+            cutegen.matmul(*fake[:2], quantize="e4m3", out=out)
+
+
 CUT = 2**-12 * (9 + 5 * 3)
 """What tensor cores cut off from sums of 9 k-blocks of 32, at most, relative to the size of the sums."""
 

@@ -66,6 +66,13 @@ def check_quantized(spec: GemmSpec) -> None:
             expected="columns of C as columns of the instruction: as rows, those of a block are in several warps",
             fix="leave schedule.swap out",
         )
+    if (grouped := spec.problem.groups) is not None and (grouped.of, grouped.layout) == ("n", "packed"):
+        raise spec.error(
+            KEY,
+            found="a quantized C with packed groups of n",
+            expected="groups of m, or padded ones: a block of 128 columns would be of two groups",
+            fix='problem.groups.of = "m"',
+        )
     if spec.schedule.reduction == "atomics":
         raise spec.error(
             KEY,
