@@ -16,10 +16,9 @@ from cutegen.build import Artifact, Cache
 from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import CutegenError
-from cutegen.plan import GemmPlan, ProbePlan
+from cutegen.plan import FAMILIES, GemmPlan, ProbePlan
 from cutegen.plan.explain import ways
 from cutegen.plan.predict import predict_occupancy
-from cutegen.plan.times import predicted_time
 from cutegen.plan.values.copies import AccessKey, shared_accesses
 from cutegen.spec import GemmSpec
 from cutegen.support.words import extents
@@ -343,7 +342,10 @@ def _tightest(plan: GemmPlan, problem: ProblemShape) -> tuple[str | None, float 
 
 
 def _times(comparison: Comparison) -> Iterator[Row]:
-    foretold = [None if x.plan is None else predicted_time(x.plan, comparison.problem) for x in comparison.specs]
+    foretold = [
+        None if x.plan is None else FAMILIES[x.plan.family].time_of(x.plan, comparison.problem)
+        for x in comparison.specs
+    ]
     predicted = tuple(None if time is None else time.us for time in foretold)
     yield _row_of(Section.TIMES, "predicted, us", predicted, lambda x: f"{x:,.1f}", fewer=True)
     of = tuple(None if time is None else f"{time.how}, {time.gpu}" for time in foretold)

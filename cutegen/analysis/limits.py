@@ -81,9 +81,12 @@ def k_tile_cost(plan: GemmPlan, problem: ProblemShape, issued_per_warp: float | 
         return wavefronts[key].predicted * plan.loop.executed(action, in_loop).total / in_loop
 
     def moved(x: OperandPath) -> Fraction:
-        """Return the wavefronts of writing an operand to shared memory and of reading it there."""
+        """Return the wavefronts of writing an operand to shared memory and of reading it there.
+
+        Of copies to tensor memory no wavefronts are predicted.
+        """
         written = each(Action.STORE if x.g2s.through_registers else x.g2s.fetch, AccessKey.g2s(x.name))
-        return written + each(x.read_action, x.read_key)
+        return written + each(x.read_action, x.read_key) if x.read_key in wavefronts else written
 
     # The contract counts the tiles of a call, also if A and B are swapped and the plan's tile is the transposed one.
     k_tiles = plan.launch.tiles(problem) * -(-problem.k // k)

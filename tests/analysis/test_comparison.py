@@ -19,8 +19,7 @@ from cutegen.bench.measure import Measurement
 from cutegen.build import Cache
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.plan import GemmPlan
-from cutegen.plan.times import predicted_time
+from cutegen.plan import FAMILIES, GemmPlan
 from cutegen.show.canvas import to_svg
 from cutegen.spec import load_spec
 from tests.plan.specs import SHIPPED_GEMMS, SHIPPED_ON
@@ -187,7 +186,9 @@ def test_times_stand_beside_each_other(empty: Cache, ceilings: Any) -> None:
     )
     predicted, _, row = [row for row in made.rows if row.section is Section.TIMES]
     assert row.values == (21.0, 31.0)
-    assert predicted.values == tuple(predicted_time(x.plan, made.problem).us for x in made.specs if x.plan)
+    assert predicted.values == tuple(
+        FAMILIES[x.plan.family].time_of(x.plan, made.problem).us for x in made.specs if x.plan
+    )
     text = "\n".join(comparison_lines(made))
     assert "Not measured" not in text
     assert any(line.split()[-2:] == ["21.0", "31.0"] for line in text.splitlines())

@@ -13,6 +13,7 @@ from cutegen.hardware import SM_RATES, Instruction
 from cutegen.plan import GemmPlan, plan
 from cutegen.spec import Mma, Tile, load_spec
 from tests.gpu.cases import CASES
+from tests.plan.specs import SHIPPED_GEMMS
 
 
 def narrow(*, swap: bool) -> GemmPlan:
@@ -96,6 +97,18 @@ def test_issued_are_the_instructions_of_the_warps_that_multiply_a_tile(consumers
     made = plan(load_spec(f"cutlass_hopper_{consumers}"), "sm_90")
     assert made.launch.threads == 3 * 128
     assert k_tile_cost(made, ProblemShape(4096, 4096, 4096), 10.0).issued == 10 * warps
+
+
+@pytest.mark.parametrize("name", SHIPPED_GEMMS)
+def test_every_shipped_kernel_has_a_cost_at_least_that_of_its_copies(name: str) -> None:
+    spec = load_spec(name)
+    made = plan(spec, spec.needs)
+    assert isinstance(made, GemmPlan)
+    m, n, k = made.cta_tile
+    cost = k_tile_cost(made, ProblemShape(2 * m, 2 * n, 4 * k), None)
+    written = sum(made.predictions.wavefronts[f"g2s.{x.name}"].ideal for x in made.operands)
+    assert cost.wavefronts >= written > 0
+    assert cost.flops == 2 * m * n * k
 
 
 def test_the_bottleneck_is_first_and_what_has_no_rate_last() -> None:

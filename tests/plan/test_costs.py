@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from cutegen.contract.problem import ProblemShape
-from cutegen.plan import GemmPlan
+from cutegen.plan import FAMILIES, GemmPlan
 from cutegen.plan import plan as make_plan
 from cutegen.plan.costs import key_costs
-from cutegen.plan.times import predicted_time
 from cutegen.plan.values.key_cost import KeyCost
 from cutegen.spec import G2s, G2sCopy, GemmSpec, Mma, Smem, SmemLayout, Tile, load_spec
 from tests.plan.specs import gemm
@@ -99,8 +98,10 @@ def test_costs_of_a_key_that_the_rest_needs_are_not_told() -> None:
 def test_a_plan_for_any_problem_has_the_time_of_one_for_the_problem_with_its_tile(name: str) -> None:
     made = make_plan(name, None, SQUARE)
     assert isinstance(made, GemmPlan)
-    assert made.predicted_time == predicted_time(made, SQUARE)
-    assert predicted_time(replace(made, problem=None, predicted_time=None), SQUARE) == made.predicted_time
+    assert made.predicted_time == FAMILIES[made.family].time_of(made, SQUARE)
+    assert (
+        FAMILIES[made.family].time_of(replace(made, problem=None, predicted_time=None), SQUARE) == made.predicted_time
+    )
 
 
 def test_without_a_model_the_time_is_what_rates_allow() -> None:

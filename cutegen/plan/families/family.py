@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from cutegen.algebra import Extents
 from cutegen.contract.problem import ProblemShape
+from cutegen.errors import SpecError
 from cutegen.hardware import Target
 from cutegen.plan import swapped
 from cutegen.plan.contract import kernel_name, launch_contract
@@ -24,11 +25,11 @@ from cutegen.plan.predict import predict_line_writes, predict_occupancy, predict
 from cutegen.plan.prove import prove
 from cutegen.plan.schedule.groups import check_one_product, decide_groups, mean_product
 from cutegen.plan.schedule.order import tiles_in_flight
-from cutegen.plan.search.least_time import least_time
-from cutegen.plan.search.problem import Proposal, first_that_holds
+from cutegen.plan.search.problem import Proposal, first_that_holds, least_time, timed
 from cutegen.plan.values.decision import Choice
 from cutegen.plan.values.gemm_plan import Predictions, step_opcodes
-from cutegen.spec import GemmSpec
+from cutegen.plan.values.predicted_time import PredictedTime
+from cutegen.spec import GemmSpec, Tile
 from cutegen.spec.families import PartKeys
 
 CtaTileRule = Callable[[GemmSpec, Target], Choice[Extents]]
@@ -88,6 +89,20 @@ class Family:
         """
         self.check(spec, target, problem)
         return _searched(self.search, spec, target, problem) if problem else ()
+
+    def time_of(self, plan: GemmPlan, problem: ProblemShape) -> PredictedTime:
+        """Return the time of a plan of this family for any problem, on the reference GPU of the plan's target.
+
+        Without a performance model, or where the model does not know such a kernel, it is the least that rates allow.
+        """
+        if plan.predicted_time is not None and plan.problem == problem:
+            return plan.predicted_time
+        try:
+            proposed = self.proposed(_settled(plan), plan.target, problem)
+            first = next((one for one in proposed if one.fits), None)
+        except SpecError:  # the spec has no product like this one, such as groups without their number
+            first = None
+        return least_time(plan, problem) if first is None else timed(plan, first)
 
     def plan_first(
         self, proposed: Iterable[Proposal], spec: GemmSpec, target: Target, problem: ProblemShape | None
@@ -196,3 +211,19 @@ class Family:
         )
         prove(plan)
         return replace(plan, spec=asked)
+
+
+def _settled(plan: GemmPlan) -> GemmSpec:
+    """Return the plan's spec with the keys given that performance models look at."""
+    spec = swapped.as_read(plan.spec)
+    decided = {decision.key for decision in plan.decisions}
+    schedule = replace(spec.schedule, split_k=plan.slices if "schedule.split_k" in decided else spec.schedule.split_k)
+    if "schedule.consumers" in decided:
+        schedule = replace(schedule, consumers="pingpong" if plan.mma.role.alternates else "cooperative")
+    if "schedule.cluster" in decided:
+        m, n, k = plan.mma.cluster
+        schedule = replace(schedule, cluster=(m, n) if k == 1 else (m, n, k))
+    if plan.swapped:
+        schedule = replace(schedule, swap=True)
+    mma = replace(spec.mma, atom_layout=plan.atoms_mnk) if "mma.atom_layout" in decided else spec.mma
+    return replace(spec, family=plan.family, tile=Tile(plan.cta_tile, plan.stages), mma=mma, schedule=schedule)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 
 from cutegen.algebra import Extents
+from cutegen.contract.launch import RESULT
 from cutegen.contract.problem import ProblemShape
 from cutegen.errors import SpecError
-from cutegen.hardware import GPUS, SM_RATES, Instruction, Issuer, Target
+from cutegen.hardware import GPUS, SM_RATES, Instruction, Issuer, Target, dtype
 from cutegen.hardware.rates import ASSUMED_MMA_FLOPS
 from cutegen.plan import swapped
 from cutegen.plan.gemm_plan import GemmPlan
@@ -19,7 +21,7 @@ from cutegen.plan.schedule.cluster import ALONE, CLUSTER
 from cutegen.plan.schedule.consumers import PINGPONG, WHY_CONSUMERS
 from cutegen.plan.search.tile_model import Estimate
 from cutegen.plan.values.decision import Decision, Rejected
-from cutegen.plan.values.predicted_time import PredictedTime, foretold, shown_us
+from cutegen.plan.values.predicted_time import AT_LEAST, PredictedTime, foretold, shown_us
 from cutegen.spec import GemmSpec, Mma, Schedule, Tile
 from cutegen.spec.values import Consumers, Reduction
 from cutegen.support.words import extents, plural
@@ -306,3 +308,17 @@ def _filled(spec: GemmSpec, option: Option) -> GemmSpec:
         mma=replace(spec.mma, atom_layout=candidate.atom_layout) if tile_is_open(spec) else spec.mma,
         schedule=schedule,
     )
+
+
+def least_time(plan: GemmPlan, problem: ProblemShape) -> PredictedTime:
+    """Return the time in which the fullest SM multiplies its tiles, or device memory moves each element once.
+
+    The larger of the two is reached only if everything else is hidden.
+    """
+    gpu, (m, n, k) = GPUS[plan.target.name], plan.cta_tile
+    rate = SM_RATES[plan.target.name].flops_of(plan.atom.instruction, plan.atom.a_dtype.name) or ASSUMED_MMA_FLOPS
+    tiles_of_an_sm = -(-plan.launch.tiles(problem) // gpu.sms)
+    multiplied_us = tiles_of_an_sm * 2 * m * n * (-(-problem.k // k) * k) / rate / gpu.clock_hz * 1e6
+    tensors = (plan.launch.tensor(name) for name in (*(x.name for x in plan.operands), RESULT))
+    moved_bytes = problem.batch * sum(prod(x.extents(problem)) * dtype(x.dtype).bytes for x in tensors)
+    return PredictedTime(max(multiplied_us, moved_bytes / gpu.memory_bytes_per_s * 1e6), AT_LEAST, str(gpu))

@@ -9,12 +9,12 @@ from typing import Any
 from cutegen.algebra import TiledMma, offsets
 from cutegen.contract.problem import ProblemShape
 from cutegen.hardware.matrix_descriptor import BLOCK_K_BYTES, operand_descriptors
-from cutegen.hardware.units import BANK_BYTES, BANKS, WARP
+from cutegen.hardware.units import BANK_BYTES, BANKS, REGISTER_BITS, WARP
 from cutegen.plan import GemmPlan
 from cutegen.plan.explain import ways
 from cutegen.plan.geometry import Coordinates
 from cutegen.plan.values.copies import AccessKey
-from cutegen.plan.values.fragment_table import fragment_table
+from cutegen.plan.values.fragment_table import FragmentTable, fragment_table
 from cutegen.plan.values.fragments import ByDescriptor, FragmentCopy
 from cutegen.plan.values.path import OperandPath
 from cutegen.show.canvas.banks import bank_legend, phase_legend
@@ -23,12 +23,16 @@ from cutegen.show.canvas.grid import Cell, sparse_grid
 from cutegen.show.canvas.picture import Picture, arranged, beside, captioned, titled
 from cutegen.show.canvas.threads import holder, warp_legend
 from cutegen.show.packed import packed
-from cutegen.show.parts.registers import holds, register_lines
 from cutegen.show.parts.tile import CELL_MEANING, Tile, tile_picture
 from cutegen.show.parts.vector_copies import tv_layouts
 from cutegen.show.parts.warp_access import WarpAccess
 from cutegen.show.view import View, section
 from cutegen.support.words import plural
+
+SHOWN_ROWS = 16
+"""Atoms of a thread's fragment that are listed unless all are asked for."""
+SHOWN_ELEMENTS = 2
+"""Elements of a register that are named one by one."""
 
 
 def view(plan: GemmPlan, thread: int, problem: ProblemShape, *, everything: bool = False) -> View:
@@ -284,3 +288,34 @@ def _described_page(plan: GemmPlan, operand: OperandPath) -> dict[str, Any]:
         "mode": found.first.mode.name,
         "descriptors": [f"{first.advanced(int(step)).encode():#018x}" for step in offsets(found.steps)],
     }
+
+
+def register_lines(table: FragmentTable, modes: tuple[str, str], thread: int, *, everything: bool) -> list[str]:
+    """Write a row per atom of the thread's fragment, a column per register of the atom."""
+    x = table.operand
+    per_register = REGISTER_BITS // table.bits
+    held = holds(table, thread)
+    atoms = [held[first : first + table.extents[0]] for first in range(0, len(held), table.extents[0])]
+    rows = [
+        (
+            f"{index % table.extents[1]},{index // table.extents[1]}",
+            *(_cell(atom[first : first + per_register]) for first in range(0, len(atom), per_register)),
+        )
+        for index, atom in enumerate(atoms if everything else atoms[:SHOWN_ROWS])
+    ]
+    header = (f"MMA_{modes[0].upper()},MMA_K", *(f"register {i}" for i in range(len(rows[0]) - 1)))
+    title = f"Thread {thread}: which ({modes[0]},{modes[1]}) of a k-tile each register of tCr{x} holds"
+    hidden = len(atoms) - len(rows)
+    return [*section(title, rows, header=header), *([f"  and {hidden} more rows (see --all)"] if hidden else [])]
+
+
+def holds(table: FragmentTable, thread: int) -> list[tuple[int, int]]:
+    """Return the (x, k) of each value of a thread, in the order of tCrA or tCrB."""
+    return [table.element(coordinate) for coordinate in table.coordinates[thread].tolist()]
+
+
+def _cell(elements: list[tuple[int, int]]) -> str:
+    """Name each element; for more than two, which are neighbors along K, the first and the last k."""
+    if len(elements) <= SHOWN_ELEMENTS:
+        return " ".join(f"({x},{k})" for x, k in elements)
+    return f"({elements[0][0]},{elements[0][1]}..{elements[-1][1]})"
