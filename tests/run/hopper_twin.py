@@ -36,7 +36,7 @@ from cutegen.plan.kernel.program import Action, Slot, Step
 from cutegen.plan.kernel.role import MMA, Role
 from cutegen.plan.mainloop.programs import copied_in_bulk
 from cutegen.plan.mainloop.tensor_memory import TmaTmem
-from cutegen.plan.mma.tcgen05 import REGISTERS, choose_accumulator
+from cutegen.plan.mma.tcgen05 import REGISTERS, choose_accumulator, choose_cluster
 from cutegen.plan.parts import CountedPlan, Mma, Operands, Roles
 from cutegen.plan.schedules import Persistent
 from cutegen.plan.values.decision import Choice, Decision
@@ -68,7 +68,6 @@ class WgmmaToShared(Mma):
             "mma.cta_group": "wgmma is for one CTA",
             "problem.scale_a": "wgmma scales no blocks",
             "problem.scale_b": "wgmma scales no blocks",
-            "schedule.cluster": "each CTA copies for itself",
         },
     )
 
@@ -84,16 +83,17 @@ class WgmmaToShared(Mma):
             if (each.a_dtype.name, each.b_dtype.name, each.c_dtype.name) == types
             and (each.shape_mnk[1], each.a_source) == (n, OperandSource.SMEM)
         )
-        sums = choose_accumulator(atom, (m, n))
+        sums, cluster = choose_accumulator(atom, (m, n)), choose_cluster(spec, cta_group=1)
         mma = MmaPlan(
             cta_tile=cta_tile.value,
             atom=atom,
             tiled_mma=TiledMma(atom, (1, 1, 1)),
             role=Role(name=MMA, threads=WARPGROUP),
             accumulator=replace(sums.value, home=Home.SHARED_MEMORY),
+            cluster=cluster.value,
         )
         by = Decision("mma.atom", atom.name, f"{m // WGMMA_ROWS} x {WGMMA_ROWS} rows, and all columns of the tile")
-        return mma, (cta_tile.decision, by, sums.decision)
+        return mma, (cta_tile.decision, by, sums.decision, cluster.decision)
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Those of a thread of the epilogue, or of one with sums on their way to shared memory."""
@@ -114,7 +114,7 @@ class TmaToShared(TmaTmem):
         return replace(found, roles=(drains, multiplies, producer))
 
     def ab(self, mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
-        return copied_in_bulk(mma.role, stages, stage_bytes)
+        return copied_in_bulk(mma.role, stages, stage_bytes, ctas=sum(mma.sharing) - 1)
 
     def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:
         of_warps = Barrier(
@@ -172,6 +172,7 @@ OPS: tuple[tuple[str, ...], ...] = (
     ("bias_m", "aux", "silu"),
     ("scale_m", "scale_n", "bias_n", "bias_m"),
 )
+CLUSTERS: tuple[tuple[int, int] | None, ...] = (None, None, None, (2, 1), (1, 2), (2, 2))
 POLICIES = ("in-order", "reversed")
 
 
@@ -189,7 +190,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """Types, majors, alignments, tiles, stages, epilogues; the problems have all edges.
+    """Types, majors, alignments, tiles, clusters, stages, epilogues; the problems have all edges.
 
     A GPU's CTAs have several tiles each in most of the large ones, more than buffers of sums.
     """
@@ -198,7 +199,7 @@ def random_case(seed: int) -> Case:
     element, result = rng.choice(("f16", "bf16")), rng.choice(("f16", "bf16", "f32"))
     rows, columns = rng.choice((64, 128, 128)), rng.choice((16, 32, 48, 64, 96, 128))
     depth = rng.choice((16, 32, 64, 64, 128) if columns < 96 else (32, 64))
-    ops, swap = rng.choice(OPS), rng.random() < 0.2
+    ops, swap, cluster = rng.choice(OPS), rng.random() < 0.2, rng.choice(CLUSTERS)
     c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
     if "aux" in ops:
         extras["aux"] = Extra("f32", rng.choice("mn"))
@@ -216,7 +217,7 @@ def random_case(seed: int) -> Case:
         ),
         tile=Tile(cta=(rows, columns, depth), stages=rng.choice((None, 1, 2, 3) if columns < 96 else (None, 1, 2))),
         epilogue=Epilogue(False if c_way == "registers" else None, ops or None),
-        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None),
+        schedule=Schedule(raster=rng.choice((None, Raster("m", 3, zigzag=True))), swap=swap or None, cluster=cluster),
         name=f"twin_{seed}",
     )
     across = rows if swap else columns

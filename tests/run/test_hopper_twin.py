@@ -12,7 +12,7 @@ from cutegen.build import Cache
 from cutegen.errors import CutegenError, SpecError
 from cutegen.plan import plan
 from cutegen.render import render
-from cutegen.spec import FAMILIES, GemmSpec, Operand, Problem, Tile
+from cutegen.spec import FAMILIES, GemmSpec, Operand, Problem, Schedule, Tile
 from tests.run.hopper_twin import ARCH, NAME, POLICIES, compiled, execute, random_case, registered
 from tests.run.wgmma_mutants import with_ptx
 
@@ -64,16 +64,16 @@ def _roles(text: str) -> dict[str, list[str]]:
     return dict(zip(("begin", "producer", "mma", "drain"), map(str.splitlines, parts), strict=True))
 
 
-@pytest.mark.parametrize("rows", [64, 128])
-def test_its_text_is_that_of_sm100(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "cluster"), [(64, None), (128, None), (128, (2, 2))])
+def test_its_text_is_that_of_sm100(rows: int, cluster: tuple[int, int] | None) -> None:
     """All of it but the instruction: a stage's multiplications, and how their end arrives at a barrier."""
-    spec = several_tiles(rows)
+    spec = replace(several_tiles(rows), schedule=Schedule(cluster=cluster))
     twin, real = (_roles(render(plan(x, y)).text) for x, y in ((spec, ARCH), (replace(spec, family="sm100"), "sm_100")))
     for same in ("begin", "producer", "drain"):
         assert twin[same] == real[same], same
     of_tcgen05 = [line for line in real["mma"] if line not in twin["mma"]]
-    assert all(re.search(r"descriptor|elect_one|stage_[ab]|multiply\(|commit\(", line) for line in of_tcgen05)
-    assert sum("mbarrier_wait" in line for line in twin["mma"]) == 3
+    assert all(re.search(r"descriptor|elect_one|stage_[ab]|multiply\(|commit(_to)?\(", line) for line in of_tcgen05)
+    assert len(re.findall(r"mbarrier_wait\(|wait_in_cluster\(", "\n".join(twin["mma"]))) == 3
 
 
 PLANTED: dict[str, tuple[str | re.Pattern[str], str]] = {
