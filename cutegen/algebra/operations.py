@@ -209,7 +209,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         "left_inverse": Operation(left_inverse_of),
     }
 )
-"""By CuTe's names."""
+"""The operations, by CuTe's names."""
 
 
 def _composed(layout: Layout, tiler: Tiler) -> Layout:

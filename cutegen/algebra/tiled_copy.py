@@ -35,19 +35,19 @@ class CopyAtomLike(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name of the atom, for messages."""
+        """The name of the atom, for messages."""
 
     @property
     def src_layout_bits(self) -> Layout:
-        """Return (T, V) -> bit, as the instruction reads."""
+        """(T, V) -> bit, as the instruction reads."""
 
     @property
     def dst_layout_bits(self) -> Layout:
-        """Return (T, V) -> bit, as the instruction writes."""
+        """(T, V) -> bit, as the instruction writes."""
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """Return the one of the two in which a thread-value layout is given."""
+        """The one of the two in which a thread-value layout is given."""
 
 
 def reordered(layout_tv: Layout, order: Layout) -> Layout:
@@ -115,18 +115,18 @@ class TiledCopy:
 
     @property
     def threads(self) -> int:
-        """Return the threads that take part."""
+        """The threads that take part."""
         return int(size(mode(self.layout_tv, 0)))
 
     @property
     def layout_src_tv(self) -> Layout:
-        """Return (thread, value) -> tile coordinate, as the source is read (get_layoutS_TV)."""
+        """(thread, value) -> tile coordinate, as the source is read (get_layoutS_TV)."""
         thr_frg = self._thrfrg(self._src, Layout(self.tiler))
         return make_layout(mode(thr_frg, 0), mode(thr_frg, 1))
 
     @property
     def layout_dst_tv(self) -> Layout:
-        """Return (thread, value) -> tile coordinate, as the destination is written (get_layoutD_TV)."""
+        """(thread, value) -> tile coordinate, as the destination is written (get_layoutD_TV)."""
         thr_frg = self._thrfrg(self._dst, Layout(self.tiler))
         return make_layout(mode(thr_frg, 0), mode(thr_frg, 1))
 

@@ -42,11 +42,11 @@ class MmaAtomLike(Protocol):
 
     @property
     def shape_mnk(self) -> Extents:
-        """Return (M, N, K) of one instruction."""
+        """(M, N, K) of one instruction."""
 
     @property
     def thr_id(self) -> Layout:
-        """Return thread of the atom -> lane."""
+        """Thread of the atom -> lane."""
 
     @property
     def a_layout(self) -> Layout:
@@ -97,19 +97,19 @@ class TiledMma:
 
     @property
     def thr_layout_vmnk(self) -> Layout:
-        """Return (ThrV, ThrM, ThrN, ThrK) -> thread index."""
+        """(ThrV, ThrM, ThrN, ThrK) -> thread index."""
         lanes = size(self.atom.thr_id)
         of_lanes = 1 if lanes > 1 else 0  # CuTe's stride of a mode of one element
         return Layout((lanes, *self.atom_layout.shape), (of_lanes, *_scaled(self.atom_layout.stride, lanes)))
 
     @property
     def threads(self) -> int:
-        """Return the threads that take part."""
+        """The threads that take part."""
         return int(size(self.thr_layout_vmnk))
 
     @property
     def tile_mnk(self) -> Extents:
-        """Return (M, N, K) of the tile that all threads compute together."""
+        """(M, N, K) of the tile that all threads compute together."""
         m, n, k = map(size, self.permutation)
         return m, n, k
 

@@ -52,7 +52,7 @@ class Compared:
     artifact: Artifact | None = None
     results: tuple[Result, ...] = ()
     make: Callable[[], Artifact] | None = None
-    """What builds a finished kernel, whose text need not be that of its plan."""
+    """The builder of a finished kernel, whose text need not be that of its plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +80,12 @@ class Row:
 
     @property
     def equal(self) -> bool:
-        """Return whether the value is the same for all specs with a plan."""
+        """True if the value is the same for all specs with a plan."""
         return len(set(self.cells) - {""}) <= 1
 
     @property
     def common(self) -> str:
-        """Return the cell of an equal row: that of the first spec with a plan."""
+        """The cell of an equal row: that of the first spec with a plan."""
         return next(filter(None, self.cells), "")
 
 
@@ -101,7 +101,7 @@ class Comparison:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Return all rows, equal or not."""
+        """All rows, equal or not."""
         return tuple(_rows(self))
 
 

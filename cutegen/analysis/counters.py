@@ -45,12 +45,12 @@ ASKED = (
     MMA,
 )
 ASKED_TOO = (f"{WAVEFRONTS}ldgsts_cache_access.sum", STORE_SECTORS)
-"""Dropped if this ncu does not know them, after those of bulk tensor copies."""
+"""Counters that are dropped if this ncu does not know them, after those of bulk tensor copies."""
 
 ALL = tuple(dict.fromkeys((*ASKED, *ASKED_TOO, *OF_BULK)))
 
 BY_DIFFERENCE = f"{WAVEFRONTS}ldgsts_cache_bypass.sum"
-"""Taken from a second launch with a longer K minus the first, because copies with a source size also write zeros."""
+"""Counters of a second launch with a longer K minus the first, because copies with a source size also write zeros."""
 
 Counters = Mapping[str, int]
 Launch = Mapping[str, str]
@@ -67,7 +67,7 @@ class CounterRow:
 
     @property
     def equal(self) -> bool:
-        """Return whether the prediction matches."""
+        """True if the prediction matches."""
         return self.predicted == self.measured
 
 

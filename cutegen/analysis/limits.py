@@ -48,7 +48,7 @@ class Limit:
 
     @property
     def cycles(self) -> float | None:
-        """Return the cycles of one SM for one k-tile of one CTA."""
+        """The cycles of one SM for one k-tile of one CTA."""
         return None if self.per_cycle is None else self.amount / self.per_cycle
 
 

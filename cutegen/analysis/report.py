@@ -38,7 +38,7 @@ class Report:
 
     @property
     def types(self) -> MmaTypes:
-        """Return the types of the MMA atom."""
+        """The types of the MMA atom."""
         atom = self.plan.atom
         return MmaTypes.of(atom.a_dtype.name, atom.c_dtype.name, atom.instruction)
 
@@ -49,7 +49,7 @@ class Report:
 
     @property
     def k_tiles(self) -> int:
-        """Return the turns of a CTA's main loop; those of the longest slice if K is split."""
+        """The turns of a CTA's main loop; those of the longest slice if K is split."""
         return k_tiles_of_a_cta(self.plan, self.problem)
 
     def waves(self, sms: int) -> float:

@@ -50,7 +50,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """Return the opcode without modifiers, except `IMAD.MOV`, a move done by the multiplier."""
+        """The opcode without modifiers, except `IMAD.MOV`, a move done by the multiplier."""
         return "IMAD.MOV" if self.opcode.startswith("IMAD.MOV") else self.opcode.partition(".")[0]
 
 
@@ -76,7 +76,7 @@ class Loop:
 
     @property
     def mix(self) -> Mapping[str, int]:
-        """Return instructions by name, the most frequent first."""
+        """Instructions by name, the most frequent first."""
         return dict(sorted(Counter(i.name for i in self.instructions).items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -43,17 +43,17 @@ class Result:
 
     @property
     def products(self) -> tuple[ProblemShape, ...]:
-        """Return the problem, or the product of each group that has elements."""
+        """The problem, or the product of each group that has elements."""
         return (self.problem,) if self.sizes is None else self.sizes.products(self.problem)
 
     @property
     def flops(self) -> int:
-        """Return floating-point operations; a multiply-add counts as two."""
+        """Floating-point operations; a multiply-add counts as two."""
         return sum(each.flops for each in self.products)
 
     @property
     def tflops(self) -> float:
-        """Return 10^12 operations per second, by the median."""
+        """10^12 operations per second, by the median."""
         return self.tflops_in(self.measurement.median_us)
 
     def tflops_in(self, time_us: float) -> float:
@@ -62,13 +62,13 @@ class Result:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Return the minimum bytes that device memory moves."""
+        """The minimum bytes that device memory moves."""
         a, b, c = (dtype(name).bytes for name, _ in self.setting.tensors.values())
         return sum(each.compulsory_bytes(a, b, c) for each in self.products)
 
     @property
     def intensity(self) -> float:
-        """Return operations per compulsory byte."""
+        """Operations per compulsory byte."""
         return self.flops / self.compulsory_bytes
 
     def of_mma(self, ceilings: Ceilings) -> float:

@@ -21,7 +21,7 @@ from cutegen.run.driver import Driver, load_driver
 ITERATIONS = {Instruction.MMA_SYNC: 50_000, Instruction.FMA: 50_000, Instruction.WGMMA: 5_000}
 COPY_BYTES = 1 << 30
 READ_BYTES = (1 << 29, 1 << 30)
-"""Both are timed and subtracted: the difference has no launch cost."""
+"""Bytes of the two reads, whose times are subtracted: the difference has no launch cost."""
 ROUNDS = 10
 SEED = 1
 COPY = "copy"
@@ -38,7 +38,7 @@ class MmaCeiling:
 
     @property
     def tflops(self) -> float:
-        """Return operations per second, in units of 10^12."""
+        """Operations per second, in units of 10^12."""
         return self.flops_per_s / 1e12
 
 

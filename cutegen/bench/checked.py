@@ -33,7 +33,7 @@ from cutegen.verify import (
 _LOG = logging.getLogger("cutegen.bench")
 
 OTHERS_MAX_REL_ERROR = 1e-2
-"""Others may round partial sums to f16, as cuBLAS does when it splits K: only their plausibility is checked."""
+"""Relative error of other contenders at most: they may round partial sums to f16, as cuBLAS does when it splits K."""
 _T = TypeVar("_T")
 _NEXT_SEED = 1000  # between sets of operands, whose extras use the following seed
 

@@ -13,7 +13,7 @@ from cutegen.run import Kernel
 from cutegen.support.typed_json import parse_object
 
 _MULTIPLIERS = {"fma": Instruction.FMA, "wgmma": Instruction.WGMMA, "mma": Instruction.MMA_SYNC}
-"""By the first word of an opcode."""
+"""Multipliers, by the first word of an opcode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Entrant:
 
     @property
     def types(self) -> MmaTypes:
-        """Return the types of its MMA atom, and the instruction."""
+        """The types of its MMA atom, and the instruction."""
         mma = parse_object(self.kernel.artifact.plan_json, "plan.json")["mma"]
         multiplier = _MULTIPLIERS[mma["ptx"].partition(".")[0]]
         return MmaTypes.of(self.kernel.contract.tensor("a").dtype, mma["accumulator"], multiplier)
 
     @property
     def ceiling_types(self) -> tuple[MmaTypes, MmaTypes]:
-        """Return the ceilings for the libraries' results and its own.
+        """The ceilings for the libraries' results and its own.
 
         Libraries sum in f32, integers in s32, and use the fastest tensor cores available for all types but f32.
         """
@@ -44,7 +44,7 @@ class Entrant:
 
     @property
     def setting(self) -> Setting:
-        """Return what else must be equal for a fair comparison."""
+        """Settings that must be equal for a fair comparison."""
         return Setting.of(self.kernel.contract)
 
 
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def tensors(self) -> Mapping[str, tuple[str, str]]:
-        """Return its tensors by role."""
+        """Its tensors by role."""
         return {"a": self.a, "b": self.b, RESULT: self.c}
 
 

@@ -14,7 +14,7 @@ from cutegen.bench.contenders import Operands, Prepare
 from cutegen.bench.measure import Call
 
 Step = Callable[[Any, Any], Any]
-"""Computes from a value, None for the first; into memory if that is given."""
+"""A function of a value, None for the first; it writes to memory if that is given."""
 
 
 def in_torch(ops: Sequence[str], *, tf32: bool = False) -> Prepare | None:

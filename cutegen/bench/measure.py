@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import torch
 
 FLUSH_BYTES = 256 << 20
-"""Twice the largest L2 cache of any GPU (GB200: 126 MiB)."""
+"""Bytes that are written to evict L2: twice the largest L2 cache of any GPU (GB200: 126 MiB)."""
 L2_FILLS = 3
-"""How often the operands of a graph fill the L2 cache, within the limit MOST_SETS."""
+"""Times that the operands of a graph fill the L2 cache, within the limit MOST_SETS."""
 MOST_SETS = 32
 PASSES = 3
-"""How often a graph goes through all sets."""
+"""Times that a graph goes through all sets."""
 WARM_UP_ROUNDS = 3
 MOST_TRIES = 3
 """Runs of a call in a round before its time counts although the host was late: the call waits for the GPU."""

@@ -50,7 +50,7 @@ class MmaTypes:
 
     @property
     def atom(self) -> MmaAtom:
-        """Return the instruction; for `wgmma` the widest, both operands in shared memory."""
+        """The instruction; for `wgmma` the widest, both operands in shared memory."""
         found = self._atom()
         assert found is not None, self
         return found
@@ -72,12 +72,12 @@ class MmaTypes:
 
     @property
     def instruction(self) -> str:
-        """Return its name: mma.sync, wgmma or fma."""
+        """Its name: mma.sync, wgmma or fma."""
         return _NAMES[self.multiplier]
 
     @property
     def title(self) -> str:
-        """Return instruction and types, for people."""
+        """Instruction and types, for people."""
         return f"{self.instruction}, {self}"
 
 

@@ -39,7 +39,7 @@ class CallTimes:
 
     @property
     def x_torch(self) -> float | None:
-        """Return the speed relative to torch."""
+        """The speed relative to torch."""
         if self.ours is None or self.torch is None:
             return None
         return self.torch.measurement.median_us / self.ours.measurement.median_us
@@ -60,7 +60,7 @@ class Totals:
 
     @property
     def x_torch(self) -> float | None:
-        """Return the speed relative to torch; None without calls."""
+        """The speed relative to torch; None without calls."""
         return self.torch_us / self.ours_us if self.ours_us else None
 
 

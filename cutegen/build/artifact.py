@@ -93,32 +93,32 @@ class Artifact:
 
     @property
     def manifest(self) -> Manifest:
-        """Return the manifest of the artifact."""
+        """The manifest of the artifact."""
         return self.content.manifest
 
     @property
     def key(self) -> str:
-        """Return the SHA-256 under which the artifact is cached."""
+        """The SHA-256 under which the artifact is cached."""
         return self.manifest.key
 
     @property
     def source(self) -> str:
-        """Return the generated CuTe DSL file."""
+        """The generated CuTe DSL file."""
         return self.content.files[SOURCE].decode()
 
     @property
     def plan_json(self) -> str:
-        """Return the plan that it was generated from."""
+        """The plan that it was generated from."""
         return self.content.files[PLAN].decode()
 
     @property
     def ptx(self) -> str:
-        """Return the PTX text."""
+        """The PTX text."""
         return self.content.files[PTX].decode()
 
     @property
     def cubin(self) -> bytes:
-        """Return the cubin, an ELF image for `manifest.inputs.gpu_arch`."""
+        """The cubin, an ELF image for `manifest.inputs.gpu_arch`."""
         return self.content.files[CUBIN]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 PR_SET_PDEATHSIG = 1
-"""Of linux/prctl.h."""
+"""Constant of linux/prctl.h."""
 
 
 def main() -> None:

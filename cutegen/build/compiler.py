@@ -35,7 +35,7 @@ _AFTER_COMPLAINT = ("suggestion:", "--> ", "= note:")
 
 
 _REMARKS = "CUTE_DSL_COMPILER_OPT=remarks{ptx}"
-"""Makes the DSL print the assembler's messages. It does not change the code, and takes some tenths of a second."""
+"""Option for the assembler's messages. It does not change the code, and takes some tenths of a second."""
 # C7510 to C7519: the assembler adds missing synchronization of wgmma with readers of its registers, or serializes.
 _OF_WGMMA = re.compile(r"\((C75\d\d)\) (.*?)(?= ptxas |$)")
 

@@ -48,7 +48,7 @@ class ToPack:
 
     @property
     def identity(self) -> Identity:
-        """Return the identity of the kernel, unique in a pack."""
+        """The identity of the kernel, unique in a pack."""
         return self.name, self.target, self.problem
 
 
@@ -66,7 +66,7 @@ class PackFile:
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """Return the kernels, in the order of packing."""
+        """The kernels, in the order of packing."""
         return self.index.entries
 
     def artifact(self, entry: PackEntry) -> Artifact:

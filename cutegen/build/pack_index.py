@@ -63,7 +63,7 @@ class PackEntry(_PlainEntry):
 
     @property
     def identity(self) -> Identity:
-        """Return the identity of the entry, unique in a pack."""
+        """The identity of the entry, unique in a pack."""
         return self.name, self.target, self.problem
 
     def to_json(self) -> dict[str, Any]:

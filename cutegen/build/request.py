@@ -37,7 +37,7 @@ class KeyInputs:
 
     @property
     def key(self) -> str:
-        """Return the SHA-256 in hex over each field's name, value count and values, each preceded by its length."""
+        """The SHA-256 in hex over each field's name, value count and values, each preceded by its length."""
         digest = hashlib.sha256()
         for field in fields(self):
             value = getattr(self, field.name)
@@ -69,7 +69,7 @@ class BuildRequest:
 
     @property
     def inputs(self) -> KeyInputs:
-        """Return the key's fields, with the DSL distributions that are installed now."""
+        """The key's fields, with the DSL distributions that are installed now."""
         return KeyInputs(
             format_version=FORMAT_VERSION,
             source_sha256=hashlib.sha256(self.source.text.encode()).hexdigest(),

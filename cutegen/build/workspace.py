@@ -21,7 +21,7 @@ from cutegen.build.disk import names_in, open_folder, remove
 from cutegen.errors import ArtifactError, CacheError, CutegenError
 
 KEPT = "error.txt"
-"""Marks a folder to keep: an error message points there. It holds the message."""
+"""File that marks a folder to keep: an error message points there. It holds the message."""
 
 _ATTEMPTS = 16
 _FOLDER = re.compile(r"cutegen-(?:build|uncached)-[a-z0-9_]{8}")

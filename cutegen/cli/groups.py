@@ -23,7 +23,7 @@ class GivenGroups:
 
     @property
     def name(self) -> str:
-        """Return what the sizes are called: the distribution, or the sizes themselves.
+        """Name of the sizes: the distribution, or the sizes themselves.
 
         >>> GivenGroups(3, (3, 0, 200)).name, GivenGroups(3, None).name
         ('3,0,200', 'uniform')

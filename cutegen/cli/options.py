@@ -24,7 +24,7 @@ from cutegen.support.words import naturals
 MOST_JOBS = 1024
 MOST_ROUNDS = 10_000
 MOST_SMEM_BYTES = 1 << 20
-"""Above what any GPU has."""
+"""Limit of shared memory, above what any GPU has."""
 MOST_SPEC_CHARACTERS = 1 << 20
 DEFAULT_PROBLEM = ProblemShape(4096, 4096, 4096)
 
@@ -276,7 +276,7 @@ class ExecutionOptions:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Return the options that were given on the command line."""
+        """The options that were given on the command line."""
         asked = {"--policy": self.policy, "--max-steps": self.max_steps, "--jobs": self.jobs}
         return tuple(name for name, value in asked.items() if value is not None)
 

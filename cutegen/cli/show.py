@@ -162,7 +162,7 @@ class _Asked:
 
     @property
     def extents(self) -> ProblemShape:
-        """Return the problem, or a default one."""
+        """The problem, or a default one."""
         return options.DEFAULT_PROBLEM if self.problem is None else options.parse_problem(self.problem)
 
 

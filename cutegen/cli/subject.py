@@ -41,7 +41,7 @@ class Subject:
 
     @property
     def gemm(self) -> GemmPlan:
-        """Return the plan of a GEMM. Raises RequestError for a probe."""
+        """The plan of a GEMM. Raises RequestError for a probe."""
         if isinstance(self.plan, ProbePlan):
             expected = "a GEMM, which can be measured; `cutegen run` runs probes"
             raise RequestError(f'{self.name}: kind: found "{PROBE}"; expected {expected}')

@@ -94,5 +94,6 @@ VERBS: Mapping[str, About] = {
         "cutegen doctor",
     ),
 }
-"""In README's order. Each has a module of its name, with a function of that name or the typer.Typer `verbs` of its own
-verbs."""
+"""Verbs in README's order.
+
+Each has a module of its name, with a function of that name or the typer.Typer `verbs` of its own verbs."""

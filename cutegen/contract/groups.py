@@ -60,7 +60,7 @@ class Groups:
 
     @property
     def leaves_elements(self) -> bool:
-        """Return whether C has elements that no group has: rows or columns past an end."""
+        """True if C has elements that no group has: rows or columns past an end."""
         return self.of != "k"
 
     def exchanged(self) -> Groups:

@@ -120,7 +120,7 @@ class SplitContract:
 
     @property
     def leaves_sums(self) -> bool:
-        """Return whether a launch passes a workspace."""
+        """True if a launch passes a workspace."""
         return not self.atomics and self.bytes_per_slice > 0
 
 
@@ -290,22 +290,22 @@ class LaunchContract:
 
     @property
     def operands(self) -> tuple[TensorContract, ...]:
-        """Return A and B."""
+        """A and B."""
         return tuple(self.tensor(role) for role in OPERANDS)
 
     @property
     def factors(self) -> tuple[TensorContract, ...]:
-        """Return the factors of blocks of A and B, if it has them."""
+        """The factors of blocks of A and B, if it has them."""
         return tuple(tensor for tensor in self.tensors if tensor.name in FACTORS)
 
     @property
     def beside_result(self) -> tuple[TensorContract, ...]:
-        """Return the other tensors that the epilogue reads and writes."""
+        """The other tensors that the epilogue reads and writes."""
         return tuple(tensor for tensor in self.tensors if tensor.name in BESIDE_RESULT)
 
     @property
     def columns_multiple(self) -> int:
-        """Return the number that N is a multiple of: pairs, and blocks of each member, are whole; 1 without pairs."""
+        """The number that N is a multiple of: pairs, and blocks of each member, are whole; 1 without pairs."""
         if self.pairs is None:
             return 1
         b, width = self.tensor("b"), self.pairs.width
@@ -315,7 +315,7 @@ class LaunchContract:
 
     @property
     def passed(self) -> tuple[TensorContract, ...]:
-        """Return what a call passes: the tensors, and then the ends or sizes of groups."""
+        """Arguments of a call: the tensors, and then the ends or sizes of groups."""
         return self.tensors if self.groups is None else (*self.tensors, _ENDS)
 
     def of_a_call(self) -> LaunchContract:
@@ -346,13 +346,13 @@ class LaunchContract:
 
     @property
     def pointers(self) -> tuple[str, ...]:
-        """Return the pointers that a launcher passes, in order: tensors, also mapped ones, groups' ends, workspace."""
+        """The pointers that a launcher passes, in order: tensors, also mapped ones, groups' ends, workspace."""
         workspace = (SUMS, COUNTERS) if self.split and self.split.leaves_sums else ()
         return (*(tensor.name for tensor in self.tensors), *_addresses(self.groups), *workspace)
 
     @property
     def adds_to_result(self) -> bool:
-        """Return whether a launcher must set the elements of C to 0 first."""
+        """True if a launcher must set the elements of C to 0 first."""
         return self.split is not None and self.split.atomics
 
     def workspace(self, problem: ProblemShape) -> Workspace | None:
@@ -372,7 +372,7 @@ class LaunchContract:
 
     @property
     def _cluster_tiles(self) -> tuple[int, int]:
-        """Return the tiles of a cluster along M and N."""
+        """The tiles of a cluster along M and N."""
         x, y = self.cluster[0], self.cluster[1] if self.split is None else 1
         return (y, x) if self.swapped else (x, y)
 

@@ -74,7 +74,7 @@ class ProblemShape:
 
     @property
     def products(self) -> int:
-        """Return the number of groups; 1 without."""
+        """The number of groups; 1 without."""
         return 1 if self.groups is None else self.groups
 
     def table(self) -> dict[str, int]:
@@ -84,27 +84,27 @@ class ProblemShape:
 
     @property
     def extents(self) -> Mapping[str, int]:
-        """Return M, N and K by the names of the tensors' modes."""
+        """M, N and K by the names of the tensors' modes."""
         return {"m": self.m, "n": self.n, "k": self.k}
 
     @property
     def modes(self) -> Mapping[str, int]:
-        """Return the extents of every mode of a tensor: also of p, the pairs of columns."""
+        """The extents of every mode of a tensor: also of p, the pairs of columns."""
         return {**self.extents, PAIR: self.n // 2}
 
     @property
     def empty(self) -> bool:
-        """Return whether there is no element to compute."""
+        """True if there is no element to compute."""
         return 0 in (self.m, self.n, self.batch, self.groups)
 
     @property
     def operand_batch(self) -> int | None:
-        """Return the batch of the operands: None if they are matrices."""
+        """The batch of the operands: None if they are matrices."""
         return self.batch if self.batch > 1 else None
 
     @property
     def flops(self) -> int:
-        """Return floating-point operations; a multiply-add counts as two."""
+        """Floating-point operations; a multiply-add counts as two."""
         return 2 * self.batch * self.m * self.n * self.k
 
     def compulsory_bytes(self, a_bytes: int, b_bytes: int, c_bytes: int) -> int:

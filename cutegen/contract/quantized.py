@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 FactorsOfC = Literal["f32", "ue8m0"]
-"""How factors are rounded: to float32, or up to powers of two."""
+"""Rounding of factors: to float32, or up to powers of two."""
 QUANTIZED_BLOCK = (1, 128)
 """Rows and columns of C that share a factor."""
 FLOOR = 1e-4

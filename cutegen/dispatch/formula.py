@@ -54,17 +54,17 @@ class Formula:
 
     @property
     def gated(self) -> Gated | None:
-        """Return the activation if it is one of pairs of columns."""
+        """The activation if it is one of pairs of columns."""
         return gated_of(self.activation)
 
     @property
     def expression(self) -> str | None:
-        """Return the epilogue's last step, after its ops: an activation of pairs, with what is added to it."""
+        """The epilogue's last step, after its ops: an activation of pairs, with what is added to it."""
         return None if self.gated is None else self.gated.expression(residual=self.residual)
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Return the epilogue's ops, in order.
+        """The epilogue's ops, in order.
 
         >>> Formula("gelu", alpha=True, bias=True, residual=True).ops
         ('alpha', 'bias_n', 'gelu_erf', 'residual')

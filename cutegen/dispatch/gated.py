@@ -52,7 +52,7 @@ class Gated:
 
     @property
     def pairs(self) -> Pairs:
-        """Return the order of columns."""
+        """The order of columns."""
         width = WIDTHS[self.layout] if isinstance(self.layout, str) else self.layout
         return Pairs("gate" if self.first == "gate" else "up", width)
 

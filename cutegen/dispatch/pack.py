@@ -45,12 +45,12 @@ class Pack:
 
     @property
     def path(self) -> Path:
-        """Return the path of the file, as given."""
+        """The path of the file, as given."""
         return self._file.path
 
     @property
     def entries(self) -> tuple[PackEntry, ...]:
-        """Return the contents in the order of packing: names, problems, targets, launch contracts."""
+        """The contents in the order of packing: names, problems, targets, launch contracts."""
         return self._file.entries
 
     def names(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ class Pack:
 
     @property
     def name(self) -> str:
-        """Return the provider's name, for messages."""
+        """The provider's name, for messages."""
         return f"the pack {self.path}"
 
     def answer(self, request: Request) -> Answer:

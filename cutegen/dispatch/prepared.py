@@ -58,12 +58,12 @@ class Prepared:
 
     @property
     def calls(self) -> int:
-        """Return how many calls they serve."""
+        """Number of calls that they serve."""
         return sum(each.calls for each in self.kernels)
 
     @property
     def hits(self) -> int:
-        """Return how many of them were not compiled."""
+        """Number of them that were not compiled."""
         return sum(each.hit for each in self.kernels)
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name in messages and in `explain`: `the pack model.cutepack`."""
+        """The name in messages and in `explain`: `the pack model.cutepack`."""
 
     def answer(self, request: Request) -> Answer:
         """Return whether there is a kernel for `request`, and why this one, or why none. Compiles nothing."""

@@ -28,7 +28,7 @@ class Providers:
         self._mistrusted: set[Request] = set()
         self._lock = threading.Lock()
         self.changes = 0
-        """How often the providers have changed, for caches with other keys than requests."""
+        """Number of changes of the providers, for caches with other keys than requests."""
 
     def register(self, rank: str, provider: Provider) -> None:
         """Add `provider` before others of its rank. Cached kernels of other providers are looked up again."""

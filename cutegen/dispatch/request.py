@@ -70,7 +70,7 @@ class Request:
 
     @property
     def name(self) -> str:
-        """Return the name of kernels made for it: `matmul_f16_tn`, with the letters of BLAS."""
+        """The name of kernels made for it: `matmul_f16_tn`, with the letters of BLAS."""
         letters = ("t" if self.a.major == "k" else "n") + ("n" if self.b.major == "k" else "t")
         types = self.a.dtype if self.a.dtype == self.b.dtype else f"{self.a.dtype}_{self.b.dtype}"
         product = "matmul" if self.groups is None else f"grouped_{self.groups.of}_{self.groups.layout}"

@@ -79,12 +79,12 @@ class Resolved:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is no element to compute."""
+        """True if there is no element to compute."""
         return 0 in self.problem.result or self.called.groups == 0
 
     @property
     def copies(self) -> Mapping[str, str]:
-        """Return the tensors that are copied for the call, and why."""
+        """The tensors that are copied for the call, and why."""
         found = {name: each.copy.why for name, each in self.placements.items() if each.copy}
         return found | ({"out": self.out_copied} if self.out_copied else {})
 

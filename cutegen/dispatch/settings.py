@@ -32,7 +32,7 @@ class Settings:
 
     @property
     def asked_family(self) -> str | None:
-        """Return the family of requests; None if it is left to predicted times."""
+        """The family of requests; None if it is left to predicted times."""
         return None if self.family == ANY else self.family
 
     def change(self, **values: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Multiplied:
 
     @property
     def result(self) -> Shape:
-        """Return the shape of the result."""
+        """The shape of the result."""
         return (
             *self.batch,
             *((self.m,) if self.of_rows else ()),
@@ -42,7 +42,7 @@ class Multiplied:
 
     @property
     def batches(self) -> int:
-        """Return the number of products."""
+        """The number of products."""
         return prod(self.batch)
 
     def of_result(self, form: Form) -> Form:

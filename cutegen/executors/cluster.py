@@ -71,12 +71,12 @@ class ClusterWorkers:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPU jobs run at a time, according to the current workers."""
+        """Number of GPU jobs that run at a time, according to the current workers."""
         return sum(int(worker["resources"].get(RESOURCE, 0)) for worker in self._workers().values())
 
     @property
     def threads(self) -> int:
-        """Return how many jobs run at a time."""
+        """Number of jobs that run at a time."""
         return sum(worker["nthreads"] for worker in self._workers().values())
 
     def submit(

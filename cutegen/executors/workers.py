@@ -27,15 +27,15 @@ class Workers(Protocol):
 
     @property
     def product(self) -> str:
-        """Return the name of the GPUs, such as `NVIDIA H200`."""
+        """The name of the GPUs, such as `NVIDIA H200`."""
 
     @property
     def target(self) -> str:
-        """Return their target, such as `sm_90`."""
+        """Their target, such as `sm_90`."""
 
     @property
     def gpus(self) -> int:
-        """Return how many GPU jobs run at a time."""
+        """Number of GPU jobs that run at a time."""
 
     def submit(
         self,
@@ -86,7 +86,7 @@ class LocalWorkers:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPU jobs run at a time."""
+        """Number of GPU jobs that run at a time."""
         return self._gpus
 
     def submit(

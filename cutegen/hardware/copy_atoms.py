@@ -36,17 +36,17 @@ class CopyAtom:
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """Return the side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
+        """The side on which a tiled copy's thread-value layout is given (CuTe's RefLayout)."""
         return self.src_layout_bits
 
     @property
     def spec_name(self) -> str:
-        """Return the name in a spec."""
+        """The name in a spec."""
         return self.name
 
     @property
     def bypasses_l1(self) -> bool:
-        """Return whether lines stay in L2 only."""
+        """True if lines stay in L2 only."""
         return False
 
     def asynchronous(self, count: int) -> dict[str, int]:
@@ -68,27 +68,27 @@ class LdmatrixAtom(CopyAtom):
 
     @property
     def rows(self) -> int:
-        """Return the rows of 16 bytes that it reads, which is the number of addressing lanes."""
+        """The rows of 16 bytes that it reads, which is the number of addressing lanes."""
         return self.matrices * 128 // self.element_bits
 
     @property
     def registers(self) -> int:
-        """Return the 32-bit registers that it fills in each thread: one per 8 rows."""
+        """The 32-bit registers that it fills in each thread: one per 8 rows."""
         return self.rows // 8
 
     @property
     def needs(self) -> Instruction:
-        """Return the instructions that a target must support for it."""
+        """The instructions that a target must support for it."""
         return Instruction.LDMATRIX_B8_TRANS if self.element_bits == 8 else Instruction.LDMATRIX
 
     @property
     def ref_layout_bits(self) -> Layout:
-        """Return the destination: an MMA atom defines what each thread must receive."""
+        """The destination: an MMA atom defines what each thread must receive."""
         return self.dst_layout_bits
 
     @property
     def ptx(self) -> str:
-        """Return the opcode as in PTX text."""
+        """The opcode as in PTX text."""
         side, trans = 128 // self.element_bits, ".trans" if self.transpose else ""
         return f"ldmatrix.sync.aligned.m{side}n{side}.x{self.matrices}{trans}.shared.b{self.element_bits}"
 
@@ -106,7 +106,7 @@ class StmatrixAtom:
 
     @property
     def ptx(self) -> str:
-        """Return the opcode as in PTX text."""
+        """The opcode as in PTX text."""
         return f"stmatrix.sync.aligned.m8n8.x{self.matrices}{'.trans' if self.transpose else ''}.shared.b16"
 
 
@@ -122,17 +122,17 @@ class CpAsyncAtom(CopyAtom):
 
     @property
     def ptx(self) -> str:
-        """Return the opcode as in PTX text."""
+        """The opcode as in PTX text."""
         return f"{self.op}.shared.global"
 
     @property
     def spec_name(self) -> str:
-        """Return the name in a spec, without the width."""
+        """The name in a spec, without the width."""
         return self.op
 
     @property
     def bypasses_l1(self) -> bool:
-        """Return whether lines stay in L2 only."""
+        """True if lines stay in L2 only."""
         return self.op == "cp.async.cg"
 
     def asynchronous(self, count: int) -> dict[str, int]:

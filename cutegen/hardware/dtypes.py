@@ -27,17 +27,17 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """Return the size in bytes."""
+        """The size in bytes."""
         return self.bits // 8
 
     @property
     def is_integer(self) -> bool:
-        """Return whether this is an integer type."""
+        """True if this is an integer type."""
         return self.significand_bits is None
 
     @property
     def is_float8(self) -> bool:
-        """Return whether this is an 8-bit float, which has separate instructions.
+        """True if this is an 8-bit float, which has separate instructions.
 
         >>> dtype("e4m3").is_float8, dtype("s8").is_float8
         (True, False)
@@ -46,7 +46,7 @@ class DType:
 
     @property
     def is_unsigned(self) -> bool:
-        """Return whether this is an unsigned integer type.
+        """True if this is an unsigned integer type.
 
         >>> dtype("u8").is_unsigned, dtype("s8").is_unsigned
         (True, False)
@@ -55,7 +55,7 @@ class DType:
 
     @property
     def in_memory(self) -> str:
-        """Return the element type of its arrays: tf32 is how a tensor core reads an f32; words are s32, pairs u8.
+        """The element type of its arrays: tf32 is how a tensor core reads an f32; words are s32, pairs u8.
 
         >>> dtype("tf32").in_memory, dtype("e2m1x2").in_memory, dtype("f16").in_memory
         ('f32', 'u8', 'f16')

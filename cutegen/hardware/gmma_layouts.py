@@ -30,7 +30,7 @@ class SwizzleMode:
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of a row of the atom.
+        """The bytes of a row of the atom.
 
         >>> [mode.row_bytes for mode in SWIZZLE_MODES]
         [128, 64, 32, 16]
@@ -39,7 +39,7 @@ class SwizzleMode:
 
     @property
     def period_bytes(self) -> int:
-        """Return the bytes after which the pattern repeats; a tile's address is a multiple of them."""
+        """The bytes after which the pattern repeats; a tile's address is a multiple of them."""
         return ATOM_ROWS * self.row_bytes if self.bits else VECTOR_BYTES
 
     def swizzle(self, element_bits: int) -> Swizzle | None:
@@ -54,7 +54,7 @@ SW128, SW64, SW32, INTER = (
     SwizzleMode("INTER", 0, 0),
 )
 SWIZZLE_MODES = (SW128, SW64, SW32, INTER)
-"""In order of preference: the wider a row, the fewer banks serve two of them at once."""
+"""Swizzle modes in order of preference: the wider a row, the fewer banks serve two of them at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class GmmaLayout:
 
     @property
     def name(self) -> str:
-        """Return CUTLASS's name."""
+        """CUTLASS's name."""
         return f"Layout_{'MN' if self.major_mode == 0 else 'K'}_{self.mode.name}_Atom"
 
     def atom(self, element_bits: int) -> LayoutExpr:
@@ -107,7 +107,7 @@ def _vector_elems(element_bits: int) -> int:
 GMMA_LAYOUTS: Mapping[str, GmmaLayout] = {
     layout.name: layout for layout in (GmmaLayout(mode, major) for major in (1, 0) for mode in SWIZZLE_MODES)
 }
-"""By name, K-major ones first, each in order of preference."""
+"""Layouts by name, K-major ones first, each in order of preference."""
 
 
 def gmma_layouts(tile: Sequence[int], major_mode: int, element_bits: int) -> tuple[GmmaLayout, ...]:

@@ -41,4 +41,4 @@ GPUS: Mapping[str, Gpu] = {
     "sm_103": Gpu(name="B300", sms=148, l2_bytes=126 * MIB, memory_bytes_per_s=8.0e12, clock_hz=1.965e9),
     "sm_120": Gpu(name="RTX 5090", sms=170, l2_bytes=96 * MIB, memory_bytes_per_s=1.792e12, clock_hz=2.407e9),
 }
-"""By target name, as in `TARGETS`: the one assumed GPU of each."""
+"""The one assumed GPU of each target, by its name as in `TARGETS`."""

@@ -17,19 +17,19 @@ class Instruction(StrEnum):
     FMA_WIDENING = "fma.rn.f32.f16"
     """f16 and bf16 are operands of an f32 fma: sm_100 and later."""
     MMA_SYNC = "mma.sync"
-    """For f16, bf16, tf32 and 8-bit integers: sm_80 and later."""
+    """`mma.sync` of f16, bf16, tf32 and 8-bit integers: sm_80 and later."""
     MMA_SYNC_FLOAT8 = "mma.sync.e4m3"
-    """For 8-bit floats, which no instruction of an earlier target supports: sm_89 and later."""
+    """`mma.sync` of 8-bit floats, which no instruction of an earlier target supports: sm_89 and later."""
     WGMMA = "wgmma.mma_async"
     """sm_90a alone."""
     TCGEN05 = "tcgen05.mma"
     """sm_100a, sm_103a, sm_110a and similar: tensor memory, and the instructions on it."""
     TCGEN05_I8 = "tcgen05.mma.kind::i8"
-    """For 8-bit integers: sm_100a and sm_110a; ptxas refuses it for sm_103a."""
+    """`tcgen05.mma` of 8-bit integers: sm_100a and sm_110a; ptxas refuses it for sm_103a."""
     LDMATRIX = "ldmatrix"
-    """For 16-bit elements: sm_75 and later."""
+    """`ldmatrix` of 16-bit elements: sm_75 and later."""
     LDMATRIX_B8_TRANS = "ldmatrix.b8.trans"
-    """For 8-bit elements, transposed: sm_100a, sm_120a and similar."""
+    """`ldmatrix` of 8-bit elements, transposed: sm_100a, sm_120a and similar."""
     CP_ASYNC = "cp.async"
     """sm_80 and later."""
     BULK_TENSOR = "cp.async.bulk.tensor"
@@ -48,6 +48,6 @@ OF_SM_120A = OF_SM_89 | {
     Instruction.FMA_PACKED,
     Instruction.FMA_WIDENING,
 }
-"""Without tensor memory, which RTX and DGX Spark lack."""
+"""Instructions of sm_120a: those without tensor memory, which RTX and DGX Spark lack."""
 OF_SM_103A = OF_SM_120A | {Instruction.TCGEN05}
 OF_SM_100A = OF_SM_103A | {Instruction.TCGEN05_I8}

@@ -38,12 +38,12 @@ class LdmatrixTrace:
 
     @property
     def row_offsets_bytes(self) -> NDArray[np.int64]:
-        """Return the byte offset of each addressed row: [instr, warp, rows]; other lanes address nothing."""
+        """The byte offset of each addressed row: [instr, warp, rows]; other lanes address nothing."""
         return self.source_offsets[:, :, : self.rows, 0] * self.bits // 8
 
     @property
     def legal(self) -> bool:
-        """Return whether each row is 16 contiguous, 16-byte aligned bytes."""
+        """True if each row is 16 contiguous, 16-byte aligned bytes."""
         return not self._illegal.any()
 
     def illegal_rows(self) -> str | None:

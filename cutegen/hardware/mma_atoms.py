@@ -81,22 +81,22 @@ class MmaAtom:
 
     @property
     def threads(self) -> int:
-        """Return the threads that execute it together: a single thread, a warp, or a warpgroup."""
+        """The threads that execute it together: a single thread, a warp, or a warpgroup."""
         return int(size(self.thr_id))
 
     @property
     def instruction(self) -> Instruction:
-        """Return the instruction of this form, which determines its unit and rate."""
+        """The instruction of this form, which determines its unit and rate."""
         return next(each for each in MULTIPLIES if self.ptx.startswith(each))
 
     @property
     def multiply(self) -> Multiply:
-        """Return what the instruction can do."""
+        """Capabilities of the instruction."""
         return MULTIPLIES[self.instruction]
 
     @property
     def flops(self) -> int:
-        """Return the operations of one instruction; a multiply-add of two values counts as two."""
+        """The operations of one instruction; a multiply-add of two values counts as two."""
         m, n, k = self.shape_mnk
         return 2 * m * n * k * self.a_dtype.values
 

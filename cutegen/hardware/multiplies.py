@@ -20,7 +20,7 @@ class Issuer(StrEnum):
 
     @property
     def threads(self) -> int:
-        """Return how many they are; for an elected thread those of its warp."""
+        """Number of threads; for an elected thread those of its warp."""
         return {Issuer.THREAD: 1, Issuer.WARP: WARP, Issuer.WARPGROUP: WARPGROUP, Issuer.ELECTED: WARP}[self]
 
 

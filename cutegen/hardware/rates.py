@@ -75,7 +75,7 @@ SM_RATES: Mapping[str, SmRates] = {
     "sm_103": SmRates(flops=_rates(256, tcgen05=8192), float8_as_f16=True),
     "sm_120": SmRates(flops=_rates(256, 1024)),
 }
-"""By target name, as in `TARGETS`; the rates of multipliers by instruction."""
+"""Rates of an SM by target name, as in `TARGETS`; those of multipliers by instruction."""
 
 ASSUMED_MMA_FLOPS = 4096.0
 """Operations of `mma.sync` where its rate is not known, about those of sm_90: enough to rank kernels by their times."""

@@ -45,13 +45,13 @@ class Target:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """Return (major, minor), as the driver reports it."""
+        """(major, minor), as the driver reports it."""
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return what a user should know of every kernel for this target, a sentence each.
+        """Notes for a user on every kernel for this target, a sentence each.
 
         >>> target("sm_100").remarks
         ('tcgen05, which the tensor cores of sm_100 are made for, is not used: torch is likely faster',)
@@ -109,7 +109,7 @@ _ROWS = (
 # fmt: on
 
 TARGETS: Mapping[str, Target] = {row.name: row for row in _ROWS}
-"""By name, in order of compute capability."""
+"""Targets by name, in order of compute capability."""
 
 
 def targets_with(*instructions: Instruction) -> tuple[str, ...]:

@@ -55,12 +55,12 @@ class Kind:
 
     @property
     def form(self) -> str:
-        """Return the kind with its modifiers, as in PTX text."""
+        """The kind with its modifiers, as in PTX text."""
         return self.name if self.factors is None else f"{self.name}.block_scale.block{self.block_k}"
 
     @property
     def shapes(self) -> tuple[tuple[int, int, tuple[int, ...]], ...]:
-        """Return its shapes here: the rows that a CTA has, the CTAs, and the extents along N."""
+        """Its shapes here: the rows that a CTA has, the CTAs, and the extents along N."""
         if self.factors is not None:
             return ((ROWS, 1, tuple(n for n in ALL_N if n % COLUMN_ROWS == 0)),)
         return tuple((rows, ctas, columns) for ctas, columns in N_OF_CTAS.items() for rows in ROWS_OF_CTA)
@@ -109,7 +109,7 @@ KINDS: Mapping[str, Kind] = {
         ),
     )
 }
-"""By name with modifiers. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
+"""Kinds by name with modifiers. PTX ISA, "tcgen05.mma": `.kind` and "Data types"; "Instruction descriptor"."""
 
 
 def kind_of(atom: MmaAtom) -> Kind:
@@ -214,4 +214,4 @@ def _rows() -> Iterator[MmaAtom]:
 
 
 TCGEN05_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
-"""By name, those of each kind and types together, narrow ones first."""
+"""Atoms by name, those of each kind and types together, narrow ones first."""

@@ -57,7 +57,7 @@ LOADS: Mapping[tuple[str, int], TensorLoad] = {
     ("16x256b", 32): TensorLoad(shape="16x256b", bits=32, columns=8, layout=_FRAGMENT),
     ("16x256b", 16): TensorLoad(shape="16x128b", bits=16, columns=8, layout=_FRAGMENT),
 }
-"""By the shape for sums of 32 bits, and the bits of a sum."""
+"""Loads by the shape for sums of 32 bits, and the bits of a sum."""
 
 
 def load_of(rows: int, ctas: int, element: DType) -> TensorLoad:

@@ -87,7 +87,7 @@ def _rows() -> Iterator[MmaAtom]:
 
 
 WGMMA_ATOMS: Mapping[str, MmaAtom] = {atom.name: atom for atom in _rows()}
-"""By name, narrow ones first, A from shared memory before A from registers."""
+"""Atoms by name, narrow ones first, A from shared memory before A from registers."""
 
 
 def columns_of(atom: MmaAtom) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ class Enabled:
 
     @property
     def replaced(self) -> tuple[Any, ...]:
-        """Return the products that were replaced, in the order of compilation; a graph of torch's cache has none."""
+        """The products that were replaced, in the order of compilation; a graph of torch's cache has none."""
         return tuple(self.graph_pass.replaced)
 
     def __enter__(self) -> Enabled:

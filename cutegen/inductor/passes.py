@@ -29,7 +29,7 @@ class MatmulPass(CustomGraphPass):  # type: ignore[misc]
     def __init__(self, choose: Choose, name: str | None) -> None:
         self.choose, self.name = choose, name
         self.replaced: list[Candidate] = []
-        """What was replaced, in all graphs."""
+        """Products that were replaced, in all graphs."""
 
     def __call__(self, graph: fx.Graph) -> None:
         """Replace products in place; none in a program for C++, which has no Python to call."""

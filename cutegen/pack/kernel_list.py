@@ -49,7 +49,7 @@ class RequestedKernel:
 
     @property
     def identity(self) -> Identity:
-        """Return the identity of the kernel, unique in a pack."""
+        """The identity of the kernel, unique in a pack."""
         return self.name, self.target, self.problem
 
     def __str__(self) -> str:

@@ -45,7 +45,7 @@ class ReadKernel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the file; none if it is unchanged."""
+        """Notes on the file; none if it is unchanged."""
         code = ", ".join(self.edited_code)
         held = "instruction counts are the plan's, and no longer checked" if code else ""
         return (*self.differences, *((f"{code}: edited; {held}",) if code else ()))

@@ -153,7 +153,7 @@ _POINTERS_BESIDE = {ENDS: "(Int32, 1)", SUMS: "(SUM_DTYPE, SUM_VECTOR)", COUNTER
 
 
 _CHECKED_GROUPS = ("", "1, ", "1, 0, ")
-"""What the self-check passes behind the extents, for none, one or two numbers: one group, and nothing is cleared."""
+"""Numbers that the self-check passes behind the extents, if these are none, one or two: one group, nothing cleared."""
 
 
 def _host_holes(plan: GemmPlan) -> dict[str, Any]:

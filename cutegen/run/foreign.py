@@ -63,7 +63,7 @@ class ForeignLaunch:
     each: str = "--arg"
     bf16: frozenset[int] = frozenset()
     programmatic: bool | tuple[int, ...] = False
-    """Whether the grid before may still use the arguments' memory, or the arguments whose memory it may use."""
+    """True if the grid before may still use the arguments' memory, or the arguments whose memory it may use."""
 
     def entry_of(self, program: Program) -> str:
         """Return the entry. Raises RequestError if there is none, or if it does not take as many arguments."""
@@ -109,7 +109,7 @@ class ForeignCheck:
     findings: tuple[Finding, ...]
     wrong: tuple[WrongResult, ...]
     printed: str = ""
-    """What the kernel printed in the first order."""
+    """Text that the kernel printed in the first order."""
 
     def is_clean(self, *, strict: bool) -> bool:
         """Return whether nothing is wrong; with `strict` also whether nothing relies on a convention."""

@@ -150,12 +150,12 @@ class _Row:
 
     @property
     def is_array(self) -> bool:
-        """Return whether the argument is an array, not a number or a structure."""
+        """True if the argument is an array, not a number or a structure."""
         return not self.keys.keys() & _NUMBER_KEYS
 
     @property
     def is_bf16(self) -> bool:
-        """Return whether the argument is an array of bf16, which NumPy lacks."""
+        """True if the argument is an array of bf16, which NumPy lacks."""
         return self.is_array and "file" not in self.keys and self.keys["array"] == "bf16"
 
     def expected(self, arrays: Collection[int]) -> Expected:

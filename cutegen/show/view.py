@@ -18,7 +18,7 @@ class View:
 
     @property
     def lines(self) -> list[str]:
-        """Return all lines."""
+        """All lines."""
         return [line for i, block in enumerate(self.blocks) for line in (*([""] if i else []), *block)]
 
 

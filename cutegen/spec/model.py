@@ -160,7 +160,7 @@ class GemmSpec(Part):
 
     @property
     def instructions(self) -> frozenset[Instruction]:
-        """Return the instructions that a target must have: for the family, the spec's copies, and the element types."""
+        """The instructions that a target must have: for the family, the spec's copies, and the element types."""
         parts = (getattr(self.problem, name) for name in (*MODES, *_USED_BY))
         of_types = (dtype(part.dtype).needs for part in parts if part is not None and part.dtype is not None)
         loads = (LDMATRIX_ATOMS.get(self.s2r.of(name).atom or "") for name in OPERANDS)
@@ -174,7 +174,7 @@ class GemmSpec(Part):
 
     @property
     def needs(self) -> str:
-        """Return the first target that has all of `instructions`; else the first of those that lack the fewest."""
+        """The first target that has all of `instructions`; else the first of those that lack the fewest."""
         return max(TARGETS, key=lambda name: len(TARGETS[name].instructions & self.instructions))
 
     def error(self, key: str, *, found: str, expected: str, fix: str = "", place: str = "") -> SpecError:

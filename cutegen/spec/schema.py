@@ -40,7 +40,7 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """Return the permitted values as text."""
+        """The permitted values as text."""
         if self.check is not None:
             return self.check.expected
         assert self.part is not None

@@ -45,11 +45,11 @@ class AnyCall(Protocol):
     def tensors(self) -> dict[str, Tensor]: ...
     @property
     def placed(self) -> dict[str, Tensor]:
-        """Return the tensors by the names of their placements."""
+        """The tensors by the names of their placements."""
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+        """Everything that kernel and launch depend on, of the addresses only their alignment."""
 
     @property
     def scalars(self) -> Mapping[str, float]: ...
@@ -88,18 +88,18 @@ class Call(NamedTuple):
 
     @property
     def formula(self) -> Formula:
-        """Return its terms. Raises RequestError."""
+        """Its terms. Raises RequestError."""
         return Formula.of(self, aux=self.aux)
 
     @property
     def has_more(self) -> bool:
-        """Return whether it is more than `activation(a @ b + bias)`, with or without `out`."""
+        """True if it is more than `activation(a @ b + bias)`, with or without `out`."""
         others = (self.residual, self.alpha, self.beta, self.c, self.scale_a, self.scale_b, self.out_dtype)
         return self.aux or self.quantize is not None or any(each is not None for each in others)
 
     @property
     def keeps_before(self) -> bool:
-        """Return whether the gradient needs the value before the activation: for relu alone the result is enough.
+        """True if the gradient needs the value before the activation: for relu alone the result is enough.
 
         Sums of pairs of columns are computed again: a kernel does not store them.
         """
@@ -109,28 +109,28 @@ class Call(NamedTuple):
 
     @property
     def wants_grad(self) -> bool:
-        """Return whether autograd must record the call."""
+        """True if autograd must record the call."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in self.tensors.values())
 
     @property
     def of_op(self) -> tuple[Any, ...]:
-        """Return the arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
+        """The arguments of the op: all but its keyword `out`. Raises RequestError for an invalid `out_dtype`."""
         return (*self[:10], torch_type(self.out_dtype))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the given ones, by name."""
+        """The given ones, by name."""
         named = {name: getattr(self, name) for name in TENSORS}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
     @property
     def placed(self) -> dict[str, Tensor]:
-        """Return the tensors by the names of their placements."""
+        """The tensors by the names of their placements."""
         return self.tensors
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+        """Everything that kernel and launch depend on, of the addresses only their alignment."""
         a, b, bias, out = self.a, self.b, self.bias, self.out
         key = (*attributes(a), *attributes(b), self.activation)
         if bias is not None:
@@ -147,7 +147,7 @@ class Call(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the numbers that a kernel takes."""
+        """The numbers that a kernel takes."""
         return scalars_of(self)
 
 

@@ -38,7 +38,7 @@ _RESULT = 2
 
 # Local names, because every call looks each of them up.
 is_traced = torch.compiler.is_dynamo_compiling
-"""From Dynamo. A tracer that uses modes shows among those, which is cheaper than querying all tracers."""
+"""Dynamo's own test. A tracer that uses modes shows among those, which is cheaper than querying all tracers."""
 _is_grad_enabled = torch.is_grad_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._is_torch_function_mode_enabled
@@ -49,7 +49,7 @@ launch_again = cached_calls.replay
 _F32 = torch.float32
 _dynamos: Any = torch._C._dynamo.guards
 _has_guards = all(hasattr(_dynamos, name) for name in ("TensorGuards", "_empty_strided_cpu", "_empty_strided_cuda"))
-"""Not part of torch's public API: if a version lacks them, calls use `replay`."""
+"""True if this torch has the guards, which are no part of its public API: without them calls use `replay`."""
 _on_gpus = hasattr(torch._C, "_cuda_getDevice")
 _current_gpu: Callable[[], int] = torch._C._cuda_getDevice if _on_gpus else lambda: -1
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("cutegen.matmul")
 _right: dict[str, bool] = {}
-"""Whether the first result of a kernel was right, by the key of its artifact."""
+"""True if the first result of a kernel was right, by the key of its artifact."""
 
 
 @dataclass(frozen=True, slots=True)

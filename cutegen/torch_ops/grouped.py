@@ -83,22 +83,22 @@ class GroupedCall(NamedTuple):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the given tensors, by name."""
+        """The given tensors, by name."""
         return {name: x for name in TENSORS if (x := getattr(self, name)) is not None}
 
     @property
     def ends(self) -> Tensor | None:
-        """Return the ends, or the sizes."""
+        """The ends, or the sizes."""
         return self.sizes if self.offs is None else self.offs
 
     @property
     def placed(self) -> dict[str, Tensor]:
-        """Return the tensors by the names of their placements."""
+        """The tensors by the names of their placements."""
         return {ENDS if name in ("offs", "sizes") else name: x for name, x in self.tensors.items()}
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Return everything that kernel and launch depend on, of the addresses only their alignment."""
+        """Everything that kernel and launch depend on, of the addresses only their alignment."""
         found: list[object] = [
             None if x is None else attributes(x)
             for x in (*self[:5], self.scale_a, self.scale_b, self.out, self.scale_c)
@@ -108,12 +108,12 @@ class GroupedCall(NamedTuple):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return the numbers that a kernel takes: none."""
+        """The numbers that a kernel takes: none."""
         return {}
 
     @property
     def terms(self) -> GroupedTerms:
-        """Return the terms beside its tensors. Raises RequestError."""
+        """The terms beside its tensors. Raises RequestError."""
         if not is_gated(self.activation):
             check_activation(self.activation)
         return GroupedTerms(
@@ -122,14 +122,14 @@ class GroupedCall(NamedTuple):
 
     @property
     def asked_dtype(self) -> str | None:
-        """Return the element type of a quantized result, or of `out_dtype`, if it is given."""
+        """The element type of a quantized result, or of `out_dtype`, if it is given."""
         if self.quantize is not None:
             return ELEMENT
         return None if self.out_dtype is None else dtype_name(self.out_dtype)
 
     @property
     def product(self) -> tuple[GroupedProduct, torch.dtype]:
-        """Return the product and the result's type, as its tensors fit together. Raises OperandError, RequestError."""
+        """The product and the result's type, as its tensors fit together. Raises OperandError, RequestError."""
         forms = {name: eager.form_of(x) for name, x in self.tensors.items()}  # which need no memory
         product, element = result_of(forms, self.asked_dtype, gated_of(self.terms.activation))
         if self.quantize is not None:
@@ -139,19 +139,19 @@ class GroupedCall(NamedTuple):
 
     @property
     def has_blocks(self) -> bool:
-        """Return whether blocks of A and B have factors. Raises OperandError."""
+        """True if blocks of A and B have factors. Raises OperandError."""
         return self.scale_a is not None and bool(
             blocks_of_groups({n: eager.form_of(x) for n, x in self.tensors.items()})
         )
 
     @property
     def wants_grad(self) -> bool:
-        """Return whether autograd must record the call."""
+        """True if autograd must record the call."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.tensors.values())
 
     @property
     def of_op(self) -> tuple[Any, ...]:
-        """Return the arguments of the op. Raises RequestError for an invalid `out_dtype`."""
+        """The arguments of the op. Raises RequestError for an invalid `out_dtype`."""
         return (*self[:8], torch_type(self.out_dtype), self.scale_a, self.scale_b)
 
 

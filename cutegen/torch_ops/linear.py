@@ -98,7 +98,7 @@ def _checked(activation: Any, pairs: str | int | None, first: str | None) -> str
 
 
 _CALLED = ("__call__", "_call_impl", "forward", "__getattr__", "__getattribute__", "weight", "bias")
-"""What a call of a module looks up: who replaces one of them may compute something else."""
+"""Attributes that a call of a module looks up: who replaces one of them may compute something else."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _STATE = {"parameter": "_parameters", "buffer": "_buffers", "module": "_modules"}
 

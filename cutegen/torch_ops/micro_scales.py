@@ -34,7 +34,7 @@ RECIPES = {
     "BlockWise1x32": Recipe(32, torch.float8_e8m0fnu),
     "BlockWise1x16": Recipe(16, torch.float8_e4m3fn),
 }
-"""By torch's name in ScalingType."""
+"""Recipes by torch's name in ScalingType."""
 
 
 def powers_of_two(x: Tensor) -> Tensor:

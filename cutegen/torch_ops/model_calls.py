@@ -76,7 +76,7 @@ def _resolved_groups(op: Any, given: tuple[Any, ...], named: Mapping[str, Any], 
 
 
 _RESOLVERS = {"matmul": _resolved, "grouped_mm": _resolved_groups}
-"""From the arguments of an op to the request of its call, by the op's name without its endings."""
+"""Functions from the arguments of an op to the request of its call, by the op's name without its endings."""
 
 
 def _copied(model: nn.Module, fake: FakeTensorMode) -> nn.Module:

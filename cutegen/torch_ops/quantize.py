@@ -75,7 +75,7 @@ def quantize(
 
 
 _OF_8_BITS = {(1, 32): ("ue8m0", ("e4m3", "e5m2", "e2m1")), (1, 16): ("ue4m3", ("e2m1",))}
-"""By block: the type of the factors, and those of values."""
+"""Types of the factors and of values, by block."""
 
 
 def _array(x: Tensor) -> np.ndarray[Any, Any]:

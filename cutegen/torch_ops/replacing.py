@@ -26,7 +26,7 @@ Filter = Callable[[str, nn.Linear], bool]
 _BEFORE = "_class_before_cutegen"
 """Attribute of a replaced layer: its class before."""
 _NEW_OBJECT: Any = vars(copyreg)["__newobj__"]
-"""How Python makes copies of objects that say nothing else."""
+"""Python's function for copies of objects that say nothing else."""
 _classes: dict[type[nn.Linear], type[Linear]] = {}
 """Classes that replace subclasses, by these."""
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)

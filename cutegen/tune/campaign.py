@@ -27,7 +27,7 @@ from cutegen.tune.tune_requests import TuneRequest, compile_jobs, measure_job_of
 AHEAD = 4
 """Problems whose candidates are compiled in addition to those that wait for a GPU or have one."""
 GRACE_S = 15.0
-"""How long a running measurement may take to finish after Ctrl-C; a second Ctrl-C does not wait."""
+"""Seconds that a running measurement has to finish after Ctrl-C; a second Ctrl-C does not wait."""
 
 Keep = Callable[[Measured], object]
 Tell = Callable[[int, int], None]
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def failed(self) -> tuple[Measured, ...]:
-        """Return the problems without a winner."""
+        """The problems without a winner."""
         return tuple(each for each in self.measured if each.winner is None)
 
 

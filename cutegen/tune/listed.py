@@ -47,7 +47,7 @@ class Weighted:
 
     @property
     def gain(self) -> float:
-        """Return the speedup of all calls together."""
+        """The speedup of all calls together."""
         return self.model_us / self.tuned_us
 
 

@@ -31,7 +31,7 @@ START_LIMIT_S = 120.0
 MOST_CHILDREN = 6
 """Processes that one problem may use up."""
 MOST_UNEXPLAINED = 2
-"""How many of them may end while no candidate was running."""
+"""Number of them that may end while no candidate was running."""
 _KILL_WAIT_S = 20.0
 
 
@@ -68,7 +68,7 @@ class _Run:
 
     @property
     def left(self) -> tuple[Candidate, ...]:
-        """Return candidates without a final result."""
+        """Candidates without a final result."""
         return tuple(each for each in self.job.candidates if each.name not in self.results)
 
     def hear(self, message: dict[str, Any]) -> None:
@@ -234,7 +234,7 @@ class _Child:
 
     @property
     def alive(self) -> bool:
-        """Return whether it can take another job."""
+        """True if it can take another job."""
         return self._process.poll() is None
 
 
@@ -254,7 +254,7 @@ class _Children:
 
     @property
     def era(self) -> int:
-        """Return what `take` needs: jobs that began before the last `end` receive no more processes."""
+        """The era that `take` needs: jobs that began before the last `end` receive no more processes."""
         return self._times_ended
 
     def lock(self, gpu: str | None) -> threading.Lock:

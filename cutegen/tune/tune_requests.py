@@ -45,7 +45,7 @@ class TuneRequest:
 
     @property
     def id(self) -> str:
-        """Return an id that a rerun with the same request on the same kind of device shares, whatever its seed."""
+        """An id that a rerun with the same request on the same kind of device shares, whatever its seed."""
         parts = (self.spec_name, self.asked, self.target, str(self.problem), self.device)
         of_groups = () if self.sizes is None else tuple(map(str, self.sizes.values))
         return job_id(*parts, str(self.most), self.settings.decide_by, self.timer.kind, *of_groups)

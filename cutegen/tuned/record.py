@@ -76,13 +76,13 @@ class Record:
 
     @property
     def file_name(self) -> str:
-        """Return its file name: everything that a lookup uses, then the problem itself."""
+        """Its file name: everything that a lookup uses, then the problem itself."""
         found = self.evidence
         return f"{prefix(self.asked, found.target, found.problem, found.device.name)}{_words(found.problem)}{SUFFIX}"
 
     @property
     def said(self) -> str:
-        """Return the evidence as a sentence, for plans."""
+        """The evidence as a sentence, for plans."""
         found = self.evidence
         day = found.measured_at.partition("T")[0]
         text = f"tuned on {found.device.name} at {sized(found.problem, found.sizes)}, {day}"

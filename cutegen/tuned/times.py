@@ -21,7 +21,7 @@ class Times:
 
     @property
     def are_possible(self) -> bool:
-        """Return whether each time is a positive, finite number."""
+        """True if each time is a positive, finite number."""
         return all(map(is_possible, (self.median_us, self.low_us, self.high_us)))
 
 
@@ -47,7 +47,7 @@ class Tried:
 
     @property
     def is_possible(self) -> bool:
-        """Return whether all of its times are possible, measured and predicted."""
+        """True if all of its times are possible, measured and predicted."""
         predicted = self.predicted_us is None or is_possible(self.predicted_us)
         return predicted and all(each.are_possible for each in (self.graph, self.launch) if each is not None)
 

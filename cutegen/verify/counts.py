@@ -43,7 +43,7 @@ class Count:
 
     @property
     def differs(self) -> bool:
-        """Return whether the two sides contradict each other."""
+        """True if the two sides contradict each other."""
         return self.predicted is not None and self.predicted != self.measured
 
 
@@ -117,17 +117,17 @@ class _Often:
 
     @property
     def tile(self) -> _Times:
-        """Return the tiles of C."""
+        """The tiles of C."""
         return self._for_each_tile(lambda k: (Fraction(1), ""))
 
     @property
     def slice(self) -> _Times:
-        """Return the partial sums that CTAs write, one per slice of K."""
+        """The partial sums that CTAs write, one per slice of K."""
         return self._for_each_tile(lambda k: (Fraction(self.plan.slices), plural(self.plan.slices, "slice")))
 
     @property
     def stored(self) -> _Times:
-        """Return the tiles of C that warpgroups store: each the part of which a group has rows."""
+        """The tiles of C that warpgroups store: each the part of which a group has rows."""
         return self._for_each_tile(lambda k: (Fraction(1), ""), self._share_with_rows)
 
     def step(self, action: Action, *, past_end: bool = True) -> _Times:
@@ -145,7 +145,7 @@ class _Often:
 
     @property
     def whole_parts(self) -> _Times | None:
-        """Return the parts of C that lie in one group and are stored by boxes; None if all of them are."""
+        """The parts of C that lie in one group and are stored by boxes; None if all of them are."""
         groups, part = self.plan.scheduler.groups, self.plan.epilogue.part
         if self.plan.epilogue.edge is None or groups is None or part is None:
             return None
@@ -160,7 +160,7 @@ class _Often:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether complete tiles cover the matrices, as many as the launch has, and there is at least one."""
+        """True if complete tiles cover the matrices, as many as the launch has, and there is at least one."""
         (m, n), tile_k = self.plan.launch.cta_tile, self.plan.cta_tile[2]
         return all(
             shape.k > 0

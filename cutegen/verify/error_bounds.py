@@ -18,7 +18,7 @@ from cutegen.contract.pairs import Member, Pairs
 from cutegen.spec import NARROW_SHARE, Binary, Call, Expression, Name, Negation, Number, Step
 
 MEMBERS: Mapping[str, Member] = {"x": "gate", "y": "up"}
-"""What the sums of a pair are called in expressions."""
+"""Names of the sums of a pair in expressions."""
 UNIT = 2.0**-24
 FUNCTION_UNITS = 8 * UNIT
 HALF_STEP = 2.0**-150  # the rounding error of float32 subnormals

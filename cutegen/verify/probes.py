@@ -60,7 +60,7 @@ class Received:
 
     @property
     def ok(self) -> bool:
-        """Return whether all are correct."""
+        """True if all are correct."""
         return self.agreeing == self.registers
 
 
@@ -217,7 +217,7 @@ class ProbeTrial:
 
     @property
     def ok(self) -> bool:
-        """Return whether every register is correct."""
+        """True if every register is correct."""
         return all(each.ok for each in self.received)
 
 

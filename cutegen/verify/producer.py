@@ -26,7 +26,7 @@ class Producer:
 
     @property
     def register(self) -> str:
-        """Return the accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
+        """The accumulator by its name in the kernel, as `tCrC(1,2,3)`."""
         return "tCrC({},{},{})".format(*self.value)
 
     def __str__(self) -> str:

@@ -103,7 +103,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Return whether every element is within its bound. A NaN never is."""
+        """True if every element is within its bound. A NaN never is."""
         return self.first_wrong is None
 
 

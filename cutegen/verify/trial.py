@@ -35,7 +35,7 @@ class Execution:
 
     @property
     def differing(self) -> dict[str, Count]:
-        """Return the counts that contradict the plan, by full name."""
+        """The counts that contradict the plan, by full name."""
         return self.counts.differing()
 
 
@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Return whether every element is within its bound, in the result, in aux and among the factors."""
+        """True if every element is within its bound, in the result, in aux and among the factors."""
         return all(each is None or each.ok for each in (self.comparison, self.aux, self.factors))
 
 

@@ -42,12 +42,12 @@ class _Option:
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Return the rank among families: those without a prediction come last."""
+        """The rank among families: those without a prediction come last."""
         return self.predicted_us is None, (self.predicted_us or 0.0) * self.handicap
 
     @property
     def rejected(self) -> Rejected:
-        """Return why it was rejected."""
+        """Reason of the rejection."""
         if self.refusal is not None:
             return Rejected(
                 self.name, f"{self.refusal.key}: found {self.refusal.found}; expected {self.refusal.expected}"

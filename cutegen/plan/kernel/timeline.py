@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def told(self) -> tuple[Step, ...]:
-        """Return the steps shown separately: a barrier that follows a wait is shown with it."""
+        """The steps shown separately: a barrier that follows a wait is shown with it."""
         waits = any(step.instruction == Sync.COPY_GROUPS for step in self.steps)
         return tuple(step for step in self.steps if not (waits and step.action is Action.BARRIER))
 

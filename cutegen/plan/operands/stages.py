@@ -145,7 +145,7 @@ def too_much(
 
 
 SWIZZLE_PERIOD_BYTES = 1024
-"""Where a tile begins: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
+"""Alignment of a tile's start: the longest period of a tensor map's swizzle, 8 rows of 128 bytes."""
 FLAG_BYTES = 16
 """The flag of the CTA that arrived last, aligned like barriers of one more stage."""
 MOST_BARRIERS_BYTES = 2 * MBARRIER_BYTES * (DEEPEST[-1] + 1)

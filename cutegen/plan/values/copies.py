@@ -30,9 +30,9 @@ class AccessKey(StrEnum):
     EPILOGUE_WRITE = "epilogue.write"
     EPILOGUE_READ = "epilogue.read"
     G2S = "g2s"
-    """Of all operands together, where they cannot be told apart."""
+    """Key of all operands together, where they cannot be told apart."""
     S2R = "s2r"
-    """Of all operands together, where they cannot be told apart."""
+    """Key of all operands together, where they cannot be told apart."""
 
     @staticmethod
     def g2s(name: str) -> str:
@@ -325,7 +325,7 @@ class BulkTensorCopy:
 
     @property
     def boxes_issued(self) -> dict[str, int]:
-        """Return its opcode, once per box of a tile, or per boxes that are copied together."""
+        """Its opcode, once per box of a tile, or per boxes that are copied together."""
         return {self.atom.of_modes(self.modes): self.boxes // self.together}
 
     def sectors(self, tile: tuple[int, int], major_mode: int, element_bytes: int) -> int:

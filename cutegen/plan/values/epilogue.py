@@ -149,7 +149,7 @@ class EpilogueParts:
 
     @property
     def stmatrix_opcodes(self) -> dict[str, int]:
-        """Return the count of `stmatrix` in the PTX text: each of four warps stores 16 rows."""
+        """The count of `stmatrix` in the PTX text: each of four warps stores 16 rows."""
         if self.stmatrix is None:
             return {}
         matrices = self.tile[1] // 8 * 2

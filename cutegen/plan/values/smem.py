@@ -76,7 +76,7 @@ class SmemTile:
 
     @property
     def swizzle(self) -> Swizzle | None:
-        """Return the swizzle, or None for a plain or padded layout."""
+        """The swizzle, or None for a plain or padded layout."""
         return self.chosen.swizzle
 
     @property

@@ -55,7 +55,7 @@ class ElementType:
     least_exponent: int
     decode: Callable[[Array], Doubles]
     fits_f32: bool
-    """Whether a product of two such values is exact in float32."""
+    """True if a product of two such values is exact in float32."""
 
 
 def _from_table(name: str, bits: int, least: int, table: Doubles) -> ElementType:

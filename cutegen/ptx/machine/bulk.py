@@ -98,7 +98,7 @@ class _Store:
     source: Access | None
     stamps: Stamps | None
     flights: list[tuple[GlobalShadow, Flight]]
-    """What the store may still access in global memory: its destination, and the tensor map."""
+    """Accesses that the store may still make to global memory: to its destination, and to the tensor map."""
     landed: bool = False
     is_read: bool = False
 

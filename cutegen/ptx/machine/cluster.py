@@ -24,7 +24,7 @@ from cutegen.ptx.watch.tensor_order import TensorOrder
 from cutegen.ptx.watch.violations import ViolationKind
 
 MAX_ROUNDS_IN_VAIN = 3
-"""How often all waits may return false without any event before this counts as a deadlock."""
+"""Rounds in which all waits may return false without any event before this counts as a deadlock."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Cluster:
     fence_order: FenceOrder = field(default_factory=FenceOrder)
     ctas: tuple[Cta, ...] = ()
     has_seen_refusal: bool = False
-    """Whether a thread knows that a request to cancel another cluster was refused."""
+    """True if a thread knows that a request to cancel another cluster was refused."""
 
     def peer(self, warp: Warp, site: int, thread: int, rank: int, address: int) -> Cta:
         """The CTA of `rank`, in whose shared memory `thread` accesses `address`."""
@@ -123,7 +123,7 @@ def _run(cta: Cta, *, once: bool) -> tuple[bool, bool]:
 
 @dataclass(slots=True)
 class _Watch:
-    """Makes sure that waits that never end are detected."""
+    """Detector of waits that never end."""
 
     ctas: tuple[Cta, ...]
     rounds_in_vain: int = 0

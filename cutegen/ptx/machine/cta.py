@@ -172,7 +172,7 @@ class Cta:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a warp has not exited."""
+        """True if a warp has not exited."""
         return any(warp.stack for warp in self._warps)
 
     @property

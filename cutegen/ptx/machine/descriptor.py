@@ -25,7 +25,7 @@ K_BYTES = 32
 _LINE_SHIFT, _CHUNK_SHIFT = 7, 4
 _SWIZZLE_BYTES = (0, 128, 64, 32)
 _TCGEN05_SWIZZLES = {0: (0, 16), 1: (128, 32), 2: (128, 16), 4: (64, 16), 6: (32, 16)}
-"""By code, the bytes of the swizzle and of its atom."""
+"""Bytes of the swizzle and of its atom, by code."""
 _TCGEN05_VERSION = 1
 
 Addresses: TypeAlias = npt.NDArray[np.int64]

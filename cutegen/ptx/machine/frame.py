@@ -23,7 +23,7 @@ _FILE_DTYPES = {
 }
 POISON_BYTE = 0xFF
 Origins: TypeAlias = npt.NDArray[np.int32]
-"""Where the undefined values of a register's lanes come from.
+"""Sources of the undefined values of a register's lanes.
 
 0: the lane is defined; the number of an instruction plus 1: it was the first to read the value, or gave it; `NEVER`:
 the lane has not been written, and nothing has read it.

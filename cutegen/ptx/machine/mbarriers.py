@@ -42,9 +42,9 @@ class Mbarrier:
     published_at: int | None = None
     """The tick of the initializing thread's `fence.mbarrier_init`: threads that have seen it may use the mbarrier."""
     has_visitors: bool = False
-    """Whether threads of other CTAs have arrived."""
+    """True if threads of other CTAs have arrived."""
     from_visitors: Clock = field(default_factory=lambda: NOTHING.known)
-    """What they passed on at scope cluster."""
+    """Clock that they passed on at scope cluster."""
     transactions: int = 0
     phase: int = 0
     arrived: ReleasedKnowledge = NOTHING
@@ -52,7 +52,7 @@ class Mbarrier:
     released: ReleasedKnowledge = NOTHING
     """Knowledge passed on in the completed phases."""
     arrivals: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """For each warp the last arrivals of the current phase: their thread (`MANY` for several), and their tick."""
+    """Last arrivals of the current phase for each warp: their thread (`MANY` for several), and their tick."""
     arrivals_before: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The same for the completed phases."""
 

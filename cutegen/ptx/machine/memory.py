@@ -68,7 +68,7 @@ class Buffer:
     bytes: Bytes
     shadow: GlobalShadow | None = None
     is_shared_before: bool = False
-    """Whether the grid before a programmatic launch may use the bytes."""
+    """True if the grid before a programmatic launch may use the bytes."""
     shadow_offset: int = 0
     """Offset of the buffer in the allocation of `shadow`."""
 

@@ -82,7 +82,7 @@ class LaunchReport:
     conventions: tuple[Violation, ...]
     """Patterns that PTX does not order but kernels rely on; not violations unless the launch raises on them."""
     printed: str = ""
-    """What the threads printed by `printf`, at most 1 MiB."""
+    """Text that the threads printed by `printf`, at most 1 MiB."""
 
     def executed(self, opcode: str) -> int:
         """Warp executions of all instructions whose opcode begins with `opcode`, such as `"mma.sync"`."""

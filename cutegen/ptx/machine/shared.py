@@ -57,7 +57,7 @@ class SharedMemory:
         rank: int,
     ) -> None:
         self._variables = variables
-        """By instruction the variable that it may access, if others lie next to it."""
+        """Variable that an instruction may access, if others lie next to it."""
         self._rank, self._start = rank, in_cta(rank, SHARED_BASE)
         self._size, self._semantics, self._locations = size_bytes, semantics, Locations()
         self._ends = np.array([end for end in ends if end < size_bytes], np.int64)

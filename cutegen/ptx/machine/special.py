@@ -36,7 +36,7 @@ CLOCKS, GLOBAL_TIMERS = ("%clock", "%clock64"), ("%globaltimer", "%globaltimer_l
 TIMERS = (*CLOCKS, *GLOBAL_TIMERS)
 """Registers that advance when they are read, in clock cycles and in nanoseconds."""
 TIME_PER_READ = 1024
-"""What a timer advances by, which keeps loops that wait for it short."""
+"""Ticks that a timer advances by, which keeps loops that wait for it short."""
 WORKSPACE_REGISTERS = ("%envreg1", "%envreg2")
 WORKSPACE_ADDRESS, WORKSPACE_BYTES = 0x12C0_0000_0000, 64
 """The grid's workspace in global memory, between the arguments and the module's variables."""

@@ -21,7 +21,7 @@ DESTINATION_ALIGN = 128
 MAX_RANK, MAX_BOX = 5, 256
 _SWIZZLE_MASKS = {0: 0x00, 32: 0x10, 64: 0x30, 128: 0x70}
 _ATOM_SHIFTS = {16: 3, 32: 2}
-"""How far a swizzle of atoms of so many bytes moves the row bits down: it changes whole atoms only."""
+"""Bits by which a swizzle moves the row bits down, by the bytes of its atoms: it changes whole atoms only."""
 
 Slices = tuple[slice, ...]
 

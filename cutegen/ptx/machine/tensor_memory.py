@@ -32,7 +32,7 @@ class TensorMemory:
         self.shadow = TensorShadow(order)
         self.phase = 0
         self.allocations: dict[int, tuple[int, TensorAccess]] = {}
-        """By first column, the number of columns and the `tcgen05.alloc`."""
+        """Number of columns and the `tcgen05.alloc`, by first column."""
         self.has_relinquished = False
 
     def awaited(self) -> str:

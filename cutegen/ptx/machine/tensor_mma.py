@@ -38,7 +38,7 @@ _CHUNK_BYTES = 16
 _A_COLUMNS = K_BYTES // _WORD_BYTES
 _SHIFTED_COLUMNS = 8
 _NARROW_BYTES = {"e2m1": 8, "e2m3": 12, "e3m2": 12}
-"""Of the 16 bytes of 16 elements, those that hold values; the rest pads."""
+"""Bytes that hold values, of the 16 bytes of 16 elements; the rest pads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

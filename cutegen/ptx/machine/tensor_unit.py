@@ -47,9 +47,9 @@ class _Pair:
 
     phase: int = 0
     asked: dict[int, tuple[int, Warp, int]] = field(default_factory=dict)
-    """By rank, the columns that its warp asks for, the warp, and the instruction."""
+    """Columns that a CTA's warp asks for, the warp, and the instruction, by rank."""
     given: dict[int, int] = field(default_factory=dict)
-    """By rank, the first of the columns that its warp has received."""
+    """First of the columns that a CTA's warp has received, by rank."""
 
     def awaited(self) -> str:
         """Name of the object, for messages."""

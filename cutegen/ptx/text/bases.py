@@ -14,7 +14,7 @@ from cutegen.ptx.text.flow import FlowGraph, RegisterKey, Written, keys_of
 from cutegen.ptx.text.syntax import Address, Entry, Instruction, Operand, Register, Symbol
 
 _LOST = ""
-"""In place of a name: the address of several variables, or something else that is computed from an address."""
+"""Stands for a name: the address of several variables, or something else that is computed from an address."""
 Bases: TypeAlias = dict[RegisterKey, str]
 """The variable that each register's address is computed from; registers with plain numbers are left out."""
 _MOVES = ("mov", "cvt", "cvta")

@@ -189,7 +189,7 @@ class _BodyReader:
         self._variables: list[syntax.Variable] = []
         self._instructions: list[syntax.Instruction] = []
         self._used_bytes: int | None = None
-        """What a pragma says of the next instruction."""
+        """Bytes that a pragma names for the next instruction."""
         self._paths: list[tuple[int, ...]] = []
         self._path: tuple[int, ...] = ()
         self._opened = 0

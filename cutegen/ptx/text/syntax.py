@@ -113,7 +113,7 @@ class Instruction:
     parts: tuple[str, ...]
     operands: tuple[Operand, ...]
     used_bytes: int | None = None
-    """Of a load, a bit for each byte that is used, if a pragma says so."""
+    """Bit for each byte of a load that is used, if a pragma says so."""
 
     @property
     def opcode(self) -> str:
@@ -253,7 +253,7 @@ class Entry:
     max_registers: int | None = None
     """Registers per thread (`.maxnreg`)."""
     error: PtxSyntaxError | None = None
-    """What is wrong with the body, which is empty then: other entries can be run."""
+    """Error in the body, which is empty then: other entries can be run."""
 
     @property
     def parameter_bytes(self) -> int:

@@ -61,7 +61,7 @@ class Clash:
     wrote: bool
     in_flight: bool = False
     is_out_of_scope: bool = False
-    """Whether something orders them, but passes it on at scope cta to another CTA."""
+    """True if something orders them, but passes it on at scope cta to another CTA."""
 
     def explain(self, what: str, who: str, place: str) -> str:
         """The conflict of an access, `what`, with the earlier one by `who` at `place`."""

@@ -77,7 +77,7 @@ class Fences:
     choose: Callable[[int, int], int]
     _seen_by_sc: dict[int, Past] = field(default_factory=dict)
     _released: dict[int, dict[int, Message]] = field(default_factory=dict)
-    """By thread and reach: the releases of its fences, the widest and oldest first."""
+    """Releases of a thread's fences, by thread and reach, the widest and oldest first."""
     _read: dict[int, dict[tuple[int, int], Message]] = field(default_factory=dict)
 
     def fence(self, warp: Actor, semantics: Semantics) -> None:

@@ -55,12 +55,12 @@ class Ordering:
         self._lane_fences = np.zeros(warps * WARP_LANES, np.int64)
         self._by_lane: dict[int, ReleasedKnowledge] = {}
         self._fences_of_lane: dict[int, Past] = {}
-        """What single lanes know of `fence.sc`: it orders no access before a later one (see `locations`)."""
+        """Knowledge of single lanes from `fence.sc`: it orders no access before a later one (see `locations`)."""
         self._is_async = np.zeros(warps, bool)
         """The agents whose writes are in the async proxy: accesses there need no fence after them."""
         self.tick = 1
         self.bounds = [1] * warps
-        """For each warp the first tick that may contain unordered accesses: a quick test before `known` is used."""
+        """First tick of each warp that may contain unordered accesses: a quick test before `known` is used."""
 
     def add_agent(self, *, is_async: bool = True) -> int:
         """Add an agent and return its column; it has no unordered accesses before the current tick."""

@@ -14,7 +14,7 @@ _WARP_PAGE_BITS = 10
 _WARP_PAGE = 1 << _WARP_PAGE_BITS
 THREAD_BITS = 15
 MANY = (1 << THREAD_BITS) - 1
-"""In place of a thread, in the low bits of a stamp: several threads of one warp."""
+"""Stands for a thread in the low bits of a stamp: several threads of one warp."""
 
 
 Granules = npt.NDArray[np.int64]

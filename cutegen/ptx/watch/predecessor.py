@@ -18,7 +18,7 @@ class Predecessor:
 
     def __init__(self) -> None:
         self._waits: dict[tuple[int, int], tuple[int, int]] = {}
-        """By cluster and warp: a thread that has waited, and the tick."""
+        """A thread that has waited, and the tick, by cluster and warp."""
         self._informed: set[tuple[int, int]] = set()
 
     def wait(self, warp: Actor, ordering: Ordering) -> None:

@@ -45,7 +45,7 @@ class PreparedLaunch(Protocol):
     def launch(self) -> Launch | None: ...
     @property
     def apart(self) -> Sequence[tuple[int, int]]:
-        """Return the pairs that must not overlap, the written one first."""
+        """The pairs that must not overlap, the written one first."""
 
     def check_addresses(self, pointers: tuple[int, ...]) -> None:
         """Raise OperandError for addresses that do not fit."""

@@ -37,7 +37,7 @@ class Placed:
     span_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Return the bytes from the first byte to the end of the last row."""
+        """Compute the bytes from the first byte to the end of the last row, and their alignment."""
         span = (self.batch - 1) * self.batch_pitch_bytes + (self.rows - 1) * self.pitch_bytes + self.row_bytes
         object.__setattr__(self, "span_bytes", span if self.batch and self.rows and self.row_bytes else 0)
         object.__setattr__(self, "align_bytes", self.tensor.contract.align_bytes)

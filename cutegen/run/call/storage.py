@@ -34,22 +34,22 @@ class CallTensor:
 
     @property
     def dtype(self) -> DType:
-        """Return the element type that the kernel takes."""
+        """The element type that the kernel takes."""
         return dtype(self.contract.dtype)
 
     @property
     def row_major(self) -> bool:
-        """Return whether the contiguous mode is the last one."""
+        """True if the contiguous mode is the last one."""
         return self.modes[-1] == self.contract.major
 
     @property
     def align_elems(self) -> int:
-        """Return the elements that the leading stride must be a multiple of."""
+        """The elements that the leading stride must be a multiple of."""
         return max(1, self.contract.align_bytes // self.dtype.bytes)
 
     @property
     def written(self) -> bool:
-        """Return whether the kernel writes it."""
+        """True if the kernel writes it."""
         return self.contract.name in (*launch.WRITTEN, *launch.REGISTERS.values())
 
     def key(self, name: str) -> str:
@@ -65,12 +65,12 @@ class CallTensor:
 
     @property
     def packed(self) -> bool:
-        """Return whether it has groups one after another."""
+        """True if it has groups one after another."""
         return self.groups is not None and self.groups.packs(self.modes)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Return the dimensions that it may have: those of one matrix, and one more for a batch or groups."""
+        """The dimensions that it may have: those of one matrix, and one more for a batch or groups."""
         rank = len(self.modes)
         if self.groups is None:
             return rank, rank + 1
@@ -80,7 +80,7 @@ class CallTensor:
 
     @property
     def may_be_one_value(self) -> bool:
-        """Return whether a call may pass one element for the whole vector."""
+        """True if a call may pass one element for the whole vector."""
         return self.contract.name in launch.SCALES
 
     def storage(self, shape: tuple[int, ...]) -> MatrixStorage:
@@ -113,7 +113,7 @@ class MatrixStorage:
 
     @property
     def host_elems(self) -> int:
-        """Return the size of a flat host array that contains an aligned buffer, wherever the array begins."""
+        """The size of a flat host array that contains an aligned buffer, wherever the array begins."""
         return math.prod(self.extents) + self.align - 1
 
     def host_buffer(self, flat: Any, address: int) -> Any:

@@ -60,7 +60,7 @@ class KeptCopies:
 
     @property
     def held_bytes(self) -> int:
-        """Return the memory of all copies."""
+        """The memory of all copies."""
         return sum(entry.bytes for entry in list(self.entries.values()))
 
     def clear(self) -> None:

@@ -48,7 +48,7 @@ class Element:
 
     @property
     def modes(self) -> tuple[str, str]:
-        """Return the letters of its two coordinates."""
+        """The letters of its two coordinates."""
         return ELEMENT_MODES[self.operand]
 
     def check(self, extents: tuple[int, int]) -> None:
@@ -107,12 +107,12 @@ class GlobalLocation:
 
     @property
     def sector(self) -> int:
-        """Return the number of its 32-byte sector."""
+        """The number of its 32-byte sector."""
         return self.byte // SECTOR_BYTES
 
     @property
     def byte_in_sector(self) -> int:
-        """Return the offset in that sector, in bytes."""
+        """The offset in that sector, in bytes."""
         return self.byte % SECTOR_BYTES
 
 
@@ -124,12 +124,12 @@ class _OfThread:
 
     @property
     def warp(self) -> int:
-        """Return the thread's warp."""
+        """The thread's warp."""
         return self.thread // WARP
 
     @property
     def lane(self) -> int:
-        """Return the thread's lane."""
+        """The thread's lane."""
         return self.thread % WARP
 
 
@@ -204,7 +204,7 @@ class SharedLocation:
 
     @property
     def bank(self) -> int:
-        """Return the bank of its first byte."""
+        """The bank of its first byte."""
         return self.address_bytes // BANK_BYTES % BANKS
 
     @classmethod

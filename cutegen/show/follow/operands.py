@@ -113,7 +113,7 @@ class OperandFollower:
 
     @cached_property
     def _stage_bytes(self) -> Coordinates:
-        """Return the byte offset of each coordinate in the first stage."""
+        """The byte offset of each coordinate in the first stage."""
         placed: Coordinates = offsets(self.operand.smem.layout_of_one_stage) * self.operand.dtype.bytes
         return placed
 

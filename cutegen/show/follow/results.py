@@ -117,7 +117,7 @@ class ResultFollower:
 
     @property
     def _tile(self) -> tuple[int, int]:
-        """Return the extents of C's tile."""
+        """The extents of C's tile."""
         m, n, _ = self.plan.cta_tile
         return self.c.fusion.tile_of_c((m, n))
 

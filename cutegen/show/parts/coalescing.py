@@ -41,21 +41,21 @@ class Requests:
 
     @property
     def _places(self) -> tuple[Table, Table]:
-        """Return (row, sector within the row) of each element, [request, lane, element]."""
+        """(row, sector within the row) of each element, [request, lane, element]."""
         x, y = self.coords % self.tile.extents[0], self.coords // self.tile.extents[0]
         across, along = (x, y) if self.tile.major_mode == 1 else (y, x)
         return across, along * self.tile.dtype.bytes // SECTOR_BYTES
 
     @property
     def sectors(self) -> list[int]:
-        """Return the sectors that each request touches."""
+        """The sectors that each request touches."""
         across, sector = self._places
         key = across * (int(sector.max()) + 1) + sector
         return [len(np.unique(each)) for each in key]
 
     @property
     def ideal(self) -> int:
-        """Return the fewest sectors that hold the data of a request."""
+        """The fewest sectors that hold the data of a request."""
         return -(-int(self.coords[0].size) * self.tile.dtype.bytes // SECTOR_BYTES)
 
     @property

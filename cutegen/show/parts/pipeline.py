@@ -51,7 +51,7 @@ WORDS: Mapping[str, Words] = {
     Action.MULTIPLY: Words("mma", "mma", "mma of a k-tile's block"),
     Action.MMA_WAIT: Words("group", "wgmma.wait_group", "wgmma.wait_group n"),
 }
-"""In the order in which a slot issues them; the name of the multiplication is the plan's atom."""
+"""Words of the actions, in the order in which a slot issues them; the name of the multiplication is the plan's atom."""
 NOTE = (
     "In a line, instructions are issued from left to right: {}. The columns of the stages show the k-tile "
     "being read, or after < the one in flight."

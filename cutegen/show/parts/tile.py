@@ -71,7 +71,7 @@ class Tile:
 
     @property
     def corner(self) -> str:
-        """Return the corner of its table: the mode that goes down, and the mode that goes to the right."""
+        """The corner of its table: the mode that goes down, and the mode that goes to the right."""
         return f"{self.modes[1 - self.major_mode]}\\{self.modes[self.major_mode]}"
 
     @property
@@ -81,12 +81,12 @@ class Tile:
 
     @property
     def offsets(self) -> Table:
-        """Return the element offset of each coordinate."""
+        """The element offset of each coordinate."""
         return offsets(self.smem.layout)[: self.extents[0] * self.extents[1]]
 
     @property
     def banks(self) -> Table:
-        """Return the bank of each coordinate's first byte."""
+        """The bank of each coordinate's first byte."""
         banks: Table = self.offsets * self.dtype.bytes // BANK_BYTES % BANKS
         return banks
 

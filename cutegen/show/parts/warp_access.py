@@ -24,13 +24,13 @@ class WarpAccess:
 
     @property
     def byte_offsets(self) -> Table:
-        """Return the start of each lane's bytes in shared memory, in the first stage."""
+        """The start of each lane's bytes in shared memory, in the first stage."""
         placed: Table = self.tile.offsets[self.coords] * self.tile.dtype.bytes
         return placed
 
     @property
     def _modes(self) -> tuple[Table, Table]:
-        """Return the coordinate of each lane along either mode."""
+        """The coordinate of each lane along either mode."""
         return self.coords % self.tile.extents[0], self.coords // self.tile.extents[0]
 
     def lines(self, title: str) -> list[str]:
