@@ -59,7 +59,7 @@ REGISTERS_BESIDE_SUMS = 40
 
 
 class WgmmaToShared(Mma):
-    """A warpgroup multiplies 16-bit operands by wgmma; its sums have the layout and the buffers of tensor memory."""
+    """A warpgroup multiplies by wgmma; its sums have the layout and the buffers of tensor memory."""
 
     keys: ClassVar[PartKeys] = PartKeys(
         frozenset({Instruction.WGMMA}),
@@ -76,7 +76,7 @@ class WgmmaToShared(Mma):
 
     def choose(self, spec: GemmSpec, target: Target, cta_tile: Choice[Extents]) -> tuple[MmaPlan, tuple[Decision, ...]]:
         m, n, _ = cta_tile.value
-        types = (spec.problem.a.dtype, spec.problem.b.dtype, "f32")
+        types = (spec.problem.a.dtype, spec.problem.b.dtype, spec.problem.accumulator)
         atom = next(
             each
             for each in WGMMA_ATOMS.values()
@@ -163,6 +163,14 @@ def registered() -> Iterator[Family]:
         del FAMILIES[NAME], SPEC_FAMILIES[NAME]
 
 
+TYPES = (
+    ("f16", "f16", "f32"),
+    ("bf16", "bf16", "f32"),
+    ("bf16", "bf16", "f32"),
+    ("s8", "s8", "s32"),
+    ("u8", "s8", "s32"),
+)
+"""Types of A, B and sums."""
 OPS: tuple[tuple[str, ...], ...] = (
     (),
     (),
@@ -196,9 +204,12 @@ def random_case(seed: int) -> Case:
     """
     rng = random.Random(seed)
     extras: dict[str, Any] = {}
-    element, result = rng.choice(("f16", "bf16")), rng.choice(("f16", "bf16", "f32"))
+    of_a, of_b, sums = rng.choice(TYPES)
+    element, integers = dtype(of_a), dtype(of_a).is_integer
+    result = rng.choice(("s32", "s8", "f32", "f16") if integers else ("f16", "bf16", "f32"))
     rows, columns = rng.choice((64, 128, 128)), rng.choice((16, 32, 48, 64, 96, 128))
-    depth = rng.choice((16, 32, 64, 64, 128) if columns < 96 else (32, 64))
+    depth = rng.choice((32, 64, 128, 128, 256) if columns < 96 else (64, 128)) // element.bytes
+    a, b = ("k", "k") if integers else (rng.choice("km"), rng.choice("kn"))
     ops, swap, cluster = rng.choice(OPS), rng.random() < 0.2, rng.choice(CLUSTERS)
     c_way = rng.choice(("shared", "shared", "shared", "registers", "unaligned"))
     if "aux" in ops:
@@ -210,9 +221,10 @@ def random_case(seed: int) -> Case:
     spec = GemmSpec(
         family=NAME,
         problem=Problem(
-            a=Operand(element, rng.choice("km")),
-            b=Operand(element, rng.choice("kn")),
+            a=Operand(of_a, a),
+            b=Operand(of_b, b),
             c=Operand(result, rng.choice("nnm"), dtype(result).bytes if c_way == "unaligned" else 16),
+            accumulator=sums,
             **extras,
         ),
         tile=Tile(cta=(rows, columns, depth), stages=rng.choice((None, 1, 2, 3) if columns < 96 else (None, 1, 2))),

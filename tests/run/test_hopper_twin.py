@@ -22,7 +22,7 @@ PROBLEM = 256, 160, 328, None
 
 def several_tiles(rows: int = 128) -> GemmSpec:
     """Tiles of 32 columns in k-tiles of 64, two stages."""
-    operands = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n"))
+    operands = Problem(a=Operand("f16", "k"), b=Operand("f16", "k"), c=Operand("f16", "n"), accumulator="f32")
     return GemmSpec(family=NAME, problem=operands, tile=Tile((rows, 32, 64), 2), name="twin")
 
 
