@@ -76,7 +76,7 @@ def launched(launch: Launch, resolved: Resolved, ready: ServedCall, *, capturing
             return ready
         _LOG.warning(
             "matmul: %s: found %s; calls use a kernel of a family that has run on hardware instead. "
-            "`cutegen report --out FILE` writes what to send",
+            "`cutegen report --machine --out FILE.json` writes what to send",
             resolved.request.name,
             difference,
         )

@@ -2,6 +2,7 @@
 
     reference.py     random operands, the float64 reference, the comparison
     error_bounds.py  the epilogue in float64, with a bound on float32's errors
+    steps.py         how many steps of their type results are from float64
     quantized.py     values and factors of a quantized result, with bounds
     grouped.py       groups: their part of each operand, and the expected result from that of each
     counts.py        the executor's counts and the plan's predictions

@@ -473,6 +473,17 @@ def _nearest(values: Any, name: str) -> Any:
     return values.to(getattr(sys.modules["torch"], element.torch_name)).double()
 
 
+def nearest_bits(values: Any, name: str) -> Any:
+    """Return NumPy's float64 as the nearest values of a type, in NumPy's carrier of it; clamped if the type clamps."""
+    element = dtype(name)
+    if name in _LIMITS:
+        values = values.clip(*_LIMITS[name])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (
+            values.round().astype(numpy_dtype(element.torch_name)) if element.is_integer else _to_numpy(values, element)
+        )
+
+
 def accumulation_error(accumulator: str, k: int) -> float:
     """Return g(K) of `compare`: the error of a sum of K products, relative to `Reference.scale`.
 

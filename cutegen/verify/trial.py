@@ -91,7 +91,7 @@ def try_kernel(
     extras = random_extras(kernel.contract, m, n, k=asked.problem.k, **data)
     given = () if groups is None else tuple(given_by(groups, asked.sizes).tolist())
     if groups is not None:
-        extras |= _grouped(kernel.contract, given, a, b, {**extras, "out": out})
+        extras |= grouped_extras(kernel.contract, given, a, b, {**extras, "out": out})
     execution = None
     if on_cpu:
         with progress() as tell:
@@ -132,10 +132,13 @@ def _producer(plan: GemmPlan, wrong: FirstWrong, asked: Asked, given: tuple[int,
     return None
 
 
-def _grouped(
+def grouped_extras(
     contract: LaunchContract, given: tuple[int, ...], a: Any, b: Any, written: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the argument of ends or sizes. What no group has becomes NaN in A and B, and LEFT in what is written."""
+    """Return the argument of ends or sizes, by its name.
+
+    What no group has becomes NaN in A and B, and LEFT in what is written.
+    """
     assert contract.groups is not None
     name = ENDS_NAMES[contract.groups.layout]
     ends: Any = np.array(given, np.int32)
