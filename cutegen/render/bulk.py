@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cutegen.contract.launch import RESULT_FACTORS
@@ -33,7 +33,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             *holes.mma_imports(plan),
             "from cutlass.cute.nvgpu import cpasync, warp",
         ],
-        "plain_tensors": plain_tensors(plan, common["tensors"]),
+        **plain_holes(plain_tensors(plan, common["tensors"])),
     }
 
 
@@ -101,6 +101,14 @@ def plain_tensors(plan: GemmPlan, tensors: Iterable[TensorHoles]) -> list[Tensor
     """Return the tensors that threads access element by element of C, without a tensor map."""
     mapped = {*(each.name for each in plan.launch.maps), RESULT_FACTORS}
     return [tensor for tensor in tensors if tensor.name not in mapped]
+
+
+def plain_holes(tensors: Sequence[TensorHoles]) -> dict[str, list[TensorHoles]]:
+    """Return those of `plain_tensors` that threads address, unlike vectors that warps hold, and the matrices."""
+    return {
+        "plain_tensors": [x for x in tensors if not x.firsts],
+        "plain_matrices": [x for x in tensors if not x.along],
+    }
 
 
 def _settled(plan: GemmPlan) -> ConstantsByDecision:

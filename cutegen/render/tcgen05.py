@@ -19,7 +19,7 @@ from cutegen.plan.mainloop.tensor_memory import ACCUMULATOR, EPILOGUE
 from cutegen.plan.values.fragments import CopiedToTmem
 from cutegen.plan.values.path import OperandPath
 from cutegen.render import epilogue
-from cutegen.render.bulk import fed_by_boxes, pipeline_holes
+from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
 from cutegen.render.factors import factor_holes, factors_of, scales
@@ -56,7 +56,7 @@ def context(plan: GemmPlan) -> dict[str, Any]:
             "from cutlass._mlir.dialects import llvm",
             f"from cutlass.cute.nvgpu import {', '.join(_modules(plan))}",
         ],
-        "plain_tensors": tensors_beside(plan, common["tensors"]),
+        **plain_holes(tensors_beside(plan, common["tensors"])),
         "slots": " * 2",
         "warps_of_group": plan.loop.role(EPILOGUE).group_threads // WARP,
         "groups": plan.loop.role(EPILOGUE).groups,

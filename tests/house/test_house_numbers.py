@@ -65,6 +65,10 @@ def test_every_branch_of_a_template_is_counted() -> None:
     assert SCRIPT["template_branches"]("{% for x in y %}{{ x }}{% endfor %}") == 0
 
 
+def test_no_template_has_a_branch_not_even_a_condition_of_a_loop() -> None:
+    assert SCRIPT["branches"](ROOT) == {}
+
+
 def test_imports_are_counted_by_line() -> None:
     text = "import ast\nfrom x import (\n    y,\n    z,\n)\n\ny(z)\n"
     assert SCRIPT["import_lines"](Module("x.py", ast.parse(text), 7)) == 5
