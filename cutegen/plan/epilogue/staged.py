@@ -81,7 +81,7 @@ COLUMNS_OF_FUNCTIONS = 16
 """Columns of a part with a chain of functions that overlaps the `wgmma` of the other warpgroup's tile: what one
 `stmatrix` writes. The instructions of a wider part are issued together and delay the other warpgroup, which issues few.
 On an H100 GELU by erf takes 1 % at 8192x8192x2048 and 0.4 % at 16384x4096x4096 with these, 4 to 13 % with 24 to 48
-(results of 16 bits; others are not measured).
+(results of 16 bits; others are not measured; `docs/lab/hopper_experiments.md`, "Epilogues").
 """
 
 
@@ -91,7 +91,7 @@ WAITS_FOR_STORES = (
 )
 """On H100s one part in one buffer takes 0.4 to 0.8 % less than two parts in two at 2048x2048x2048, where two warpgroups
 promote sums, up to 0.7 at 4096x4096x4096, and 5 to 7 % less where three do (8192x4096x2048). Without promotion it costs
-up to 2.4 %, and with functions 4 % (1472x1104x368).
+up to 2.4 %, and with functions 4 % (1472x1104x368). `docs/lab/hopper_experiments.md`, "Sums that are promoted".
 """
 
 

@@ -115,7 +115,7 @@ def vector_copy(
 DIRECT = "straight from registers"
 FEW_SUMS = 4
 """Sums of a thread: one `mma.sync` per warp. On an H200 launches of 2 us are 0.02 to 0.1 us shorter without staging;
-with 8 sums or more per thread they are longer.
+with 8 sums or more per thread they are longer (`docs/lab/hopper_experiments.md`, "Launches of two microseconds").
 """
 
 

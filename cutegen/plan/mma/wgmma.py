@@ -581,9 +581,9 @@ NAME, IN_TURNS, SIDE_BY_SIDE = "schedule.last_k_tiles", "in turns", "side by sid
 LEAST_ALONE = WGMMA_ROWS * 192
 """Least values of C per warpgroup for multiplying alone.
 
-Measured on an H200, launches in a graph, in turns against side by side: up to 4 % less with 64 x 256, 128 x 128 and 192
-x 96 values (0.1 % more at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or 6 % more with 64 x 160, up to 4
-% more with 64 x 128 except in clusters of four, and up to a quarter more with 64 x 64.
+Measured on an H200 (`docs/lab/last_k_tiles.md`), launches in a graph, in turns against side by side: up to 4 % less
+with 64 x 256, 128 x 128 and 192 x 96 values (0.1 % more at worst, 3000^3), 0.4 to 0.6 % less with 64 x 192, 7 % less or
+6 % more with 64 x 160, up to 4 % more with 64 x 128 except in clusters of four, and up to a quarter more with 64 x 64.
 """
 
 
