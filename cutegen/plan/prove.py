@@ -235,8 +235,9 @@ def _prove_copied(key: str, operand: OperandPath, copy: FragmentCopy, tiled_mma:
 def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
     """Prove that each sum of a k-tile is scaled by the factor of its block, wherever among blocks the tile begins.
 
-    Tiles begin at multiples of their extent, and a tile of factors at the block of its first row. Each of the `members`
-    of pairs has one half of the rows of both, and blocks of its own.
+    Tiles begin at multiples of their extent, and a tile of factors at the block of its first row, or so many sooner
+    that its box begins at a multiple of 16 bytes. Each of the `members` of pairs has one half of the rows of both, and
+    blocks of its own.
     """
     key = f"s2r.{operand.name}"
     in_atoms = operand.s2r.by_source(
@@ -266,7 +267,8 @@ def _prove_factors(operand: OperandPath, mma: MmaPlan, members: int) -> None:
     half, room = extent // members, operand.tile[0] // members
     for begin in range(0, rows, gcd(half, rows)):
         within = (begin + along % half) // rows
-        _demand(int(within.max()) < room, f"{key} reads a factor that is not in the tile")
+        sooner = operand.box_steps[0] - 1
+        _demand(sooner + int(within.max()) < room, f"{key} reads a factor that is not in the tile")
         block = within + along // half * room
         scaled = np.array_equal(block, block[:, firsts[numbers]])
         _demand(scaled, f"{key} scales a sum by the factor of another block")

@@ -19,9 +19,9 @@ from cutegen.render.tensors import extents_of
 class FactorHoles:
     """Holes of the factors of A or B: each block is of `rows` x `of_k` elements.
 
-    `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The tile of factors of a
-    tile of C begins at the block `first` of the matrix `batch`. Along K the factors of a k-tile begin at so many
-    `k_elems` for each.
+    `places` is the call that finds those of a thread's sums. A stage `holds` words or factors. The box of factors of a
+    tile of C begins at the block `first` of the matrix `batch`. Along K a k-tile has `k_elems`; boxes begin at
+    multiples of `k_step`, and have the k-tile's own at `column`.
     """
 
     name: str
@@ -34,8 +34,14 @@ class FactorHoles:
     places: str
     first: str
     batch: str
-    k_elems: str
+    k_elems: int
+    k_step: int
+    column: str
     holds: str
+
+    def of_k_tile(self, number: str) -> str:
+        """Return where the box of the k-tile `number` begins along K."""
+        return _rounded(number, self.k_step) if self.k_elems == 1 else f"{number} * {self.k_elems}"
 
 
 def scales(plan: GemmPlan) -> bool:
@@ -61,7 +67,9 @@ def scaling_parts(plan: GemmPlan) -> tuple[str, ...]:
 def factor_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of the factors."""
     thread, batches = "thread" if plan.mma.role.alternates else "tidx", batches_of(plan)
+    counted = any(x.box_steps[1] > 1 for x in factors_of(plan))
     return {
+        "number_of_k_tile": "each" if counted else "_",
         "factors": [
             _holes(x, batches[x.name], _members(plan, x), packed=bool(begin_of(plan, plan.launch.tensor(x.name))))
             for x in factors_of(plan)
@@ -114,7 +122,9 @@ def _holes(x: OperandPath, batch: str, members: int, *, packed: bool) -> FactorH
     mode, (rows, of_k), number = x.modes[0], x.block, "mn".index(x.modes[0])
     begin = f"tile_{mode} * CTA_{mode.upper()}" if members == 1 else f"tile_{mode} * (CTA_{mode.upper()} // 2)"
     first = f"begin + {begin}" if packed else begin if rows == 1 else f"{begin} // {rows}"
-    extents, places = extents_of(x.modes, x.block, x.block_elems), f"tCcP, {number}, first, {begin}, {rows}"
+    along_rows, along_k = x.box_steps
+    places = f"tCcP, {number}, first, {begin}, {rows}, {_rest(first, along_rows)}"
+    first, extents = _rounded(first, along_rows), extents_of(x.modes, x.block, x.block_elems)
     if members > 1:
         first, extents = f"({first}, 0)", f"(({mode} // {2 * rows}, 2), cute.ceil_div(k, {of_k}))"
         places = f"places_of_pairs({places}, CTA_{mode.upper()} // 2, {x.tile[0] // 2})"
@@ -132,5 +142,21 @@ def _holes(x: OperandPath, batch: str, members: int, *, packed: bool) -> FactorH
         holds=f"a factor for each block of {rows} x {of_k}"
         if x.block_elems == 1
         else f"words of {rows} rows by 4 factors",
-        k_elems="" if x.block_elems == 1 else f" * {x.tile[1]}",
+        k_elems=1 if x.block_elems == 1 else x.tile[1],
+        k_step=along_k,
+        column=_rest("first_k_tile + each", along_k),
     )
+
+
+def _rounded(first: str, step: int) -> str:
+    """Return where a box begins that has the factor `first`, at a multiple of `step`."""
+    return first if step == 1 else f"{_term(first)} // {step} * {step}"
+
+
+def _rest(first: str, step: int) -> str:
+    """Return how many factors such a box has before it."""
+    return "0" if step == 1 else f"{_term(first)} % {step}"
+
+
+def _term(words: str) -> str:
+    return f"({words})" if {"+", "//"} & set(words.split()) else words

@@ -10,7 +10,7 @@ from bulk_kernels import POLICIES, READY, SMEM_BYTES, dump, expect, fault, launc
 from kernels import kernel
 
 from cutegen.errors import PtxSyntaxError
-from cutegen.ptx import LaunchError, LaunchReport, Program, TensorMap, ViolationKind
+from cutegen.ptx import ExecutionFault, LaunchError, LaunchReport, Program, TensorMap, ViolationKind
 
 Array = np.ndarray[Any, Any]
 
@@ -68,7 +68,7 @@ def test_a_swizzle_goes_by_addresses_not_by_rows_of_the_box() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("corner", [(-8, 0), (-3, -5), (24, 10), (30, -1), (37, 18), (40, 0), (0, -16), (-100, 3)])
+@pytest.mark.parametrize("corner", [(-8, 0), (-8, -5), (24, 10), (32, -1), (16, 18), (40, 0), (0, -16), (-104, 3)])
 def test_what_is_outside_of_the_tensor_is_zero(corner: tuple[int, int], policy: str) -> None:
     array = words(np.random.default_rng(1), 20, 40)
     padded = np.zeros((20 + 256, 40 + 256), np.uint16)
@@ -79,14 +79,21 @@ def test_what_is_outside_of_the_tensor_is_zero(corner: tuple[int, int], policy: 
     assert (got.view(np.uint16).reshape(16, 32) == expected).all()
 
 
+@pytest.mark.parametrize("corner", [-3, 1, 4, 12, 39])
+def test_a_box_begins_at_a_multiple_of_16_bytes(corner: int) -> None:
+    array = words(np.random.default_rng(1), 20, 40)
+    with pytest.raises(ExecutionFault, match=f"coordinate {corner} of elements of 16 bits; expected a multiple of 8"):
+        loaded(matrix_map(array, (32, 16)), (corner, 0))
+
+
 def test_a_box_of_three_modes() -> None:
     rng = np.random.default_rng(2)
     array = rng.standard_normal((5, 9, 12), np.float32)
     tensor_map = TensorMap(array=array, extents=(12, 9, 5), strides_bytes=(48, 432), box=(8, 4, 3), swizzle_bytes=32)
-    got = loaded(tensor_map, (6, 7, 3)).view("V16").reshape(12, 2)
-    padded = np.zeros((6, 11, 14), np.float32)
+    got = loaded(tensor_map, (8, 7, 3)).view("V16").reshape(12, 2)
+    padded = np.zeros((6, 11, 16), np.float32)
     padded[:5, :9, :12] = array
-    box = np.ascontiguousarray(padded[3:6, 7:11, 6:14]).reshape(12, 8)
+    box = np.ascontiguousarray(padded[3:6, 7:11, 8:16]).reshape(12, 8)
     for row in range(12):
         for chunk in range(2):
             expected = box[row, 4 * chunk : 4 * chunk + 4].tobytes()

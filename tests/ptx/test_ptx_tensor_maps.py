@@ -90,7 +90,7 @@ def test_an_odd_coordinate_of_4_bits_is_misaligned() -> None:
     tensor_map = TensorMap(
         array=np.zeros((16, 128), np.uint8), extents=(256, 16), strides_bytes=(128,), box=(64, 4), element_bits=4
     )
-    with pytest.raises(ExecutionFault, match="coordinate 3 of elements of 4 bits; expected a multiple of 2"):
+    with pytest.raises(ExecutionFault, match="coordinate 3 of elements of 4 bits; expected a multiple of 32"):
         loaded(tensor_map, (3, 0))
 
 

@@ -200,12 +200,16 @@ def replaced(old: str, new: str) -> Callable[[str], str]:
     return edit
 
 
-READ = "return [sX[place, 0, stage] for place in places]"
+READ = "return [sX[place, column, stage] for place in places]"
 SUM = "tCrC[i] = tCrC[i] + scales[pair] * tCrP[i]"
 PLANTED = {
     "the factors of the next block of K": replaced(READ, READ.replace("stage]", "(stage + 1) % STAGES]")),
     "rows r and r + 8 exchanged": replaced(
         "SCALE_A_OF_SUMS_STRIDE = (0, 1, 0, 2)", "SCALE_A_OF_SUMS_STRIDE = (1, 0, 0, 2)"
+    ),
+    "the first factor of a box along K": replaced("(first_k_tile + each) % 4, stage", "0, stage"),
+    "a box along K begins at the k-tile's factor": replaced(
+        "k_tile // 4 * 4, batch]\n                    cute", "k_tile, batch]\n                    cute"
     ),
     "the block of the first tile": replaced("(begin % block + row) // block", "row // block"),
     "factors applied after the sum": replaced(SUM, "tCrC[i] = scales[pair] * (tCrC[i] + tCrP[i])"),
@@ -216,7 +220,7 @@ PLANTED = {
     ),
     "read after the stage is released": replaced(
         "add_scaled(tCrC, tCrP, factors_a,",
-        "add_scaled(tCrC, tCrP, read_factors(sScaleA, places_a, (stage - 1) % STAGES),",
+        "add_scaled(tCrC, tCrP, read_factors(sScaleA, places_a, 0, (stage - 1) % STAGES),",
     ),
     "one lane arrives before the others have read": replaced(
         "    cute.arch.sync_warp()\n                release(", "    release("
@@ -237,7 +241,7 @@ def test_a_wrong_scaling_is_noticed(mistake: str, kernels: Cache) -> None:
 @pytest.mark.dsl
 @pytest.mark.slow
 def test_factors_of_a_and_of_b_exchanged_are_noticed(kernels: Cache) -> None:
-    edit = replaced("read_factors(sScaleB, places_b, stage)", "read_factors(sScaleA, places_b, stage)")
+    edit = replaced("read_factors(sScaleB, places_b, 0, stage)", "read_factors(sScaleA, places_b, 0, stage)")
     planned, kernel = made(Setting((ROWS, ROWS)), kernels, edit)
     assert any(failure(planned, kernel, *call) for call in CALLS)
 

@@ -13,6 +13,7 @@ import pytest
 from cutegen import api
 from cutegen.build import Cache, build
 from cutegen.errors import OperandError, SpecError
+from cutegen.hardware.targeting import choose_target
 from cutegen.render import pairs as rendered_pairs
 from cutegen.render import warpgroup
 from cutegen.run import Kernel
@@ -311,7 +312,7 @@ def test_other_families_refuse_pairs_by_name(family: str) -> None:
 def test_right_on_a_gpu(compiled: Compile, name: str) -> None:
     """Random extents with tails, poisoned results, and a batch."""
     generator, spec = new_generator(), CASES[name]
-    kernel, multiple = compiled(spec), 64 if isinstance(spec.epilogue.pairs.layout, int) else 16  # type: ignore[union-attr]
+    kernel, multiple = compiled(spec, choose_target().name), 64 if isinstance(spec.epilogue.pairs.layout, int) else 16  # type: ignore[union-attr]
     for batch in (None, None, 3):
         m, k = int(generator.integers(1, 700)), int(generator.integers(1, 60)) * 16
         n = multiple * int(generator.integers(1, 20))

@@ -128,8 +128,9 @@ def test_a_factor_of_pairs_scales_the_sums_of_a_member(block: int, member: str, 
     plan, asked = plan_of("sm90_e4m3_swiglu_quantized"), Element("scale_b", (block, 7))
     way = follow(plan, asked, ProblemShape(4096, 4096, 4096))
     assert isinstance(way, OperandElementPath)
+    # A box has the factors of 4 blocks of K: the seventh is its last.
     (m, n, _), tile = plan.cta_tile, plan.operand("scale_b").tile
-    assert (way.source.tile, way.source.within) == ((512 // (n // 2), 7), (half * tile[0] // 2, 0))
+    assert (way.source.tile, way.source.within) == ((512 // (n // 2), 7), (half * tile[0] // 2, 3))
     values = {value for each in way.meets for value in each.values}
     sums = range(half * m * n // 2 // 256, (half + 1) * m * n // 2 // 256)
     assert (len(way.meets), values) == (256, set(sums))

@@ -267,8 +267,8 @@ def test_calls_on_a_gpu_are_those_of_the_loop(form: str, order: tuple[str | int,
     terms = {"activation": "swiglu", "pairs": order[0], "first": order[1], "bias": tensors[2], **given}
     wanted = exactly(form, tuple(x.cpu() for x in tensors), order)
     cutegen.grouped_mm(tensors[0], tensors[1], **terms)
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         found = cutegen.grouped_mm(tensors[0], tensors[1], **terms)
     finally:
         torch.cuda.set_sync_debug_mode("default")

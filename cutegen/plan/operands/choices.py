@@ -57,6 +57,7 @@ class OperandChoices(Generic[CopyT]):
             s2r=self.s2r.value,
             block=x.block,
             block_elems=x.block_elems,
+            box_step=x.box_step,
         )
 
 

@@ -2,11 +2,12 @@
 
 A's factors scale rows of the sums of a block of K, B's factors columns. They ride the pipeline of k-tiles, one box of a
 bulk tensor copy each: of rows that have a factor of their own, or of the blocks that the tile meets. The tiles of a
-matrix may begin within a block, so a box begins at any factor. The threads that multiply read those of their sums.
+matrix may begin within a block and at any factor, boxes at multiples of 16 bytes: a box begins at most three factors
+sooner. The threads that multiply read those of their sums.
 
 ```text
 factors of rows      (X, 1)          one factor after another, m or n contiguous
-factors of blocks    (8, 4), (32, 1) k contiguous: 8 rows of 16 bytes, the least row of a box; else one row of 128 bytes
+factors of blocks    (8, 4), (32, 1) k contiguous: 8 rows of 16 bytes, of which one k-tile needs 4; else 128 bytes
 ```
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from cutegen.algebra import Extents, Layout, make_layout, modes, offsets, size
 from cutegen.contract.launch import OPERANDS
+from cutegen.contract.tensor_map import MAX_BOX_ELEMS
 from cutegen.hardware import BULK_TENSOR, TMA_LOAD, dtype
 from cutegen.hardware.units import BULK_ALIGN_BYTES, WGMMA_ROWS
 from cutegen.plan.geometry import Coordinates, by_warp, sums_of_tile
@@ -55,11 +57,7 @@ def _members(spec: GemmSpec, name: str) -> int:
 def factors_bytes(spec: GemmSpec, cta_tile: Extents) -> int:
     """Return the bytes of the factors of a k-tile; 0 if the spec has none."""
     found = ((name, spec.problem.factors(name)) for name in OPERANDS)
-    return sum(
-        prod(_extents(name, x, cta_tile, _members(spec, name))) * dtype(x.dtype).bytes
-        for name, x in found
-        if x is not None
-    )
+    return sum(prod(_extents(spec, name, x, cta_tile)) * dtype(x.dtype).bytes for name, x in found if x is not None)
 
 
 def most_blocks(rows: int, block: int) -> int:
@@ -75,7 +73,7 @@ def most_blocks(rows: int, block: int) -> int:
 def _path(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandChoices[BulkTensorCopy]:
     """Return the path of the factors of A or B: a box of them, and the threads that read it."""
     _check_block(spec, name, factors, mma)
-    x, members = _tile(name, factors, mma, _members(spec, name)), _members(spec, name)
+    x, members = _tile(spec, name, factors, mma), _members(spec, name)
     box = (x.extents[x.major_mode], x.extents[1 - x.major_mode])
     copy = BulkTensorCopy(TMA_LOAD, box, 1, 0, modes=x.map_modes)
     read = _readers(factors.block[0], x, mma)
@@ -103,16 +101,31 @@ def _check_block(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> N
         )
 
 
-def _tile(name: str, factors: Factors, mma: MmaPlan, members: int) -> OperandTile:
-    """Return the tile of factors of a k-tile."""
-    element, key = dtype(factors.dtype), f"scale_{name}"
+def _box_step(spec: GemmSpec, name: str, factors: Factors) -> int:
+    """Return the factors at whose multiples a box begins, 1 if each tile's first one is at a multiple of 16 bytes."""
+    groups, rows = spec.problem.groups, MODES[name][0]
+    anywhere = groups is not None and groups.layout == "packed" and groups.of == rows
+    aligned = factors.major == rows and factors.block[0] == 1 and not anywhere
+    return 1 if aligned else VECTOR_BYTES // dtype(factors.dtype).bytes
+
+
+def _tile(spec: GemmSpec, name: str, factors: Factors, mma: MmaPlan) -> OperandTile:
+    """Return the tile of factors of a k-tile. Raises SpecError for more than a box can have."""
+    element, key, found = dtype(factors.dtype), f"scale_{name}", _extents(spec, name, factors, mma.cta_tile)
+    if found[0] // _members(spec, name) > MAX_BOX_ELEMS:
+        raise spec.error(
+            "tile.cta",
+            found=f"{extents(mma.cta_tile)}, with {found[0]} factors of {name.upper()}",
+            expected=f"at most {MAX_BOX_ELEMS}, a box of a tensor map",
+            fix="a smaller tile",
+        )
     return OperandTile(
         name=key,
         operand=SIDES[name],
         dtype=element,
         multiplied=element,
         modes=MODES[name],
-        extents=_extents(name, factors, mma.cta_tile, members),
+        extents=found,
         major_mode=MODES[name].index(factors.major or ""),
         align_bytes=VECTOR_BYTES,
         smem_key=f"smem.{key}",
@@ -120,19 +133,22 @@ def _tile(name: str, factors: Factors, mma: MmaPlan, members: int) -> OperandTil
         vector_elems=VECTOR_BYTES // element.bytes,
         last_elems=1,
         block=factors.block,
-        map_modes=2 + members,
+        box_step=_box_step(spec, name, factors),
+        map_modes=2 + _members(spec, name),
     )
 
 
-def _extents(name: str, factors: Factors, cta_tile: Extents, members: int) -> tuple[int, int]:
-    """Return the extents of a tile of factors, in whole multiples of the bytes at which a box may begin.
+def _extents(spec: GemmSpec, name: str, factors: Factors, cta_tile: Extents) -> tuple[int, int]:
+    """Return the extents of a tile of factors, in whole multiples of the bytes to which a box in shared memory aligns.
 
-    Those of the second of two `members` of pairs follow the first's, in one box of a map with a mode for the members.
+    Those of the second of two members of pairs follow the first's, in one box of a map with a mode for the members.
     """
-    element_bytes = dtype(factors.dtype).bytes
-    needed = members * most_blocks(cta_tile[OPERANDS.index(name)] // members, factors.block[0])
+    element_bytes, members = dtype(factors.dtype).bytes, _members(spec, name)
+    needed = most_blocks(cta_tile[OPERANDS.index(name)] // members, factors.block[0])
     least, along_k = BULK_ALIGN_BYTES // element_bytes, VECTOR_BYTES // element_bytes
-    return (round_up(needed, least // along_k), along_k) if factors.major == "k" else (round_up(needed, least), 1)
+    if factors.major == "k":
+        return round_up(members * needed, least // along_k), along_k
+    return round_up(members * (needed + _box_step(spec, name, factors) - 1), least), 1
 
 
 def _readers(block: int, x: OperandTile, mma: MmaPlan) -> Choice[Fragments]:

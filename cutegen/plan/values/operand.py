@@ -24,8 +24,8 @@ class OperandTile:
     Memory has elements of `dtype`; the instruction reads them as `multiplied`. `requested` are the shared layouts that
     the spec allows, none if it leaves them open; `vector_elems` is the longest vector that they keep contiguous along
     the contiguous mode, `last_elems` along the last. A `block` of rows and columns of K has `block_elems` elements.
-    A tensor map of it has `map_modes`. At most `run_elems` elements of a row of the tile follow one another in global
-    memory; None is all of them.
+    A tensor map of it has `map_modes`; its boxes begin at multiples of `box_step` elements of the contiguous mode. At
+    most `run_elems` elements of a row of the tile follow one another in global memory; None is all of them.
     """
 
     name: str
@@ -42,6 +42,7 @@ class OperandTile:
     last_elems: int
     block: tuple[int, int] = (1, 1)
     block_elems: int = 1
+    box_step: int = 1
     map_modes: int = 3
     run_elems: int | None = None
 

@@ -48,11 +48,18 @@ class OperandPath:
     s2r: Fragments
     block: tuple[int, int] = (1, 1)
     block_elems: int = 1
+    box_step: int = 1
+    """Elements of the contiguous mode at whose multiples a box begins, where the first that a tile needs may be any."""
 
     @property
     def major_mode(self) -> int:
         """Index of the contiguous mode in `modes`."""
         return self.modes.index(self.major)
+
+    @property
+    def box_steps(self) -> tuple[int, int]:
+        """The multiples of elements at which its boxes begin, along both modes."""
+        return (self.box_step, 1) if self.major_mode == 0 else (1, self.box_step)
 
     @property
     def is_multiplied(self) -> bool:

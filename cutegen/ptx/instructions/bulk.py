@@ -265,7 +265,7 @@ class _Boxes:
         for lane, address, corner, place in lanes:
             at, thread = address + self._window, warp.thread0 + lane
             tensor, map_address = warp.cta.tensors.at(warp, site, thread, at, len(corner))
-            align, bits = tensor.map.align_elems, tensor.map.element_bits
+            align, bits = tensor.map.corner_align_elems, tensor.map.bits
             if corner[0] % align:
                 message = f"coordinate {corner[0]} of elements of {bits} bits; expected a multiple of {align}"
                 warp.cta.fault(ViolationKind.MISALIGNED, site, warp.thread0 + lane, message, always=True)

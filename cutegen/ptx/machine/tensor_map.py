@@ -97,8 +97,21 @@ class TensorMap:
 
     @property
     def align_elems(self) -> int:
-        """Elements of which coordinate, extent and box along the innermost mode are multiples."""
+        """Elements of which extent and box along the innermost mode are multiples."""
         return 128 if self.is_padded else 1 if self.element_bits is None else 2
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return self.array.dtype.itemsize * 8 if self.element_bits is None else self.element_bits
+
+    @property
+    def corner_align_elems(self) -> int:
+        """Elements of which a box's first coordinate is a multiple: 16 bytes.
+
+        The PTX ISA does not say so; an H200 ends a kernel with "illegal instruction" at any other.
+        """
+        return 128 if self.is_padded else BULK_CHUNK_BYTES * 8 // self.bits
 
     @property
     def item_extents(self) -> tuple[int, ...]:

@@ -119,10 +119,9 @@ class Follower:
         if x.block_elems > 1:
             rows = self._rows_of_tile(x)
             return of_words(_word(element.coordinate), x.tile, x.block[0], element.coordinate[0] // rows, rows)
-        if not x.is_multiplied and pairs is not None:
-            return of_blocks_of_members(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x), self.problem.n)
         if not x.is_multiplied:
-            return of_blocks(element.coordinate, x.tile, x.block[0], self._rows_of_tile(x))
+            of_tile = element.coordinate, x.tile, x.block[0], self._rows_of_tile(x), x.box_steps
+            return of_blocks(*of_tile) if pairs is None else of_blocks_of_members(*of_tile, self.problem.n)
         if pairs is not None:
             return paired(element.coordinate, x.tile, pairs, self.problem.n)
         return tiled(element.coordinate, x.tile)

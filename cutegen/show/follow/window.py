@@ -66,29 +66,35 @@ def paired(coordinate: tuple[int, int], tile: tuple[int, int], pairs: Pairs, col
     return Window((number, beside.tile[1]), (within, beside.within[1]), (np.array(rows), beside.coordinates[1]))
 
 
-def of_blocks(coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int) -> Window:
+def of_blocks(
+    coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int, steps: tuple[int, int]
+) -> Window:
     """Return the window of a factor of `block` rows in the first tile of `rows` that needs it.
 
-    A tile of factors begins at any of them: at the block of the first row, and at the k-tile's column.
+    A box of factors begins with the block of the first row and the k-tile's column, or sooner: at multiples of `steps`.
+
+    >>> found = of_blocks((5, 7), (8, 4), 128, 64, (1, 4))
+    >>> found.tile, found.within, found.coordinates[1].tolist()
+    ((10, 7), (0, 3), [4, 5, 6, 7])
     """
     number = coordinate[0] * block // rows
-    first = number * rows // block
-    begins = _run(first, tile[0]), _run(coordinate[1], tile[1])
-    return Window((number, coordinate[1]), (coordinate[0] - first, 0), begins)
+    first, column = (x // step * step for x, step in zip((number * rows // block, coordinate[1]), steps, strict=True))
+    begins = _run(first, tile[0]), _run(column, tile[1])
+    return Window((number, coordinate[1]), (coordinate[0] - first, coordinate[1] - column), begins)
 
 
 def of_blocks_of_members(
-    coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int, columns: int
+    coordinate: tuple[int, int], tile: tuple[int, int], block: int, rows: int, steps: tuple[int, int], columns: int
 ) -> Window:
     """Return the same with pairs of columns: one half of a tile has blocks of one member, the other those of the other.
 
-    >>> found = of_blocks_of_members((20, 7), (8, 4), 128, 256, 4096)
+    >>> found = of_blocks_of_members((20, 7), (8, 4), 128, 256, (1, 4), 4096)
     >>> found.tile, found.within, found.coordinates[0].tolist()
-    ((4, 7), (4, 0), [4, 5, 6, 7, 20, 21, 22, 23])
+    ((4, 7), (4, 3), [4, 5, 6, 7, 20, 21, 22, 23])
     """
     blocks, half = columns // 2 // block, tile[0] // 2
     member, first = divmod(coordinate[0], blocks)
-    found = of_blocks((first, coordinate[1]), (half, tile[1]), block, rows // 2)
+    found = of_blocks((first, coordinate[1]), (half, tile[1]), block, rows // 2, steps)
     rows_of_both = np.concatenate((found.coordinates[0], found.coordinates[0] + blocks))
     within = found.within[0] + member * half, found.within[1]
     return Window(found.tile, within, (rows_of_both, found.coordinates[1]))
