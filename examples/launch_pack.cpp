@@ -1,14 +1,14 @@
 // Launches a kernel of a pack through the CUDA driver API, and compares the product with one computed on the host.
 //
-//     g++ -std=c++17 -O2 examples/launch_pack.cpp -I "$CUDA_HOME/include" -lcuda -o launch_pack
+//     g++ -std=c++17 -O2 examples/launch_pack.cpp -ldl -o launch_pack
 //     ./launch_pack model.cutepack                            verifies the pack and lists its kernels
 //     ./launch_pack model.cutepack sm80_hgemm_tn [M N K]      multiplies f16 matrices
 //
 // docs/pack_format.md describes the file; the comments here name its sections. This is for programs that choose among
 // kernels at run time, and only plain f16 products are launched. A program that links one kernel takes the header of
-// `cutegen emit SPEC --what cpp`, which takes epilogue operands, groups, pairs and factors, and needs no cuda.h.
+// `cutegen emit SPEC --what cpp`, which takes epilogue operands, groups, pairs and factors. Both launch by driver.hpp.
 
-#include <cuda.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,17 +24,25 @@
 #include <string>
 #include <vector>
 
+constexpr const char* kName = "launch_pack";  // errors begin with it
+
+#include "../templates/host/driver.hpp"
+
 using Bytes = std::vector<unsigned char>;
 
-[[noreturn]] static void fail(const std::string& why) { throw std::runtime_error(why); }
-
-static void check(CUresult status, const char* call) {
-  if (status == CUDA_SUCCESS) return;
-  const char* name = nullptr;
-  cuGetErrorName(status, &name);
-  fail(std::string(call) + ": " + (name ? name : "unknown error"));
+// Calls a function of the driver that launches do not need: its context, and memory. The arguments have its types.
+template <class... Arguments>
+static void call(const char* name, Arguments... arguments) {
+  int (*function)(Arguments...);
+  find(function, name);
+  check(function(arguments...), name);
 }
-#define CU(call) check(call, #call)
+
+static uint64_t allocated(size_t bytes) {
+  uint64_t address = 0;
+  call("cuMemAlloc_v2", &address, bytes);
+  return address;
+}
 
 // ---- JSON: the subset that an index uses ----
 
@@ -288,7 +296,7 @@ struct Matrix {
   int bytes = 2;
   std::string dtype;
   Bytes host;
-  CUdeviceptr device = 0;
+  uint64_t device = 0;
 
   int64_t offset(int64_t row, int64_t column) const {
     return row_major ? row * leading + column : column * leading + row;
@@ -319,7 +327,7 @@ static Matrix make_matrix(const Json& tensor, const std::map<std::string, int64_
   int64_t unit = std::max<int64_t>(1, tensor["align_bytes"].number / matrix.bytes);
   matrix.leading = (matrix.along_major() + unit - 1) / unit * unit;
   matrix.host.assign(matrix.leading * matrix.across() * matrix.bytes, 0xff);  // NaN
-  CU(cuMemAlloc(&matrix.device, matrix.host.size()));
+  matrix.device = allocated(matrix.host.size());
   return matrix;
 }
 
@@ -333,80 +341,53 @@ static void fill(Matrix& matrix, std::mt19937& random) {
 
 // ---- Launching: "The launch contract" ----
 
-static CUtensorMap encode_map(const Json& map, const Matrix& matrix) {
-  CUtensorMap encoded;  // cuda.h aligns it to 64 bytes
-  cuuint64_t extents[3] = {cuuint64_t(matrix.along_major()), cuuint64_t(matrix.across()), 1};
-  cuuint64_t pitch = cuuint64_t(matrix.leading) * matrix.bytes;
-  cuuint64_t strides[2] = {pitch, 0};
-  cuuint32_t box[3] = {cuuint32_t(map["box"][0].number), cuuint32_t(map["box"][1].number), 1}, ones[3] = {1, 1, 1};
-  int64_t swizzle = map["swizzle_bytes"].number;
-  CU(cuTensorMapEncodeTiled(
-      &encoded, matrix.dtype == "f16" ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3,
-      reinterpret_cast<void*>(matrix.device), extents, strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-      : swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-      : swizzle == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
-                      : CU_TENSOR_MAP_SWIZZLE_NONE,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
-  return encoded;
+static int64_t number(const Json& launch, const char* key, int64_t absent = 0) {
+  return launch.has(key) && !launch[key].null() ? launch[key].number : absent;
 }
 
-struct Geometry {
-  CUlaunchConfig config = {};
-  CUlaunchAttribute attributes[1] = {};
-  int64_t tiles = 0, counters = 0;
-};
-
-static void geometry(Geometry& made, const Json& launch, CUfunction function, int multiprocessors, int64_t m, int64_t n) {
-  int64_t x = 1, y = 1;
-  if (launch.has("cluster")) x = launch["cluster"][0].number, y = launch["cluster"][1].number;
+static Contract contract_of(const Json& launch) {
+  Contract made = {};
+  made.cluster_x = made.cluster_y = 1;
+  if (launch.has("cluster")) made.cluster_x = launch["cluster"][0].number, made.cluster_y = launch["cluster"][1].number;
   const Json& split = launch["split"];
-  int64_t tiles_m = x, tiles_n = split.null() ? y : 1;  // of a cluster
-  if (launch.has("swapped") && launch["swapped"].number) std::swap(tiles_m, tiles_n);
-  int64_t tile_m = launch["cta_tile"][0].number * tiles_m, tile_n = launch["cta_tile"][1].number * tiles_n;
-  if (tile_m < 1 || tile_n < 1 || x * y < 1) fail("the launch contract has an extent below 1");
-  int64_t clusters = (m + tile_m - 1) / tile_m * ((n + tile_n - 1) / tile_n);
-  made.tiles = clusters * tiles_m * tiles_n;
-  made.counters = made.tiles * y;
-  CUlaunchConfig& config = made.config;
-  config.gridDimY = unsigned(split.null() ? y : split["slices"].number);
-  config.gridDimZ = 1;
-  config.blockDimX = unsigned(launch["threads"].number);
-  config.blockDimY = config.blockDimZ = 1;
-  config.sharedMemBytes = unsigned(launch["dynamic_smem_bytes"].number);
-  config.attrs = made.attributes;
-  config.numAttrs = x * y > 1;
-  made.attributes[0].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  made.attributes[0].value.clusterDim.x = unsigned(x);
-  made.attributes[0].value.clusterDim.y = unsigned(y);
-  made.attributes[0].value.clusterDim.z = 1;
-  if (!launch["ctas_per_multiprocessor"].null()) {  // persistent CTAs: as many as are resident at once
-    int64_t room = launch["ctas_per_multiprocessor"].number * multiprocessors;
-    int64_t together = std::max<int64_t>(1, room / (x * y));
-    bool spread = launch.has("spread") && launch["spread"].number;
-    if (spread && 2 * clusters * config.gridDimY <= room) clusters *= 2;  // every second exits immediately
-    if (x * y > 1) {
-      int active = 0;
-      config.gridDimX = unsigned(clusters * x);
-      CU(cuOccupancyMaxActiveClusters(&active, function, &config));
-      if (active > 0) together = active;
-    }
-    clusters = std::min(clusters, together);
+  int64_t tiles_m = made.cluster_x, tiles_n = split.null() ? made.cluster_y : 1;  // of a cluster
+  if (number(launch, "swapped")) std::swap(tiles_m, tiles_n);
+  made.block_m = launch["cta_tile"][0].number * tiles_m;
+  made.block_n = launch["cta_tile"][1].number * tiles_n;
+  if (std::min({made.block_m, made.block_n, made.cluster_x, made.cluster_y}) < 1)
+    fail("the launch contract has an extent below 1");
+  made.cluster_tiles = tiles_m * tiles_n;
+  made.grid_y = split.null() ? made.cluster_y : split["slices"].number;
+  if (!split.null() && !split["atomics"].number) {
+    made.slices = split["slices"].number;
+    made.bytes_per_slice = split["bytes_per_slice"].number;
   }
-  config.gridDimX = unsigned(clusters * x);
+  made.ctas_per_sm = number(launch, "ctas_per_multiprocessor");
+  made.spread = number(launch, "spread");
+  made.programmatic = number(launch, "programmatic");
+  made.threads = unsigned(launch["threads"].number);
+  made.smem_bytes = unsigned(launch["dynamic_smem_bytes"].number);
+  return made;
+}
+
+static TensorMap encode_map(const Json& map, const Matrix& matrix) {
+  const MapMode modes[3] = {{matrix.along_major(), 1, unsigned(map["box"][0].number)},
+                            {matrix.across(), matrix.leading, unsigned(map["box"][1].number)},
+                            {1, 0, 1}};  // the batch
+  int type = matrix.dtype == "f16" ? 6 : 7;  // CU_TENSOR_MAP_DATA_TYPE_FLOAT16, FLOAT32
+  int64_t bytes = map["swizzle_bytes"].number;
+  int swizzle = bytes == 128 ? 3 : bytes == 64 ? 2 : bytes == 32 ? 1 : 0;  // CU_TENSOR_MAP_SWIZZLE_128B and so on
+  return map_of(matrix.device, matrix.device, type, matrix.bytes, swizzle, modes);
 }
 
 static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, int64_t k) {
-  CUdevice gpu;
-  CUcontext context;
-  int major, minor, multiprocessors;
-  CU(cuInit(0));
-  CU(cuDeviceGet(&gpu, 0));
-  CU(cuDevicePrimaryCtxRetain(&context, gpu));
-  CU(cuCtxSetCurrent(context));
-  CU(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu));
-  CU(cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu));
-  CU(cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu));
+  int gpu = 0;
+  void* context = nullptr;
+  call("cuInit", 0u);
+  call("cuDeviceGet", &gpu, 0);
+  call("cuDevicePrimaryCtxRetain", &context, gpu);
+  call("cuCtxSetCurrent", context);
+  int major = attribute_of(gpu, 75), minor = attribute_of(gpu, 76);  // the compute capability
 
   const Json* found = nullptr;  // the first of several problems: each kernel computes all problems
   for (const Json& entry : pack.index["entries"].list)
@@ -415,17 +396,9 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
   const Json& launch = (*found)["launch"];
   bool plain = launch["scalars"].list.empty() && launch["tensors"].list.size() == 3;
   if (!plain || launch.has("groups") || launch.has("pairs")) fail("only plain products are launched here");
-
-  CUlibrary library;
-  CUkernel kernel;
-  CUfunction function;
-  CU(cuLibraryLoadData(&library, pack.at((*found)["files"]["kernel.cubin"]), nullptr, nullptr, 0, nullptr, nullptr, 0));
-  CU(cuLibraryGetKernel(&kernel, library, launch["entry"].text.c_str()));
-  CU(cuKernelGetFunction(&function, kernel));
-  CU(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        int(launch["dynamic_smem_bytes"].number)));
-  Geometry geometry_of_launch;
-  geometry(geometry_of_launch, launch, function, multiprocessors, m, n);
+  const Contract contract = contract_of(launch);
+  void* loaded_kernel = loaded(pack.at((*found)["files"]["kernel.cubin"]), launch["entry"].text.c_str());
+  const Bound kernel = bound_to(gpu, contract, loaded_kernel);
 
   std::mt19937 random(std::random_device{}());
   std::map<std::string, int64_t> extents = {{"m", m}, {"n", n}, {"k", k}};
@@ -433,19 +406,18 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
   for (const Json& tensor : launch["tensors"].list) {
     Matrix& matrix = matrices[tensor["name"].text] = make_matrix(tensor, extents);
     if (tensor["name"].text != "c") fill(matrix, random);
-    CU(cuMemcpyHtoD(matrix.device, matrix.host.data(), matrix.host.size()));
+    call("cuMemcpyHtoD_v2", matrix.device, static_cast<const void*>(matrix.host.data()), matrix.host.size());
   }
-  CUdeviceptr sums = 0, counters = 0;
+  int64_t clusters = ceil_div(m, contract.block_m) * ceil_div(n, contract.block_n);
+  uint64_t counters = 0;
+  int64_t counted = counter_bytes(contract, clusters, 1), summed = sums_bytes(contract, clusters, 1);
+  if (counted) call("cuMemsetD8_v2", counters = allocated(size_t(counted + summed)), (unsigned char)0, size_t(counted));
   const Json& split = launch["split"];
-  if (!split.null() && split["atomics"].number) CU(cuMemsetD8(matrices["c"].device, 0, matrices["c"].host.size()));
-  if (!split.null() && !split["atomics"].number && split["bytes_per_slice"].number) {
-    CU(cuMemAlloc(&sums, geometry_of_launch.tiles * split["slices"].number * split["bytes_per_slice"].number));
-    CU(cuMemAlloc(&counters, 4 * geometry_of_launch.counters));
-    CU(cuMemsetD8(counters, 0, 4 * geometry_of_launch.counters));
-  }
+  if (!split.null() && split["atomics"].number)
+    call("cuMemsetD8_v2", matrices["c"].device, (unsigned char)0, matrices["c"].host.size());
 
   // "Values of parameters, by name": a pointer to each value, in the order of the entry's parameters.
-  std::map<std::string, CUdeviceptr> addresses = {{"sums", sums}, {"counters", counters}};
+  std::map<std::string, uint64_t> addresses = {{"sums", counters + uint64_t(counted)}, {"counters", counters}};
   std::map<std::string, int64_t> strides;
   for (auto& [role, matrix] : matrices) {
     addresses[role] = matrix.device;
@@ -453,7 +425,7 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
     strides["batch_stride_" + role] = 0;
   }
   std::map<std::string, int32_t> sizes = {{"m", int32_t(m)}, {"n", int32_t(n)}, {"k", int32_t(k)}};
-  std::map<std::string, CUtensorMap> maps;
+  std::map<std::string, TensorMap> maps;
   for (const Json& map : launch["maps"].list)
     maps["map_" + map["name"].text] = encode_map(map, matrices.at(map["name"].text));
   std::vector<void*> values;
@@ -464,11 +436,13 @@ static int run(const Pack& pack, const std::string& name, int64_t m, int64_t n, 
     if (type == "i32") values.push_back(&sizes.at(called));
     if (type == "tensormap") values.push_back(&maps.at(called));
   }
-  CU(cuLaunchKernelEx(&geometry_of_launch.config, function, values.data(), nullptr));
-  CU(cuCtxSynchronize());
+  LaunchAttribute attributes[2] = {};
+  const LaunchConfig config = config_of(contract, launched(contract, kernel, clusters, 1), 1, attributes);
+  check(driver().launch(&config, kernel.function, values.data(), nullptr), "cuLaunchKernelEx");
+  call("cuCtxSynchronize");
 
   Matrix &a = matrices["a"], &b = matrices["b"], &c = matrices["c"];
-  CU(cuMemcpyDtoH(c.host.data(), c.device, c.host.size()));
+  call("cuMemcpyDtoH_v2", static_cast<void*>(c.host.data()), c.device, c.host.size());
   double worst = 0, largest = 0;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
@@ -493,6 +467,6 @@ int main(int count, char** words) try {
     if ((extents[i - 3] = std::atoll(words[i])) < 1) fail("M, N and K are at least 1");
   return run(pack, words[2], extents[0], extents[1], extents[2]);
 } catch (const std::exception& error) {
-  std::fprintf(stderr, "launch_pack: %s\n", error.what());
+  std::fprintf(stderr, "%s\n", error.what());
   return 2;
 }

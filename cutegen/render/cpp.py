@@ -141,7 +141,7 @@ def _along_groups(groups: Groups | None) -> str:
         return ""
     if groups.of == "k":
         return "  along_m *= problem.groups;"
-    block = f"kBlock{groups.of.upper()}"
+    block = f"kContract.block_{groups.of}"
     if groups.layout == "padded":
         return f"  along_{groups.of} *= problem.groups;"
     return f"  along_{groups.of} = (problem.{groups.of} + problem.groups * ({block} - 1)) / {block};"
@@ -188,7 +188,7 @@ def _workspace(leaves_sums: bool) -> str:
     return (
         f"  std::uint64_t {COUNTERS} = reinterpret_cast<std::uint64_t>(memory);\n"
         f'  require({COUNTERS} && {COUNTERS} % 256 == 0, "memory that is not aligned to 256 bytes");\n'
-        f"  std::uint64_t {SUMS} = {COUNTERS} + std::uint64_t(counter_bytes(problem));"
+        f"  std::uint64_t {SUMS} = {COUNTERS} + std::uint64_t(counter_bytes(kContract, clusters, problem.batch));"
     )
 
 

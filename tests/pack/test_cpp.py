@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,54 +14,41 @@ import pytest
 from cutegen.build.pack_file import read_pack
 from cutegen.contract import LaunchContract, ProblemShape
 from cutegen.contract.groups import Groups
-from cutegen.contract.launch import CallSize, SplitContract, Strides
+from cutegen.contract.launch import CallSize, SplitContract, Strides, Workspace
 from cutegen.contract.pairs import Pairs
 from tests.house.documents import ROOT
 from tests.pack.test_pack_file import put_together, taken_apart, with_text
+from tests.render import fake_libcuda
+from tests.render.fake_libcuda import ACTIVE_CLUSTERS, LETTERS, MULTIPROCESSORS, needs_compiler
 
 SOURCE = ROOT / "examples" / "launch_pack.cpp"
 EXTENTS = (301, 130, 40)
-LETTERS = {"ptr": "p", "i32": "i", "i64": "l", "tensormap": "m"}
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
 FLOAT16 = 6  # CUtensorMapDataType
-MULTIPROCESSORS, ACTIVE_CLUSTERS = 3, 2  # of the fake driver
+L2_PROMOTION = 20  # 128 bytes, without interleave and fill, as the driver prints them
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-
-def headers() -> Path | None:
-    """The folder of cuda.h, where CUDA is installed."""
-    compiler = shutil.which("nvcc")
-    places = [Path(compiler).resolve().parents[1]] if compiler else []
-    places += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    places += sorted(Path("/usr/local").glob("cuda*"))
-    return next((place / "include" for place in places if (place / "include" / "cuda.h").is_file()), None)
-
-
-needs_cuda = pytest.mark.skipif(
-    shutil.which("g++") is None or headers() is None, reason="needs g++ and the headers of CUDA"
-)
-pytestmark = [needs_cuda, pytest.mark.dsl, pytest.mark.slow]
+pytestmark = [needs_compiler, pytest.mark.dsl, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, linked against a driver of our own."""
-    folder = tmp_path_factory.mktemp("cpp")
-    compiler = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{headers()}"]
-    library, made = folder / "libcuda.so", folder / "launch_pack"
-    fake = str(Path(__file__).with_name("fake_driver.cpp"))
-    subprocess.run([*compiler, "-Wno-unused-parameter", "-shared", "-fPIC", fake, "-o", str(library)], check=True)
-    subprocess.run(
-        [*compiler, str(SOURCE), f"-L{folder}", "-lcuda", f"-Wl,-rpath,{folder}", "-o", str(made)], check=True
-    )
+    """The example, compiled by g++ alone, in the folder of a driver of our own."""
+    made = fake_libcuda.make(tmp_path_factory.mktemp("cpp")) / "launch_pack"
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    subprocess.run(["g++", *flags, str(SOURCE), "-ldl", "-o", str(made)], check=True)
     return made
 
 
 @pytest.fixture
 def run(program: Path) -> Run:
     def call(*words: object, capability: int = 80, types: str = "") -> subprocess.CompletedProcess[str]:
-        environment = {"FAKE_CAPABILITY": str(capability), "FAKE_TYPES": types}
+        environment = {
+            "LD_LIBRARY_PATH": str(program.parent),
+            "FAKE_CAPABILITY": str(capability),
+            "FAKE_TYPES": types,
+        }
         return subprocess.run([str(program), *map(str, words)], env=environment, capture_output=True, text=True)
 
     return call
@@ -117,12 +102,18 @@ def expected_of(launch: LaunchContract, addresses: list[int]) -> tuple[list[int]
             *f.box,
             FLOAT16,
             SWIZZLES[f.swizzle_bytes],
+            L2_PROMOTION,
         )
         for each, f in zip(launch.maps, launch.map_fields(size), strict=True)
     ]
     values = launch.arguments(tuple(addresses), (), size, tuple(maps))  # type: ignore[arg-type]
-    geometry = [*made.grid, *made.block, made.dynamic_smem_bytes, *made.cluster[:2]]
+    geometry = [*made.grid, *made.block, made.dynamic_smem_bytes]
     return geometry, [value if isinstance(value, tuple) else (value,) for value in values]
+
+
+def counter_bytes(workspace: Workspace) -> int:
+    """Bytes of the counters at the begin of a workspace, to the next multiple of 256."""
+    return -(-4 * workspace.counters // 256) * 256
 
 
 def check_launch(run: Run, path: Path, name: str, launch: LaunchContract, capability: int) -> list[list[str]]:
@@ -131,10 +122,16 @@ def check_launch(run: Run, path: Path, name: str, launch: LaunchContract, capabi
     lines = [line.split() for line in said.stdout.splitlines()]
     assert said.returncode == 1, said.stderr  # nothing was computed, and that is noticed
     assert lines[-1][-1] == "wrong"
-    assert ["load", "0", "0"] in lines
+    assert ["load", "ELF", "0"] in lines
     assert ["kernel", launch.entry] in lines
-    assert ["allowed", str(launch.dynamic_smem_bytes)] in lines
+    assert ["attribute", "8", str(launch.dynamic_smem_bytes)] in lines
+    attributes = [["4", *map(str, launch.cluster), "1"]] * (launch.cluster != (1, 1))
+    assert [line[1:] for line in lines if line[0] == "launch_attribute"] == attributes
     addresses = [int(line[1]) for line in lines if line[0] == "memory"]
+    if (workspace := launch.workspace(ProblemShape(*EXTENTS))) is not None:
+        counters = addresses.pop()
+        at = {"counters": counters, "sums": counters + counter_bytes(workspace)}
+        addresses += [at[name] for name in launch.pointers if name in at]
     geometry, values = expected_of(launch, addresses)
     assert [list(map(int, line[1:])) for line in lines if line[0] == "launch"] == [geometry]
     assert [tuple(map(int, line[1:])) for line in lines if line[0] in ("value", "map")] == values
@@ -174,11 +171,11 @@ def test_clusters_slices_and_persistent_ctas_are_launched_as_the_contract_says(
     forged.write_bytes(put_together(index, members))
     lines = check_launch(run, forged, "sm80_hgemm_tn", launch, 80)
     sizes = [int(line[2]) for line in lines if line[0] == "memory"]
-    cleared = [int(line[3]) for line in lines if line[0] == "set"]
+    cleared = [int(line[3]) for line in lines if line[0] == "set_bytes"]
     workspace = launch.workspace(ProblemShape(*EXTENTS))
     if workspace is not None:
-        assert sizes[3:] == [workspace.sums_bytes, 4 * workspace.counters]
-        assert cleared == [4 * workspace.counters]
+        assert sizes[3:] == [counter_bytes(workspace) + workspace.sums_bytes]
+        assert cleared == [counter_bytes(workspace)]
     else:
         assert cleared == (sizes[2:3] if launch.adds_to_result else [])
 

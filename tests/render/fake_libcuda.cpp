@@ -1,4 +1,4 @@
-// Stands for libcuda.so.1 where there is no GPU: what a header of `cutegen emit --what cpp` asks of the driver is printed.
+// Stands for libcuda.so.1 where there is no GPU: device memory is the host's, and what programs ask of the driver is printed.
 // FAKE_CAPABILITY is the GPU's, as in 90; FAKE_TYPES names the parameters' types, a letter each: p, i (i32), l (i64), f,
 // m (map). FAKE_FAILS names a function that fails.
 
@@ -29,6 +29,27 @@ static int failed(const char* name) {
 }
 
 extern "C" {
+int cuInit(unsigned) { return 0; }
+int cuDeviceGet(int* device, int) { return *device = 0, 0; }
+int cuDevicePrimaryCtxRetain(void** context, int) { return *context = nullptr, 0; }
+int cuCtxSetCurrent(void*) { return 0; }
+int cuCtxSynchronize() { return 0; }
+int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t bytes) {
+  void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  *pointer = reinterpret_cast<std::uint64_t>(memory);
+  std::printf("memory %llu %zu\n", (unsigned long long)*pointer, bytes);
+  return 0;
+}
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+  return std::memcpy(reinterpret_cast<void*>(to), from, bytes), 0;
+}
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  return std::memcpy(to, reinterpret_cast<void*>(from), bytes), 0;
+}
+int cuMemsetD8_v2(std::uint64_t at, unsigned char value, std::size_t bytes) {
+  std::printf("set_bytes %llu %d %zu\n", (unsigned long long)at, value, bytes);
+  return std::memset(reinterpret_cast<void*>(at), value, bytes), 0;
+}
 int cuGetErrorName(int, const char** name) { return *name = "CUDA_ERROR_FAKE", 0; }
 int cuCtxGetDevice(int* device) { return *device = 0, failed("cuCtxGetDevice"); }
 int cuDeviceGetAttribute(int* value, int attribute, int) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,11 +20,10 @@ from cutegen.render.cpp import _DATA_TYPES, _SWIZZLES, _UNSIGNED, cpp_header
 from cutegen.run.gpu.raw_driver import LaunchAttribute, LaunchConfig
 from cutegen.spec import load_spec
 from cutegen.spec.parts import Grouped
+from tests.render import fake_libcuda
+from tests.render.fake_libcuda import ACTIVE_CLUSTERS, LETTERS, MULTIPROCESSORS, needs_compiler
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-LETTERS = {"ptr": "p", "i32": "i", "i64": "l", "f32": "f", "tensormap": "m"}
 CUBIN = b"\x7fELF" + bytes(60)
-MULTIPROCESSORS, ACTIVE_CLUSTERS = 3, 2  # of the fake driver
 M, N, K, BATCH, GROUPS = 301, 130, 40, 2, 5
 SCALARS = {"alpha": 0.5, "beta": -2.25}
 STREAM = 4096
@@ -37,11 +35,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a driver of our own."""
-    folder = tmp_path_factory.mktemp("driver")
-    fake = str(Path(__file__).with_name("fake_libcuda.cpp"))
-    command = ["g++", "-std=c++17", "-Wall", "-Wextra", "-shared", "-fPIC", fake, "-o", str(folder / "libcuda.so.1")]
-    subprocess.run(command, check=True)
-    return folder
+    return fake_libcuda.make(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture
