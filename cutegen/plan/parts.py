@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -241,3 +242,9 @@ class CountedPlan:
     mma: MmaPlan
     target: Target
     groups: Groups | None = None
+
+    @property
+    def stores_of_rest(self) -> Counter[str]:
+        """Stores that set elements past the end of a group's part of K to 0, where they are written once."""
+        cuts_k = self.groups is not None and self.groups.of == "k"
+        return Counter(f"st.shared.b{x.dtype.bits}" for x in self.operands if cuts_k)

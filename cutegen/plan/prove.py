@@ -65,7 +65,7 @@ def prove(plan: GemmPlan) -> None:
     prove_handshakes(plan.loop)
     _prove_accumulator(plan.mma)
     tile = plan.epilogue.fusion.tile_of_c((plan.cta_tile[0], plan.cta_tile[1]))
-    _prove_epilogue(plan.epilogue, tile, plan.threads)
+    _prove_epilogue(plan.epilogue, tile, plan.threads, plan.mma.accumulator.group_threads)
     _prove_edge(plan)
     if plan.epilogue.parts is not None:
         _prove_parts(plan.epilogue.parts, plan.epilogue, plan.mma.accumulator)
@@ -402,7 +402,7 @@ def _prove_accumulator(mma: MmaPlan) -> None:
     )
 
 
-def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int) -> None:
+def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int, group_threads: int) -> None:
     if epilogue.smem is None or epilogue.store is None:
         neither = epilogue.smem is None and epilogue.store is None
         _demand(neither, "the epilogue has shared memory for C without stores from it, or stores without shared memory")
@@ -413,7 +413,7 @@ def _prove_epilogue(epilogue: EpiloguePlan, tile: tuple[int, int], threads: int)
     _prove_placed("epilogue.smem", epilogue.smem, shape, epilogue.dtype.bytes)
     _prove_copy("epilogue", epilogue.store, epilogue.smem, epilogue, stored, threads)
     if epilogue.edge is not None:
-        _prove_copy("epilogue.edge", epilogue.edge, epilogue.smem, epilogue, stored, WARPGROUP)
+        _prove_copy("epilogue.edge", epilogue.edge, epilogue.smem, epilogue, stored, group_threads)
 
 
 def _prove_edge(plan: GemmPlan) -> None:

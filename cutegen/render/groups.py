@@ -81,7 +81,7 @@ def group_holes(plan: GemmPlan, c_shape: str, c_stride: str) -> dict[str, GroupH
             if plan.mma.shares_copies
             else "first_tile, ctas"
         ),
-        threads="MMA_WARPS * 32" if plan.scheduler.source.searched else "THREADS",
+        threads=f"{plan.loop.storing.threads}" if plan.scheduler.source.searched else "THREADS",
         rest="last_end" if groups.layout == "packed" else "size_of(ends[batch], room)",
     )
     return {"grouped": holes if of == "k" else _clearing(plan, holes, sides, c_shape, c_stride)}
@@ -142,7 +142,7 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
             tiles=(
                 "Int32(first_group + cute.arch.lane_idx() < groups) * across"
                 if of == "k"
-                else f"cute.ceil_div(stops - begins, CTA_{of.upper()}) * across"
+                else f"{_tiles_along(plan, **{of: 'stops - begins'})[of]} * across"
             ),
             grid=", ".join(sides.values()),
             boxes={
@@ -156,13 +156,11 @@ def search_holes(plan: GemmPlan, c: str) -> dict[str, SearchHoles]:
     }
 
 
-def _tiles_along(plan: GemmPlan) -> dict[str, str]:
-    """Return the expressions of the tiles along M and N, or of the blocks of a cluster's tiles."""
+def _tiles_along(plan: GemmPlan, **extents: str) -> dict[str, str]:
+    """Return the expressions of the tiles along M and N, or of the blocks of a cluster's tiles, in given `extents`."""
     clusters = dict(zip("mn", plan.mma.cluster[:2], strict=True))
-    return {
-        mode: f"cute.ceil_div({mode}, CTA_{mode.upper()}{f' * CLUSTER_{mode.upper()}' if clusters[mode] > 1 else ''})"
-        for mode in "mn"
-    }
+    tiles = {x: f"CTA_{x.upper()}{f' * CLUSTER_{x.upper()}' if clusters[x] > 1 else ''}" for x in "mn"}
+    return {mode: f"cute.ceil_div({extents.get(mode, mode)}, {tile})" for mode, tile in tiles.items()}
 
 
 def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
@@ -176,6 +174,19 @@ def _boxes(plan: GemmPlan, groups: Groups, tensor: TensorContract) -> str:
         return coordinates
     begin = ", ".join("begin" if mode == groups.of else "0" for mode in tensor.modes)
     return f"cute.domain_offset(({begin}, 0), {coordinates})"
+
+
+@dataclass(frozen=True, slots=True)
+class RestHoles:
+    """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, which then `meet`.
+
+    `thread` is the number of one among them.
+    """
+
+    what: str
+    thread: str
+    threads: str
+    meet: str
 
 
 def batches_of(plan: GemmPlan) -> dict[str, str]:

@@ -149,25 +149,29 @@ def grid_holes(plan: GemmPlan) -> dict[str, str]:
 
 
 def persistent_holes(plan: GemmPlan) -> dict[str, str]:
-    """Return the holes of a grid of persistent CTAs."""
+    """Return the holes of a grid of persistent CTAs, and the head of a producer's loop over their tiles."""
+    step = "clusters" if plan.mma.shares_copies else "ctas"
     return {
-        "ctas": "clusters" if plan.mma.shares_copies else "ctas",
+        "ctas": step,
+        "tiles_of_producer": _head(plan, "first_tile", step),
         "grid_y": "1" if plan.split_k is None else "SPLIT_K",
         "slices_of_tile": "" if plan.split_k is None else "SPLIT_K * ",
     }
 
 
 def each_tile(plan: GemmPlan) -> dict[str, str]:
-    """Return the loop over the tiles of a warpgroup, all of its CTA's or every other one: its head, and how it begins.
-
-    Tiles that are searched end where no group has the next one.
-    """
+    """Return the head and the begin of the loop over a role's tiles; two warpgroups may have every other one each."""
     step = "clusters" if plan.mma.shares_copies else "ctas"
     in_turn = plan.mma.role.alternates and not plan.scheduler.cuts_k  # else each looks at the other one's tiles too
     first, step = (f"first_tile + group * {step}", f"2 * {step}") if in_turn else ("first_tile", step)
-    counted = f"for tile in cutlass.range({first}, tiles, {step}, unroll=1)"
-    head = "while tile < tiles" if plan.scheduler.source.searched else counted
-    return {"each_tile": head, "first_and_step": f"{first}, {step}"}
+    return {"each_tile": _head(plan, first, step), "first_and_step": f"{first}, {step}"}
+
+
+def _head(plan: GemmPlan, first: str, step: str) -> str:
+    """Return the head of a loop over tiles; those that are searched end where no group has the next one."""
+    if plan.scheduler.source.searched:
+        return "while tile < tiles"
+    return f"for tile in cutlass.range({first}, tiles, {step}, unroll=1)"
 
 
 def sum_holes(plan: GemmPlan) -> dict[str, object]:

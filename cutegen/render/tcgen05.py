@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutegen.algebra import inner_layout, offsets_2d
+from cutegen.contract.launch import RESULT
 from cutegen.hardware.factor_atoms import ATOM_ROWS, COPY, PER_WORD
 from cutegen.hardware.gmma_layouts import VECTOR_BYTES
 from cutegen.hardware.tcgen05_atoms import PAIR, columns_allocated, instruction_descriptor, kind_of
@@ -23,8 +24,16 @@ from cutegen.render.bulk import fed_by_boxes, pipeline_holes, plain_holes
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.epilogue import constants_of
 from cutegen.render.factors import factor_holes, factors_of, scales
+from cutegen.render.groups import RestHoles, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
-from cutegen.render.scheduler import cluster_constants, order_parts, persistent_holes, persistent_parts, sharers
+from cutegen.render.scheduler import (
+    cluster_constants,
+    each_tile,
+    order_parts,
+    persistent_holes,
+    persistent_parts,
+    sharers,
+)
 from cutegen.render.tensors import tensor_holes
 from cutegen.render.warpgroup import part_constants, stored_parts, tensors_beside, to_shared
 
@@ -37,24 +46,28 @@ def context(plan: GemmPlan) -> dict[str, Any]:
     instruction, _, _ = plan.atom.instruction.partition(".")
     common = gemm_context(plan, _settled(plan), f"a {instruction} GEMM fed by bulk tensor copies")
     clustered = plan.mma.shares_copies
+    edge = ("CopyUniversalOp",) if plan.epilogue.edge is not None else ()
     number_types = numerics(plan).replace("Int32", "Int16, Int32") if clustered else numerics(plan)
     return {
         **common,
         **chain_holes(plan, 12, deeper=4, part=""),
         **pipeline_holes(plan),
         **persistent_holes(plan),
+        **each_tile(plan),
+        **search_holes(plan, next(x.matrix for x in common["tensors"] if x.name == RESULT)),
         **_copy_holes(plan),
         "cta_group": plan.atom.ctas,
         "shared": _shared(plan),
         "accumulator": _accumulator(plan),
         "mma_ptx": plan.atom.ptx,
         "drain": _drain(plan),
+        "rest": RestHoles(what="it", thread="tidx % 32", threads="32", meet="cute.arch.sync_warp()"),
         **_factor_holes(plan),
         "parts": _text_parts(plan),
         "imports": [
             f"from cutlass import {number_types}",
             "from cutlass._mlir.dialects import llvm",
-            f"from cutlass.cute.nvgpu import {', '.join(_modules(plan))}",
+            f"from cutlass.cute.nvgpu import {', '.join((*edge, *_modules(plan)))}",
         ],
         **plain_holes(tensors_beside(plan, common["tensors"])),
         "slots": " * 2",
@@ -74,11 +87,13 @@ def _modules(plan: GemmPlan) -> tuple[str, ...]:
 def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
     """Return the parts of the kernel's text, in the order of their functions."""
     unmapped = bool(tensors_beside(plan, (tensor_holes(x) for x in plan.launch.tensors)))
+    grouped, addressed = plan.scheduler.groups is not None, bool(plan.epilogue.addressed)
     return (
         *epilogue.math_functions(plan),
         *order_parts(plan),
         *epilogue.tensor_functions(plan),
-        *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped else ()),
+        *(("functions/tensors.py.j2#store_vectors",) if plan.epilogue.edge else ()),
+        *(("functions/tensors.py.j2#matrix_of_batch",) if unmapped or addressed else ()),
         *persistent_parts(plan),
         *_shared_parts(plan),
         "functions/wgmma.py.j2#shared_tile",
@@ -91,10 +106,12 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         "roles/producer_mma_epilogue.py.j2",
         "roles/producer_of_tiles.py.j2",
         "roles/mma_warp.py.j2",
+        *(("schedulers/tile_of_mma.py.j2",) if _knows_tiles(plan) else ()),
+        *_rest_parts(plan),
         "roles/epilogue_warps.py.j2",
         "pipelines/described_stages.py.j2",
-        "pipelines/boxes_of_matrices.py.j2",
-        "pipelines/c_of_matrices.py.j2",
+        f"pipelines/boxes_of_{'groups' if grouped else 'matrices'}.py.j2",
+        f"pipelines/c_of_{'groups' if addressed else 'matrices'}.py.j2",
         "pipelines/accumulator.py.j2",
         "epilogues/drained.py.j2",
         *stored_parts(plan),
@@ -122,6 +139,18 @@ def _factor_parts(plan: GemmPlan) -> tuple[str, ...]:
         return ()
     columns = ("pipelines/columns_of_tiles.py.j2",) if _begins_within_atoms(plan) else ()
     return ("pipelines/factors.py.j2", "pipelines/factors_in_tensor_memory.py.j2", *columns)
+
+
+def _rest_parts(plan: GemmPlan) -> tuple[str, ...]:
+    """Return the parts that set what follows a group's part of K to 0, if groups have parts of K."""
+    if not plan.scheduler.cuts_k:
+        return ()
+    return "mainloops/rest_of_k.py.j2", f"pipelines/cleared_stages{'_of_cluster' * plan.mma.shares_copies}.py.j2"
+
+
+def _knows_tiles(plan: GemmPlan) -> bool:
+    """Return whether the warp that multiplies must know its tiles: their k-tiles, or where factors begin."""
+    return plan.scheduler.cuts_k or (scales(plan) and _begins_within_atoms(plan))
 
 
 def _begins_within_atoms(plan: GemmPlan) -> bool:
@@ -242,7 +271,7 @@ def _shared_parts(plan: GemmPlan) -> tuple[str, ...]:
     if not plan.mma.shares_copies:
         return multiplied, "pipelines/columns_of_cta.py.j2", "pipelines/k_tiles.py.j2"
     return (
-        *(("functions/waits.py.j2#arrive_in_cluster",) if paired else ()),
+        *(("functions/waits.py.j2#arrive_in_cluster",) if paired or plan.scheduler.cuts_k else ()),
         "functions/waits.py.j2#wait_in_cluster",
         *(("schedulers/masks_of_a.py.j2",) if of_a > 1 else ()),
         *(("schedulers/masks_of_b.py.j2",) if of_b > 1 else ()),

@@ -28,7 +28,7 @@ from cutegen.render.bulk import (
 )
 from cutegen.render.constants import ConstantsByDecision, c_constants
 from cutegen.render.factors import factor_constants, factor_holes, factor_parts, scales, scaling_parts
-from cutegen.render.groups import search_holes
+from cutegen.render.groups import RestHoles, search_holes
 from cutegen.render.holes import chain_holes, gemm_context, host_parts, numerics
 from cutegen.render.pairs import pair_constants, pair_holes, vectors_of_members
 from cutegen.render.quantized import quantized_constants, quantized_holes, quantized_parts
@@ -128,7 +128,7 @@ def _text_parts(plan: GemmPlan) -> tuple[str, ...]:
         *(("functions/boxes.py.j2#prefetch_k_tiles", "mainloops/prefetch.py.j2") if plan.prefetched else ()),
         *(("functions/waits.py.j2#leave_if",) if plan.launch.spread else ()),
         "roles/producer_and_mma.py.j2",
-        f"roles/producer{'_of_groups' if grouped else ''}.py.j2",
+        f"roles/producer{'_of_tiles' if grouped else ''}.py.j2",
         "roles/mma_warpgroups.py.j2",
         *register_parts(plan),
         "pipelines/described_stages.py.j2",
@@ -366,26 +366,14 @@ def _turn_holes(plan: GemmPlan) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class RestHoles:
-    """Holes of what sets the rest of a k-tile to 0: the `threads` that multiply `what`, and meet at `barrier`.
-
-    `thread` is the number of one among them.
-    """
-
-    what: str
-    thread: str
-    threads: str
-    barrier: str
-
-
 def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
     """Return the holes of groups of K, whose last k-tile may hold more than the group has: it is cleared from there on.
 
     Straight-line code has the k-tiles before it.
     """
     cuts_k, alternates = plan.scheduler.cuts_k, plan.mma.role.alternates
-    before_last = "(k_tiles - 1)"
+    before_last, threads = "(k_tiles - 1)", str(WARPGROUP) if alternates else "MMA_WARPS * 32"
+    barrier = f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if alternates else "REST_BARRIER"
     return {
         "later_k_tile": "later" if cuts_k else "_",
         "each_k_tile": "later" if cuts_k else "_",
@@ -398,8 +386,8 @@ def _rest_holes(plan: GemmPlan) -> dict[str, Any]:
         "rest": RestHoles(
             what="the tile" if alternates else "it",
             thread=f"tidx % {WARPGROUP}" if alternates else "tidx",
-            threads=str(WARPGROUP) if alternates else "MMA_WARPS * 32",
-            barrier=f"REST_BARRIER + cute.arch.thread_idx()[0] // {WARPGROUP}" if alternates else "REST_BARRIER",
+            threads=threads,
+            meet=f"cute.arch.barrier(barrier_id={barrier}, number_of_threads={threads})",
         ),
     }
 

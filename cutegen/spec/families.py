@@ -112,23 +112,25 @@ PLAIN_COPIES = PartKeys(without=_OF_ONE_CTA)
 VECTORS = PartKeys(frozenset({Instruction.LDMATRIX, Instruction.CP_ASYNC}), _OF_ONE_CTA)
 COPIED_BOXES = PartKeys(
     frozenset({Instruction.LDMATRIX, Instruction.BULK_TENSOR, Instruction.SETMAXNREG}),
-    {**_OF_ONE_CTA, "epilogue.pairs": "its bulk tensor copies keep the order of B's columns"},
-)
-DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
-BOXES_OF_MATRICES = PartKeys(
-    frozenset({Instruction.BULK_TENSOR}),
     {
-        **{key: why for key, why in _OF_ONE_CTA.items() if key != "schedule.cluster"},
+        **_OF_ONE_CTA,
+        "epilogue.pairs": "its bulk tensor copies keep the order of B's columns",
         "problem.groups": "its bulk tensor copies do not begin at a group",
     },
 )
+DESCRIBED_BOXES = PartKeys(frozenset({Instruction.BULK_TENSOR, Instruction.SETMAXNREG}))
+DRAINED_BOXES = PartKeys(
+    frozenset({Instruction.BULK_TENSOR}), {key: why for key, why in _OF_ONE_CTA.items() if key != "schedule.cluster"}
+)
 
 SPLITS_K = PartKeys()
-_OF_ONE_PRODUCT = {"problem.groups": "its tiles are those of one product, or of a batch"}
-WHOLE_K = PartKeys(without={"schedule.reduction": "a CTA multiplies all of a tile's K", **_OF_ONE_PRODUCT})
-WHOLE_K_PERSISTENT = PartKeys(
-    without={"schedule.reduction": "a persistent CTA multiplies all of a tile's K", **_OF_ONE_PRODUCT}
+WHOLE_K = PartKeys(
+    without={
+        "schedule.reduction": "a CTA multiplies all of a tile's K",
+        "problem.groups": "its tiles are those of one product, or of a batch",
+    }
 )
+WHOLE_K_PERSISTENT = PartKeys(without={"schedule.reduction": "a persistent CTA multiplies all of a tile's K"})
 
 FAMILIES: dict[str, Family] = {
     row.name: row
@@ -138,7 +140,7 @@ FAMILIES: dict[str, Family] = {
         Family("sm120", "mma.sync, ldmatrix, bulk tensor copies", (MMA_SYNC, COPIED_BOXES, WHOLE_K_PERSISTENT)),
         # Families are named as in CUTLASS, by the architecture of their main loop: only sm_90 has wgmma.
         Family("sm90", "wgmma, bulk tensor copies", (WGMMA, DESCRIBED_BOXES, SPLITS_K), instead="sm120"),
-        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, BOXES_OF_MATRICES, WHOLE_K_PERSISTENT)),
+        Family("sm100", "tcgen05.mma, bulk tensor copies", (TCGEN05, DRAINED_BOXES, WHOLE_K_PERSISTENT)),
     )
 }
 

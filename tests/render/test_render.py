@@ -46,6 +46,7 @@ from cutegen.support.resources import templates_dir
 from tests.plan.specs import gemm
 from tests.run import dtype_cases, simt_cases, split_k
 from tests.run import test_grouped_kernels as grouped_kernels
+from tests.run import test_grouped_tcgen05 as grouped_tcgen05
 from tests.run import test_grouped_wgmma as grouped_wgmma
 from tests.run import test_pairs as pairs
 from tests.run import test_quantized as quantized
@@ -318,6 +319,7 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(kernel, "rendered", listed)
     shipped = [load_spec(name) for name in shipped_specs()]
+    of_wgmma = grouped_wgmma.QUICK, grouped_wgmma.MORE
     by_layouts = Mma(atom_layout=(2, 2, 1), permutation=("(16,2,2):(1,32,16)", "(8,2,2):(1,16,8)", 16))
     rare = [
         replace(gemm(), mma=by_layouts),
@@ -337,7 +339,8 @@ def test_every_part_and_every_function_is_of_some_kernel(monkeypatch: pytest.Mon
         *pairs.CASES.values(),
         *(
             setting.spec()
-            for setting in (*quantized.OTHERS, *grouped_kernels.QUICK, *grouped_wgmma.QUICK, *grouped_wgmma.MORE)
+            for settings in (quantized.OTHERS, grouped_kernels.QUICK, *of_wgmma, grouped_tcgen05.SETTINGS)
+            for setting in settings
         ),
     ]
     cases = (CASES, simt_cases.CASES, dtype_cases.CASES, warpgroups.CASES, split_k.CASES)

@@ -113,7 +113,7 @@ class TmaToShared(TmaTmem):
         drains, producer, multiplies = found.roles
         return replace(found, roles=(drains, multiplies, producer))
 
-    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
+    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int, *, clears: bool) -> Pipeline:
         return copied_in_bulk(mma.role, stages, stage_bytes, ctas=sum(mma.sharing) - 1)
 
     def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:

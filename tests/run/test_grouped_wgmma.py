@@ -14,10 +14,10 @@ from cutegen.api import request_of
 from cutegen.build import Cache, build
 from cutegen.plan import GemmPlan, plan
 from cutegen.run import Kernel
-from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Operand, Paired, Problem, Quantized, Schedule, Tile
+from cutegen.spec import Epilogue, Factors, GemmSpec, Grouped, Mma, Operand, Paired, Problem, Quantized, Schedule, Tile
 from tests.run.test_grouped_kernels import Extents, failure, failures
 
-ARCH = "sm_90a"
+ARCHES = {"sm90": "sm_90a", "sm100": "sm_100a"}
 PACKED = Extents(room=200, m=72, n=160, k=104, tile=(64, 128))
 PARTS_OF_K = Extents(room=200, m=72, n=72, k=200, tile=(64,))
 PADDED = Extents(room=70, m=40, n=72, k=72, tile=(64,))
@@ -44,6 +44,8 @@ class Setting:
     rows: tuple[int, int] | None = None
     quantize: Quantized | None = None
     schedule: Schedule = field(default_factory=Schedule)
+    family: str = "sm90"
+    cta_group: int | None = None
 
     @property
     def among(self) -> Extents:
@@ -65,9 +67,10 @@ class Setting:
             groups=Grouped(self.of, self.layout),  # type: ignore[arg-type]
         )
         return GemmSpec(
-            family="sm90",
+            family=self.family,
             problem=problem,
             tile=Tile(self.tile),
+            mma=Mma(cta_group=self.cta_group),
             epilogue=Epilogue(
                 ops=self.ops or None, expression=self.expression, pairs=self.pairs, quantize=self.quantize
             ),
@@ -138,7 +141,7 @@ MORE = (
 
 
 def compiled(setting: Setting, kernels: Cache) -> tuple[GemmPlan, Kernel]:
-    planned = plan(setting.spec(), ARCH)
+    planned = plan(setting.spec(), ARCHES[setting.family])
     assert isinstance(planned, GemmPlan)
     artifact = build(request_of(planned), kernels)
     assert artifact.manifest.warnings == ()  # emitted as predicted
@@ -315,14 +318,14 @@ def test_weights_may_come_before_a_predecessor_ends_and_ends_may_not(kernels: Ca
 
 
 def plan_text(setting: Setting) -> str:
-    planned = plan(setting.spec(), ARCH)
+    planned = plan(setting.spec(), ARCHES[setting.family])
     assert isinstance(planned, GemmPlan)
     return request_of(planned).source.text
 
 
 def edited(setting: Setting, right: str, wrong: str, kernels: Cache) -> tuple[GemmPlan, Kernel]:
     """Compile a kernel with a mistake at every place where the text has `right`."""
-    planned = plan(setting.spec(), ARCH)
+    planned = plan(setting.spec(), ARCHES[setting.family])
     assert isinstance(planned, GemmPlan)
     asked = request_of(planned)
     assert right in asked.source.text

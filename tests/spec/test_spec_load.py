@@ -55,6 +55,7 @@ def test_the_shipped_specs_are_these() -> None:
         "ldmatrix_probe",
         "simt_sgemm_nt",
         "simt_sgemm_tn",
+        "sm100_bf16_grouped",
         "sm100_bf16_pair",
         "sm100_hgemm_tn",
         "sm100_mxf8_tn",

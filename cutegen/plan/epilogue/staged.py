@@ -385,7 +385,7 @@ def choose_parted_epilogue(
         *of_parts.rejected,
         *ranking.decision.rejected,
     )
-    edge = _edge(spec, x)
+    edge = _edge(spec, x, mma.accumulator.group_threads)
     if edge is not None:
         why += f"; a group's last rows or columns, which another's follow, by {edge.bits}-bit stores of threads"
     decision = Decision("epilogue.smem", chosen, why, given=ranking.decision.given, rejected=rejected)
@@ -393,15 +393,16 @@ def choose_parted_epilogue(
     return Choice(epilogue_plan(x, fusion, staged, store, stored, edge), decision)
 
 
-def _edge(spec: GemmSpec, x: OperandTile) -> VectorCopy | None:
-    """Return the copy of a part of C that has a group's last rows or columns: a box would store the next group's too.
+def _edge(spec: GemmSpec, x: OperandTile, threads: int) -> VectorCopy | None:
+    """Return the copy, by `threads`, of a part of C that has a group's last rows or columns.
 
-    If groups begin anywhere along the contiguous mode, single elements are aligned.
+    A box would store the next group's too. If groups begin anywhere along the contiguous mode, single elements are
+    aligned.
     """
     if (grouped := spec.problem.groups) is None or grouped.of == "k":
         return None
     anywhere = grouped.layout == "packed" and grouped.of == x.major
-    return widest_store(x, WARPGROUP, 8 * (x.dtype.bytes if anywhere else ROW_BYTES))
+    return widest_store(x, threads, 8 * (x.dtype.bytes if anywhere else ROW_BYTES))
 
 
 def _columns_held(spec: GemmSpec, x: OperandTile, mma: MmaPlan, stage_bytes: int, capacity_bytes: int) -> int | None:

@@ -254,6 +254,17 @@ class KernelLoop:
             if any(step.action is Action.MULTIPLY for each in program.ranges for step in each.steps)
         )
 
+    @property
+    def storing(self) -> Role:
+        """The role that stores C."""
+        return self.role(
+            next(
+                program.role
+                for program in self.programs
+                if any(step.action is Action.DRAIN for each in program.tile for step in each.steps)
+            )
+        )
+
     def role(self, name: str) -> Role:
         """The role of that name."""
         return next(each for each in self.roles if each.name == name)
@@ -430,9 +441,11 @@ def _step(table: Mapping[str, Any]) -> Step:
 
 
 def _joined(program: Program) -> tuple[Range | Section, ...]:
-    """Return a producer's tile with the first k-tile in the range of the others."""
+    """Return a producer's tile with the first k-tile in the range of the others, where it may be already."""
     first, *others = program.tile
     assert isinstance(first, Range)
+    if first.name is not RangeName.PROLOGUE:
+        return program.tile
     assert isinstance(others[0], Range)
     return (replace(others[0], first=first.first), *others[1:])
 

@@ -58,7 +58,7 @@ from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import OperandTile
 from cutegen.plan.values.path import OperandPath
 from cutegen.spec import GemmSpec
-from cutegen.spec.families import BOXES_OF_MATRICES, PartKeys
+from cutegen.spec.families import DRAINED_BOXES, PartKeys
 from cutegen.support.words import plural, round_up
 
 EPILOGUE, ACCUMULATOR = "epilogue", "accumulator"
@@ -69,9 +69,14 @@ ADDRESS_BYTES, BARRIERS_BYTES = 16, 496
 """Bytes of that region, aligned, and those that barriers take at most."""
 
 
-def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
-    """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives, from each CTA or pair that reads it."""
+def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int, *, clears: bool = False) -> Pipeline:
+    """`ab` if the tensor core reads a stage until a `tcgen05.commit` arrives, from each CTA or pair that reads it.
+
+    If the warp that multiplies `clears` what follows a group's part of K, a thread of it arrives too: a commit orders
+    multiplications alone, and not stores, before the next copies.
+    """
     commits = sum(mma.sharing) - 1
+    arrivals = (Arrival(MMA, By.MMA, commits), *((Arrival(MMA, By.WARP, commits),) if clears else ()))
     return Pipeline(
         name=AB,
         producers=(PRODUCER,),
@@ -80,7 +85,7 @@ def multiplied_in_tensor_memory(mma: MmaPlan, stages: int, stage_bytes: int) -> 
         stages=stages,
         payload_bytes=stage_bytes * mma.atom.ctas,
         full=Barrier(sync=Sync.MBARRIER, count=1, arrivals=(Arrival(PRODUCER, By.COPY),)),
-        empty=Barrier(sync=Sync.MBARRIER, count=commits, arrivals=(Arrival(MMA, By.MMA, commits),), credits=stages),
+        empty=Barrier(sync=Sync.MBARRIER, count=commits * len(arrivals), arrivals=arrivals, credits=stages),
         scope=_scope(mma.atom.ctas, mma.cluster[0] * mma.cluster[1]),
     )
 
@@ -174,7 +179,7 @@ def drained(
 class TmaTmem(Bulk):
     """A warp for each of copies and multiplications, and four that drain tensor memory, a quarter of its lanes each."""
 
-    keys: ClassVar[PartKeys] = BOXES_OF_MATRICES
+    keys: ClassVar[PartKeys] = DRAINED_BOXES
     to_copy: ClassVar[tuple[int, ...]] = ()
     least_stages: ClassVar[int] = 1
     most_stages: ClassVar[int] = DEEPEST[-1]
@@ -214,9 +219,9 @@ class TmaTmem(Bulk):
         buffers = epilogue.parts.buffers * epilogue.parts.warpgroups
         return stored_in_bulk(mma, epilogue.parts.buffers, epilogue.smem.bytes // buffers, scope=Scope.GROUP)
 
-    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int) -> Pipeline:
-        """The tensor core reads a stage."""
-        return multiplied_in_tensor_memory(mma, stages, stage_bytes)
+    def ab(self, mma: MmaPlan, stages: int, stage_bytes: int, *, clears: bool) -> Pipeline:
+        """The tensor core reads a stage, in which the role that multiplies `clears` what follows a group."""
+        return multiplied_in_tensor_memory(mma, stages, stage_bytes, clears=clears)
 
     def sums(self, mma: MmaPlan, drains: Role) -> Pipeline:
         """The tensor core fills a buffer of sums."""
@@ -246,8 +251,9 @@ class TmaTmem(Bulk):
         most = self._most_stages(draft)
         stages = choose_stages(spec, target, draft.stage_bytes, 1, reserved_bytes, most=most)
         store = self.c_store(of_epilogue, epilogue.value)
+        clears = (grouped := spec.problem.groups) is not None and grouped.of == "k"
         pipelines = (
-            self.ab(mma, stages.value, stage_bytes),
+            self.ab(mma, stages.value, stage_bytes, clears=clears),
             self.sums(mma, of_epilogue),
             *((store,) if store else ()),
         )

@@ -24,7 +24,7 @@ from cutegen.plan.mma.atom import (
     default_accumulator,
 )
 from cutegen.plan.operands.factors import most_blocks
-from cutegen.plan.parts import Mma, Operands
+from cutegen.plan.parts import CountedPlan, Mma, Operands
 from cutegen.plan.values.decision import Choice, Decision, Rejected
 from cutegen.plan.values.gemm_plan import MmaPlan
 from cutegen.plan.values.operand import SIDES
@@ -67,6 +67,14 @@ def check_operands(spec: GemmSpec, target: Target) -> None:
             found=f'"{a}" for {target.name}',
             expected=f"{either(having)}: ptxas has .kind::{kind.name} for no other target",
             fix=f"--arch {having[0]}, or {_elsewhere(spec)}",
+        )
+    if a == "tf32" and spec.problem.groups is not None and spec.problem.groups.of == "k":
+        raise spec.error(
+            "problem.groups",
+            found=f'of = "k" with {a} operands',
+            expected="elements of 8 or 16 bits: what follows a group becomes 0 in shared memory, where the DSL stores "
+            f"no element of {a}",
+            fix='problem.a.dtype = "bf16"',
         )
     for name in OPERANDS:
         major, majors = spec.problem.operand(name).major, of_types[0].majors(SIDES[name])
@@ -352,6 +360,10 @@ class Tcgen05(Mma):
             cluster=cluster.value,
         )
         return mma, tuple(choice.decision for choice in (cta_tile, cta_group, atom, accumulator, cluster))
+
+    def counted(self, counts: dict[str, int], plan: CountedPlan) -> dict[str, int]:
+        """Return the main loop's instructions; if K is cut into groups, with stores of zeros past a group's end."""
+        return {**counts, **plan.stores_of_rest}
 
     def registers(self, target: Target, mma: MmaPlan, operands: Operands) -> int:
         """Those of an epilogue's thread: sums are in tensor memory."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -688,9 +687,9 @@ class Wgmma(Mma):
         They are written for the first k-tile and for later ones, unless sums are promoted. Warpgroups that multiply
         tiles in turn load the ends once more, for the other one's next tile.
         """
-        if plan.groups is None or plan.groups.of != "k":
+        stores = plan.stores_of_rest
+        if not stores:
             return counts
-        stores = Counter(f"st.shared.b{x.dtype.bits}" for x in plan.operands)
         written = 1 if plan.mma.accumulator.promotion else 2
         loads = {"ld.global.b32": counts.get("ld.global.b32", 0) + 1} if plan.mma.role.alternates else {}
         return {**counts, **loads, **{opcode: written * operands for opcode, operands in stores.items()}}

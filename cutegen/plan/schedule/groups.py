@@ -26,7 +26,7 @@ _PLACED = {
 
 
 def check_groups(spec: GemmSpec, mma: MmaPlan) -> None:
-    """Raise SpecError if the kernel splits K, or if a cluster has tiles along the grouped mode, in its own terms."""
+    """Raise SpecError for slices of K, and for a cluster, or a pair, that groups cannot have, in the kernel's terms."""
     assert spec.problem.groups is not None
     if spec.schedule.slices > 1:
         raise spec.error(
@@ -35,13 +35,21 @@ def check_groups(spec: GemmSpec, mma: MmaPlan) -> None:
             expected="1: only the device knows how many k-tiles and tiles there are to share",
             fix="leave schedule.split_k out",
         )
-    along = dict(zip("mnk", mma.cluster, strict=True))
-    if along.get(spec.problem.groups.of, 1) > 1:
-        cluster = tuple(1 if mode == spec.problem.groups.of else along[mode] for mode in "mn")
+    of, along = spec.problem.groups.of, dict(zip("mnk", mma.cluster, strict=True))
+    if of == "k" and mma.atom.ctas > 1:
+        raise spec.error(
+            "mma.cta_group",
+            found=f"{mma.atom.ctas} with groups of k",
+            expected="1: a CTA sets what follows a group in its own shared memory to 0, and multiplies that alone",
+            fix="leave mma.cta_group out",
+        )
+    most = {"m": mma.atom.ctas}.get(of, 1)
+    if along[of] > most:
+        cluster = tuple(most if mode == of else along[mode] for mode in "mn")
         raise spec.error(
             "schedule.cluster",
-            found=f"{extents(mma.cluster[:2])} with groups of the kernel's {spec.problem.groups.of}",
-            expected=f"1 along {spec.problem.groups.of}: tiles of one cluster would be those of two groups",
+            found=f"{extents(mma.cluster[:2])} with groups of the kernel's {of}",
+            expected=f"{most} along {of}: CTAs of a cluster would have none of a group's last rows or columns",
             fix=f"schedule.cluster = {list(cluster)}, or leave it out",
         )
 
